@@ -12,6 +12,7 @@ mod doctor;
 mod init;
 mod keep;
 mod proxy;
+mod quantity;
 mod refusal;
 mod running_program;
 mod secrecy;

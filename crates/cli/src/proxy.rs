@@ -20,7 +20,7 @@ use superpoll_gateway::{Address, Event, Inherited};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 
-use crate::stats;
+use crate::{quantity, stats};
 
 /// Options of `proxy`.
 #[derive(Clone, Debug, clap::Args)]
@@ -116,11 +116,11 @@ fn listen(options: &Options, inherited: &Inherited) -> Result<Address, Box<dyn E
 }
 
 /// Waits for the command to drain, and refuses others.
-async fn await_drain(queue: &mut CommandQueue) {
+async fn await_drain(queue: &mut CommandQueue, work: impl Fn() -> String) {
     loop {
         let call = queue.next().await;
         if call.command == ServerCommand::Drain {
-            let message = "the proxy accepts no connections any more".to_owned();
+            let message = format!("draining: {}", work());
             return call.succeed(CommandOutcome { message, ..CommandOutcome::default() });
         }
         call.refuse("a proxy has no configuration to read again and no successor; start it anew");
@@ -220,11 +220,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     output.flush()?;
     drop(output);
     let left = runtime.try_block_on(async {
+        let work = || quantity::open_work(relay.counters().active, None);
         let drains = async {
-            await_drain(&mut queue).await;
+            await_drain(&mut queue, work).await;
             Ok(())
         };
         or(drains, or(terminate.recv(), interrupt.recv())).await?;
+        report(&format!("draining: {}", work()));
         relay.stop();
         queue.note(|facts| facts.state = ServerState::Draining);
         // A second signal ends the process at once.
@@ -235,7 +237,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let drained = or(relay.drained(options.drain), asked);
         let others = async {
             loop {
-                await_drain(&mut queue).await;
+                await_drain(&mut queue, work).await;
             }
         };
         let left = or(drained, others).await;
@@ -253,8 +255,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             eprintln!("superpoll: {clients} clients were closed {why}");
         }
     }
-    if left > 0 {
-        eprintln!("superpoll: closing {left} connections that did not end in time");
+    match left {
+        0 => report("ended"),
+        left => {
+            let connections = quantity::count(left, "connection");
+            report(&format!("closing {connections} that did not end in time"));
+        }
     }
     Ok(())
 }

@@ -7,16 +7,10 @@ use std::path::Path;
 use superpoll_gateway::telemetry::socket::{CommandAnswer, ServerCommand};
 
 use super::{LastSeen, converse, say, unexpected};
+use crate::quantity;
 use crate::stats::source::End;
 
-fn open(connections: u64) -> String {
-    match connections {
-        1 => "1 connection is open".to_owned(),
-        connections => format!("{connections} connections are open"),
-    }
-}
-
-/// Ends a server, and prints how many connections it still has until its process has ended.
+/// Ends a server, and prints what it still has to end until its process has ended.
 pub(super) async fn drain(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
     let (mut conversation, reply) = converse(path, &ServerCommand::Drain.into(), seen).await?;
     let CommandAnswer::Done(_) = &reply.answer else { return Err(unexpected(&reply)) };
@@ -27,8 +21,8 @@ pub(super) async fn drain(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), B
                 let CommandAnswer::Progress(now) = &reply.answer else {
                     return Err(unexpected(&reply));
                 };
-                if known.replace(now.connections) != Some(now.connections) {
-                    let line = open(now.connections);
+                if known.replace(*now) != Some(*now) {
+                    let line = quantity::open_work(now.connections, now.requests);
                     say(&format!("process {}: {line}", reply.process))?;
                     seen.borrow_mut().last = Some(line);
                 }

@@ -60,6 +60,19 @@ pub(crate) struct Options {
     pub timeout: Option<Duration>,
 }
 
+/// Returns some processes in words.
+fn processes(numbers: &[u32]) -> String {
+    let all: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    let noun = if numbers.len() == 1 { "process" } else { "processes" };
+    format!("{noun} {}", all.join(", "))
+}
+
+/// Returns the processes that have not answered, in words.
+fn not_answering(numbers: &[u32]) -> String {
+    let verb = if numbers.len() == 1 { "does" } else { "do" };
+    format!("{}, which {verb} not answer", processes(numbers))
+}
+
 /// The server, as far as it is known.
 #[derive(Default)]
 struct LastSeen {

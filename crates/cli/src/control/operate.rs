@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use superpoll_gateway::admin::{
     ChannelList, ChannelQuery, ClientFilter, ConnectionList, ConnectionQuery, MOST_LISTED,
-    Operation, Report, ServerChange, ServerState, UpstreamReport, WeightChange,
+    Operation, OperationReport, Report, ServerChange, ServerState, UpstreamReport, WeightChange,
 };
 use superpoll_gateway::telemetry::socket::{CommandAnswer, ServerCommand};
 
-use super::{LastSeen, converse, say, target, unexpected, within};
+use super::{LastSeen, converse, not_answering, processes, say, target, unexpected, within};
+use crate::quantity::count;
 use crate::table::Table;
 
 /// How long the answer may take.
@@ -115,19 +116,45 @@ fn limit(text: &str) -> Result<usize, String> {
 
 /// Makes a server carry out an operation, and prints its report.
 fn operate(
-    of: Option<&str>,
+    options: &ListOptions,
     operation: &Operation,
     print: impl FnOnce(&Report) -> Result<(), Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     within(Some(LIMIT), async |seen: &RefCell<LastSeen>| {
-        let path = &target::locate(of, ServerCommand::Operate).await?;
+        let path = &target::locate(options.of.as_deref(), ServerCommand::Operate).await?;
         seen.borrow_mut().path.clone_from(path);
         let (_, reply) = converse(path, &operation.clone().into(), seen).await?;
         match &reply.answer {
-            CommandAnswer::Report(report) => print(report),
+            CommandAnswer::Report(report) => {
+                match options.json {
+                    true => say(&serde_json::to_string(report)?)?,
+                    false => print(&report.report)?,
+                }
+                complete(operation, report)
+            }
             _ => Err(unexpected(&reply)),
         }
     })
+}
+
+/// Checks whether all processes of the server have answered.
+fn complete(operation: &Operation, report: &OperationReport) -> Result<(), Box<dyn Error>> {
+    let missing = &report.missing_processes;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let silent = not_answering(missing);
+    let is_change =
+        matches!(operation, Operation::SetServer(_) | Operation::Close(_) | Operation::SetLog(_));
+    if !is_change {
+        return Err(format!("this is without {silent}").into());
+    }
+    let applied = match &report.applied_processes[..] {
+        [] => "in no process yet".to_owned(),
+        applied => format!("in {}", processes(applied)),
+    };
+    let later = "it will be as soon as that goes on";
+    Err(format!("the change is made {applied}, and not in {silent}; {later}").into())
 }
 
 fn json(report: &Report) -> Result<(), Box<dyn Error>> {
@@ -138,9 +165,8 @@ fn json(report: &Report) -> Result<(), Box<dyn Error>> {
 pub(crate) fn upstream(options: &UpstreamOptions) -> Result<(), Box<dyn Error>> {
     let (server, state, weight) = match &options.change {
         None => {
-            let ListOptions { of, json: is_json } = &options.list;
-            return operate(of.as_deref(), &Operation::Upstreams, |report| match report {
-                Report::Upstreams(all) if !is_json => print_upstreams(all),
+            return operate(&options.list, &Operation::Upstreams, |report| match report {
+                Report::Upstreams(all) => print_upstreams(all),
                 report => json(report),
             });
         }
@@ -152,7 +178,8 @@ pub(crate) fn upstream(options: &UpstreamOptions) -> Result<(), Box<dyn Error>> 
     let ServerArguments { upstream, address, of } = server;
     let (upstream, server) = (upstream.clone(), address.clone());
     let change = ServerChange { upstream, server, state, weight };
-    operate(of.as_deref(), &Operation::SetServer(change), |report| match report {
+    let options = ListOptions { of: of.clone(), json: false };
+    operate(&options, &Operation::SetServer(change), |report| match report {
         Report::Upstreams(all) => print_upstreams(all),
         report => json(report),
     })
@@ -160,18 +187,17 @@ pub(crate) fn upstream(options: &UpstreamOptions) -> Result<(), Box<dyn Error>> 
 
 /// Lists channels.
 pub(crate) fn channels(options: &ChannelOptions) -> Result<(), Box<dyn Error>> {
-    let ChannelOptions { list: ListOptions { of, json: is_json }, limit, after } = options;
+    let ChannelOptions { list, limit, after } = options;
     let query = ChannelQuery { after: after.clone(), limit: *limit };
-    operate(of.as_deref(), &Operation::Channels(query), |report| match report {
-        Report::Channels(list) if !is_json => print_channels(list),
+    operate(list, &Operation::Channels(query), |report| match report {
+        Report::Channels(list) => print_channels(list),
         report => json(report),
     })
 }
 
 /// Lists connections, or closes those of a client.
 pub(crate) fn connections(options: &ConnectionOptions) -> Result<(), Box<dyn Error>> {
-    let ConnectionOptions { list: ListOptions { of, json: is_json }, limit, client, close } =
-        options;
+    let ConnectionOptions { list, limit, client, close } = options;
     let operation = match client {
         Some(client) if *close => Operation::Close(*client),
         client => {
@@ -179,10 +205,9 @@ pub(crate) fn connections(options: &ConnectionOptions) -> Result<(), Box<dyn Err
             Operation::Connections(query)
         }
     };
-    operate(of.as_deref(), &operation, |report| match report {
-        Report::Connections(list) if !is_json => print_connections(list),
-        Report::Closed(1) if !is_json => say("closed 1 connection"),
-        Report::Closed(count) if !is_json => say(&format!("closed {count} connections")),
+    operate(list, &operation, |report| match report {
+        Report::Connections(list) => print_connections(list),
+        Report::Closed(closed) => say(&format!("closed {}", count(*closed, "connection"))),
         report => json(report),
     })
 }

@@ -11,7 +11,8 @@ use superpoll_gateway::telemetry::socket::{
     seconds_now,
 };
 
-use super::{LastSeen, converse, say, target, unexpected, within};
+use super::{LastSeen, converse, not_answering, say, target, unexpected, within};
+use crate::quantity;
 
 /// Options of `status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -100,14 +101,25 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
     match &facts.upgrade {
         None => {}
         Some(UpgradeState::UnderWay) => line("upgrade", "under way"),
-        Some(UpgradeState::Done) => line("upgrade", "done: this is the new program"),
+        Some(UpgradeState::Done) => {
+            let numbers = facts.handed_over.map_or_else(String::new, |handed| {
+                let went = quantity::count(handed.elsewhere, "connection");
+                format!("; {went} went on, {} stayed with the program before", handed.here)
+            });
+            line("upgrade", &format!("done: this is the new program{numbers}"));
+        }
         Some(UpgradeState::Failed(why)) => line("upgrade", &format!("failed: {why}")),
     }
     line("listeners", &facts.listeners.join("\n"));
     if let Some(path) = &facts.keeper {
         line("keeper", &path.display().to_string());
     }
-    line("connections", &status.connections.to_string());
+    let missing = &status.missing_processes;
+    let mut connections = status.connections.to_string();
+    if !missing.is_empty() {
+        connections = format!("{connections}, without those of {}", not_answering(missing));
+    }
+    line("connections", &connections);
     let engines = &status.engines;
     let requests: u64 = engines.iter().filter_map(|engine| engine.requests).sum();
     let silent = engines.iter().filter(|engine| !engine.answers).count();
@@ -120,8 +132,11 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
     }
     line("engines", &summary);
     let worker = facts.processes.iter();
-    let workers: Vec<String> =
-        worker.map(|one| format!("{} {}, {}", one.slot, one.process, state(one.state))).collect();
+    let described = worker.map(|one| {
+        let silence = if missing.contains(&one.process) { ", not answering" } else { "" };
+        format!("{} {}, {}{silence}", one.slot, one.process, state(one.state))
+    });
+    let workers: Vec<String> = described.collect();
     line("workers", &workers.join("\n"));
     text
 }
@@ -129,7 +144,8 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
 #[cfg(test)]
 mod tests {
     use superpoll_gateway::telemetry::socket::{
-        COMMAND_PROTOCOL, EngineStatus, LastReload, SCHEMA, ServerFacts, WorkerStatus,
+        COMMAND_PROTOCOL, EngineStatus, HandedOverStatus, LastReload, SCHEMA, ServerFacts,
+        WorkerStatus,
     };
 
     use super::*;
@@ -152,11 +168,13 @@ mod tests {
                     state: ServerState::Starting,
                 }],
                 upgrade: Some(UpgradeState::UnderWay),
+                handed_over: None,
             },
             uptime_ns: 61_500_000_000,
             backend: "epoll".to_owned(),
             connections: 3,
             engines: vec![engine, EngineStatus { answers: false, ..engine }],
+            missing_processes: Vec::new(),
         };
         let reply = CommandReply {
             schema: SCHEMA,
@@ -182,6 +200,19 @@ mod tests {
              engines       2, epoll, 4 requests under way, 1 not answering\n\
              workers       0 43, starting\n"
         );
+        status.missing_processes = vec![43];
+        status.facts.upgrade = Some(UpgradeState::Done);
+        status.facts.handed_over = Some(HandedOverStatus { elsewhere: 201, here: 1 });
+        let told = text(&reply, &status, 0);
+        for line in [
+            "upgrade       done: this is the new program; 201 connections went on, \
+             1 stayed with the program before\n",
+            "connections   3, without those of process 43, which does not answer\n",
+            "workers       0 43, starting, not answering\n",
+        ] {
+            assert!(told.contains(line), "{told}");
+        }
+        status.missing_processes.clear();
         status.facts = ServerFacts::default();
         status.engines.clear();
         assert_eq!(

@@ -17,6 +17,7 @@ use superpoll_rt::time;
 use super::conversation::Conversation;
 use super::process::ServerProcess;
 use super::{AGAIN, LastSeen, ended, say, unexpected};
+use crate::quantity;
 use crate::stats::source::End;
 
 /// How long a process that has taken over may take to answer. It serves before that.
@@ -126,8 +127,12 @@ async fn replaced(
                 let workers: Vec<String> =
                     status.facts.processes.iter().map(|one| one.process.to_string()).collect();
                 let workers = workers.join(", ");
+                let numbers = status.facts.handed_over.map_or_else(String::new, |handed| {
+                    format!(": {}", quantity::handed_over(handed.elsewhere, handed.here))
+                });
                 return say(&format!(
-                    "process {number} is {new} now, in place of {old}, with the workers {workers}"
+                    "process {number} is {new} now, in place of {old}, with the workers \
+                     {workers}{numbers}"
                 ));
             }
             None => return Err(ended(Some(number)).into()),

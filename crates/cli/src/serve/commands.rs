@@ -11,6 +11,7 @@ use superpoll_gateway::telemetry::socket::{
 
 use super::signals::Request;
 use super::{Options, keeper_socket};
+use crate::quantity;
 
 /// The answer to a reload of a server without a configuration file.
 pub(super) const NO_FILE: &str =
@@ -43,9 +44,9 @@ pub(super) fn refuse(call: Option<CommandCall>, error: &str) {
     conclude(call, Err(error.to_owned()));
 }
 
-/// Answers a call for a drain.
-pub(super) fn begin_drain(call: Option<CommandCall>) {
-    let message = "the server accepts no connections any more".to_owned();
+/// Answers a call for a drain, with what the server still has to end.
+pub(super) fn begin_drain(call: Option<CommandCall>, work: &str) {
+    let message = format!("draining: {work}");
     conclude(call, Ok(CommandOutcome { message, ..CommandOutcome::default() }));
 }
 
@@ -62,10 +63,7 @@ pub(super) fn not_taken_on(error: &str) -> String {
 
 /// Returns the sizes of a configuration.
 fn summary(config: &Config) -> String {
-    let count = |number: usize, one: &str| match number {
-        1 => format!("1 {one}"),
-        number => format!("{number} {one}s"),
-    };
+    let count = |number: usize, one: &str| quantity::count(number as u64, one);
     let routes = config.hosts.iter().map(|host| host.routes.len()).sum();
     let mut parts = vec![
         count(config.listeners.iter().filter(|one| !one.is_admin).count(), "listener"),
@@ -106,11 +104,15 @@ pub(super) fn note_reload(queue: &CommandQueue, outcome: &Result<(), String>) {
 }
 
 /// Answers the commands to a server that ends, for as long as this is polled.
-pub(super) async fn answer_at_the_end(queue: &mut CommandQueue, why: &str) -> u64 {
+pub(super) async fn answer_at_the_end(
+    queue: &mut CommandQueue,
+    why: &str,
+    work: impl Fn() -> String,
+) -> u64 {
     loop {
         let call = queue.next().await;
         match call.command {
-            ServerCommand::Drain => begin_drain(Some(call)),
+            ServerCommand::Drain => begin_drain(Some(call), &work()),
             _ => call.refuse(why),
         }
     }

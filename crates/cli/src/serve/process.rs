@@ -10,8 +10,8 @@ use futures_lite::future::or;
 use sd_notify::NotifyState;
 use superpoll::{BackendKind, limits};
 use superpoll_gateway::config::KeeperKind;
-use superpoll_gateway::processes::{Worker, WorkerPlace};
-use superpoll_gateway::serve::Server;
+use superpoll_gateway::processes::{Worker, WorkerDrain, WorkerPlace};
+use superpoll_gateway::serve::{HandedOver, Server};
 use superpoll_gateway::telemetry::socket::{
     CommandCall, CommandQueue, ServerState, SocketPath, UpgradeState,
 };
@@ -24,7 +24,7 @@ use super::{
     Options, announce, change_log, commands, hide_keys, keeper_of_worker, keeper_socket, notify,
     notify_reloading, raise_limit, reloaded, report_warnings, runtime, statistics_stay,
 };
-use crate::{keep, stats};
+use crate::{keep, quantity, stats};
 
 /// The request that a signal, a command, a successor or the supervisor has made of the process.
 enum Asked {
@@ -168,6 +168,7 @@ pub(super) fn run(
             notify(error_log, &[NotifyState::MainPid(std::process::id())]);
         }
         let (mut upgrade, mut has_yielded) = (Upgrade::default(), false);
+        let (mut drain_call, mut handed, mut is_orphaned) = (None, None, false);
         loop {
             let signalled =
                 async { io::Result::Ok(Asked::Request(signals.recv().await?, None)) };
@@ -194,7 +195,7 @@ pub(super) fn run(
             let asked = or(or(signalled, commanded), or(or(yields, fails), orphaned)).await?;
             match asked {
                 Asked::Request(Request::End, call) => {
-                    commands::begin_drain(call);
+                    drain_call = call;
                     upgrade.give_up();
                     break;
                 }
@@ -263,15 +264,19 @@ pub(super) fn run(
                     if let Some(number) = upgrade.successor() {
                         notify(error_log, &[NotifyState::MainPid(number)]);
                     }
-                    let message =
-                        hand_over(&mut server, "another server takes over", &report).await;
-                    upgrade.succeed(message);
+                    // The supervisor logs the sum over all workers.
+                    let level = if worker.is_some() { Level::Info } else { Level::Notice };
+                    let outcome =
+                        hand_over(&mut server, level, "another server takes over", &report).await;
+                    upgrade.succeed(quantity::handed_over(outcome.elsewhere, outcome.here));
+                    handed = Some(outcome);
                     break;
                 }
                 Asked::Orphaned => {
+                    is_orphaned = true;
                     if keeper_socket(config).is_some() {
                         let why = "the supervisor has ended, and idle connections wait for the next one";
-                        let _ = hand_over(&mut server, why, &report).await;
+                        let _ = hand_over(&mut server, Level::Notice, why, &report).await;
                     } else {
                         let why = "the supervisor has ended, and so does this worker";
                         report(&Event::new(Level::Error, "supervisor-lost", why));
@@ -284,9 +289,18 @@ pub(super) fn run(
         if !has_yielded {
             notify(error_log, &[NotifyState::Stopping]);
         }
-        let open = server.connections();
-        let message = format!("draining: asked to end, {open} connections are open");
-        report(&Event::new(Level::Info, "draining", message).with("connections", open));
+        // A supervisor that is there logs the sum over all workers.
+        let usual = if worker.is_some() && !is_orphaned { Level::Info } else { Level::Notice };
+        let (connections, requests) = (server.connections(), server.requests());
+        let work = quantity::open_work(connections, Some(requests));
+        let event = Event::new(usual, "draining", format!("draining: {work}"));
+        report(&event.with("connections", connections).with("requests", requests));
+        if let Some(worker) = &worker {
+            let (elsewhere, here) =
+                handed.map_or((0, connections), |handed| (handed.elsewhere, handed.here));
+            worker.report_drain(WorkerDrain { elsewhere, connections: here, requests });
+        }
+        commands::begin_drain(drain_call, &work);
         server.stop();
         queue.note(|facts| facts.state = ServerState::Draining);
         // A second signal ends the process at once. A worker gets SIGTERM from its supervisor and from a service
@@ -303,30 +317,44 @@ pub(super) fn run(
             false => commands::ENDING,
         };
         let drains = or(server.drained(drain), asked);
-        let left = or(drains, commands::answer_at_the_end(&mut queue, why)).await;
+        let work = || quantity::open_work(server.connections(), Some(server.requests()));
+        let left = or(drains, commands::answer_at_the_end(&mut queue, why, work)).await;
         queue.written().await;
-        io::Result::Ok(left)
-    })??;
-    let event = match left {
-        0 => Event::new(Level::Info, "ended", "ended, and so have all connections"),
-        left => {
-            let message = format!("closing {left} connections that did not end in time");
-            Event::new(Level::Warning, "ended", message)
+        if let Some(worker) = &worker {
+            worker.written().await;
         }
-    };
-    report(&event.with("connections", left));
+        io::Result::Ok((left, usual))
+    })??;
+    report(&ended(left));
     Ok(())
 }
 
-/// Leaves idle connections with the keeper, and logs how many go on with the next server. Returns the
-/// same in words.
-async fn hand_over(server: &mut Server, why: &str, report: &impl Fn(&Event)) -> String {
+/// Returns the event of the end of a process with so many connections.
+fn ended((left, usual): (u64, Level)) -> Event {
+    let event = match left {
+        0 => Event::new(usual, "ended", "ended"),
+        left => {
+            let connections = quantity::count(left, "connection");
+            let message = format!("closing {connections} that did not end in time");
+            Event::new(Level::Warning, "ended", message)
+        }
+    };
+    event.with("connections", left)
+}
+
+/// Leaves idle connections with the keeper, and logs how many go on with the next server.
+async fn hand_over(
+    server: &mut Server,
+    level: Level,
+    why: &str,
+    report: &impl Fn(&Event),
+) -> HandedOver {
     let handed = server.hand_over().await;
     let (elsewhere, here) = (handed.elsewhere, handed.here);
-    let message = format!("{elsewhere} connections go on there, {here} end here");
-    let event = Event::new(Level::Notice, "handed-over", format!("{why}: {message}"));
+    let message = format!("{why}: {}", quantity::handed_over(elsewhere, here));
+    let event = Event::new(level, "handed-over", message);
     report(&event.with("connections", here).with("elsewhere", elsewhere));
-    message
+    handed
 }
 
 /// Logs a note if a configuration wants several processes of a server that has one.

@@ -238,6 +238,7 @@ pub(super) mod tests {
             connections: 10_000 * engines as u64,
             engines: (0..engines).map(engine).collect(),
             traffic: Some(super::super::traffic::tests::traffic(3, 2, 2, seconds)),
+            missing_processes: Vec::new(),
         }
     }
 

@@ -30,7 +30,7 @@ fn it_waits_for_a_busy_connection_says_so_and_ends_with_the_process() {
         until("one connection is left", || {
             let line = lines.next().unwrap();
             assert!(line.starts_with(&format!("process {number}: ")), "{line}");
-            line.ends_with(": 1 connection is open")
+            line.ends_with(": 1 connection, 0 requests under way")
         });
         assert_eq!(status(&stage.stats)["state"], "draining");
         assert!(TcpStream::connect(("127.0.0.1", stage.port)).is_err() || processes > 1);
@@ -42,9 +42,12 @@ fn it_waits_for_a_busy_connection_says_so_and_ends_with_the_process() {
         let output = stage.command("drain", &["--timeout", "0.3"]).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{error}");
-        assert!(error.contains("is not done within 0.3 s (1 connection is open)"), "{error}");
+        assert!(
+            error.contains("is not done within 0.3 s (1 connection, 0 requests under way)"),
+            "{error}"
+        );
         let (mut second, mut rest) = drain(&stage);
-        assert!(rest.next().unwrap().ends_with(": 1 connection is open"));
+        assert!(rest.next().unwrap().ends_with(": 1 connection, 0 requests under way"));
         assert!(draining.try_wait().unwrap().is_none());
         busy.write_all(b"\r\n").unwrap();
         let mut answer = String::new();
@@ -78,7 +81,7 @@ fn a_proxy_is_drained_and_has_nothing_to_reload() {
         assert!(line.contains("a proxy has no configuration"), "{line}");
     }
     let (mut draining, mut lines) = drain(&stage);
-    assert!(lines.next().unwrap().ends_with(": 1 connection is open"));
+    assert!(lines.next().unwrap().ends_with(": 1 connection"));
     assert_eq!(status(&stage.stats)["state"], "draining");
     drop((client, pair));
     assert!(lines.last().unwrap().ends_with(" has ended"));
@@ -94,7 +97,7 @@ fn a_server_that_is_killed_while_it_drains_has_ended() {
     busy.write_all(b"GET /small HTTP/1.1\r\n").unwrap();
     until("it is counted", || status(&stage.stats)["connections"] == 1);
     let (mut draining, mut lines) = drain(&stage);
-    assert!(lines.next().unwrap().ends_with(": 1 connection is open"));
+    assert!(lines.next().unwrap().ends_with(": 1 connection, 0 requests under way"));
     signal(server.child(), "KILL");
     // It is a zombie, which is no server.
     assert!(lines.last().unwrap().ends_with(" has ended"));

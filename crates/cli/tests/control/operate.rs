@@ -307,7 +307,9 @@ fn the_level_of_the_log_is_changed_everywhere_and_taken_back() {
         let expected = serde_json::json!({ "level": "info", "configured": "info" });
         assert_eq!((status, told), (200, expected));
         let (_, told) = gateway.ask("PUT", "/api/log", "{\"level\":\"warning\"}");
-        assert_eq!(told, serde_json::json!({ "level": "warning", "configured": "info" }));
+        assert_eq!((&told["level"], &told["configured"]), (&"warning".into(), &"info".into()));
+        let applied = told["applied_processes"].as_array().map_or(0, Vec::len);
+        assert_eq!(applied, if processes > 1 { processes } else { 0 }, "{told}");
         gateway.set(&["down", "app", &one]);
         assert!(run(&mut gateway.stage.command("reload", &[])).contains("took on"));
         gateway.ask("PUT", "/api/log", "{\"level\":null}");
@@ -361,4 +363,129 @@ fn a_proxy_has_nothing_to_list() {
         assert!(line.contains("this program has no upstreams"), "{line}");
     }
     drop(child);
+}
+
+/// A worker that is stopped is named, by commands and by the API, and gets the changes when it goes on.
+#[test]
+fn a_worker_that_does_not_answer_is_named_and_a_change_says_where_it_is_made() {
+    let gateway = Gateway::new();
+    let server = gateway.start(2);
+    let of = gateway.stage.stats.to_str().unwrap();
+    let [one, other] = gateway.origins.each_ref().map(|origin| origin.address.to_string());
+    let (_, told) =
+        gateway.ask("PATCH", &format!("/api/upstreams/app/servers/{other}"), "{\"weight\":2}");
+    let mut applied: Vec<u64> =
+        told["applied_processes"].as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+    applied.sort_unstable();
+    let workers = server.workers(2);
+    assert_eq!(applied, workers.iter().map(|one| u64::from(*one)).collect::<Vec<_>>(), "{told}");
+    assert_eq!(told.get("missing_processes"), None, "{told}");
+    let (stopped, at_work) = (workers[0], workers[1]);
+    kill(stopped, "STOP");
+    let silent = format!("process {stopped}, which does not answer");
+    let said = |command: &mut std::process::Command| {
+        let output = command.output().unwrap();
+        let [told, errors] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert_eq!(output.status.code(), Some(1), "{told}{errors}");
+        (told, errors)
+    };
+    // What the others have is listed, and the line says that this is not all.
+    for name in ["upstream", "channels", "connections"] {
+        let (told, errors) = said(&mut gateway.command(name, &[of, "--json"]));
+        assert_eq!(errors, format!("superpoll: this is without {silent}\n"), "{name}");
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["missing_processes"], serde_json::json!([stopped]), "{told}");
+    }
+    let (told, _) = said(&mut gateway.command("upstream", &[of]));
+    assert!(told.contains(&one) && told.contains(&other), "{told}");
+    for path in ["/api/upstreams", "/api/upstreams/app", "/api/connections", "/api/channels"] {
+        let (code, told) = gateway.ask("GET", path, "");
+        assert_eq!(
+            (code, &told["missing_processes"]),
+            (200, &serde_json::json!([stopped])),
+            "{told}"
+        );
+    }
+    let text = run(&mut gateway.stage.command("status", &[]));
+    assert!(text.contains(&format!("without those of {silent}")), "{text}");
+    assert!(text.contains(&format!(" {stopped}, serving, not answering\n")), "{text}");
+    // A change is made, here and there.
+    let path = format!("/api/upstreams/app/servers/{one}");
+    let (code, told) = gateway.ask("PATCH", &path, "{\"state\":\"down\"}");
+    assert_eq!(code, 202, "{told}");
+    assert_eq!(told["applied_processes"], serde_json::json!([at_work]), "{told}");
+    assert_eq!(told["missing_processes"], serde_json::json!([stopped]), "{told}");
+    assert_eq!(told["upstreams"][0]["servers"][0]["state"], "down", "{told}");
+    let (told, errors) = said(gateway.command("upstream", &["up", "app", &one]).args(["--of", of]));
+    let made = format!("superpoll: the change is made in process {at_work}, and not in {silent}; ");
+    assert!(errors.starts_with(&made) && told.contains(&one), "{told}{errors}");
+    let (code, told) = gateway.ask("DELETE", "/api/connections?client=192.0.2.1", "");
+    assert_eq!((code, &told["closed"]), (202, &0.into()), "{told}");
+    // Nobody answers, and the change is none the less made: it was refused before, and had effect.
+    kill(at_work, "STOP");
+    let (_, errors) = said(gateway.command("upstream", &["down", "app", &one]).args(["--of", of]));
+    assert!(
+        errors.contains("the change is made in no process yet, and not in processes "),
+        "{errors}"
+    );
+    kill(stopped, "CONT");
+    kill(at_work, "CONT");
+    let listed = gateway.upstreams();
+    assert_eq!(listed["upstreams"][0]["servers"][0]["state"], "down", "{listed}");
+    assert_eq!(listed["upstreams"][0]["servers"][0]["processes"], 2, "{listed}");
+    assert!(gateway.answers(&server, 40).iter().all(|name| name == "other"));
+    server.signal("TERM");
+    server.ended();
+}
+
+/// The settings of operators outlive an upgrade of one process and a crash, by the keeper.
+#[test]
+fn what_is_set_for_one_process_is_handed_to_the_next_one() {
+    let gateway = Gateway::new();
+    let keeper = gateway.stage.site.path("keeper");
+    let mut command = superpoll();
+    command.arg("keep").arg("--listen").arg(&keeper).stdout(std::process::Stdio::null());
+    let _keeper =
+        crate::stage::Running(command.stderr(std::process::Stdio::null()).spawn().unwrap());
+    until("the keeper listens", || keeper.exists());
+    let path = gateway.configure(1, "");
+    let start = || {
+        let mut command = superpoll();
+        command.args(["serve", "-c"]).arg(&path).arg("--keeper").arg(&keeper);
+        Server::of(command, 2)
+    };
+    let [one, other] = gateway.origins.each_ref().map(|origin| origin.address.to_string());
+    let first = start();
+    gateway.set(&["down", "app", &one]);
+    gateway.set(&["weight", "app", &other, "7"]);
+    let told = run(&mut gateway.stage.command("upgrade", &[]));
+    let second: u32 = told.split(' ').nth(1).unwrap().parse().unwrap();
+    let servers = || gateway.upstreams()["upstreams"][0]["servers"].clone();
+    let found = servers();
+    assert_eq!((&found[0]["state"], &found[1]["weight"]), (&"down".into(), &7.into()), "{found}");
+    let answers = || {
+        let mut stream = connect(format!("127.0.0.1:{}", gateway.stage.port).parse().unwrap());
+        get(&mut stream, "/app").split("\r\n\r\n").nth(1).unwrap().to_owned()
+    };
+    assert!((0..20).all(|_| answers() == "other"));
+    // A setting that is taken back is not there again.
+    gateway.set(&["weight", "app", &other, "configured"]);
+    kill(second, "KILL");
+    until("it has ended", || crate::stage::has_ended(second));
+    first.ended();
+    let third = start();
+    let found = servers();
+    assert_eq!((&found[0]["state"], &found[1]["weight"]), (&"down".into(), &1.into()), "{found}");
+    assert!((0..20).all(|_| answers() == "other"));
+    gateway.set(&["up", "app", &one]);
+    // A server that is ended leaves nothing.
+    gateway.set(&["down", "app", &other]);
+    third.signal("TERM");
+    third.ended();
+    let fourth = start();
+    let found = servers();
+    assert_eq!((&found[0]["state"], &found[1]["state"]), (&"up".into(), &"up".into()), "{found}");
+    fourth.signal("TERM");
+    fourth.ended();
 }

@@ -1,10 +1,12 @@
 //! `superpoll upgrade`.
 
 use std::fs;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use crate::program::program;
 use crate::stage::{Running, Server, get, has_ended, kill, run, until};
@@ -97,7 +99,7 @@ fn another_process_takes_over_and_is_named_when_it_serves() {
     let told = run(&mut upgraded.upgrade(&[]));
     let second: u32 = told.split(' ').nth(1).unwrap().parse().unwrap();
     assert!(told.contains(&format!("has taken over from process {first} (")), "{told}");
-    assert!(told.contains(" connections go on there, "), "{told}");
+    assert!(told.ends_with(": 1 connection goes on there, 0 end here\n"), "{told}");
     let now = status(&upgraded.stage.stats);
     assert_eq!((&now["process"], &now["state"]), (&second.into(), &"serving".into()), "{now}");
     assert_eq!(now["upgrade"], "done", "{now}");
@@ -111,6 +113,101 @@ fn another_process_takes_over_and_is_named_when_it_serves() {
     run(&mut upgraded.stage.command("drain", &[]));
     assert!(TcpStream::connect(("127.0.0.1", upgraded.stage.port)).is_err());
     server.ended();
+}
+
+/// A server behind a proxy that changes the protocol, and then says nothing. Returns its address.
+fn tunnels() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = |mut stream: TcpStream| {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            if stream.read_exact(&mut byte).is_err() {
+                return;
+            }
+            head.push(byte[0]);
+        }
+        let answer =
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
+        // Until the client ends.
+        let _ = stream.write_all(answer).and_then(|()| stream.read_to_end(&mut Vec::new()));
+    };
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+/// Idle connections go on, and everything else ends with the process that has it: what goes on and what
+/// ends is all that there was, in the log and in the answer.
+#[test]
+fn the_connections_that_go_on_and_those_that_end_add_up() {
+    for processes in [1, 2] {
+        let upgraded = Upgraded::new();
+        let (tunnels, relay) = (tunnels(), crate::free_port());
+        let more = format!(
+            "[[hosts.routes]]\npath = \"/tunnel\"\nproxy = {{ upstream = \"raw\" }}\n\
+             [upstreams.raw]\nservers = [{{ address = \"{tunnels}\" }}]\n\
+             [[listeners]]\naddress = \"127.0.0.1:{relay}\"\nrelay = {{ to = \"{tunnels}\" }}\n{SOON}"
+        );
+        upgraded.stage.configure(&format!("processes = {processes}"), &more);
+        let mut command = program(upgraded.program.to_str().unwrap());
+        command.args(["serve", "-c"]).arg(upgraded.stage.site.path("server.toml"));
+        command.arg("--keeper").arg(upgraded.stage.site.path("keeper"));
+        let server = Server::of(command, 2);
+        if processes > 1 {
+            until("all workers serve", || workers(&upgraded).len() == processes);
+        }
+        let mut idle: Vec<TcpStream> = (0..9).map(|_| server.connect()).collect();
+        for stream in &mut idle {
+            assert!(get(stream, "/small").ends_with("0123456789"));
+        }
+        let mut tunnel = server.connect();
+        tunnel
+            .write_all(
+                b"GET /tunnel HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n",
+            )
+            .unwrap();
+        assert!(crate::stage::response(&mut tunnel).starts_with("HTTP/1.1 101 "));
+        let mut pair = crate::stage::connect(([127, 0, 0, 1], relay).into());
+        pair.write_all(b"\r\n\r\n").unwrap();
+        assert!(crate::stage::response(&mut pair).starts_with("HTTP/1.1 101 "));
+        let mut busy = server.connect();
+        busy.write_all(b"GET /small HTTP/1.1\r\nHost: localhost\r\n").unwrap();
+        until("all are counted", || status(&upgraded.stage.stats)["connections"] == 12);
+        let told = run(&mut upgraded.upgrade(&[]));
+        let numbers = "9 connections go on there, 3 end here";
+        assert!(told.ends_with(&format!(": {numbers}\n")), "{told}");
+        server.says(numbers);
+        let now = status(&upgraded.stage.stats);
+        if processes == 1 {
+            server.says("superpoll: draining: 3 connections, 0 requests under way\n");
+        } else {
+            let expected = serde_json::json!({ "elsewhere": 9, "here": 3 });
+            assert_eq!(now["handed_over"], expected, "{now}");
+            assert_eq!(server.errors().matches("connections go on there").count(), 1);
+        }
+        // They are the next one's, and those that end do so in their own time.
+        for stream in &mut idle {
+            assert!(get(stream, "/small").ends_with("0123456789"));
+        }
+        busy.write_all(b"\r\n").unwrap();
+        let mut answer = String::new();
+        busy.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("0123456789"), "{answer}");
+        drop((tunnel, pair));
+        // Idle ones and nothing else.
+        until("the one before has ended", || {
+            let now = status(&upgraded.stage.stats);
+            now["connections"] == 9
+        });
+        run(&mut upgraded.stage.command("drain", &[]));
+        let (status, errors) = server.ended();
+        assert!(status.success(), "{errors}");
+    }
 }
 
 #[test]

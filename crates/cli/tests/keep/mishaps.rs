@@ -201,7 +201,7 @@ fn a_server_that_hands_over_reports_how_many_connections_go_on_and_how_many_end(
     busy.write_all(b"GET /small HTTP/1.1\r\n").unwrap();
     let second = nursery.server(&["--upgrade"]);
     second.says("took over 3 connections");
-    first.says("3 connections go on there, 1 end here");
+    first.says("3 connections go on there, 1 ends here");
     drop(busy);
     let (status, said) = first.ended();
     assert!(status.success(), "{said}");

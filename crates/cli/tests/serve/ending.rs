@@ -36,8 +36,15 @@ fn a_slow_download_finishes_and_idle_connections_are_closed() {
         slow.read_to_end(&mut received).unwrap();
         let head = received.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
         assert!(received[head + 4..] == bytes, "{backend:?}: the file is another one");
-        let (status, errors) = server.ended();
-        assert!(status.success() && errors.is_empty(), "{backend:?}: {status}, {errors}");
+        let (status, errors) = server.ended_aloud();
+        // The silent one may be about to be counted.
+        let said = |connections| {
+            format!(
+                "superpoll: draining: {connections} connections, 1 request under way\n\
+                 superpoll: ended\n"
+            )
+        };
+        assert!(status.success() && [said(2), said(3)].contains(&errors), "{backend:?}: {errors}");
     }
 }
 
@@ -55,10 +62,56 @@ fn a_second_signal_ends_it_at_once() {
             std::thread::yield_now();
         }
         server.signal(second);
-        let (status, errors) = server.ended();
+        let (status, errors) = server.ended_aloud();
         assert!(status.success(), "{first}, {second}: {status}");
-        assert_eq!(errors, "superpoll: closing 1 connections that did not end in time\n");
+        let expected = "superpoll: draining: 1 connection, 1 request under way\n\
+                        superpoll: closing 1 connection that did not end in time\n";
+        assert_eq!(errors, expected);
         let _ = slow.read_to_end(&mut Vec::new());
+    }
+}
+
+/// Several processes are one server, with one line about all of them.
+#[test]
+fn several_processes_say_once_what_they_have() {
+    let site = Site::new();
+    let bytes = site.large();
+    let text = "
+        [server]
+        processes = 3
+        workers = 1
+        [[listeners]]
+        address = \"127.0.0.1:0\"
+        [[hosts]]
+        [[hosts.routes]]
+        files = { root = \"www\" }";
+    for interrupts in [false, true] {
+        let server = Server::configured(&site.write("several.toml", text), 1);
+        server.workers(3);
+        let mut idle: Vec<TcpStream> = (0..7).map(|_| server.connect()).collect();
+        for stream in &mut idle {
+            assert!(get(stream, "/small").ends_with("0123456789"));
+        }
+        let mut slow: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
+        let mut received: Vec<Vec<u8>> = slow.iter_mut().map(begin).collect();
+        server.signal("TERM");
+        let said = "superpoll: draining: 9 connections, 2 requests under way\n";
+        server.says(said);
+        if interrupts {
+            server.signal("TERM");
+            let (status, errors) = server.ended_aloud();
+            assert!(status.success(), "{errors}");
+            // One worker may have both.
+            assert!(errors.contains(" that did not end in time\n"), "{errors}");
+            assert!(errors.starts_with(said) && errors.ends_with("superpoll: ended\n"), "{errors}");
+            continue;
+        }
+        for (stream, received) in slow.iter_mut().zip(&mut received) {
+            stream.read_to_end(received).unwrap();
+            assert!(received.ends_with(&bytes));
+        }
+        let (status, errors) = server.ended_aloud();
+        assert_eq!((status.success(), errors), (true, format!("{said}superpoll: ended\n")));
     }
 }
 

@@ -160,8 +160,8 @@ fn each_server_event_is_logged_as_one_json_line() {
         ("upstream-down", "warning"),
         ("reload-refused", "error"),
         ("reloaded", "notice"),
-        ("draining", "info"),
-        ("ended", "info"),
+        ("draining", "notice"),
+        ("ended", "notice"),
     ];
     let expected = expected.map(|(event, level)| (event, json!(level)));
     assert_eq!(told, expected.iter().map(|(event, level)| (*event, level)).collect::<Vec<_>>());

@@ -59,7 +59,7 @@ fn an_open_channel_is_warned_of_and_closed_to_publishers() {
     for _ in 0..20 {
         post(&server, "/news", "");
     }
-    server.finish();
+    server.finish_silently();
     let events = fs::read_to_string(site.path("events")).unwrap();
     let events: Vec<Value> =
         events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -114,7 +114,7 @@ fn a_key_comes_from_the_environment() {
     until("all is logged", || {
         fs::read_to_string(site.path("access")).unwrap_or_default().lines().count() == 4
     });
-    server.finish();
+    server.finish_silently();
     let logs =
         [site.path("access"), site.path("events")].map(|path| fs::read_to_string(path).unwrap());
     for part in good.split('.') {
@@ -145,7 +145,7 @@ fn a_broken_key_keeps_the_configuration_that_there_is() {
     server.signal("HUP");
     until("it is reloaded", || events().contains("reloaded the configuration"));
     assert!(post(&server, "/news", &good).starts_with("HTTP/1.1 401 "));
-    server.finish();
+    server.finish_silently();
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::Outcome;
 use super::operation::Operation;
 use super::report::{ChannelList, ChannelReport, Refusal, Report, ServerReport, UpstreamReport};
 
@@ -11,7 +10,10 @@ use super::report::{ChannelList, ChannelReport, Refusal, Report, ServerReport, U
 /// # Errors
 ///
 /// The refusal of the first worker that has refused the operation; if no worker has answered.
-pub(crate) fn merge(operation: &Operation, answers: Vec<Outcome>) -> Outcome {
+pub(crate) fn merge(
+    operation: &Operation,
+    answers: Vec<Result<Report, Refusal>>,
+) -> Result<Report, Refusal> {
     let mut reports = Vec::new();
     for answer in answers {
         reports.push(answer?);

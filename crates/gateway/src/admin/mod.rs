@@ -36,14 +36,14 @@ use crate::exchange::LocalFuture;
 pub(crate) use self::merge::merge;
 pub use self::operation::{ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation};
 pub use self::report::{
-    ChannelList, ChannelReport, ConnectionList, ConnectionReport, LogReport, Protocol, Refusal,
-    RefusalReason, Report, ServerReport, UpstreamReport,
+    ChannelList, ChannelReport, ConnectionList, ConnectionReport, LogReport, OperationReport,
+    Protocol, Refusal, RefusalReason, Report, ServerReport, UpstreamReport,
 };
 pub use self::server_change::{ServerChange, ServerState, WeightChange};
 pub(crate) use self::settings::{ServerSetting, Settings, Upstreams};
 
 /// The outcome of an operation.
-pub type Outcome = Result<Report, Refusal>;
+pub type Outcome = Result<OperationReport, Refusal>;
 
 /// A server, or the supervisor of several, which carries out operations.
 pub(crate) trait Operate: Send + Sync {

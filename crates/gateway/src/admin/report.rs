@@ -26,6 +26,28 @@ pub enum Report {
     Log(LogReport),
 }
 
+/// A report, and the processes that it is about, where a server has several.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct OperationReport {
+    /// The answer.
+    #[serde(flatten)]
+    pub report: Report,
+    /// The processes in which a change has taken effect; none for operations that change nothing,
+    /// and for a server of one process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub applied_processes: Vec<u32>,
+    /// The processes that have not answered in time. A list lacks what they have. A change takes effect
+    /// there as soon as they go on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_processes: Vec<u32>,
+}
+
+impl From<Report> for OperationReport {
+    fn from(report: Report) -> OperationReport {
+        OperationReport { report, applied_processes: Vec::new(), missing_processes: Vec::new() }
+    }
+}
+
 /// The reason for which an operation was not carried out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Refusal {

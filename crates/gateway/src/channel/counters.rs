@@ -30,7 +30,7 @@ pub(crate) struct Figures {
 }
 
 impl Counters {
-    pub(super) fn figures(&self) -> Figures {
+    pub(crate) fn figures(&self) -> Figures {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Figures {
             published: of(&self.published),

@@ -90,5 +90,7 @@ pub(crate) use local_subscribers::LocalSubscribers;
 pub use message::Message;
 pub(crate) use registry::{LocatedChannel, Registry, RouteState};
 pub(crate) use rights::{Grant, Rights, SharedRights};
+#[cfg(test)]
+pub(crate) use route::VISITED;
 pub(crate) use route::{ChannelState, Channels, ListPlace};
 pub(crate) use several::Also;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::Settings;
 use crate::telemetry::reload::ReloadState;
+use crate::telemetry::traffic::ChannelName;
 
 /// From a worker to its supervisor.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,6 +25,8 @@ pub(super) enum FromWorker {
     Tickets(Vec<u8>),
     /// Another process has taken over its keeper: it drains from now on.
     Yields,
+    /// It accepts no connections any more, and ends when those that it has are closed.
+    Drains(WorkerDrain),
 }
 
 /// From the supervisor to a worker.
@@ -31,14 +34,26 @@ pub(super) enum FromWorker {
 pub(super) enum ToWorker {
     /// Its own counters are asked for.
     Count { id: u64, kind: Kind },
-    /// The counters of all workers, as it asked.
-    Collected { id: u64, all: Vec<Vec<u8>> },
+    /// The counters of all workers, as it asked, and the numbers of the processes that have not
+    /// answered.
+    Collected { id: u64, all: Vec<Vec<u8>>, missing: Vec<u32> },
     /// The secrets of tickets that all workers have.
     Tickets(Vec<u8>),
     /// The outcome of the last attempt to take on a configuration.
     Reload(ReloadState),
     /// The settings of operators: the first message, and one after each change.
     Settings(Settings),
+}
+
+/// The connections of a worker at the moment at which it begins to drain.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct WorkerDrain {
+    /// Connections that its successor goes on with.
+    pub elsewhere: u64,
+    /// Connections that end with it.
+    pub connections: u64,
+    /// Requests under way on these.
+    pub requests: u64,
 }
 
 /// The text of a configuration, and its number. There is none if the server has no file.
@@ -51,12 +66,14 @@ pub(super) struct Configuration {
 /// The counters for someone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Kind {
-    /// For metrics and the live page.
+    /// For metrics.
     Overview,
-    /// For the statistics socket.
-    Statistics,
-    /// For the live page: requests, servers and channels.
-    Traffic,
+    /// For the live page: the engines.
+    Engines,
+    /// For the statistics socket, with the figures of these channels.
+    Statistics(Vec<ChannelName>),
+    /// For the live page: requests, servers and channels, with the figures of these channels.
+    Traffic(Vec<ChannelName>),
     /// The outcome of an operation, both in JSON.
     Operation(Vec<u8>),
 }

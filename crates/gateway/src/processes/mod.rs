@@ -27,14 +27,15 @@
 mod left;
 mod messages;
 mod operations;
+mod questions;
 mod supervisor;
 mod worker;
 mod workers;
 
 pub use left::{Leave, Left};
 pub(crate) use messages::Kind;
-
+pub use messages::WorkerDrain;
 pub use supervisor::{Supervisor, WorkerEvent};
 pub(crate) use worker::{Link, Sources};
 pub use worker::{Worker, WorkerPlace};
-pub(crate) use workers::Workers;
+pub(crate) use workers::{Answers, Workers};

@@ -11,8 +11,10 @@ use superpoll_rt::Handle;
 
 use super::messages::Kind;
 use super::supervisor::Supervisor;
+use super::workers::Answers;
 use crate::admin::{
-    LogReport, Operation, Outcome, Refusal, Report, ServerChange, Settings, Upstreams, merge,
+    LogReport, Operation, OperationReport, Outcome, Refusal, Report, ServerChange, Settings,
+    Upstreams, merge,
 };
 use crate::config::Config;
 use crate::log::LogLevel;
@@ -61,13 +63,40 @@ pub(super) async fn answer(subject: Option<Arc<Subject>>, operation: &[u8]) -> V
     serde_json::to_vec(&outcome).unwrap_or_default()
 }
 
-/// Leaves the server that was changed.
-fn only(change: &ServerChange, outcome: Outcome) -> Outcome {
-    let mut report = outcome?;
-    if let Report::Upstreams(upstreams) = &mut report {
+/// The answers of the workers to an operation.
+struct Asked {
+    reports: Vec<Result<Report, Refusal>>,
+    /// The processes that have answered.
+    answered: Vec<u32>,
+    /// Those that have not.
+    missing: Vec<u32>,
+}
+
+impl Asked {
+    /// Returns a list of what the workers have.
+    fn listed(self, operation: &Operation) -> Outcome {
+        let report = merge(operation, self.reports)?;
+        Ok(OperationReport { missing_processes: self.missing, ..report.into() })
+    }
+
+    /// Returns the report of a change, which was sent to all workers: it is none of its failures that
+    /// a worker has not answered. Without any answer the report is `unseen`.
+    fn changed(self, operation: &Operation, unseen: Report) -> Outcome {
+        let report = match self.reports.is_empty() {
+            true => unseen,
+            false => merge(operation, self.reports)?,
+        };
+        let (applied_processes, missing_processes) = (self.answered, self.missing);
+        Ok(OperationReport { report, applied_processes, missing_processes })
+    }
+}
+
+/// Leaves the upstream that was changed.
+fn only(change: &ServerChange, mut outcome: Outcome) -> Outcome {
+    if let Ok(OperationReport { report: Report::Upstreams(upstreams), .. }) = &mut outcome {
         upstreams.retain(|upstream| upstream.name == change.upstream);
     }
-    Ok(report)
+    outcome
 }
 
 impl Supervisor {
@@ -93,7 +122,9 @@ impl Supervisor {
                 let upstreams = operations.upstreams.borrow().clone();
                 operations.settings.borrow_mut().change(&change, &upstreams)?;
                 self.send_settings();
-                only(&change, self.ask(&Operation::Upstreams).await)
+                let asked = self.ask(&Operation::Upstreams).await?;
+                let unseen = Report::Upstreams(Vec::new());
+                only(&change, asked.changed(&Operation::Upstreams, unseen))
             }
             Operation::SetLog(level) => {
                 operations.settings.borrow_mut().log = level;
@@ -101,14 +132,20 @@ impl Supervisor {
                     log.set(level);
                 }
                 self.send_settings();
-                self.log_report()
+                let own = self.log_report()?;
+                // The level of this process is that of all; a worker that refuses to say has it too.
+                let asked = self.ask(&Operation::Log).await?;
+                Asked { reports: Vec::new(), ..asked }.changed(&Operation::Log, own)
             }
-            Operation::Log => self.log_report(),
-            operation => self.ask(&operation).await,
+            Operation::Log => self.log_report().map(OperationReport::from),
+            Operation::Close(_) => {
+                self.ask(&operation).await?.changed(&operation, Report::Closed(0))
+            }
+            operation => self.ask(&operation).await?.listed(&operation),
         }
     }
 
-    fn log_report(&self) -> Outcome {
+    fn log_report(&self) -> Result<Report, Refusal> {
         match &*self.operations.log.borrow() {
             Some(log) => {
                 Ok(Report::Log(LogReport { level: log.get(), configured: log.configured() }))
@@ -118,12 +155,15 @@ impl Supervisor {
     }
 
     /// Makes all workers carry out an operation.
-    async fn ask(&self, operation: &Operation) -> Outcome {
+    async fn ask(&self, operation: &Operation) -> Result<Asked, Refusal> {
         let bytes =
             serde_json::to_vec(operation).map_err(|error| Refusal::invalid(error.to_string()))?;
-        let answers = self.collect(Kind::Operation(bytes)).await;
-        // A worker that has just begun answers with no bytes.
-        let answers = answers.iter().filter_map(|(_, bytes)| serde_json::from_slice(bytes).ok());
-        merge(operation, answers.collect())
+        let Answers { all, missing } = self.collect(Kind::Operation(bytes)).await;
+        let answered = all.iter().map(|answer| answer.process).collect();
+        // A worker that has just begun answers with no bytes, and has nothing yet.
+        let outcomes =
+            all.iter().filter_map(|answer| serde_json::from_slice::<Outcome>(&answer.bytes).ok());
+        let reports = outcomes.map(|outcome| outcome.map(|told| told.report)).collect();
+        Ok(Asked { reports, answered, missing })
     }
 }

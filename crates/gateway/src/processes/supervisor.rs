@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_channel::{mpsc, oneshot};
+use futures_channel::mpsc;
 use futures_lite::{StreamExt, future};
 use ring::rand::{SecureRandom, SystemRandom};
 use superpoll_rt::net::unix::{UnixListener, UnixStream};
@@ -19,10 +19,11 @@ use superpoll_rt::{Handle, spawn, time};
 use zeroize::Zeroizing;
 
 use super::left::{Leave, Leaving, Left};
-use super::messages::{Configuration, FromWorker, Kind, ListenerHead, ToWorker};
+use super::messages::{Configuration, FromWorker, ListenerHead, ToWorker, WorkerDrain};
 use super::operations::{self, Operations};
+use super::questions::Asked;
 use super::worker::WorkerPlace;
-use super::workers::{Answers, Question, Workers};
+use super::workers::{Answers, Question, WorkerAnswer, Workers};
 use crate::address::Address;
 use crate::admin::Settings;
 use crate::broker::local::service::LogService;
@@ -34,12 +35,6 @@ use crate::listen::{self, Bound, Inherited};
 use crate::serve::{Error, failed, front_of};
 use crate::telemetry::reload::ReloadState;
 use crate::telemetry::socket::Subject;
-
-/// How long workers may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// The most questions that a worker has not answered; it is asked no more until it answers.
-const UNANSWERED: u32 = 64;
 
 /// The time between two looks for logs that are not used any more.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -82,22 +77,22 @@ pub enum WorkerEvent {
         /// The number of its process.
         process: u32,
     },
+    /// It accepts no connections any more, and ends when those that it has are closed.
+    Draining {
+        /// The number of its process.
+        process: u32,
+        /// Its connections at that moment.
+        drain: WorkerDrain,
+    },
 }
 
 /// A worker that is connected.
-struct Member {
-    slot: u32,
-    process: u32,
-    outgoing: mpsc::UnboundedSender<ToWorker>,
-    unanswered: Cell<u32>,
-}
-
-/// A question to all workers, and the answers until now.
-struct Asked {
-    /// The connections of those that have not answered.
-    missing: Vec<u64>,
-    answers: Answers,
-    waker: Option<oneshot::Sender<()>>,
+pub(super) struct Member {
+    pub(super) slot: u32,
+    pub(super) process: u32,
+    pub(super) outgoing: mpsc::UnboundedSender<ToWorker>,
+    /// How many questions it has not answered.
+    pub(super) unanswered: Cell<u32>,
 }
 
 /// A supervisor. It belongs to the first engine of a runtime.
@@ -109,8 +104,11 @@ pub struct Supervisor {
     log: Rc<LogService>,
     configuration: RefCell<Configuration>,
     /// The workers by the numbers of their connections.
-    members: RefCell<HashMap<u64, Member>>,
-    asked: RefCell<HashMap<u64, Asked>>,
+    pub(super) members: RefCell<HashMap<u64, Member>>,
+    /// The processes of the workers that serve, connected or not.
+    pub(super) serving: RefCell<Vec<u32>>,
+    /// The questions that are not answered by all workers.
+    pub(super) asked: RefCell<HashMap<u64, Asked>>,
     next: Cell<u64>,
     /// The secrets of tickets that all workers have.
     tickets: RefCell<Zeroizing<Vec<u8>>>,
@@ -213,6 +211,7 @@ impl Supervisor {
             log: Rc::new(LogService::new(log)),
             configuration: RefCell::default(),
             members: RefCell::default(),
+            serving: RefCell::default(),
             asked: RefCell::default(),
             next: Cell::new(0),
             tickets: RefCell::new(tickets),
@@ -394,6 +393,20 @@ impl Supervisor {
         self.members.borrow().len()
     }
 
+    /// Whether the worker of a process is connected: messages of it may be on their way.
+    #[must_use]
+    pub fn has_member(&self, process: u32) -> bool {
+        self.members.borrow().values().any(|member| member.process == process)
+    }
+
+    /// Notes the processes of the workers that serve. One of them that is not connected counts as one
+    /// that does not answer.
+    pub fn set_serving(&self, processes: impl IntoIterator<Item = u32>) {
+        let mut serving = self.serving.borrow_mut();
+        serving.clear();
+        serving.extend(processes);
+    }
+
     /// Writes down the state for the program that takes this one's place in the process. The
     /// workers are given by their places and the numbers of their processes.
     ///
@@ -494,7 +507,7 @@ impl Supervisor {
         outcome
     }
 
-    fn next_id(&self) -> u64 {
+    pub(super) fn next_id(&self) -> u64 {
         self.next.replace(self.next.get() + 1)
     }
 
@@ -512,26 +525,28 @@ impl Supervisor {
                 self.tell(WorkerEvent::Reloaded { process, number, outcome });
             }
             FromWorker::Yields => self.tell(WorkerEvent::Yielded { process }),
+            FromWorker::Drains(drain) => self.tell(WorkerEvent::Draining { process, drain }),
             FromWorker::Counters { id, bytes } => {
                 unanswered.set(unanswered.get().saturating_sub(1));
-                self.answered(id, member, Some((slot, bytes)));
+                self.answered(id, member, Some(WorkerAnswer { slot, process, bytes }));
             }
             FromWorker::Collect { id, kind } => {
                 let (workers, outgoing) = (self.workers.clone(), outgoing.clone());
                 spawn(async move {
-                    let all = workers.ask(kind).await;
-                    let all = all.into_iter().map(|(_, bytes)| bytes).collect();
+                    let Answers { all, missing } = workers.ask(kind).await;
+                    let all = all.into_iter().map(|answer| answer.bytes).collect();
                     // It may have gone.
-                    let _ = outgoing.unbounded_send(ToWorker::Collected { id, all });
+                    let _ = outgoing.unbounded_send(ToWorker::Collected { id, all, missing });
                 })
                 .detach();
             }
             FromWorker::Operate { id, operation } => {
                 let (subject, outgoing) = (self.operations.subject(), outgoing.clone());
                 spawn(async move {
-                    let outcome = operations::answer(subject, &operation).await;
+                    let all = vec![operations::answer(subject, &operation).await];
+                    let missing = Vec::new();
                     // As above.
-                    let _ = outgoing.unbounded_send(ToWorker::Collected { id, all: vec![outcome] });
+                    let _ = outgoing.unbounded_send(ToWorker::Collected { id, all, missing });
                 })
                 .detach();
             }
@@ -554,50 +569,5 @@ impl Supervisor {
                 let _ = member.outgoing.unbounded_send(ToWorker::Tickets(tickets.to_vec()));
             }
         }
-    }
-
-    /// Notes the answer of a worker with its place, or that there will be none.
-    fn answered(&self, id: u64, member: u64, answer: Option<(u32, Vec<u8>)>) {
-        let mut asked = self.asked.borrow_mut();
-        let Some(question) = asked.get_mut(&id) else { return };
-        let Some(index) = question.missing.iter().position(|other| *other == member) else {
-            return;
-        };
-        question.missing.swap_remove(index);
-        question.answers.extend(answer);
-        if question.missing.is_empty()
-            && let Some(waker) = question.waker.take()
-        {
-            // Who waits may have given up.
-            let _ = waker.send(());
-        }
-    }
-
-    /// Asks all workers, and returns the answers in the order of their places.
-    pub(super) async fn collect(&self, kind: Kind) -> Answers {
-        let id = self.next_id();
-        let (waker, done) = oneshot::channel();
-        let mut missing = Vec::new();
-        for (connection, member) in self.members.borrow().iter() {
-            let is_asked = member.unanswered.get() < UNANSWERED
-                && member
-                    .outgoing
-                    .unbounded_send(ToWorker::Count { id, kind: kind.clone() })
-                    .is_ok();
-            if is_asked {
-                member.unanswered.set(member.unanswered.get() + 1);
-                missing.push(*connection);
-            }
-        }
-        if missing.is_empty() {
-            return Vec::new();
-        }
-        let question = Asked { missing, answers: Vec::new(), waker: Some(waker) };
-        self.asked.borrow_mut().insert(id, question);
-        let _ = time::timeout(PATIENCE, done).await;
-        let answers = self.asked.borrow_mut().remove(&id).map(|question| question.answers);
-        let mut answers = answers.unwrap_or_default();
-        answers.sort_by_key(|(slot, _)| *slot);
-        answers
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{spawn, time};
 use zeroize::Zeroizing;
 
-use super::messages::{Configuration, FromWorker, Kind, ListenerHead, ToWorker};
+use super::messages::{Configuration, FromWorker, Kind, ListenerHead, ToWorker, WorkerDrain};
 use crate::address::Address;
 use crate::admin::{Operation, Outcome, Refusal, Settings};
 use crate::broker::local;
@@ -39,6 +39,12 @@ const COLLECT: Duration = Duration::from_secs(2);
 
 /// How long an operation may take: a reload waits for all workers.
 const OPERATE: Duration = Duration::from_secs(60);
+
+/// How long a process that ends waits until the supervisor has its messages.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The time between two looks at the messages that are not written yet.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// The most questions for the counters of all workers at a time.
 const QUESTIONS: usize = 256;
@@ -97,6 +103,7 @@ impl Worker {
         let link = Arc::new(Link {
             place: place.clone(),
             outgoing,
+            unwritten: AtomicUsize::new(0),
             asked: Mutex::default(),
             next: AtomicU64::new(0),
             sources: Mutex::default(),
@@ -147,6 +154,21 @@ impl Worker {
         self.link.say(FromWorker::Yields);
     }
 
+    /// Says that the process drains and ends, with these connections.
+    pub fn report_drain(&self, drain: WorkerDrain) {
+        self.link.say(FromWorker::Drains(drain));
+    }
+
+    /// Waits until the supervisor has been sent all messages, for a second at most.
+    pub async fn written(&self) {
+        let wait = async {
+            while self.link.unwritten.load(Ordering::Acquire) > 0 {
+                time::sleep(LOOK).await;
+            }
+        };
+        let _ = time::timeout(LAST_WORDS, wait).await;
+    }
+
     /// Says that the process cannot serve and is about to end.
     pub async fn report_failure(place: &WorkerPlace, error: &str) {
         let (process, error) = (std::process::id(), error.to_owned());
@@ -166,12 +188,17 @@ impl Worker {
     }
 }
 
+/// The answers to a question, and the processes of the workers that have not answered.
+type Collected = (Vec<Vec<u8>>, Vec<u32>);
+
 /// The connection of a worker to its supervisor, for all engines.
 pub(crate) struct Link {
     place: WorkerPlace,
     outgoing: mpsc::UnboundedSender<FromWorker>,
+    /// How many messages are on their way to the supervisor.
+    unwritten: AtomicUsize,
     /// The questions that the supervisor has not answered.
-    asked: Mutex<HashMap<u64, oneshot::Sender<Vec<Vec<u8>>>>>,
+    asked: Mutex<HashMap<u64, oneshot::Sender<Collected>>>,
     next: AtomicU64,
     sources: Mutex<Option<Sources>>,
     /// The secrets of tickets that came before there was a server.
@@ -205,8 +232,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     fn say(&self, message: FromWorker) {
+        self.unwritten.fetch_add(1, Ordering::AcqRel);
         // Without a supervisor the process is about to end.
-        let _ = self.outgoing.unbounded_send(message);
+        if self.outgoing.unbounded_send(message).is_err() {
+            self.unwritten.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// Returns the place of this process among the workers.
@@ -248,9 +278,9 @@ impl Link {
         *answering = Some(sources);
     }
 
-    /// Returns the counters of all workers, or `None` if the supervisor does not answer, or has too
-    /// many questions already.
-    pub(crate) async fn collect(&self, kind: Kind) -> Option<Vec<Vec<u8>>> {
+    /// Returns the counters of all workers, with the processes of those that have not answered. `None`
+    /// if the supervisor does not answer, or has too many questions already.
+    pub(crate) async fn collect(&self, kind: Kind) -> Option<Collected> {
         self.ask(COLLECT, |id| FromWorker::Collect { id, kind }).await
     }
 
@@ -259,7 +289,7 @@ impl Link {
         let bytes = serde_json::to_vec(operation);
         let operation = bytes.map_err(|error| Refusal::invalid(error.to_string()))?;
         let answer = self.ask(OPERATE, |id| FromWorker::Operate { id, operation }).await;
-        let outcome = answer.and_then(|all| serde_json::from_slice(all.first()?).ok());
+        let outcome = answer.and_then(|(all, _)| serde_json::from_slice(all.first()?).ok());
         outcome.unwrap_or_else(|| Err(Refusal::unavailable("the supervisor has not answered")))
     }
 
@@ -268,7 +298,7 @@ impl Link {
         &self,
         limit: Duration,
         message: impl FnOnce(u64) -> FromWorker,
-    ) -> Option<Vec<Vec<u8>>> {
+    ) -> Option<Collected> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         {
@@ -288,10 +318,10 @@ impl Link {
         let known = lock(&self.sources);
         let sources = known.clone();
         match message {
-            ToWorker::Collected { id, all } => {
+            ToWorker::Collected { id, all, missing } => {
                 if let Some(answer) = lock(&self.asked).remove(&id) {
                     // Who asked may have gone.
-                    let _ = answer.send(all);
+                    let _ = answer.send((all, missing));
                 }
             }
             ToWorker::Tickets(record) => match sources {
@@ -314,9 +344,11 @@ impl Link {
                 let counts = async move {
                     let bytes = match kind {
                         Kind::Overview => sources.overview.encoded().await,
-                        Kind::Traffic => sources.overview.encoded_traffic(),
-                        Kind::Statistics => {
-                            postcard::to_allocvec(&statistics.take(sources.statistics).await).ok()
+                        Kind::Engines => sources.overview.encoded_engines().await,
+                        Kind::Traffic(channels) => sources.overview.encoded_traffic(&channels),
+                        Kind::Statistics(channels) => {
+                            let snapshot = statistics.take(sources.statistics, channels).await;
+                            postcard::to_allocvec(&snapshot).ok()
                         }
                         Kind::Operation(operation) => {
                             let subject = Some(sources.statistics);
@@ -367,6 +399,7 @@ async fn talk(
                     break;
                 }
                 unsent = None;
+                link.unwritten.fetch_sub(1, Ordering::AcqRel);
             }
         };
         future::or(reads, writes).await;

@@ -14,16 +14,32 @@ pub(super) enum Question {
     Operate(Operation, oneshot::Sender<Outcome>),
 }
 
-/// Counters by the places of their workers.
-pub(super) type Answers = Vec<(u32, Vec<u8>)>;
+/// The answer of a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerAnswer {
+    /// Its place among the workers.
+    pub slot: u32,
+    /// The number of its process.
+    pub process: u32,
+    /// The answer; empty if the worker has just begun.
+    pub bytes: Vec<u8>,
+}
+
+/// The answers of all workers to a question.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// In the order of their places.
+    pub all: Vec<WorkerAnswer>,
+    /// The processes of the workers that have not answered in time.
+    pub missing: Vec<u32>,
+}
 
 /// The workers, for those who want their counters, and operations on them.
 #[derive(Clone, Debug)]
 pub(crate) struct Workers(pub(super) mpsc::UnboundedSender<Question>);
 
 impl Workers {
-    /// Returns the counters of all workers, in the order of their places. A worker that does not
-    /// answer in time is left out.
+    /// Returns the counters of all workers, and which of them have not answered in time.
     pub(crate) async fn ask(&self, kind: Kind) -> Answers {
         let (answer, answered) = oneshot::channel();
         // A supervisor that is about to end answers nothing.

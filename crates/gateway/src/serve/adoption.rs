@@ -211,6 +211,9 @@ impl Server {
             time::sleep(NAP).await;
         }
         self.has_yielded = true;
+        if self.worker.is_none() {
+            self.operations.yield_settings();
+        }
         for front in &mut self.fronts {
             front.kind.bound().into_iter().for_each(|bound| bound.own(false));
             if let Kind::Relay(_, relay) = std::mem::replace(&mut front.kind, Kind::Closed) {

@@ -249,6 +249,11 @@ impl Server {
                 Server::check(config)?;
                 let mut predecessor = succession.inherit(upgrades).map_err(lost)?;
                 server.tickets.adopt(&predecessor.tickets);
+                // A supervisor has those of its workers.
+                if server.worker.is_none() {
+                    server.operations.set(std::mem::take(&mut predecessor.settings));
+                    server.operations.keep_in(succession.clone());
+                }
                 let restored = std::mem::take(&mut predecessor.channels);
                 server.channels = Registry::restore(restored, succession);
                 let PredecessorState { connections, lost, is_orderly, .. } = predecessor;

@@ -45,6 +45,13 @@ impl Server {
         u64::from(self.connection_limits.in_use())
     }
 
+    /// Returns how many requests are under way: those whose response is not complete. A connection that
+    /// has left HTTP, as a WebSocket has, has none.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.engines.iter().map(|engine| engine.running.get()).sum()
+    }
+
     /// Returns the subject for a statistics socket.
     #[must_use]
     pub fn subject(&self) -> Subject {

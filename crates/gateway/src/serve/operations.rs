@@ -12,13 +12,15 @@ use superpoll_rt::Handle;
 use super::local;
 use crate::admin::{
     ClientFilter, ConnectionList, ConnectionQuery, ConnectionReport, LogReport, Operate, Operation,
-    Outcome, Protocol, Refusal, Report, Settings, Upstreams, merge,
+    OperationReport, Outcome, Protocol, Refusal, Report, Settings, Upstreams, merge,
 };
 use crate::config::Config;
 use crate::exchange::LocalFuture;
 use crate::log::LogLevel;
 use crate::peer::{self, Peer};
+use crate::succession::Succession;
 use crate::telemetry::overview::Overview;
+use crate::telemetry::upstreams::ReplacedRequests;
 use crate::upstream::Group;
 
 /// How many places of connections are looked at in one go.
@@ -38,21 +40,38 @@ struct State {
     upstreams: Upstreams,
     groups: BTreeMap<String, Arc<Group>>,
     log: Option<LogLevel>,
+    /// Keeps the settings for a successor.
+    succession: Option<Arc<Succession>>,
+    /// The successor has the settings, and a change of those of this server would be lost.
+    has_yielded: bool,
 }
 
 impl State {
     fn apply(&self) {
+        if let Some(succession) = &self.succession {
+            succession.keep_settings(&self.settings);
+        }
         self.groups.values().for_each(|group| group.set(&self.settings));
         if let Some(log) = &self.log {
             log.set(self.settings.log);
         }
     }
 
-    fn upstreams(&self) -> Report {
-        Report::Upstreams(self.groups.values().map(|group| group.describe()).collect())
+    /// Returns the servers of all upstreams, or of one.
+    fn upstreams(&self, name: Option<&str>, replaced: &ReplacedRequests) -> Report {
+        let groups = self.groups.iter().filter(|(known, _)| name.is_none_or(|name| name == *known));
+        let described = groups.map(|(_, group)| {
+            let mut report = group.describe();
+            for server in &mut report.servers {
+                let place = (report.name.clone(), server.address.clone());
+                server.active += replaced.get(&place).copied().unwrap_or(0);
+            }
+            report
+        });
+        Report::Upstreams(described.collect())
     }
 
-    fn log(&self) -> Outcome {
+    fn log(&self) -> Result<Report, Refusal> {
         match &self.log {
             Some(log) => {
                 Ok(Report::Log(LogReport { level: log.get(), configured: log.configured() }))
@@ -79,6 +98,18 @@ impl ServerOperations {
         state.apply();
     }
 
+    /// Keeps the settings for a successor from the next [`change`](ServerOperations::change) on.
+    pub(super) fn keep_in(&self, succession: Arc<Succession>) {
+        self.state().succession = Some(succession);
+    }
+
+    /// Leaves the settings to the successor: changes are refused from now on.
+    pub(super) fn yield_settings(&self) {
+        let mut state = self.state();
+        state.succession = None;
+        state.has_yielded = true;
+    }
+
     /// Takes on the groups of another configuration. Settings of servers that it does not have any
     /// more are forgotten.
     pub(super) fn change(&self, config: &Config, groups: &BTreeMap<String, Arc<Group>>) {
@@ -98,20 +129,24 @@ impl ServerOperations {
     }
 
     /// Carries out an operation that needs no engine; `None`: it needs all of them.
-    fn operate_at_once(&self, operation: &Operation) -> Option<Outcome> {
+    fn operate_at_once(&self, operation: &Operation) -> Option<Result<Report, Refusal>> {
         // It may take long, and needs no setting.
         if let Operation::Channels(query) = operation {
             return Some(Ok(Report::Channels(self.overview.channels().list(query))));
         }
+        let replaced = self.overview.replaced_requests();
         let mut state = self.state();
         Some(match operation {
-            Operation::Upstreams => Ok(state.upstreams()),
+            Operation::Upstreams => Ok(state.upstreams(None, &replaced)),
+            Operation::SetServer(_) | Operation::SetLog(_) if state.has_yielded => {
+                let what = "another server has taken over, and has the settings of operators";
+                Err(Refusal::unavailable(format!("{what}; make the change there")))
+            }
             Operation::SetServer(change) => {
                 let upstreams = state.upstreams.clone();
                 state.settings.change(change, &upstreams).map(|()| {
                     state.apply();
-                    let changed = state.groups.get(&change.upstream);
-                    Report::Upstreams(changed.map(|group| group.describe()).into_iter().collect())
+                    state.upstreams(Some(&change.upstream), &replaced)
                 })
             }
             Operation::Log => state.log(),
@@ -129,7 +164,7 @@ impl ServerOperations {
     }
 
     /// Asks all engines, and merges their answers.
-    async fn ask<F>(&self, operation: Operation, of: impl Fn(u64) -> F) -> Outcome
+    async fn ask<F>(&self, operation: Operation, of: impl Fn(u64) -> F) -> Result<Report, Refusal>
     where
         F: Future<Output = Report> + Send + 'static,
     {
@@ -150,9 +185,9 @@ impl Operate for ServerOperations {
     fn operate(self: Arc<ServerOperations>, operation: Operation) -> LocalFuture<Outcome> {
         Box::pin(async move {
             if let Some(outcome) = self.operate_at_once(&operation) {
-                return outcome;
+                return outcome.map(OperationReport::from);
             }
-            match operation.clone() {
+            let outcome = match operation.clone() {
                 Operation::Connections(query) => {
                     self.ask(operation, |server| list(server, query.clone())).await
                 }
@@ -160,7 +195,8 @@ impl Operate for ServerOperations {
                     self.ask(operation, |server| close(server, client)).await
                 }
                 _ => Err(Refusal::invalid("this is no operation on connections")),
-            }
+            };
+            outcome.map(OperationReport::from)
         })
     }
 }

@@ -40,13 +40,16 @@ use std::task::{Poll, Waker};
 use superpoll_keeper::{Adopted, Control, KeeperLink};
 use zeroize::Zeroizing;
 
+use crate::admin::Settings;
 use crate::certificates::TicketSecrets;
 use crate::channel::Offsets;
 use crate::channel::message::Message;
 use crate::config::{Config, KeeperKind};
 use crate::listen::{Bound, LeftListener};
 use crate::log::{Event, Level, Report};
-use records::{CHANNELS, ChannelRecord, ORDERLY, RecordStore, SERVER, TICKETS, decode_message};
+use records::{
+    CHANNELS, ChannelRecord, ORDERLY, RecordStore, SERVER, SETTINGS, TICKETS, decode_message,
+};
 use state::ConnectionRecord;
 
 pub(crate) mod left;
@@ -92,6 +95,8 @@ pub(crate) struct PredecessorState {
     pub is_orderly: bool,
     /// The secrets of its tickets.
     pub tickets: Zeroizing<Vec<u8>>,
+    /// The settings of operators.
+    pub settings: Settings,
 }
 
 /// The state that the keeper keeps with a listener, and with a listener whose file the server
@@ -234,6 +239,17 @@ impl Succession {
         }
     }
 
+    /// Keeps the settings of operators, in place of those before.
+    pub(crate) fn keep_settings(&self, settings: &Settings) {
+        let record = match *settings == Settings::default() {
+            // An empty record removes another one.
+            true => Vec::new(),
+            // Names that versions may add to and take from. No field can be refused.
+            false => serde_json::to_vec(settings).unwrap_or_default(),
+        };
+        self.keep(SERVER, SETTINGS, &record);
+    }
+
     /// Removes the records of a channel that no longer exists.
     pub(crate) fn forget_channel(&self, space: u64) {
         // An empty record takes its place.
@@ -357,6 +373,10 @@ impl PredecessorState {
                 match id {
                     ORDERLY => predecessor.is_orderly = true,
                     TICKETS => predecessor.tickets = bytes.into(),
+                    // Those that another version has in another form are forgotten.
+                    SETTINGS => {
+                        predecessor.settings = serde_json::from_slice(&bytes).unwrap_or_default();
+                    }
                     _ => {}
                 }
                 continue;

@@ -5,7 +5,8 @@
 //! | `counters` | the counters of each engine, which everything else here reads |
 //! | `durations` | histograms of the durations of requests, by route and by server |
 //! | `refusals` | requests that the rules of routes have refused, by route and reason |
-//! | `overview` | the counters of all engines and the statistics of their pollers, at one moment |
+//! | `engines` | the counters of all engines and the statistics of their pollers, at one moment, for the page |
+//! | `overview` | the same with everything else that is counted, for metrics |
 //! | `traffic` | requests by route, servers and channels, for the page and the socket |
 //! | `upstreams`, `channels`, `broker`, `process`, `reload` | the parts of the overview beside engines and channels |
 //! | `prometheus` | the overview as text for Prometheus, in the classic format or OpenMetrics |
@@ -17,6 +18,7 @@ mod broker;
 mod channels;
 pub mod counters;
 pub(crate) mod durations;
+mod engines;
 pub(crate) mod guard;
 pub(crate) mod overview;
 mod page;
@@ -27,4 +29,4 @@ mod relays;
 pub(crate) mod reload;
 pub mod socket;
 pub mod traffic;
-mod upstreams;
+pub(crate) mod upstreams;

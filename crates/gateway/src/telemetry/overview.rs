@@ -7,20 +7,21 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use superpoll::diagnostics::{Costs, Kind};
+use superpoll::diagnostics::Costs;
 use superpoll_rt::{Handle, Stats};
 
 use super::broker::BrokerState;
 use super::counters::EngineCounters;
 use super::durations::{BOUNDS, RequestCounts, RouteDurations};
+use super::engines::EngineState;
 use super::process::ProcessState;
 use super::relays::RelayState;
 use super::reload::ReloadState;
-use super::traffic::{ChannelSurvey, Processes, Traffic};
-use super::upstreams::UpstreamStates;
+use super::traffic::{ChannelName, ChannelSurvey, Traffic};
+use super::upstreams::{ReplacedRequests, ReplacedServers, UpstreamStates};
 use crate::acme::RenewalCounters;
 use crate::certificates::CertificateStatus;
 use crate::channel::{Registry, RouteState};
@@ -43,6 +44,7 @@ pub(crate) struct Overview {
     pub(super) channels: Mutex<Registry>,
     channel_survey: Arc<ChannelSurvey>,
     upstreams: Mutex<Vec<Arc<Group>>>,
+    replaced: Mutex<ReplacedServers>,
     /// By the addresses of their listeners.
     relays: Mutex<Vec<(String, RelayTotals)>>,
     requests: Mutex<RequestCounts>,
@@ -53,70 +55,6 @@ pub(crate) struct Overview {
     ending: AtomicBool,
     /// The connection to the supervisor, if this process is one of several.
     link: OnceLock<Weak<Link>>,
-}
-
-/// The work of everything that watches descriptors on one engine.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct EngineState {
-    /// The place of its process among the workers, if there are several.
-    pub(super) process: Option<u32>,
-    pub(super) accepted: u64,
-    pub(super) refused: u64,
-    pub(super) active: u64,
-    pub(super) parked: u64,
-    pub(super) away: u64,
-    pub(super) leavings: u64,
-    pub(super) returns: u64,
-    pub(super) parkings: u64,
-    pub(super) responses: [u64; 5],
-    pub(super) lane: u64,
-    pub(super) running: u64,
-    pub(super) body_bytes: u64,
-    pub(super) timed_out: u64,
-    pub(super) broken: u64,
-    pub(super) tasks: usize,
-    pub(super) polls: u64,
-    pub(super) turns: u64,
-    pub(super) longest_turn_seconds: f64,
-    pub(super) sources: usize,
-    pub(super) timers: usize,
-    pub(super) fetched: u64,
-    pub(super) waits: u64,
-    pub(super) events: u64,
-    pub(super) unwanted: u64,
-    pub(super) slots_scanned: u64,
-    pub(super) changes_saved: u64,
-    pub(super) moves_to_hot: u64,
-    pub(super) moves_to_cold: u64,
-    pub(super) handoffs: u64,
-    pub(super) hot: SetState,
-    pub(super) cold: SetState,
-    /// System calls of the poller, by name.
-    pub(super) calls: Vec<(Cow<'static, str>, u64)>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct SetState {
-    pub(super) len: usize,
-    pub(super) watched: u64,
-    pub(super) active: u64,
-}
-
-/// The costs of watching a kind of descriptor, in nanoseconds, and the ratio at which poll and
-/// epoll cost the same.
-#[derive(Debug, Serialize)]
-pub(super) struct Price {
-    pub(super) kind: &'static str,
-    pub(super) scan: f32,
-    pub(super) ready: f32,
-    pub(super) block: f32,
-    pub(super) event: f32,
-    pub(super) wake: f32,
-    pub(super) add: f32,
-    pub(super) modify: f32,
-    pub(super) delete: f32,
-    pub(super) break_even: f32,
-    pub(super) break_even_with_writers: f32,
 }
 
 /// The status of a process at one moment, as far as it differs among the workers of a server.
@@ -139,21 +77,6 @@ pub(super) struct Counts {
     /// The end of each certificate in seconds since 1970, by name.
     pub(super) certificate_ends: BTreeMap<String, u64>,
     pub(super) certificate_failures: u64,
-}
-
-/// The status at one moment, as the live page gets it.
-#[derive(Debug, Serialize)]
-pub(super) struct Snapshot<'a> {
-    version: &'static str,
-    backend: &'static str,
-    started_seconds: u64,
-    uptime_seconds: f64,
-    connections: u32,
-    engines: &'a [EngineState],
-    /// `None` if the back-end does not know costs.
-    prices: Option<Vec<Price>>,
-    measured: bool,
-    traffic: &'a Traffic,
 }
 
 impl Counts {
@@ -189,78 +112,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn prices(costs: &Costs) -> Vec<Price> {
-    let price = |kind: Kind| {
-        let of = costs.of(kind);
-        let even = costs.break_even(kind);
-        Price {
-            kind: kind.name(),
-            scan: of.scan,
-            ready: of.ready,
-            block: of.block,
-            event: of.event,
-            wake: of.wake,
-            add: of.add,
-            modify: of.modify,
-            delete: of.delete,
-            break_even: even.own,
-            break_even_with_writers: even.with_writers,
-        }
-    };
-    Kind::MEASURED.into_iter().map(price).collect()
-}
-
-impl EngineState {
-    fn new(engine: &EngineCounters, stats: &Stats) -> EngineState {
-        let poller = &stats.poller;
-        let set = |set: &superpoll::diagnostics::SetStats| SetState {
-            len: set.len,
-            watched: set.watched,
-            active: set.active,
-        };
-        EngineState {
-            process: None,
-            accepted: engine.accepted.get(),
-            refused: engine.refused.get(),
-            active: engine.active.get(),
-            parked: engine.parked.get(),
-            away: engine.away.get(),
-            leavings: engine.leavings.get(),
-            returns: engine.returns.get(),
-            parkings: engine.parkings.get(),
-            responses: std::array::from_fn(|class| engine.responses[class].get()),
-            lane: engine.lane.get(),
-            running: engine.running.get(),
-            body_bytes: engine.body_bytes.get(),
-            timed_out: engine.timed_out.get(),
-            broken: engine.broken.get(),
-            tasks: stats.tasks,
-            polls: stats.polls,
-            turns: stats.turns,
-            longest_turn_seconds: stats.longest_turn.as_secs_f64(),
-            sources: stats.sources,
-            timers: stats.timers,
-            fetched: stats.reads_ahead,
-            waits: poller.waits,
-            events: poller.events,
-            unwanted: poller.unwanted,
-            slots_scanned: poller.slots_scanned,
-            changes_saved: poller.changes_saved,
-            moves_to_hot: poller.moves_to_hot,
-            moves_to_cold: poller.moves_to_cold,
-            handoffs: poller.handoffs,
-            hot: set(&poller.hot),
-            cold: set(&poller.cold),
-            calls: poller
-                .calls
-                .by_name()
-                .filter(|(_, count)| *count > 0)
-                .map(|(name, count)| (name.into(), count))
-                .collect(),
-        }
-    }
-}
-
 impl Overview {
     pub(crate) fn new(
         handle: Handle,
@@ -283,6 +134,7 @@ impl Overview {
             channels,
             channel_survey: Arc::default(),
             upstreams,
+            replaced: Mutex::default(),
             relays,
             requests,
             reload,
@@ -302,13 +154,19 @@ impl Overview {
         requests: RequestCounts,
     ) {
         *lock(&self.channels) = channels;
-        *lock(&self.upstreams) = upstreams;
+        let before = std::mem::replace(&mut *lock(&self.upstreams), upstreams.clone());
+        lock(&self.replaced).replace(&before, &upstreams);
         *lock(&self.requests) = requests;
     }
 
     /// Replaces the relays that are described, by the addresses of their listeners.
     pub(crate) fn describe_relays(&self, relays: Vec<(String, RelayTotals)>) {
         *lock(&self.relays) = relays;
+    }
+
+    /// Returns the requests that are under way on servers of earlier configurations.
+    pub(crate) fn replaced_requests(&self) -> ReplacedRequests {
+        lock(&self.replaced).active()
     }
 
     /// Returns the channels.
@@ -355,33 +213,33 @@ impl Overview {
 
     /// Asks all engines of all processes.
     pub(super) async fn collect(&self) -> Counts {
-        let Some(link) = self.link.get().and_then(Weak::upgrade) else {
-            return self.count().await.0;
+        let Some(link) = self.link() else {
+            return self.count().await;
         };
-        let all = link.collect(processes::Kind::Overview).await.unwrap_or_default();
+        let (all, _) = link.collect(processes::Kind::Overview).await.unwrap_or_default();
         let mut all = all.iter().filter_map(|bytes| postcard::from_bytes::<Counts>(bytes).ok());
-        let Some(mut counts) = all.next() else { return self.count().await.0 };
+        let Some(mut counts) = all.next() else { return self.count().await };
         all.for_each(|other| counts.add(other));
         counts
     }
 
     /// Returns the counts of this process for the other ones, in bytes.
     pub(crate) async fn encoded(&self) -> Option<Vec<u8>> {
-        let (mut counts, _) = self.count().await;
-        let slot = self.link.get().and_then(Weak::upgrade).map(|link| link.slot());
+        let mut counts = self.count().await;
+        let slot = self.link().map(|link| link.slot());
         counts.engines.iter_mut().for_each(|engine| engine.process = slot);
         postcard::to_allocvec(&counts).ok()
     }
 
-    /// Returns the traffic of this process. Call it on an engine.
-    pub(super) fn traffic(&self) -> Traffic {
+    /// Returns the traffic of this process, with the figures of some channels. Call it on an engine.
+    pub(super) fn traffic(&self, wanted: &[ChannelName]) -> Traffic {
         let channels = lock(&self.channels).clone();
         let upstreams = lock(&self.upstreams).clone();
         let mut traffic = Traffic {
             bounds_ns: BOUNDS.to_vec(),
             routes: lock(&self.requests).traffic(),
-            servers: UpstreamStates::traffic(&upstreams),
-            channels: self.channel_survey.take(&channels),
+            servers: UpstreamStates::traffic(&upstreams, &self.replaced_requests()),
+            channels: self.channel_survey.take_with(&channels, wanted),
             ..Traffic::default()
         };
         let Traffic { total, routes, .. } = &mut traffic;
@@ -389,47 +247,8 @@ impl Overview {
         traffic
     }
 
-    /// Returns the traffic of this process for the other ones, in bytes.
-    pub(crate) fn encoded_traffic(&self) -> Option<Vec<u8>> {
-        postcard::to_allocvec(&(std::process::id(), self.traffic())).ok()
-    }
-
-    /// Returns the traffic of all processes of the server.
-    async fn traffic_of_all(&self, processes: &mut Processes) -> Traffic {
-        let mut traffic = match self.link.get().and_then(Weak::upgrade) {
-            None => self.traffic(),
-            Some(link) => {
-                let all = link.collect(processes::Kind::Traffic).await.unwrap_or_default();
-                processes.sum(all.iter().filter_map(|bytes| postcard::from_bytes(bytes).ok()))
-            }
-        };
-        traffic.limit();
-        traffic
-    }
-
-    /// Returns the status for the live page, in JSON.
-    pub(super) async fn page_text(&self, processes: &mut Processes) -> Option<String> {
-        let (own, costs) = self.count().await;
-        let counts = match self.link.get() {
-            Some(_) => self.collect().await,
-            None => own,
-        };
-        let snapshot = Snapshot {
-            version: env!("CARGO_PKG_VERSION"),
-            backend: self.backend,
-            started_seconds: counts.started_seconds,
-            uptime_seconds: counts.uptime_seconds,
-            connections: counts.connections,
-            engines: &counts.engines,
-            prices: costs.as_ref().map(prices),
-            measured: costs.is_some_and(|costs| costs.measured),
-            traffic: &self.traffic_of_all(processes).await,
-        };
-        serde_json::to_string(&snapshot).ok()
-    }
-
     /// Asks all engines of this process.
-    async fn count(&self) -> (Counts, Option<Costs>) {
+    pub(super) async fn states_of_engines(&self) -> (Vec<EngineState>, Option<Costs>) {
         let mut asked = Vec::new();
         for engine in 0..self.engines.len() {
             asked.push(self.handle.spawn_on(engine, async { Stats::current() }));
@@ -443,19 +262,29 @@ impl Overview {
             engines.push(EngineState::new(engine, &stats));
             costs = costs.or(stats.costs);
         }
+        (engines, costs)
+    }
+
+    /// Counts everything in this process: its engines, and each of its channels.
+    async fn count(&self) -> Counts {
+        let (engines, _) = self.states_of_engines().await;
         let channels = lock(&self.channels).clone();
-        let link = self.link.get().and_then(Weak::upgrade);
+        let link = self.link();
         let epoch = self.since.duration_since(SystemTime::UNIX_EPOCH);
         let started_seconds = epoch.map_or(0, |epoch| epoch.as_secs());
         let process = link.as_ref().map(|link| link.slot());
-        let counts = Counts {
+        Counts {
             started_seconds,
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             connections: self.connection_limits.in_use(),
             engines,
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
             channels: channels.states(process),
-            upstreams: UpstreamStates::all(&lock(&self.upstreams), process),
+            upstreams: UpstreamStates::all(
+                &lock(&self.upstreams),
+                &self.replaced_requests(),
+                process,
+            ),
             relays: RelayState::all(&lock(&self.relays), process),
             requests: lock(&self.requests).states(process),
             broker: BrokerState::of(channels.brokers()),
@@ -465,7 +294,30 @@ impl Overview {
             backend: self.backend.to_owned(),
             certificate_ends: self.certificates.ends(),
             certificate_failures: self.certificates.failures(),
-        };
-        (counts, costs)
+        }
+    }
+
+    /// Returns when the server was started, and how long ago.
+    pub(super) fn started(&self) -> (SystemTime, Duration) {
+        (self.since, self.started.elapsed())
+    }
+
+    /// Whether a look at many channels is under way.
+    #[cfg(test)]
+    pub(super) fn is_looking(&self) -> bool {
+        self.channel_survey.is_under_way()
+    }
+
+    pub(super) fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    pub(super) fn connections(&self) -> u32 {
+        self.connection_limits.in_use()
+    }
+
+    /// Returns the connection to the supervisor, if this process is one of several.
+    pub(super) fn link(&self) -> Option<Arc<Link>> {
+        self.link.get().and_then(Weak::upgrade)
     }
 }

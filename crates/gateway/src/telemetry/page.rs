@@ -18,8 +18,8 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, UPGRADE
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use superpoll_rt::time::sleep;
 
+use super::engines::PageProcesses;
 use super::overview::{Overview, PAGE};
-use super::traffic::Processes;
 use crate::body::Body;
 use crate::cors;
 use crate::exchange::Exchange;
@@ -109,9 +109,9 @@ async fn send_snapshots(
         Some(config),
     )
     .await;
-    let mut processes = Processes::default();
+    let mut page = PageProcesses::default();
     loop {
-        let Some(text) = overview.page_text(&mut processes).await else { return Ok(()) };
+        let Some(text) = overview.page_text(&mut page).await else { return Ok(()) };
         socket.send(Message::text(text)).await?;
         let mut rest = Box::pin(sleep(PERIOD));
         loop {

@@ -13,7 +13,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::durations::RouteDurations;
-use super::overview::{Counts, EngineState, Overview, SetState};
+use super::engines::{EngineState, SetState};
+use super::overview::{Counts, Overview};
 use super::{channels, process, relays, upstreams};
 use crate::accept;
 use crate::body::Body;

@@ -1,8 +1,9 @@
 //! The servers of upstreams: whether requests are forwarded to them, and how many.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::durations::{HistogramState, write_histograms};
 use super::process::process_label;
 use super::traffic::{ServerCondition, ServerTraffic};
-use crate::upstream::Group;
+use crate::upstream::{Group, GroupServer};
 
 /// A server of an upstream at one moment.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,6 +35,40 @@ struct ServerState {
     durations: HistogramState,
 }
 
+/// The servers of upstreams that another configuration has replaced, as long as anything is under way on
+/// them: they are none of the next configuration's, and have its addresses.
+#[derive(Debug, Default)]
+pub(crate) struct ReplacedServers(Vec<(String, Weak<GroupServer>)>);
+
+/// How many requests are under way on replaced servers, by their upstream and address.
+pub(crate) type ReplacedRequests = HashMap<(String, String), u64>;
+
+impl ReplacedServers {
+    /// Notes the servers of the groups `before` that are not among the groups of `now`.
+    pub(super) fn replace(&mut self, before: &[Arc<Group>], now: &[Arc<Group>]) {
+        self.0.retain(|(_, server)| server.strong_count() > 0);
+        let gone = before.iter().filter(|group| !now.iter().any(|other| Arc::ptr_eq(other, group)));
+        for group in gone {
+            let servers = group.members();
+            let named = servers.iter().map(|one| (group.name().to_owned(), Arc::downgrade(one)));
+            self.0.extend(named);
+        }
+    }
+
+    /// Returns the requests that are under way on them.
+    pub(super) fn active(&self) -> ReplacedRequests {
+        let mut all = ReplacedRequests::new();
+        for (upstream, server) in &self.0 {
+            let Some(server) = server.upgrade() else { continue };
+            let active = server.active.load(Ordering::Relaxed);
+            if active > 0 {
+                *all.entry((upstream.clone(), server.address.to_string())).or_default() += active;
+            }
+        }
+        all
+    }
+}
+
 /// A name of servers at one moment.
 #[derive(Debug, Serialize, Deserialize)]
 struct NameState {
@@ -54,7 +89,11 @@ pub(super) struct UpstreamStates {
 
 impl UpstreamStates {
     /// Returns the states of all servers and their names.
-    pub(super) fn all(groups: &[Arc<Group>], process: Option<u32>) -> UpstreamStates {
+    pub(super) fn all(
+        groups: &[Arc<Group>],
+        replaced: &ReplacedRequests,
+        process: Option<u32>,
+    ) -> UpstreamStates {
         let names = |group: &Arc<Group>| {
             let states = group.names().iter().map(|named| NameState {
                 process,
@@ -67,7 +106,7 @@ impl UpstreamStates {
             states.collect::<Vec<_>>()
         };
         let names = groups.iter().flat_map(names).collect();
-        UpstreamStates { servers: ServerState::all(groups, process), names }
+        UpstreamStates { servers: ServerState::all(groups, replaced, process), names }
     }
 
     /// Adds the upstreams of another process of the server.
@@ -77,7 +116,10 @@ impl UpstreamStates {
     }
 
     /// Returns the requests of all servers so far.
-    pub(super) fn traffic(groups: &[Arc<Group>]) -> Vec<ServerTraffic> {
+    pub(super) fn traffic(
+        groups: &[Arc<Group>],
+        replaced: &ReplacedRequests,
+    ) -> Vec<ServerTraffic> {
         let of = |state: ServerState| {
             let (durations, nanoseconds) = state.durations.into_parts();
             ServerTraffic {
@@ -96,13 +138,24 @@ impl UpstreamStates {
                 nanoseconds,
             }
         };
-        ServerState::all(groups, None).into_iter().map(of).collect()
+        ServerState::all(groups, replaced, None).into_iter().map(of).collect()
     }
 }
 
 impl ServerState {
-    /// Returns the states of all servers.
-    fn all(groups: &[Arc<Group>], process: Option<u32>) -> Vec<ServerState> {
+    /// Returns the states of all servers, with the requests on those that they have replaced.
+    fn all(
+        groups: &[Arc<Group>],
+        replaced: &ReplacedRequests,
+        process: Option<u32>,
+    ) -> Vec<ServerState> {
+        let before = |group: &Group, server: &GroupServer| match replaced.is_empty() {
+            true => 0,
+            false => {
+                let place = (group.name().to_owned(), server.address.to_string());
+                replaced.get(&place).copied().unwrap_or(0)
+            }
+        };
         let of = |group: &Arc<Group>| {
             let servers = group.members();
             let states = servers.iter().map(|server| ServerState {
@@ -114,7 +167,7 @@ impl ServerState {
                 condition: group.condition(server),
                 requests: server.requests.load(Ordering::Relaxed),
                 failures: server.failures.load(Ordering::Relaxed),
-                active: server.active.load(Ordering::Relaxed),
+                active: server.active.load(Ordering::Relaxed) + before(group, server),
                 retries: server.retries.load(Ordering::Relaxed),
                 dials: server.dials.load(Ordering::Relaxed),
                 ejections: server.ejections.load(Ordering::Relaxed),

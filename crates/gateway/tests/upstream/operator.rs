@@ -96,6 +96,58 @@ fn a_server_that_is_set_down_gets_no_request_and_those_under_way_end_as_usual() 
     }
 }
 
+/// A reload that changes the upstream makes another one of it, and the operator who waits for the last
+/// request before a server is stopped sees those of the one before.
+#[test]
+fn requests_under_way_are_counted_after_a_reload_as_well() {
+    let (release, released) = mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let slow = Origin::start(move |line| {
+        loop {
+            let seen = line.request()?;
+            if seen.line().contains("/slow") {
+                released.lock().unwrap().recv_timeout(LIMIT).unwrap();
+            }
+            line.answer("slow")?;
+        }
+    });
+    let upstream = |weight: u32| {
+        let server = format!("{{ address = \"{}\", weight = {weight} }}", slow.address);
+        whole(&format!("servers = [{server}]"), "", ADMIN)
+    };
+    let gateway = Gateway::start(BackendKind::Epoll, &upstream(1));
+    let admin = admin(&gateway);
+    let active = || {
+        let told: Value = serde_json::from_str(&get(&admin, "/api/upstreams/app")).unwrap();
+        let listed = told["servers"][0]["active"].as_u64().unwrap();
+        let metrics = get(&admin, "/metrics");
+        let labels = format!("{{upstream=\"app\",server=\"{}\"}} ", slow.address);
+        let line = metrics.lines().find_map(|line| {
+            line.strip_prefix("superpoll_upstream_requests_active")?.strip_prefix(&labels)
+        });
+        assert_eq!(line.unwrap().parse::<u64>().unwrap(), listed, "{metrics}");
+        listed
+    };
+    let mut clients = Vec::new();
+    for round in 1..=3_u64 {
+        let mut waits = Client::connect(&gateway.address);
+        waits.send("GET /slow HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        clients.push(waits);
+        crate::gateway::wait(|| slow.seen().len() as u64 == round);
+        assert_eq!(active(), round);
+        let text = upstream(1 + round as u32);
+        gateway.call(move |runtime, server| {
+            server.change(runtime, &Config::parse("test", &text).unwrap()).unwrap();
+        });
+        assert_eq!(active(), round, "after the reload");
+    }
+    (0..clients.len()).for_each(|_| release.send(()).unwrap());
+    for mut client in clients {
+        assert_eq!(client.reply().text(), "slow");
+    }
+    crate::gateway::wait(|| active() == 0);
+}
+
 #[test]
 fn a_weight_counts_from_the_next_request_on_until_it_is_taken_back() {
     let (one, other) = (Origin::named("one"), Origin::named("other"));

@@ -17,6 +17,7 @@
 //! - SIGUSR2: the program is replaced by execve(2), with the listeners and the log of channels. The
 //!   new one replaces the workers, one after the other. If a new one fails, the one before stays.
 
+mod drain;
 mod reload;
 mod upgrade;
 
@@ -39,6 +40,8 @@ use superpoll_gateway::telemetry::socket::{
 };
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, time};
+
+use drain::Drains;
 
 use super::signals::{Request, Signals};
 use super::worker_process;
@@ -80,6 +83,8 @@ struct Child {
     is_stale: bool,
     /// Why it is about to end.
     error: Option<String>,
+    /// It has ended, and its last message may be on its way.
+    has_ended: bool,
 }
 
 /// An event that the supervisor waits for.
@@ -98,6 +103,8 @@ enum Happening {
     Late(u32),
     /// The workers have had their time to read the configuration of that number.
     ReloadLate(u64),
+    /// Workers that drain have had their time to report.
+    ReportsLate,
     /// The program for an upgrade was checked.
     Checked(Result<(), String>),
 }
@@ -147,6 +154,14 @@ struct Supervision<'a> {
     queue: CommandQueue,
     /// The command that waits for the upgrade that is under way.
     upgrade_call: Option<CommandCall>,
+    /// The reports of the workers that are asked to end.
+    ending: Option<Drains>,
+    /// Those of the workers that are replaced by an upgrade.
+    replacing: Option<Drains>,
+    /// The connections at the moment at which the server began to end, in words.
+    drained: Option<String>,
+    /// The commands that wait for that.
+    drain_calls: Vec<CommandCall>,
 }
 
 /// Supervises until SIGTERM or SIGINT.
@@ -225,6 +240,10 @@ pub(super) fn run(
         number,
         queue,
         upgrade_call: None,
+        ending: None,
+        replacing: None,
+        drained: None,
+        drain_calls: Vec::new(),
     };
     runtime.try_block_on(async move {
         supervisor.start()?;
@@ -238,6 +257,7 @@ pub(super) fn run(
             }
             if supervision.children.is_empty() && supervision.is_ending {
                 supervision.queue.written().await;
+                supervision.log_end();
                 return Ok(());
             }
         }
@@ -277,6 +297,8 @@ impl Supervision<'_> {
                 State::Leaving => ServerState::Draining,
             },
         };
+        let serving = self.children.iter().filter(|child| child.state == State::Serving);
+        self.supervisor.set_serving(serving.map(|child| child.process));
         self.queue.note(|facts| {
             facts.state = state;
             facts.listeners = self.supervisor.fronts(&self.config);
@@ -315,13 +337,23 @@ impl Supervision<'_> {
                 false => self.start(slot),
             }
         }
+        let of_before = self.children.iter().filter(|child| self.to_replace.contains(&child.slot));
+        self.replacing = Some(Drains::of(of_before.map(|child| child.process)));
         self.end_superfluous();
         self.replace_next();
     }
 
     fn watch(&mut self, slot: u32, process: u32, state: State) {
         let since = Instant::now();
-        self.children.push(Child { slot, process, state, since, is_stale: false, error: None });
+        self.children.push(Child {
+            slot,
+            process,
+            state,
+            since,
+            is_stale: false,
+            error: None,
+            has_ended: false,
+        });
         let ends = async move { Happening::Ended(process, worker_process::ended(process).await) };
         self.happenings.spawn(ends);
     }
@@ -381,7 +413,7 @@ impl Supervision<'_> {
                     if !self.is_ending {
                         self.end();
                     }
-                    commands::begin_drain(Some(call));
+                    self.answer_drain(call);
                 }
                 Some(Request::Reload) => self.reload(Some(call)),
                 Some(Request::Upgrade) => self.check_upgrade(Some(call)),
@@ -394,8 +426,15 @@ impl Supervision<'_> {
             }
             Happening::Checked(Ok(())) => self.is_checked = true,
             Happening::Checked(Err(error)) => self.upgrade_failed(&error),
+            Happening::ReportsLate => self.reports_are_late(),
             Happening::Worker(event) => self.heard(event)?,
-            Happening::Ended(process, status) => self.ended(process, status)?,
+            Happening::Ended(process, status) if self.may_report(process) => {
+                self.later_ended(process, status);
+            }
+            Happening::Ended(process, status) => {
+                self.reported(process, None);
+                self.ended(process, status)?;
+            }
             Happening::Due(slot) => {
                 if !self.is_ending && slot < self.slots && !self.has_worker(slot) {
                     self.start(slot);
@@ -437,57 +476,18 @@ impl Supervision<'_> {
         Ok(())
     }
 
-    /// Asks all workers to end; the second time, to end at once.
-    fn end(&mut self) {
-        if self.is_ending {
-            let all = self.children.iter();
-            return all.for_each(|child| worker_process::signal(child.process, Signal::INT));
-        }
-        self.is_ending = true;
-        let reloads = self.reload.as_mut().map(|reload| std::mem::take(&mut reload.calls));
-        for call in reloads.into_iter().flatten().chain(self.upgrade_call.take()) {
-            call.refuse(commands::ENDING);
-        }
-        notify(self.error_log, &[NotifyState::Stopping]);
-        for index in 0..self.children.len() {
-            self.dismiss(index);
-        }
-    }
-
-    /// Asks a worker to drain and end. One that drains already takes no notice.
-    fn dismiss(&mut self, index: usize) {
-        let child = &mut self.children[index];
-        child.state = State::Leaving;
-        let process = child.process;
-        worker_process::signal(process, Signal::TERM);
-        self.await_end(process);
-    }
-
-    /// Kills a worker if it takes too long to end.
-    fn await_end(&mut self, process: u32) {
-        self.later(self.config.timeouts.drain + GRACE, Happening::Late(process));
-    }
-
-    /// Asks the workers to end whose slots the configuration does not have any more.
-    fn end_superfluous(&mut self) {
-        for index in 0..self.children.len() {
-            let Child { slot, state, .. } = self.children[index];
-            if slot >= self.slots && state != State::Leaving {
-                self.dismiss(index);
-            }
-        }
-    }
-
     fn heard(&mut self, event: WorkerEvent) -> Result<(), Box<dyn Error>> {
         let (WorkerEvent::Ready { process, .. }
         | WorkerEvent::Failed { process, .. }
         | WorkerEvent::Reloaded { process, .. }
-        | WorkerEvent::Yielded { process }) = event;
+        | WorkerEvent::Yielded { process }
+        | WorkerEvent::Draining { process, .. }) = event;
         let found = self.children.iter_mut().find(|child| child.process == process);
         // A process that is none of its children is told nothing.
         let Some(child) = found else { return Ok(()) };
         match event {
             WorkerEvent::Failed { error, .. } => child.error = Some(error),
+            WorkerEvent::Draining { drain, .. } => self.reported(process, Some(drain)),
             WorkerEvent::Reloaded { number, outcome, .. } => {
                 self.has_reloaded(process, number, outcome)
             }

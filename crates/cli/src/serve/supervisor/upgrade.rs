@@ -12,6 +12,7 @@ use superpoll_rt::time;
 use super::super::signals::Signals;
 use super::super::worker_process::{self, replacement};
 use super::super::{change_log, commands, keeper_socket};
+use super::drain::REPORTS;
 use super::{Child, Happening, State, Supervision};
 
 /// How long events from before an upgrade may take to be seen: one wait of the engine.
@@ -30,9 +31,8 @@ impl Supervision<'_> {
         if self.to_replace.front() == Some(&slot) {
             self.to_replace.pop_front();
             if self.to_replace.is_empty() {
-                let message = "upgraded: all workers are of the new program";
-                self.log(Level::Notice, "upgraded", message);
-                self.note_upgrade(UpgradeState::Done);
+                self.later(REPORTS, Happening::ReportsLate);
+                self.log_drains();
             }
             self.replace_next();
         }
@@ -48,6 +48,7 @@ impl Supervision<'_> {
 
     pub(super) fn give_up_upgrade(&mut self, slot: u32, why: &str) {
         self.to_replace.clear();
+        self.replacing = None;
         let message = format!("worker {slot}: {why}; the workers before go on");
         self.log(Level::Error, "upgrade-failed", &message);
         self.note_upgrade(UpgradeState::Failed(message));

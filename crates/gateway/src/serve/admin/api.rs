@@ -1,18 +1,20 @@
 //! The paths and methods of the API, and the operations that they stand for.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::answer::{json, not_allowed, refusal, refuse};
 use crate::admin::{
-    ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation, Outcome, Refusal, Report,
-    ServerChange, ServerState, WeightChange,
+    ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation, OperationReport, Outcome,
+    Refusal, Report, ServerChange, ServerState, WeightChange,
 };
 use crate::body::Body;
 use crate::log::Level;
@@ -71,7 +73,7 @@ pub(super) async fn answer(
         },
     };
     match operation {
-        Ok(operation) => respond(administration.operate(operation).await),
+        Ok(operation) => respond(administration.operate(operation).await, !is_read),
         Err(wrong) => refusal(Refusal::invalid(wrong)),
     }
 }
@@ -223,33 +225,72 @@ async fn upstream(administration: &Administration, name: &str) -> Response<Body>
         Err(wrong) => return refusal(Refusal::invalid(wrong)),
     };
     match administration.operate(Operation::Upstreams).await {
-        Ok(Report::Upstreams(all)) => match all.iter().find(|upstream| upstream.name == name) {
-            Some(upstream) => json(StatusCode::OK, upstream),
-            None => {
-                let known = all.iter().map(|upstream| upstream.name.as_str());
-                refusal(Refusal::no_upstream(&name, known))
+        Ok(OperationReport { report: Report::Upstreams(all), missing_processes, .. }) => {
+            match all.iter().find(|upstream| upstream.name == name) {
+                Some(answer) => {
+                    let covers = Coverage { applied: Vec::new(), missing: missing_processes };
+                    covers.json(answer, false)
+                }
+                None => {
+                    let known = all.iter().map(|upstream| upstream.name.as_str());
+                    refusal(Refusal::no_upstream(&name, known))
+                }
             }
-        },
-        other => respond(other),
+        }
+        other => respond(other, false),
+    }
+}
+
+/// An answer with the processes that it is about, as in an [`OperationReport`].
+#[derive(Serialize)]
+struct Covered<'a, T> {
+    #[serde(flatten)]
+    answer: &'a T,
+    #[serde(skip_serializing_if = "<[u32]>::is_empty")]
+    applied_processes: &'a [u32],
+    #[serde(skip_serializing_if = "<[u32]>::is_empty")]
+    missing_processes: &'a [u32],
+}
+
+/// The processes that an answer is about.
+struct Coverage {
+    applied: Vec<u32>,
+    missing: Vec<u32>,
+}
+
+impl Coverage {
+    /// Answers with JSON: 202 for a change that does not have effect everywhere yet.
+    fn json(&self, answer: &impl Serialize, is_change: bool) -> Response<Body> {
+        let status = match is_change && !self.missing.is_empty() {
+            true => StatusCode::ACCEPTED,
+            false => StatusCode::OK,
+        };
+        let Coverage { applied: applied_processes, missing: missing_processes } = self;
+        json(status, &Covered { answer, applied_processes, missing_processes })
     }
 }
 
 /// Answers with the outcome of an operation.
-fn respond(outcome: Outcome) -> Response<Body> {
-    let ok = StatusCode::OK;
-    match outcome {
-        Ok(Report::Upstreams(upstreams)) => json(ok, &json!({ "upstreams": upstreams })),
-        Ok(Report::Connections(list)) => json(ok, &list),
-        Ok(Report::Closed(count)) => json(ok, &json!({ "closed": count })),
-        Ok(Report::Channels(list)) => json(ok, &list),
-        Ok(Report::Log(level)) => json(ok, &level),
-        Ok(Report::Command(CommandAnswer::Status(status))) => json(ok, &status),
-        Ok(Report::Command(CommandAnswer::Done(outcome))) => json(ok, &outcome),
+fn respond(outcome: Outcome, is_change: bool) -> Response<Body> {
+    let OperationReport { report, applied_processes, missing_processes } = match outcome {
+        Ok(report) => report,
+        Err(refused) => return refusal(refused),
+    };
+    let covers = Coverage { applied: applied_processes, missing: missing_processes };
+    match &report {
+        Report::Upstreams(upstreams) => {
+            covers.json(&BTreeMap::from([("upstreams", upstreams)]), is_change)
+        }
+        Report::Connections(list) => covers.json(list, is_change),
+        Report::Closed(count) => covers.json(&BTreeMap::from([("closed", count)]), is_change),
+        Report::Channels(list) => covers.json(list, is_change),
+        Report::Log(level) => covers.json(level, is_change),
+        Report::Command(CommandAnswer::Status(status)) => json(StatusCode::OK, status),
+        Report::Command(CommandAnswer::Done(outcome)) => json(StatusCode::OK, outcome),
         // The configuration has a mistake, or the server does something else.
-        Ok(Report::Command(CommandAnswer::Error(error))) => refuse(StatusCode::CONFLICT, error),
-        Ok(Report::Command(CommandAnswer::Progress(progress))) => json(ok, &progress),
-        Ok(Report::Command(CommandAnswer::Report(report))) => json(ok, &report),
-        Err(refused) => refusal(refused),
+        Report::Command(CommandAnswer::Error(error)) => refuse(StatusCode::CONFLICT, error),
+        Report::Command(CommandAnswer::Progress(progress)) => json(StatusCode::OK, progress),
+        Report::Command(CommandAnswer::Report(report)) => json(StatusCode::OK, report),
     }
 }
 

@@ -88,12 +88,20 @@ pub(super) async fn answer(
 /// Reports how many connections there are until the process ends, and this task with it.
 async fn report_drain(stream: &UnixStream, subject: &Arc<Subject>) -> io::Result<()> {
     loop {
-        let (connections, pause) = match &subject.engines {
-            Engines::Here { connections, .. } => (connections(), REPORT),
-            Engines::There(_) => (snapshot(subject).await.connections, REPORT_OF_WORKERS),
+        let (progress, pause) = match &subject.engines {
+            Engines::Here { connections, counters, .. } => {
+                let running = counters.iter().map(|engine| engine.running.get()).sum();
+                let requests = (!counters.is_empty()).then_some(running);
+                (DrainProgress { connections: connections(), requests }, REPORT)
+            }
+            Engines::There(_) => {
+                let Snapshot { connections, engines, .. } = snapshot(subject).await;
+                let requests = engines.iter().filter_map(|engine| engine.connections);
+                let requests = Some(requests.map(|counts| counts.running).sum());
+                (DrainProgress { connections, requests }, REPORT_OF_WORKERS)
+            }
         };
-        write(stream, &reply(subject, CommandAnswer::Progress(DrainProgress { connections })))
-            .await?;
+        write(stream, &reply(subject, CommandAnswer::Progress(progress))).await?;
         time::sleep(pause).await;
     }
 }
@@ -117,5 +125,6 @@ pub(super) async fn status(subject: &Arc<Subject>) -> ServerStatus {
         backend: snapshot.backend,
         connections: snapshot.connections,
         engines: snapshot.engines.iter().map(engine).collect(),
+        missing_processes: snapshot.missing_processes,
     }
 }

@@ -9,8 +9,8 @@ use superpoll_rt::{JoinHandle, Stats, TurnWatch, spawn, time};
 
 use super::snapshot::{Engine, Snapshot};
 use super::subject::{Engines, Subject};
-use crate::processes::Kind;
-use crate::telemetry::traffic::Processes;
+use crate::processes::{Answers, Kind};
+use crate::telemetry::traffic::{ChannelName, Processes};
 
 /// How long engines may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -28,6 +28,8 @@ pub(super) struct Collector {
     asked: Vec<Option<Answer>>,
     last: Vec<Option<Engine>>,
     processes: Processes,
+    /// The channels whose figures a supervisor asks for by name.
+    wanted: Vec<ChannelName>,
     _watch: TurnWatch,
 }
 
@@ -37,7 +39,7 @@ impl Collector {
         let _watch = subject.handle.watch_turns();
         let asked = (0..engines).map(|_| None).collect();
         let (last, processes) = (vec![None; engines], Processes::default());
-        Collector { asked, last, processes, subject, _watch }
+        Collector { asked, last, processes, wanted: Vec::new(), subject, _watch }
     }
 
     /// Asks all engines.
@@ -52,15 +54,18 @@ impl Collector {
                 snapshot.connections = connections();
                 // Rates are made of the counts of this moment.
                 snapshot.set_uptime(subject.started.elapsed());
-                snapshot.traffic = overview.as_ref().map(|overview| overview.traffic());
+                let wanted = &self.wanted;
+                snapshot.traffic = overview.as_ref().map(|overview| overview.traffic(wanted));
             }
             Engines::There(workers) => {
-                let all = workers.ask(Kind::Statistics).await;
+                let asked = Kind::Statistics(self.processes.wanted());
+                let Answers { all, missing } = workers.ask(asked).await;
                 snapshot.set_uptime(subject.started.elapsed());
-                let read = |(slot, bytes): (u32, Vec<u8>)| {
-                    Some((slot, postcard::from_bytes(&bytes).ok()?))
-                };
-                snapshot.add_all(all.into_iter().filter_map(read).collect(), &mut self.processes);
+                snapshot.missing_processes = missing;
+                let read = all.iter().filter_map(|answer| {
+                    Some((answer.slot, postcard::from_bytes(&answer.bytes).ok()?))
+                });
+                snapshot.add_all(read.collect(), &mut self.processes);
             }
         }
         snapshot
@@ -102,8 +107,12 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Asks all engines of this process.
-    pub(crate) async fn take(self: &Rc<Kept>, subject: Arc<Subject>) -> Snapshot {
+    /// Asks all engines of this process, with the figures of some channels.
+    pub(crate) async fn take(
+        self: &Rc<Kept>,
+        subject: Arc<Subject>,
+        wanted: Vec<ChannelName>,
+    ) -> Snapshot {
         self.asked.set(Some(Instant::now()));
         if !self.is_watched.replace(true) {
             let kept = self.clone();
@@ -111,6 +120,7 @@ impl Kept {
         }
         let taken = self.collector.borrow_mut().take();
         let mut collector = taken.unwrap_or_else(|| Collector::new(subject));
+        collector.wanted = wanted;
         let snapshot = collector.take().await;
         *self.collector.borrow_mut() = Some(collector);
         snapshot

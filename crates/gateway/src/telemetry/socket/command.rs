@@ -16,7 +16,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::admin::{Operation, Report};
+use crate::admin::{Operation, OperationReport};
 
 /// The version of the commands and their answers. A field that is added to an answer does not change
 /// the version.
@@ -109,7 +109,7 @@ pub enum CommandAnswer {
     /// The state of the server.
     Status(Box<ServerStatus>),
     /// The answer to an operation.
-    Report(Box<Report>),
+    Report(Box<OperationReport>),
 }
 
 /// The outcome of a command that was carried out.
@@ -130,6 +130,9 @@ pub struct CommandOutcome {
 pub struct DrainProgress {
     /// Connections that clients still have.
     pub connections: u64,
+    /// Requests under way on these; none for a program that does not count them.
+    #[serde(default)]
+    pub requests: Option<u64>,
 }
 
 /// The state of a server at one moment.
@@ -146,6 +149,10 @@ pub struct ServerStatus {
     pub connections: u64,
     /// The engines that have ever answered.
     pub engines: Vec<EngineStatus>,
+    /// The processes that have not answered in time, so that their connections and engines are left
+    /// out.
+    #[serde(default)]
+    pub missing_processes: Vec<u32>,
 }
 
 /// The state of an engine.
@@ -180,6 +187,18 @@ pub struct ServerFacts {
     pub processes: Vec<WorkerStatus>,
     /// The last upgrade that this process has had a part in.
     pub upgrade: Option<UpgradeState>,
+    /// The connections of the workers that the last upgrade has replaced, where a server has several.
+    #[serde(default)]
+    pub handed_over: Option<HandedOverStatus>,
+}
+
+/// The connections of processes that an upgrade has replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HandedOverStatus {
+    /// Connections that the new program goes on with.
+    pub elsewhere: u64,
+    /// Connections that end with the program before.
+    pub here: u64,
 }
 
 /// The phase of a server's life.
@@ -252,11 +271,15 @@ mod tests {
             backend: "epoll".to_owned(),
             connections: 3,
             engines: Vec::new(),
+            missing_processes: Vec::new(),
         };
         for (answer, key) in [
             (CommandAnswer::Done(CommandOutcome::default()), "done"),
             (CommandAnswer::Error("no".to_owned()), "error"),
-            (CommandAnswer::Progress(DrainProgress { connections: 3 }), "progress"),
+            (
+                CommandAnswer::Progress(DrainProgress { connections: 3, requests: Some(1) }),
+                "progress",
+            ),
             (CommandAnswer::Status(Box::new(status)), "status"),
         ] {
             let reply = CommandReply {

@@ -57,8 +57,8 @@ pub use client::CLIENTS;
 pub(crate) use collector::Kept;
 pub use command::{
     COMMAND_PROTOCOL, CommandAnswer, CommandOutcome, CommandReply, CommandRequest, DrainProgress,
-    EngineStatus, LastReload, ServerCommand, ServerFacts, ServerState, ServerStatus, UpgradeState,
-    WorkerStatus, seconds_now,
+    EngineStatus, HandedOverStatus, LastReload, ServerCommand, ServerFacts, ServerState,
+    ServerStatus, UpgradeState, WorkerStatus, seconds_now,
 };
 pub use path::{ProcessSocket, SocketPath, list, of_process};
 pub use queue::{CommandCall, CommandQueue, CommandSender};

@@ -59,6 +59,10 @@ pub struct Snapshot {
     /// earlier version.
     #[serde(default)]
     pub traffic: Option<Traffic>,
+    /// The processes of a server of several that have not answered in time: their connections and
+    /// engines are left out.
+    #[serde(default)]
+    pub missing_processes: Vec<u32>,
 }
 
 /// An engine: a thread's poller, tasks and timers.
@@ -230,12 +234,12 @@ fn calls_by_name(calls: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<S
 }
 
 impl Snapshot {
-    /// Returns an empty snapshot of this process.
     /// Sets the moment of the snapshot.
     pub(super) fn set_uptime(&mut self, uptime: std::time::Duration) {
         self.uptime_ns = nanos(uptime);
     }
 
+    /// Returns an empty snapshot of this process.
     pub(super) fn new(program: &str, backend: &str, uptime: std::time::Duration) -> Snapshot {
         Snapshot {
             schema: SCHEMA,
@@ -248,6 +252,7 @@ impl Snapshot {
             connections: 0,
             engines: Vec::new(),
             traffic: None,
+            missing_processes: Vec::new(),
         }
     }
 

@@ -85,14 +85,14 @@ impl Subject {
         match operation {
             Operation::Command(ServerCommand::Status) => {
                 let status = Box::new(answer::status(self).await);
-                Ok(Report::Command(CommandAnswer::Status(status)))
+                Ok(Report::Command(CommandAnswer::Status(status)).into())
             }
             Operation::Command(command) => {
                 let Some(commands) = &self.commands else {
                     return Err(Refusal::unavailable("this program takes no commands"));
                 };
                 match commands.call(command).await {
-                    Some((answer, _)) => Ok(Report::Command(answer)),
+                    Some((answer, _)) => Ok(Report::Command(answer).into()),
                     None => Err(Refusal::unavailable("the server is about to end")),
                 }
             }

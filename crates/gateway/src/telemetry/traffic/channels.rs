@@ -13,13 +13,13 @@
 //! dropped: counts that fall and come back would look like a burst.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use superpoll_rt::{spawn, time};
 
-use super::{CHANNELS, ChannelTraffic, ChannelsTraffic, Messages};
+use super::{CHANNELS, ChannelName, ChannelTraffic, ChannelsTraffic, Messages};
 use crate::channel::{ChannelState, Channels, Figures, ListPlace, Registry};
 
 /// The most channels that are looked at in one go.
@@ -69,6 +69,32 @@ impl ChannelSurvey {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the same as [`take`](ChannelSurvey::take), with the figures of all `wanted` channels as
+    /// they are now; those of a channel that is not there are zero.
+    pub(crate) fn take_with(
+        self: &Arc<Self>,
+        registry: &Registry,
+        wanted: &[ChannelName],
+    ) -> ChannelsTraffic {
+        let mut found = self.take(registry);
+        // Without them all are listed already.
+        if found.has_all || wanted.is_empty() {
+            return found;
+        }
+        let routes = registry.routes_by_host();
+        let asked: HashSet<_> = wanted.iter().map(|one| (&*one.host, &*one.name)).collect();
+        found.top.retain(|known| !asked.contains(&(&*known.host, &*known.name)));
+        found.top.extend(wanted.iter().map(|ChannelName { host, name }| {
+            let of_host = routes.iter().filter(|(known, _)| **known == **host);
+            let hub = of_host.filter_map(|(_, channels)| channels.find(name)).next();
+            let messages = hub.map_or_else(Messages::default, |hub| {
+                messages(hub.subscribers(), &hub.counters().figures())
+            });
+            ChannelTraffic { host: host.clone(), name: name.clone(), messages }
+        }));
+        found
+    }
+
     /// Returns the channels as they are now or, if there are many, as they were at the last look, and
     /// begins another one if it is due. Call it on an engine.
     pub(crate) fn take(self: &Arc<Self>, registry: &Registry) -> ChannelsTraffic {
@@ -98,6 +124,11 @@ impl ChannelSurvey {
         let Some(found) = &state.last else { return ChannelsTraffic::default() };
         let age = u64::try_from(found.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
         ChannelsTraffic { age_ns: age, ..found.channels.clone() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.state().is_under_way
     }
 
     async fn look(self: Arc<Self>, routes: Vec<(Arc<str>, Arc<Channels>)>) {
@@ -174,8 +205,8 @@ impl Look {
             name: name.to_string(),
             messages,
         });
-        let (total, count) = (self.total, self.count);
-        Some(ChannelsTraffic { age_ns: 0, total, count, top: top.collect() })
+        let (total, count, top) = (self.total, self.count, top.collect::<Vec<_>>());
+        Some(ChannelsTraffic { age_ns: 0, total, count, has_all: top.len() == count, top })
     }
 }
 
@@ -229,6 +260,17 @@ mod tests {
             assert_eq!((found.top.len(), found.top[0].messages.published), (CANDIDATES, 99));
             let last = &found.top[CANDIDATES - 1];
             assert_eq!((last.messages.published, &*last.name), (78, "/c/1078"));
+            // Others are told of where they are asked for, and each once.
+            let name = |name: &str| ChannelName { host: String::new(), name: name.to_owned() };
+            let wanted = ["/c/3", "/c/1899", "/c/none", "/one"].map(name);
+            let found = Arc::new(ChannelSurvey::default()).take_with(&registry, &wanted);
+            assert!(!found.has_all);
+            let published = |name: &str| {
+                let told = found.top.iter().filter(|channel| channel.name == name);
+                told.map(|channel| channel.messages.published).collect::<Vec<_>>()
+            };
+            assert_eq!((published("/c/3"), published("/c/1899")), (vec![3], vec![99]));
+            assert_eq!((published("/c/none"), published("/one")), (vec![0], vec![0]));
         });
     }
 

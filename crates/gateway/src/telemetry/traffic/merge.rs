@@ -1,13 +1,13 @@
 //! Sums over the processes of a server, and the bounds of a snapshot.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 
 use rustix::process::{Pid, test_kill_process};
 
 use super::{
-    CHANNELS, ChannelTraffic, Messages, ROUTES, Requests, RouteTraffic, SERVERS, ServerTraffic,
-    Traffic, shortened,
+    CHANNELS, ChannelName, ChannelTraffic, Messages, ROUTES, Requests, RouteTraffic, SERVERS,
+    ServerTraffic, Traffic, shortened,
 };
 
 /// Adds the counts of two histograms.
@@ -95,6 +95,7 @@ impl Traffic {
         channels.total.add(&more.total);
         // Each process has most of the channels, as their subscribers are anywhere.
         channels.count = channels.count.max(more.count);
+        channels.has_all &= more.has_all;
         let name = |channel: &ChannelTraffic| (channel.host.clone(), channel.name.clone());
         add_by_name(&mut channels.top, more.top, name, |channel, other| {
             channel.messages.add(&other.messages);
@@ -124,16 +125,28 @@ impl Traffic {
             self.servers_left_out += self.servers.len() - SERVERS;
             self.servers.truncate(SERVERS);
         }
-        let top = &mut self.channels.top;
-        for channel in top.iter_mut() {
+        let channels = &mut self.channels;
+        sort(&mut channels.top);
+        channels.has_all &= channels.top.len() <= CHANNELS;
+        channels.top.truncate(CHANNELS);
+        for channel in &mut channels.top {
             channel.host = shortened(std::mem::take(&mut channel.host));
             channel.name = shortened(std::mem::take(&mut channel.name));
         }
-        top.sort_by(|one, other| {
-            let order = other.messages.cmp(&one.messages);
-            order.then_with(|| (&one.host, &one.name).cmp(&(&other.host, &other.name)))
-        });
-        top.truncate(CHANNELS);
+    }
+}
+
+/// Sorts channels by their subscribers and messages, and by name.
+fn sort(channels: &mut [ChannelTraffic]) {
+    channels.sort_by(|one, other| {
+        let order = other.messages.cmp(&one.messages);
+        order.then_with(|| (&one.host, &one.name).cmp(&(&other.host, &other.name)))
+    });
+}
+
+impl ChannelTraffic {
+    fn channel_name(&self) -> ChannelName {
+        ChannelName { host: self.host.clone(), name: self.name.clone() }
     }
 }
 
@@ -141,18 +154,27 @@ impl Traffic {
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     last: BTreeMap<u32, Traffic>,
+    /// The channels that the processes are asked for by name.
+    wanted: Vec<ChannelName>,
 }
 
 /// Whether there is a process of this number.
-fn exists(process: u32) -> bool {
+pub(in crate::telemetry) fn exists(process: u32) -> bool {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
     // A refusal says that there is one.
     pid.is_some_and(|pid| test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
 impl Processes {
+    /// Returns the channels that the processes have to be asked for by name, next to those that they
+    /// tell of by themselves: [`CHANNELS`] at most.
+    pub(crate) fn wanted(&self) -> Vec<ChannelName> {
+        self.wanted.clone()
+    }
+
     /// Takes the answers of processes, by their numbers, and returns the sum over all of them. A process
-    /// that has not answered counts with its last answer.
+    /// that has not answered counts with its last answer. A channel is left out until all processes
+    /// have told of it.
     pub(crate) fn sum(&mut self, answers: impl IntoIterator<Item = (u32, Traffic)>) -> Traffic {
         self.sum_of(answers, exists)
     }
@@ -166,8 +188,28 @@ impl Processes {
         self.last.extend(answers);
         last.retain(|process, _| !self.last.contains_key(process) && exists(*process));
         self.last.append(&mut last);
-        let mut sum = Traffic::default();
-        self.last.values().for_each(|traffic| sum.add(traffic.clone()));
+        let mut all = self.last.values();
+        let mut sum = all.next().cloned().unwrap_or_default();
+        all.for_each(|traffic| sum.add(traffic.clone()));
+        let top = &mut sum.channels.top;
+        sort(top);
+        let asked = std::mem::take(&mut self.wanted);
+        if sum.channels.has_all {
+            // All have told of all.
+            return sum;
+        }
+        self.wanted = top.iter().take(CHANNELS).map(ChannelTraffic::channel_name).collect();
+        let asked: HashSet<ChannelName> = asked.into_iter().collect();
+        let partial: Vec<HashSet<ChannelName>> = self
+            .last
+            .values()
+            .filter(|traffic| !traffic.channels.has_all)
+            .map(|traffic| traffic.channels.top.iter().map(ChannelTraffic::channel_name).collect())
+            .collect();
+        top.retain(|channel| {
+            let name = channel.channel_name();
+            asked.contains(&name) && partial.iter().all(|told| told.contains(&name))
+        });
         sum
     }
 }
@@ -217,6 +259,7 @@ mod tests {
         traffic.servers = servers.iter().map(|(name, is_up)| server(name, *is_up, 7)).collect();
         traffic.channels.top = top.iter().map(|(name, count)| channel(name, *count)).collect();
         traffic.channels.count = top.len();
+        traffic.channels.has_all = true;
         traffic
     }
 
@@ -267,6 +310,73 @@ mod tests {
         assert_eq!(responses(&processes.sum_of([(2, of(12)), (3, of(1))], |one| one != 1)), 13);
         assert_eq!(processes.last.len(), 2);
         assert!(exists(std::process::id()) && !exists(0) && !exists(u32::MAX));
+    }
+
+    /// The counts of a channel in one process, which only grow.
+    type Figures = BTreeMap<String, u64>;
+
+    /// Answers as a process does: with the channels that have the most subscribers here, and those that
+    /// it is asked for.
+    fn answer(figures: &Figures, most: usize, wanted: &[ChannelName]) -> Traffic {
+        let mut all: Vec<(&str, u64)> =
+            figures.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        all.truncate(most);
+        let has_all = all.len() == figures.len();
+        for ChannelName { name, .. } in wanted.iter().filter(|_| !has_all) {
+            if !all.iter().any(|(known, _)| known == name) {
+                all.push((name, figures.get(name).copied().unwrap_or(0)));
+            }
+        }
+        let mut traffic = traffic(&[], &[], &all);
+        traffic.channels.count = figures.len();
+        traffic.channels.has_all = has_all;
+        traffic
+    }
+
+    /// Processes tell of some of their channels each, and sometimes of none: no sum that is shown lacks
+    /// the counts of a process.
+    #[test]
+    fn the_counts_of_a_channel_are_those_of_all_processes_or_it_is_not_shown() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % below
+        };
+        let mut shown = 0;
+        for _ in 0..60 {
+            let (count, most) = (1 + next(300), 1 + next(40) as usize);
+            let mut figures: Vec<Figures> = vec![Figures::new(); 1 + next(4) as usize];
+            // The counts of each process at the time of its last answer.
+            let mut known: Vec<Option<Figures>> = vec![None; figures.len()];
+            let mut processes = Processes::default();
+            for _ in 0..30 {
+                for figures in &mut figures {
+                    for _ in 0..next(60) {
+                        *figures.entry(next(count).to_string()).or_default() += next(9);
+                    }
+                }
+                let wanted = processes.wanted();
+                assert!(wanted.len() <= CHANNELS);
+                let mut answers = Vec::new();
+                for (process, figures) in figures.iter().enumerate() {
+                    if next(6) > 0 {
+                        known[process] = Some(figures.clone());
+                        answers.push((process as u32, answer(figures, most, &wanted)));
+                    }
+                }
+                let sum = processes.sum_of(answers, |_| true);
+                for ChannelTraffic { name, messages, .. } in &sum.channels.top {
+                    let of = |figures: &Figures| figures.get(name).copied().unwrap_or(0);
+                    let expected: u64 = known.iter().flatten().map(of).sum();
+                    assert_eq!(messages.subscribers, expected, "{name}");
+                    shown += 1;
+                }
+            }
+        }
+        assert!(shown > 10_000, "{shown} sums were shown");
     }
 
     #[test]

@@ -13,6 +13,10 @@
 //! seem to have lost its counts and got them back at once: a reader would take that for a burst.
 //! So `Processes` goes on with its last counts as long as the process exists.
 //!
+//! A process with many channels tells of some of them. If the next sum had the counts of one more
+//! process for a channel, a reader would take those for a burst as well. So the processes are asked
+//! by name for the channels that are shown, and a channel is shown once all of them have answered.
+//!
 //! | module | purpose |
 //! |---|---|
 //! | `channels` | finds the channels with the most subscribers, a part of the channels at a time |
@@ -27,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use channels::ChannelSurvey;
 pub(crate) use merge::Processes;
+pub(super) use merge::exists;
 pub use quantile::{Quantile, quantile};
 
 /// The most routes of a snapshot; those with the most requests are in it.
@@ -126,8 +131,18 @@ pub struct ChannelsTraffic {
     pub total: Messages,
     /// How many channels there are.
     pub count: usize,
+    /// Whether `top` has all of them.
+    #[serde(default)]
+    pub has_all: bool,
     /// The channels with the most subscribers, those first.
     pub top: Vec<ChannelTraffic>,
+}
+
+/// A channel by the names of its host, separated by commas, and its path.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub(crate) struct ChannelName {
+    pub host: String,
+    pub name: String,
 }
 
 /// Subscribers now, and messages so far. They are ordered by subscribers first.

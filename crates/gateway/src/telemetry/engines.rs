@@ -1,0 +1,362 @@
+//! The engines of all processes, for the live page.
+//!
+//! The page gets a message each second as long as it is open. So the work for it must not grow with
+//! the connections and channels of the server: it reads the counters of the engines, and leaves out
+//! the state of each channel that [`Counts`](super::overview::Counts) are made from.
+//!
+//! A page that shows several processes goes on with the last counters of one that does not answer, as
+//! long as it exists: otherwise its sums would fall, and come back as a burst.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use superpoll::diagnostics::{Costs, Kind};
+use superpoll_rt::Stats;
+
+use super::counters::EngineCounters;
+use super::overview::Overview;
+use super::traffic::{ChannelName, Processes, Traffic, exists};
+use crate::processes;
+
+/// The work of everything that watches descriptors on one engine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct EngineState {
+    /// The place of its process among the workers, if there are several.
+    pub(super) process: Option<u32>,
+    pub(super) accepted: u64,
+    pub(super) refused: u64,
+    pub(super) active: u64,
+    pub(super) parked: u64,
+    pub(super) away: u64,
+    pub(super) leavings: u64,
+    pub(super) returns: u64,
+    pub(super) parkings: u64,
+    pub(super) responses: [u64; 5],
+    pub(super) lane: u64,
+    pub(super) running: u64,
+    pub(super) body_bytes: u64,
+    pub(super) timed_out: u64,
+    pub(super) broken: u64,
+    pub(super) tasks: usize,
+    pub(super) polls: u64,
+    pub(super) turns: u64,
+    pub(super) longest_turn_seconds: f64,
+    pub(super) sources: usize,
+    pub(super) timers: usize,
+    pub(super) fetched: u64,
+    pub(super) waits: u64,
+    pub(super) events: u64,
+    pub(super) unwanted: u64,
+    pub(super) slots_scanned: u64,
+    pub(super) changes_saved: u64,
+    pub(super) moves_to_hot: u64,
+    pub(super) moves_to_cold: u64,
+    pub(super) handoffs: u64,
+    pub(super) hot: SetState,
+    pub(super) cold: SetState,
+    /// System calls of the poller, by name.
+    pub(super) calls: Vec<(Cow<'static, str>, u64)>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SetState {
+    pub(super) len: usize,
+    pub(super) watched: u64,
+    pub(super) active: u64,
+}
+
+/// The costs of watching a kind of descriptor, in nanoseconds, and the ratio at which poll and
+/// epoll cost the same.
+#[derive(Debug, Serialize)]
+pub(super) struct Price {
+    pub(super) kind: &'static str,
+    pub(super) scan: f32,
+    pub(super) ready: f32,
+    pub(super) block: f32,
+    pub(super) event: f32,
+    pub(super) wake: f32,
+    pub(super) add: f32,
+    pub(super) modify: f32,
+    pub(super) delete: f32,
+    pub(super) break_even: f32,
+    pub(super) break_even_with_writers: f32,
+}
+
+/// The engines of a process at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ProcessEngines {
+    /// The start of the process, in seconds since 1970.
+    started_seconds: u64,
+    uptime_seconds: f64,
+    connections: u32,
+    engines: Vec<EngineState>,
+}
+
+impl ProcessEngines {
+    /// Adds the engines of another process of the server.
+    fn add(&mut self, other: ProcessEngines) {
+        self.started_seconds = self.started_seconds.min(other.started_seconds);
+        self.uptime_seconds = self.uptime_seconds.max(other.uptime_seconds);
+        self.connections += other.connections;
+        self.engines.extend(other.engines);
+    }
+}
+
+/// The processes of a server as a page has seen them.
+#[derive(Debug, Default)]
+pub(super) struct PageProcesses {
+    traffic: Processes,
+    /// The engines by the place and the number of their process.
+    engines: BTreeMap<(u32, u32), ProcessEngines>,
+}
+
+impl PageProcesses {
+    /// Takes the answers of processes, and returns the sum over all that exist. `None`: there is none.
+    fn sum(
+        &mut self,
+        answers: impl IntoIterator<Item = ((u32, u32), ProcessEngines)>,
+        exists: impl Fn(u32) -> bool,
+    ) -> Option<ProcessEngines> {
+        let mut last = std::mem::take(&mut self.engines);
+        self.engines.extend(answers);
+        last.retain(|at, _| !self.engines.contains_key(at) && exists(at.1));
+        self.engines.append(&mut last);
+        let mut all = self.engines.values();
+        let mut sum = all.next()?.clone();
+        all.for_each(|engines| sum.add(engines.clone()));
+        Some(sum)
+    }
+}
+
+/// The status at one moment, as the live page gets it.
+#[derive(Debug, Serialize)]
+pub(super) struct Snapshot<'a> {
+    version: &'static str,
+    backend: &'static str,
+    started_seconds: u64,
+    uptime_seconds: f64,
+    connections: u32,
+    engines: &'a [EngineState],
+    /// The processes that have not answered, whose figures are the last ones.
+    missing_processes: Vec<u32>,
+    /// `None` if the back-end does not know costs.
+    prices: Option<Vec<Price>>,
+    measured: bool,
+    traffic: &'a Traffic,
+}
+
+fn prices(costs: &Costs) -> Vec<Price> {
+    let price = |kind: Kind| {
+        let of = costs.of(kind);
+        let even = costs.break_even(kind);
+        Price {
+            kind: kind.name(),
+            scan: of.scan,
+            ready: of.ready,
+            block: of.block,
+            event: of.event,
+            wake: of.wake,
+            add: of.add,
+            modify: of.modify,
+            delete: of.delete,
+            break_even: even.own,
+            break_even_with_writers: even.with_writers,
+        }
+    };
+    Kind::MEASURED.into_iter().map(price).collect()
+}
+
+impl EngineState {
+    pub(super) fn new(engine: &EngineCounters, stats: &Stats) -> EngineState {
+        let poller = &stats.poller;
+        let set = |set: &superpoll::diagnostics::SetStats| SetState {
+            len: set.len,
+            watched: set.watched,
+            active: set.active,
+        };
+        EngineState {
+            process: None,
+            accepted: engine.accepted.get(),
+            refused: engine.refused.get(),
+            active: engine.active.get(),
+            parked: engine.parked.get(),
+            away: engine.away.get(),
+            leavings: engine.leavings.get(),
+            returns: engine.returns.get(),
+            parkings: engine.parkings.get(),
+            responses: std::array::from_fn(|class| engine.responses[class].get()),
+            lane: engine.lane.get(),
+            running: engine.running.get(),
+            body_bytes: engine.body_bytes.get(),
+            timed_out: engine.timed_out.get(),
+            broken: engine.broken.get(),
+            tasks: stats.tasks,
+            polls: stats.polls,
+            turns: stats.turns,
+            longest_turn_seconds: stats.longest_turn.as_secs_f64(),
+            sources: stats.sources,
+            timers: stats.timers,
+            fetched: stats.reads_ahead,
+            waits: poller.waits,
+            events: poller.events,
+            unwanted: poller.unwanted,
+            slots_scanned: poller.slots_scanned,
+            changes_saved: poller.changes_saved,
+            moves_to_hot: poller.moves_to_hot,
+            moves_to_cold: poller.moves_to_cold,
+            handoffs: poller.handoffs,
+            hot: set(&poller.hot),
+            cold: set(&poller.cold),
+            calls: poller
+                .calls
+                .by_name()
+                .filter(|(_, count)| *count > 0)
+                .map(|(name, count)| (name.into(), count))
+                .collect(),
+        }
+    }
+}
+
+impl Overview {
+    /// Reads the counters of all engines of this process.
+    pub(super) async fn count_engines(&self) -> (ProcessEngines, Option<Costs>) {
+        let (engines, costs) = self.states_of_engines().await;
+        let (started, uptime) = self.started();
+        let epoch = started.duration_since(SystemTime::UNIX_EPOCH);
+        let counts = ProcessEngines {
+            started_seconds: epoch.map_or(0, |epoch| epoch.as_secs()),
+            uptime_seconds: uptime.as_secs_f64(),
+            connections: self.connections(),
+            engines,
+        };
+        (counts, costs)
+    }
+
+    /// Returns the engines of this process for the other ones, in bytes.
+    pub(crate) async fn encoded_engines(&self) -> Option<Vec<u8>> {
+        let slot = self.link().map(|link| link.slot())?;
+        let (mut counts, _) = self.count_engines().await;
+        counts.engines.iter_mut().for_each(|engine| engine.process = Some(slot));
+        postcard::to_allocvec(&((slot, std::process::id()), counts)).ok()
+    }
+
+    /// Returns the traffic of this process for the other ones, in bytes.
+    pub(crate) fn encoded_traffic(&self, channels: &[ChannelName]) -> Option<Vec<u8>> {
+        postcard::to_allocvec(&(std::process::id(), self.traffic(channels))).ok()
+    }
+
+    /// Returns the traffic of all processes of the server.
+    async fn traffic_of_all(&self, processes: &mut Processes) -> Traffic {
+        let mut traffic = match self.link() {
+            None => self.traffic(&[]),
+            Some(link) => {
+                let asked = processes::Kind::Traffic(processes.wanted());
+                let (all, _) = link.collect(asked).await.unwrap_or_default();
+                processes.sum(all.iter().filter_map(|bytes| postcard::from_bytes(bytes).ok()))
+            }
+        };
+        traffic.limit();
+        traffic
+    }
+
+    /// Returns the status for the live page, in JSON.
+    pub(super) async fn page_text(&self, page: &mut PageProcesses) -> Option<String> {
+        let (own, costs) = self.count_engines().await;
+        let (mut counts, mut missing_processes) = (own, Vec::new());
+        if let Some(link) = self.link() {
+            let asked = link.collect(processes::Kind::Engines).await;
+            let (all, missing) = asked.unwrap_or_default();
+            missing_processes = missing;
+            let answers = all.iter().filter_map(|bytes| postcard::from_bytes(bytes).ok());
+            counts = page.sum(answers, exists).unwrap_or(counts);
+        }
+        let snapshot = Snapshot {
+            version: env!("CARGO_PKG_VERSION"),
+            backend: self.backend(),
+            started_seconds: counts.started_seconds,
+            uptime_seconds: counts.uptime_seconds,
+            connections: counts.connections,
+            engines: &counts.engines,
+            missing_processes,
+            prices: costs.as_ref().map(prices),
+            measured: costs.is_some_and(|costs| costs.measured),
+            traffic: &self.traffic_of_all(&mut page.traffic).await,
+        };
+        serde_json::to_string(&snapshot).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use superpoll_rt::Runtime;
+
+    use super::*;
+    use crate::Config;
+    use crate::broker::Brokers;
+    use crate::channel::{Registry, VISITED};
+
+    fn of(started_seconds: u64, connections: u32) -> ProcessEngines {
+        let uptime_seconds = 1000.0 - started_seconds as f64;
+        ProcessEngines { started_seconds, uptime_seconds, connections, engines: Vec::new() }
+    }
+
+    #[test]
+    fn a_silent_process_keeps_its_place_and_the_start_of_the_server_until_it_has_ended() {
+        let mut page = PageProcesses::default();
+        let mut sum = |answers: &[((u32, u32), ProcessEngines)], ended: u32| {
+            let sum = page.sum(answers.iter().cloned(), |process| process != ended).unwrap();
+            (sum.started_seconds, sum.connections)
+        };
+        let (oldest, other) = (((0, 41), of(100, 5)), ((1, 42), of(200, 7)));
+        assert_eq!(sum(&[oldest.clone(), other.clone()], 0), (100, 12));
+        // The oldest one does not answer: the page would begin anew with another start.
+        assert_eq!(sum(&[((1, 42), of(200, 8))], 0), (100, 13));
+        assert_eq!(sum(&[], 0), (100, 13));
+        assert_eq!(sum(&[oldest, other], 0), (100, 12));
+        assert_eq!(sum(&[((0, 43), of(300, 1)), ((1, 42), of(200, 7))], 41), (200, 8));
+        assert!(PageProcesses::default().sum([], |_| true).is_none());
+    }
+
+    /// A page is open for a while on a server of many channels: they are looked at once, and for metrics
+    /// each time.
+    #[test]
+    fn the_work_for_a_page_does_not_grow_with_the_channels() {
+        const CHANNELS: usize = 5000;
+        const MESSAGES: usize = 20;
+        let runtime = Runtime::new().unwrap();
+        let text = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
+                    path = \"/c/{name}\"\nchannel = { max_channels = 9000 }\n";
+        let config = Config::parse("test.toml", text).unwrap();
+        let registry = Registry::default().next_with(&config, Brokers::default());
+        for number in 0..CHANNELS {
+            registry.routes()[0].channel(&format!("/c/{number}").into()).unwrap();
+        }
+        let (handle, limits) = (runtime.handle(), Arc::default());
+        let overview = Overview::new(handle, "", vec![Arc::default()], limits, Arc::default());
+        let overview = Arc::new(overview);
+        overview.describe(registry, Vec::new(), overview.requests_of(&config));
+        runtime.block_on(async move {
+            let begun = std::time::Instant::now();
+            VISITED.set(0);
+            let mut page = PageProcesses::default();
+            let mut text = String::new();
+            for _ in 0..MESSAGES {
+                text = overview.page_text(&mut page).await.unwrap();
+                // The look goes on meanwhile.
+                while overview.is_looking() {
+                    superpoll_rt::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            }
+            assert!(text.contains(&format!("\"count\":{CHANNELS}")), "{text}");
+            // There is one look a second at most.
+            let (visited, seconds) = (VISITED.get(), begun.elapsed().as_secs() as usize);
+            assert!((CHANNELS..=CHANNELS * (seconds + 1)).contains(&visited), "{visited}");
+            VISITED.set(0);
+            assert!(overview.collect().await.channels.len() == 1 && VISITED.get() >= CHANNELS);
+        });
+    }
+}
