@@ -3,13 +3,15 @@
 use std::error::Error;
 use std::io::{Write, stderr, stdout};
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_lite::future::or;
 use superpoll::BackendKind;
 use superpoll_gateway::config::{
-    Balance, Dns, Health, HealthKind, Server, ServerAddress, Upstream, Workers,
+    AccessLog, Balance, Dns, Health, HealthKind, LogFormat, Server, ServerAddress, Upstream,
+    Workers,
 };
 use superpoll_gateway::relay::{self, Relay};
 use superpoll_gateway::telemetry::socket::{
@@ -65,6 +67,9 @@ pub(crate) struct Options {
     /// How long connections may go on after SIGTERM or SIGINT
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = patience)]
     pub drain: Duration,
+    /// Log of the connections that have ended, a line of JSON each: a file, or stderr [default: none]
+    #[arg(long, value_name = "PATH")]
+    pub access_log: Option<PathBuf>,
     /// Place of the statistics socket for `superpoll top`: a path, which only this user can open,
     /// or "off" [default: by its number in a folder of the user's]
     #[arg(long, value_name = "PATH|off")]
@@ -193,6 +198,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         max_connections: options.max_connections.map(NonZeroUsize::get),
         connections_per_client: options.connections_per_client,
         speculative: !options.no_speculation,
+        access_log: options.access_log.clone().map(|path| AccessLog {
+            path,
+            format: LogFormat::Json,
+            ..AccessLog::default()
+        }),
     };
     let failed = |failure: &relay::Failure| report(&failure.to_string());
     let group = group(options)?;

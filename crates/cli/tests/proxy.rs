@@ -402,3 +402,36 @@ fn a_client_has_no_more_connections_than_it_may_have() {
     let expected = "clients were closed because their address had as many as it may have";
     assert!(errors.lines().last().is_some_and(|line| line.ends_with(expected)), "{errors}");
 }
+
+#[test]
+fn the_access_log_has_each_connection_when_the_proxy_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().to_string();
+    let path = log.to_str().unwrap();
+    let (mut child, address) =
+        start(&["--listen", "127.0.0.1:0", "--to", &to, "--access-log", path, "--workers", "2"]);
+    let mut client = TcpStream::connect(&address).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(b"question").unwrap();
+    let mut question = [0; 8];
+    server.read_exact(&mut question).unwrap();
+    drop(server);
+    assert_eq!(client.read_to_end(&mut Vec::new()).unwrap(), 0);
+    drop(client);
+    terminate(&child);
+    assert!(child.wait().unwrap().success());
+    let text = std::fs::read_to_string(&log).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.trim_end()).unwrap();
+    assert_eq!((&line["upstream_server"], &line["bytes_in"]), (&to.into(), &8.into()), "{line}");
+    assert_eq!(line["complete"], true, "{line}");
+    let mut refused = command(&["--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"]);
+    let output = refused.args(["--access-log", "/no/such/folder/log"]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(
+        errors.contains("opening the access log /no/such/folder/log: No such file"),
+        "{errors}"
+    );
+}

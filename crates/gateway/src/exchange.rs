@@ -16,6 +16,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::io_activity::IoActivity;
+use crate::log::Entry;
 use crate::parking_lot::WaitingRequest;
 use crate::peer::Peer;
 use crate::trace::RequestTrace;
@@ -54,6 +55,9 @@ pub(crate) struct Exchange {
     pub(crate) io_activity: Option<Rc<IoActivity>>,
     /// The id of the request and its trace, if requests are followed.
     pub(crate) trace: Option<Rc<RequestTrace>>,
+    /// The request's line of the access log, if there is a log. The line is written when no part of the
+    /// request has it any more.
+    pub(crate) entry: Option<Rc<Entry>>,
 }
 
 impl Exchange {
@@ -72,7 +76,19 @@ impl Exchange {
     /// Gives the connection to `then` when the response of this request, which must be 101, was
     /// sent.
     pub(crate) fn take_over(&self, then: impl FnOnce(Transport, Bytes) -> LocalFuture + 'static) {
-        *self.plan.borrow_mut() = Some(Plan::TakeOver(Box::new(then)));
+        let then: TakeOver = match self.entry.clone() {
+            None => Box::new(then),
+            // The line of the access log is written at the end of the other protocol.
+            Some(entry) => Box::new(move |transport, read| {
+                entry.detach();
+                let goes_on = then(transport, read);
+                Box::pin(async move {
+                    goes_on.await;
+                    drop(entry);
+                })
+            }),
+        };
+        *self.plan.borrow_mut() = Some(Plan::TakeOver(then));
     }
 
     /// Whether this request can wait for its answer without a task; true for HTTP/1.

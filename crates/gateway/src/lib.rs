@@ -114,4 +114,4 @@ pub use address::{Address, AddressError};
 pub use body::Body;
 pub use config::{Config, ConfigError};
 pub use listen::Inherited;
-pub use log::{ErrorLog, Event, Level, LogLevel};
+pub use log::{ErrorLog, Event, Field, Level, LogLevel};

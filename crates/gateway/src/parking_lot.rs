@@ -48,7 +48,7 @@ use crate::sys::send_ring::{SendRing, Sent};
 use crate::telemetry::counters::{ActiveTask, EngineCounters};
 use crate::transport::Socket;
 
-pub(crate) use waiting::{PendingRequest, Responder, ResponseEntry, WaitingRequest};
+pub(crate) use waiting::{Note, PendingRequest, Responder, WaitingRequest};
 
 /// The most connections that are called back in one go before other tasks have their turn.
 const BATCH: usize = 256;
@@ -291,7 +291,7 @@ impl ParkingLot {
         let ParkedConnection { stream, peer, .. } = parked;
         let is_encrypted = stream.is_encrypted();
         // A successor could not verify the client's certificate again.
-        if is_encrypted && (!self.leaves_keys || peer.certificate.is_some()) {
+        if is_encrypted && (!self.leaves_keys || peer.certificate().is_some()) {
             return None;
         }
         let activity = activity()?;

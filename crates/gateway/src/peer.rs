@@ -7,6 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::certificates::ClientCertificate;
 use crate::connection_limits::ConnectionPermit;
+use crate::log::ClientEnd;
+
+/// The parts of a handshake that few connections keep.
+#[derive(Debug, Default)]
+pub(crate) struct ShownByClient {
+    /// The verified certificate that the client has shown, if it was asked for one.
+    pub certificate: Option<ClientCertificate>,
+    /// The server name that the client has asked for, if the access log has it.
+    pub server_name: Option<Box<str>>,
+}
 
 /// The peer of a connection.
 #[derive(Debug, Default)]
@@ -22,10 +32,30 @@ pub(crate) struct Peer {
     /// When the connection was accepted, in [seconds](seconds_now); zero if another server has accepted
     /// it.
     pub since: u32,
-    /// The verified certificate that the client has shown, if it was asked for one.
-    pub(crate) certificate: Option<Box<ClientCertificate>>,
+    /// The number of the cipher suite of an encrypted connection; 0 if it is not known, as another
+    /// server has done the handshake.
+    pub cipher: u16,
+    /// The rarer results of the handshake, if there are any.
+    pub(crate) shown: Option<Box<ShownByClient>>,
     /// The connection's place among the connections that there may be.
     pub(crate) permit: Option<ConnectionPermit>,
+}
+
+impl Peer {
+    /// Returns the verified certificate that the client has shown, if it was asked for one.
+    pub(crate) fn certificate(&self) -> Option<&ClientCertificate> {
+        self.shown.as_ref()?.certificate.as_ref()
+    }
+
+    /// Returns the client's end of the connection for the access log.
+    pub(crate) fn client_end(&self) -> ClientEnd {
+        let shown = self.shown.as_ref();
+        ClientEnd {
+            address: self.client,
+            cipher: self.cipher,
+            server_name: shown.and_then(|shown| shown.server_name.clone()),
+        }
+    }
 }
 
 /// Returns the time in seconds of a clock that never goes back; it is read without a system call.

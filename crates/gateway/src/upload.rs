@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use superpoll_rt::time::{Sleep, sleep};
 
 use crate::io_activity::IoActivity;
+use crate::log::Entry;
 
 /// The reason for which a request's body did not arrive in full.
 #[derive(Debug)]
@@ -81,6 +82,8 @@ pub(crate) struct Upload {
     is_waited_for: bool,
     /// Notified when all of the body was read, if activity is recorded.
     io_activity: Option<Rc<IoActivity>>,
+    /// Notes the bytes, if there is an access log. A body may outlive its request.
+    entry: Option<Weak<Entry>>,
 }
 
 impl Upload {
@@ -98,6 +101,7 @@ impl Upload {
             timer: None,
             is_waited_for: false,
             io_activity,
+            entry: None,
         };
         if let Some(io_activity) = &upload.io_activity {
             io_activity.uploads.set(io_activity.uploads.get() + 1);
@@ -106,6 +110,12 @@ impl Upload {
             upload.ended();
         }
         upload
+    }
+
+    /// Makes its bytes be noted in a line of the access log, if there is one.
+    pub(crate) fn noted_in(mut self, entry: Option<&Rc<Entry>>) -> Upload {
+        self.entry = entry.map(Rc::downgrade);
+        self
     }
 
     /// Sets another limit, before anything is read.
@@ -177,6 +187,9 @@ impl Body for Upload {
             Some(Ok(frame)) => frame,
         };
         let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+        if let Some(entry) = this.entry.as_ref().and_then(Weak::upgrade) {
+            entry.received(length);
+        }
         match this.left.checked_sub(length) {
             None => this.give_up(UploadError::TooLarge { limit: this.limit }),
             Some(left) => {

@@ -141,10 +141,10 @@ impl LocalSubscribers {
         let may_have_hsts = pending.is_some_and(|pending| pending.form.may_have_hsts);
         let Beginning { subscription, backlog, form, fields } =
             self.subscribe_to_events(asked, true);
-        if let Some(pending) = parked.pending.take()
-            && let Some(entry) = pending.by.begin_response(pending.note)
-        {
-            self.entries.borrow_mut().insert(subscription.index, entry);
+        if let Some(pending) = parked.pending.take() {
+            let entry = pending.note.and_then(|note| note.entry);
+            pending.by.begin_response(entry.as_deref());
+            self.keep_entry(subscription.index, entry);
         }
         let session = EventsSession::new(subscription, parked.peer, form, backlog);
         let head = self.head(fields, page, may_have_hsts, trace.as_deref());

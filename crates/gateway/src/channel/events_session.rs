@@ -200,6 +200,10 @@ impl EventsSession {
         if self.output.is_empty() {
             // The memory is not needed while the socket has no room.
             self.output = Bytes::new();
+            if self.is_last {
+                let Subscription { local_subscribers, index, .. } = &self.writer.subscription;
+                local_subscribers.note(*index, |entry| entry.note(|record| record.is_whole = true));
+            }
         }
         if let Some(sends) = &mut self.sends {
             sends.wrote(count);

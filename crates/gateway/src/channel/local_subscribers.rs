@@ -29,8 +29,9 @@ use super::send_queue::SendQueue;
 use crate::admin::Protocol;
 use crate::body::Body;
 use crate::config::Channel;
+use crate::log::Entry;
 use crate::parking_lot::{
-    ConnectionOwner, ParkedConnection, ParkingLot, ResponseEntry, ResumeReason, WaitingRequest,
+    ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason, WaitingRequest,
 };
 use crate::peer::Peer;
 
@@ -44,9 +45,9 @@ pub(crate) struct LocalSubscribers {
     pub(super) parking_lot: Rc<ParkingLot>,
     pub(super) queue_id: u64,
     pub(super) subscribers: RefCell<Slab<Subscriber>>,
-    /// The log entries of responses that are sent here, by subscriber. Each is written with the end
-    /// of its subscription. Without a log there are none.
-    pub(super) entries: RefCell<HashMap<usize, Box<dyn ResponseEntry>>>,
+    /// The lines of the access log of responses and WebSockets that are sent here, by subscriber. Each
+    /// is written with the end of its subscription. Without a log there are none.
+    pub(super) entries: RefCell<HashMap<usize, Rc<Entry>>>,
     /// The subscribers that get some of the messages: those of Mercure.
     readers: RefCell<Option<Box<Readers>>>,
     /// The subscribers that the channel was told of.
@@ -272,14 +273,29 @@ impl LocalSubscribers {
         }
     }
 
-    /// Counts bytes that were written to a subscriber, if they belong to a response.
+    /// Makes a subscriber's line of the access log last as long as its subscription.
+    pub(super) fn keep_entry(&self, index: usize, entry: Option<Rc<Entry>>) {
+        if let Some(entry) = entry {
+            self.entries.borrow_mut().insert(index, entry);
+        }
+    }
+
+    /// Notes something in a subscriber's line of the access log, if there is a log.
+    pub(super) fn note(&self, index: usize, note: impl FnOnce(&Entry)) {
+        let entries = self.entries.borrow();
+        if !entries.is_empty()
+            && let Some(entry) = entries.get(&index)
+        {
+            note(entry);
+        }
+    }
+
+    /// Counts bytes that were written to a subscriber.
     pub(super) fn wrote(&self, index: usize, form: Form, count: usize) {
         if form.is_body() {
             self.parking_lot.count_body(count as u64);
-            if let Some(entry) = self.entries.borrow_mut().get_mut(&index) {
-                entry.add(count as u64);
-            }
         }
+        self.note(index, |entry| entry.sent(count as u64));
     }
 
     /// Ends all subscriptions, and accepts no new ones.

@@ -67,9 +67,7 @@ impl LocalSubscribers {
         let subscription = next.add(last, grant, Delivery::Task(mailbox.clone()));
         let index = subscription.index;
         subscription.detach();
-        if let Some(entry) = entry {
-            next.entries.borrow_mut().insert(index, entry);
-        }
+        next.keep_entry(index, entry);
         let source = next.hub.source();
         let rest = if missed { form.missed(start, source).into() } else { bytes::Bytes::new() };
         next.continue_in_task(index, parked, form, Backlog { rest, mailbox });

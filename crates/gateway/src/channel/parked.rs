@@ -31,6 +31,7 @@ use super::message::Message;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::config::Slow;
+use crate::log::Entry;
 use crate::parked_stream::Written;
 use crate::parking_lot::{ParkedConnection, ResumeReason};
 use crate::succession::left::LeftConnection;
@@ -192,6 +193,7 @@ impl LocalSubscribers {
             let activity = form.activity(space, place, grant, pinged.is_some(), record);
             Some(activity.of(self.presence.subject(index)))
         };
+        self.note(index, Entry::parked);
         match self.parking_lot.park(parked, self.clone(), form.wakes_on(), limit, activity) {
             Ok(key) => self.set(index, Delivery::Parked { key, form, pinged }),
             Err((parked, _)) => self.end_subscriber(index, parked, form, EndReason::Retired),

@@ -35,6 +35,7 @@ use super::session::{Session, SessionState};
 use crate::body::Body;
 use crate::config::Slow;
 use crate::exchange::Exchange;
+use crate::log::Entry;
 use crate::parked_stream::{ParkedStream, is_later};
 use crate::parking_lot::ParkedConnection;
 use crate::peer::Peer;
@@ -163,8 +164,10 @@ impl LocalSubscribers {
         let peer = exchange.peer().clone();
         // What is kept of them is sent; the handshake has told that there were others.
         let missed = since.missed;
+        let entry = exchange.entry.clone();
         exchange.take_over(move |transport, read| {
-            Box::pin(self.begin(transport, peer, read, (form, start, missed), grant, sub))
+            let client = (peer, sub, entry);
+            Box::pin(self.begin(transport, client, read, (form, start, missed), grant))
         });
         response
     }
@@ -173,11 +176,10 @@ impl LocalSubscribers {
     async fn begin(
         self: Rc<LocalSubscribers>,
         transport: Transport,
-        peer: Rc<Peer>,
+        (peer, sub, entry): (Rc<Peer>, Option<Box<str>>, Option<Rc<Entry>>),
         read: Bytes,
         (form, start, missed_some): (Form, u64, bool),
         grant: Grant,
-        sub: Option<Box<str>>,
     ) {
         let options = self.hub.options();
         let (since, present) = self.enter(Some(self.cursor(start)), sub);
@@ -185,6 +187,10 @@ impl LocalSubscribers {
         let mailbox = Rc::new(Mailbox::new(since, &options));
         let subscription = self.add(last, grant, Delivery::Task(mailbox.clone()));
         subscription.is_told(present);
+        if let Some(entry) = &entry {
+            entry.received(read.len() as u64);
+        }
+        self.keep_entry(subscription.index, entry);
         if missed {
             mailbox.note_gap();
         }
@@ -224,17 +230,23 @@ impl LocalSubscribers {
                 drop(room);
                 return self.park_subscriber(index, parked, form, None);
             }
-            Ok(0) | Err(_) => return self.remove(index),
+            Ok(0) | Err(_) => {
+                self.note(index, Entry::gone);
+                return self.remove(index);
+            }
             Ok(count) => Bytes::copy_from_slice(&room[..count]),
         };
         drop(room);
+        self.note(index, |entry| entry.received(bytes.len() as u64));
         let may_publish = self.grant(index).may_publish;
         let session = Session::new(self.hub.options().message_bytes, form, may_publish);
         let mut session = session.limited(self.publisher(&parked.peer));
         session.read(bytes, &self.hub);
-        if session.left() > 0 && session.write(|parts| parked.stream.write_raw(&parts[0])).is_err()
-        {
-            return self.remove(index);
+        if session.left() > 0 {
+            match session.write(|parts| parked.stream.write_raw(&parts[0])) {
+                Ok(count) => self.wrote(index, form, count),
+                Err(_) => return self.remove(index),
+            }
         }
         if session.is_idle() {
             self.park_subscriber(index, parked, form, None);
@@ -361,7 +373,10 @@ impl SocketSession {
             let next = poll_fn(|cx| self.poll(cx, &mut transport, timer.as_mut(), silence)).await;
             match next {
                 Next::Idle => {}
-                Next::Gone => return,
+                Next::Gone => {
+                    let Subscription { local_subscribers, index, .. } = &self.subscription;
+                    return local_subscribers.note(*index, Entry::gone);
+                }
                 Next::Over => break,
             }
         }
@@ -426,6 +441,8 @@ impl SocketSession {
     fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
         let count = write_out(&mut self.session, cx, transport)?;
         self.sends.wrote(count);
+        let Subscription { local_subscribers, index, .. } = &self.subscription;
+        local_subscribers.wrote(*index, self.form, count);
         self.has_written |= count > 0;
         Ok(count > 0)
     }
@@ -473,6 +490,8 @@ impl SocketSession {
             Poll::Ready(Ok(count)) => {
                 let bytes = Bytes::copy_from_slice(&room[..count]);
                 drop(room);
+                let index = self.subscription.index;
+                local_subscribers.note(index, |entry| entry.received(count as u64));
                 self.heard = true;
                 self.session.read(bytes, &local_subscribers.hub);
                 Ok(true)

@@ -5,6 +5,7 @@ mod admin;
 mod automatic;
 mod broker;
 mod hosts;
+mod logs;
 mod mercure;
 mod processes;
 mod redirects;
@@ -246,11 +247,7 @@ impl<'a> Check<'a> {
                 log.path = self.log(place, log.path);
                 log
             }),
-            access_log: raw.access_log.map(|log| {
-                let (place, mut log) = (log.span(), log.into_inner());
-                log.path = self.log(place, log.path);
-                log
-            }),
+            access_log: raw.access_log.map(|log| self.access_log(log)),
             metrics: raw.metrics.map(Spanned::into_inner),
             tracing: self.tracing(raw.tracing),
             admin,

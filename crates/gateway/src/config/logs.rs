@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use crate::log::Level;
+use crate::log::{Field, Level};
 
 /// The format of a line in the server's own log.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
@@ -59,19 +59,21 @@ pub enum LogFormat {
     Json,
 }
 
-/// The log of requests.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+/// The log of requests, and of relayed connections.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessLog {
     /// A file, or `stderr`. Default: `stderr`.
     pub path: PathBuf,
     /// The format of a line. Default: `combined`.
     pub format: LogFormat,
+    /// The fields of a line in JSON, in their order. Default: [`Field::usual`].
+    pub fields: Vec<Field>,
 }
 
 impl Default for AccessLog {
     fn default() -> AccessLog {
-        AccessLog { path: "stderr".into(), format: LogFormat::Combined }
+        let fields = Field::usual();
+        AccessLog { path: "stderr".into(), format: LogFormat::Combined, fields }
     }
 }
 

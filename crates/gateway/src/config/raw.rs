@@ -19,7 +19,7 @@ use super::channel::Channel;
 use super::dns::Dns;
 use super::ejection::Ejection;
 use super::encryption::TlsVersion;
-use super::logs::{AccessLog, Log, Metrics};
+use super::logs::{Log, LogFormat, Metrics};
 use super::mercure::Mercure;
 use super::model::{Balance, Files, Health, Limits, Process, Timeouts};
 use super::raw_rules::{BasicAuth, Headers, Login, RawErrorPages, RequestRate};
@@ -28,6 +28,7 @@ use super::scalar::{
 };
 use super::sticky::RawSticky;
 use super::tracing::RawTracing;
+use crate::log::Field;
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -47,6 +48,14 @@ pub(super) struct Config {
     pub(super) admin: Option<Spanned<Admin>>,
     pub(super) keeper: Option<Keeper>,
     pub(super) broker: Option<Spanned<RawBroker>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AccessLog {
+    pub(super) path: Option<PathBuf>,
+    pub(super) format: LogFormat,
+    pub(super) fields: Option<Spanned<Vec<Spanned<Field>>>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -1,83 +1,211 @@
 //! A line of the access log, in the formats that analysers read.
 
+use std::borrow::Cow;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-use http::{HeaderValue, Method, Uri, Version};
-use serde::Serialize;
+use futures_rustls::rustls::CipherSuite;
+use http::HeaderValue;
 
-use super::secrets;
-use crate::config::LogFormat;
+use super::field::Field;
+use super::record::{ClientEnd, Record, RelayRecord, UpstreamEnd};
+use super::text::{quote, string, word};
 
-/// A request and its result.
-#[derive(Clone, Debug)]
-pub(crate) struct Record {
-    pub(crate) at: SystemTime,
-    pub(crate) client: Option<SocketAddr>,
-    pub(crate) method: Method,
-    pub(crate) uri: Uri,
-    pub(crate) version: Version,
-    pub(crate) host: Option<HeaderValue>,
-    pub(crate) referer: Option<HeaderValue>,
-    pub(crate) agent: Option<HeaderValue>,
-    pub(crate) status: u16,
-    /// Bytes of the body that were sent.
-    pub(crate) bytes: u64,
-    /// Whether all of the body was sent.
-    pub(crate) is_whole: bool,
-    pub(crate) took: Duration,
-    /// The first line as it came, for a request that was refused before it was understood. Method,
-    /// target and version mean nothing then.
-    pub(crate) raw: Option<Bytes>,
-    /// The id of the request and the number of its trace, if requests are followed.
-    pub(crate) request_id: Option<String>,
-    pub(crate) trace_id: Option<String>,
+/// The longest method that is logged whole.
+const LONGEST_METHOD: usize = 64;
+
+/// The value of a field in JSON.
+enum Value<'a> {
+    /// The line does not have the field.
+    Absent,
+    Text(Cow<'a, [u8]>),
+    Number(u64),
+    Seconds(Duration),
+    Flag(bool),
 }
 
-/// The fields of the line in JSON.
-#[derive(Serialize)]
-struct Object<'a> {
-    time: String,
-    client: Option<String>,
-    method: &'a str,
-    host: Option<String>,
-    target: String,
-    protocol: String,
-    status: u16,
-    bytes: u64,
-    complete: bool,
-    seconds: f64,
-    referer: Option<String>,
-    user_agent: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trace_id: Option<&'a str>,
-}
+impl<'a> Value<'a> {
+    fn text(text: &'a str) -> Value<'a> {
+        Value::Text(Cow::Borrowed(text.as_bytes()))
+    }
 
-/// Appends text from a client, without the secrets of URLs in it, and without any byte that ends a field or a line, or that a terminal
-/// obeys.
-fn quote(out: &mut Vec<u8>, bytes: &[u8]) {
-    for &byte in secrets::leave_out(bytes).iter() {
-        match byte {
-            b'"' | b'\\' | 0..=0x1f | 0x7f.. => {
-                // Writing to a vector cannot fail.
-                let _ = write!(out, "\\x{byte:02X}");
+    fn of(text: String) -> Value<'a> {
+        Value::Text(Cow::Owned(text.into_bytes()))
+    }
+
+    fn some(value: Option<Value<'a>>) -> Value<'a> {
+        value.unwrap_or(Value::Absent)
+    }
+
+    fn header(value: &'a Option<HeaderValue>) -> Value<'a> {
+        let text = value.as_ref().map(|value| Value::Text(Cow::Borrowed(value.as_bytes())));
+        Value::some(text)
+    }
+
+    /// Appends the value.
+    fn write(&self, out: &mut Vec<u8>) {
+        // Writing to a vector cannot fail.
+        let _ = match self {
+            Value::Absent => Ok(()),
+            Value::Text(text) => {
+                string(out, text);
+                Ok(())
             }
-            _ => out.push(byte),
-        }
+            Value::Number(number) => write!(out, "{number}"),
+            Value::Flag(flag) => write!(out, "{flag}"),
+            Value::Seconds(took) => {
+                let (whole, micros) = (took.as_secs(), took.subsec_micros());
+                write!(out, "{whole}.{micros:06}")
+            }
+        };
     }
 }
 
-fn text(value: &Option<HeaderValue>) -> Option<String> {
-    value.as_ref().map(|value| readable(value.as_bytes()))
+/// Adds a line of JSON.
+fn json<'a>(out: &mut Vec<u8>, fields: &[Field], value: impl Fn(Field) -> Value<'a>) {
+    out.push(b'{');
+    let mut separator: &[u8] = b"";
+    for field in fields {
+        let value = value(*field);
+        if matches!(value, Value::Absent) {
+            continue;
+        }
+        out.extend_from_slice(separator);
+        separator = b",";
+        // Writing to a vector cannot fail.
+        let _ = write!(out, "\"{}\":", field.name());
+        value.write(out);
+    }
+    out.extend_from_slice(b"}\n");
 }
 
-/// Returns text from a client, without the secrets of URLs in it.
-fn readable(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&secrets::leave_out(bytes)).into_owned()
+/// Returns the version of TLS and the cipher suite by its registered name.
+fn cipher(client: &ClientEnd) -> Option<(&'static str, String)> {
+    let suite = match client.cipher {
+        0 => return None,
+        number => CipherSuite::from(number),
+    };
+    // The suites of TLS 1.3 have numbers of their own (RFC 8446, appendix B.4).
+    let version = if client.cipher >> 8 == 0x13 { "TLSv1.3" } else { "TLSv1.2" };
+    let name = match suite.as_str() {
+        Some(name) => name.replacen("TLS13_", "TLS_", 1),
+        None => format!("0x{:04X}", client.cipher),
+    };
+    Some((version, name))
+}
+
+/// Returns the value of a field that requests and relayed connections have.
+fn shared<'a>(
+    field: Field,
+    at: SystemTime,
+    client: &'a ClientEnd,
+    upstream: Option<&'a UpstreamEnd>,
+) -> Value<'a> {
+    let seconds = |of: fn(&UpstreamEnd) -> Option<Duration>| {
+        Value::some(upstream.and_then(of).map(Value::Seconds))
+    };
+    Value::some(match field {
+        Field::Time => Some(Value::of(humantime::format_rfc3339_millis(at).to_string())),
+        Field::Client => client.address().map(|client| Value::of(client.to_string())),
+        Field::TlsVersion => cipher(client).map(|(version, _)| Value::text(version)),
+        Field::TlsCipher => cipher(client).map(|(_, cipher)| Value::of(cipher)),
+        Field::Sni => client.server_name.as_deref().map(Value::text),
+        Field::Upstream => upstream.and_then(|end| end.name.as_deref()).map(Value::text),
+        Field::UpstreamServer => upstream.and_then(|end| end.server.as_deref()).map(Value::text),
+        Field::UpstreamTries => upstream.map(|end| Value::Number(u64::from(end.tries))),
+        Field::UpstreamConnectSeconds => Some(seconds(|end| end.connect)),
+        Field::UpstreamFirstByteSeconds => Some(seconds(|end| end.first_byte)),
+        Field::UpstreamSeconds => Some(seconds(|end| end.total)),
+        _ => None,
+    })
+}
+
+/// Adds the line of a request in JSON.
+pub(super) fn object(out: &mut Vec<u8>, fields: &[Field], record: &Record, took: Duration) {
+    let Record { at, client, upstream, raw, .. } = record;
+    let raw = raw.as_deref().map(|raw| parts(raw));
+    let upstream = upstream.as_deref();
+    let value = |field| match (field, raw) {
+        (Field::Method, Some([method, _, _])) => Value::Text(Cow::Borrowed(method)),
+        (Field::Target, Some([_, target, _])) => Value::Text(Cow::Borrowed(target)),
+        (Field::Protocol, Some([_, _, protocol])) => Value::Text(Cow::Borrowed(protocol)),
+        (Field::Method, None) => Value::Text(Cow::Borrowed(method(record))),
+        (Field::Target, None) => Value::of(record.uri.to_string()),
+        (Field::Protocol, None) => Value::of(format!("{:?}", record.version)),
+        (Field::Host, _) => Value::header(&record.host),
+        (Field::Status, _) => Value::Number(u64::from(record.status)),
+        (Field::Bytes, _) => Value::Number(record.bytes),
+        (Field::Complete, _) => Value::Flag(record.is_whole && record.broken_by.is_none()),
+        (Field::Seconds, _) => Value::Seconds(took),
+        (Field::Referer, _) => Value::header(&record.referer),
+        (Field::UserAgent, _) => Value::header(&record.agent),
+        (Field::FirstByteSeconds, _) => Value::some(record.first_byte.map(Value::Seconds)),
+        (Field::BytesIn, _) => Value::Number(record.bytes_in),
+        (Field::HeadBytesIn, _) if record.head_bytes_in == 0 => Value::Absent,
+        (Field::HeadBytesIn, _) => Value::Number(u64::from(record.head_bytes_in)),
+        (Field::RequestNumber, _) if record.number == 0 => Value::Absent,
+        (Field::RequestNumber, _) => Value::Number(u64::from(record.number)),
+        (Field::Parked, _) => Value::Flag(record.was_parked),
+        (Field::BrokenBy, _) => Value::some(record.broken_by.map(|by| Value::text(by.name()))),
+        (Field::Route, _) if record.route.is_empty() => Value::Absent,
+        (Field::Route, _) => Value::text(&record.route),
+        (Field::User, _) => Value::some(record.user.as_deref().map(Value::text)),
+        (Field::UpstreamReused, _) => {
+            let tried = upstream.filter(|end| end.server.is_some());
+            Value::some(tried.map(|end| Value::Flag(end.is_reused)))
+        }
+        (Field::RequestId, _) => {
+            Value::some(record.trace.as_ref().and_then(|trace| trace.id()).map(Value::of))
+        }
+        (Field::TraceId, _) => {
+            Value::some(record.trace.as_ref().and_then(|trace| trace.trace_id()).map(Value::of))
+        }
+        (Field::UpstreamStatus, _) => {
+            let status = upstream.and_then(|end| end.status);
+            Value::some(status.map(|status| Value::Number(u64::from(status))))
+        }
+        (field, _) => shared(field, *at, client, upstream),
+    };
+    json(out, fields, value);
+}
+
+/// Adds the line of a relayed connection in JSON.
+pub(super) fn relay_object(
+    out: &mut Vec<u8>,
+    fields: &[Field],
+    record: &RelayRecord,
+    took: Duration,
+) {
+    let upstream = record.upstream.as_deref();
+    json(out, fields, |field| match field {
+        Field::Relay => Value::text(&record.relay),
+        Field::Bytes => Value::Number(record.down),
+        Field::BytesIn => Value::Number(record.up),
+        Field::Seconds => Value::Seconds(took),
+        Field::Complete => Value::Flag(record.broken_by.is_none()),
+        Field::BrokenBy => Value::some(record.broken_by.map(|by| Value::text(by.name()))),
+        field => shared(field, record.at, &record.client, upstream),
+    });
+}
+
+/// Returns the method, or the beginning of one that no program has.
+fn method(record: &Record) -> &[u8] {
+    let method = record.method.as_str().as_bytes();
+    &method[..method.len().min(LONGEST_METHOD)]
+}
+
+/// Returns the parts that may be the method, the target and the version, for a line that is no
+/// request.
+fn parts(line: &[u8]) -> [&[u8]; 3] {
+    let first = line.iter().position(|byte| *byte == b' ');
+    let (method, rest) = match first {
+        Some(at) => (&line[..at], &line[at + 1..]),
+        None => (&line[..0], line),
+    };
+    match rest.iter().rposition(|byte| *byte == b' ') {
+        Some(at) => [method, &rest[..at], &rest[at + 1..]],
+        None => [method, rest, &rest[..0]],
+    }
 }
 
 /// Returns the date in the Common Log Format, `22/Nov/2026:04:20:11 +0000`.
@@ -89,65 +217,30 @@ fn date(at: SystemTime) -> String {
     format!("{day}/{month}/{year}:{time} +0000")
 }
 
-/// Adds a line.
-pub(super) fn write(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
-    match format {
-        LogFormat::Combined => combined(out, record),
-        LogFormat::Json => {
-            let raw = record.raw.as_ref().map(|raw| readable(raw));
-            let (method, target, protocol) = match &raw {
-                Some(raw) => parts(raw),
-                None => (record.method.as_str(), "", ""),
-            };
-            let object = Object {
-                time: humantime::format_rfc3339_millis(record.at).to_string(),
-                client: record.client.map(|client| client.to_string()),
-                method,
-                host: text(&record.host),
-                target: match raw {
-                    Some(_) => target.to_owned(),
-                    None => readable(record.uri.to_string().as_bytes()),
-                },
-                protocol: match raw {
-                    Some(_) => protocol.to_owned(),
-                    None => format!("{:?}", record.version),
-                },
-                status: record.status,
-                bytes: record.bytes,
-                complete: record.is_whole,
-                seconds: record.took.as_secs_f64(),
-                referer: text(&record.referer),
-                user_agent: text(&record.agent),
-                request_id: record.request_id.as_deref(),
-                trace_id: record.trace_id.as_deref(),
-            };
-            // Neither a vector nor these types refuse.
-            let _ = serde_json::to_writer(&mut *out, &object);
-            out.push(b'\n');
-        }
-    }
-}
-
-/// Returns the parts that may be the method, the target and the version, for a line that is no
-/// request.
-fn parts(line: &str) -> (&str, &str, &str) {
-    let (method, rest) = line.split_once(' ').unwrap_or(("", line));
-    let (target, protocol) = rest.rsplit_once(' ').unwrap_or((rest, ""));
-    (method, target, protocol)
-}
-
-fn combined(out: &mut Vec<u8>, record: &Record) {
+/// Adds the first fields of a line in the Combined Log Format, up to the quote before the request.
+fn begin_combined(out: &mut Vec<u8>, client: &ClientEnd, user: Option<&str>, at: SystemTime) {
     // Writing to a vector cannot fail.
-    let _ = match record.client {
-        Some(client) => write!(out, "{}", client.ip()),
-        None => write!(out, "unix:"),
+    let _ = match client.address() {
+        Some(client) => write!(out, "{} - ", client.ip()),
+        None => write!(out, "unix: - "),
     };
-    let _ = write!(out, " - - [{}] \"", date(record.at));
+    match user {
+        None | Some("") => out.push(b'-'),
+        Some(user) => word(out, user.as_bytes()),
+    }
+    let _ = write!(out, " [{}] \"", date(at));
+}
+
+/// Adds the line of a request in the Combined Log Format.
+pub(super) fn combined(out: &mut Vec<u8>, record: &Record) {
+    begin_combined(out, &record.client, record.user.as_deref(), record.at);
     match &record.raw {
         Some(raw) => quote(out, raw),
         None => {
-            let _ = write!(out, "{} ", record.method);
+            quote(out, method(record));
+            out.push(b' ');
             quote(out, record.uri.to_string().as_bytes());
+            // Writing to a vector cannot fail.
             let _ = write!(out, " {:?}", record.version);
         }
     }
@@ -158,4 +251,16 @@ fn combined(out: &mut Vec<u8>, record: &Record) {
         out.push(b'"');
     }
     out.push(b'\n');
+}
+
+/// Adds the line of a relayed connection in the Combined Log Format: as a request to connect to the
+/// server, which analysers know.
+pub(super) fn relay_combined(out: &mut Vec<u8>, record: &RelayRecord) {
+    begin_combined(out, &record.client, None, record.at);
+    out.extend_from_slice(b"CONNECT ");
+    let upstream = record.upstream.as_deref();
+    word(out, upstream.and_then(|end| end.server.as_deref()).unwrap_or("-").as_bytes());
+    let status = if record.is_connected { 200 } else { 503 };
+    // Writing to a vector cannot fail.
+    let _ = writeln!(out, " TCP\" {status} {} \"-\" \"-\"", record.down);
 }

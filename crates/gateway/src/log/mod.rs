@@ -6,30 +6,38 @@
 //! once in a while and goes on trying. A log that was moved away is begun anew when the
 //! configuration is read again, as `logrotate` expects. Frequent events are rate-limited.
 
+mod entry;
 mod error_log;
 mod event;
+mod field;
 mod line;
 mod log_level;
 mod rate_limited;
+mod record;
 mod secrets;
 #[cfg(test)]
 mod tests;
+mod text;
 mod writer;
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use superpoll_rt::{Handle, spawn, time};
 
 use crate::config::{AccessLog, LogFormat};
+pub(crate) use entry::{Entry, RelayEntry};
 pub use error_log::ErrorLog;
 pub use event::{Event, Level};
-pub(crate) use line::Record;
+pub use field::Field;
 pub use log_level::LogLevel;
 pub(crate) use rate_limited::{RateLimited, others};
+pub(crate) use record::{BrokenBy, ClientEnd, Record, RelayRecord, UpstreamEnd};
 pub(crate) use writer::LogFailure;
 use writer::Writer;
 
@@ -42,26 +50,70 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// Receives each event, on the thread where it happens.
 pub(crate) type Report = Arc<dyn Fn(&Event) + Send + Sync>;
 
+/// The access log that a server has now, for those who have an earlier one.
+#[derive(Default)]
+struct Latest {
+    version: AtomicU64,
+    log: Mutex<Weak<Log>>,
+}
+
 /// An access log that is open.
 pub(crate) struct Log {
     format: LogFormat,
+    fields: Vec<Field>,
     writer: Writer,
+    latest: Arc<Latest>,
+    version: AtomicU64,
 }
 
 impl Log {
-    /// Opens a log and begins to write to it.
+    /// Opens a log, perhaps in the place of another one, once it has [begun](Log::begin).
     pub(crate) fn open(
         config: &AccessLog,
+        before: Option<&Log>,
         report: impl Fn(&LogFailure) + Send + 'static,
     ) -> io::Result<Log> {
         let writer = Writer::open(&config.path, "access log", report)?;
-        Ok(Log { format: config.format, writer })
+        let latest = before.map_or_else(Arc::default, |before| before.latest.clone());
+        let (format, fields) = (config.format, config.fields.clone());
+        Ok(Log { format, fields, writer, latest, version: AtomicU64::new(0) })
+    }
+
+    /// Takes the place of the log before: lines of requests that have begun under that one come here
+    /// as well. A log that was moved away gets no line behind the change.
+    pub(crate) fn begin(self: &Arc<Log>) {
+        let mut latest = self.latest.log.lock().unwrap_or_else(PoisonError::into_inner);
+        *latest = Arc::downgrade(self);
+        let version = self.latest.version.load(Ordering::Relaxed) + 1;
+        self.version.store(version, Ordering::Relaxed);
+        self.latest.version.store(version, Ordering::Release);
+    }
+
+    /// Returns the log that is in the place of this one, if there is one.
+    fn successor(&self) -> Option<Arc<Log>> {
+        let latest = self.latest.version.load(Ordering::Acquire);
+        if self.version.load(Ordering::Relaxed) == latest {
+            return None;
+        }
+        self.latest.log.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    /// Whether lines have the server names that clients ask for.
+    pub(crate) fn has_server_names(&self) -> bool {
+        self.format == LogFormat::Json && self.fields.contains(&Field::Sni)
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("format", &self.format).finish_non_exhaustive()
     }
 }
 
 /// One engine's part of a log.
 pub(crate) struct AccessLogWriter {
-    log: Arc<Log>,
+    log: RefCell<Arc<Log>>,
+    /// Lines for this log.
     lines: RefCell<Vec<u8>>,
     /// Whether a task will hand over the collected lines.
     is_due: Cell<bool>,
@@ -69,16 +121,49 @@ pub(crate) struct AccessLogWriter {
 
 impl AccessLogWriter {
     pub(crate) fn new(log: Arc<Log>) -> Rc<AccessLogWriter> {
+        let log = RefCell::new(log);
         Rc::new(AccessLogWriter { log, lines: RefCell::default(), is_due: Cell::new(false) })
     }
 
-    /// Writes a request to the log.
-    pub(crate) fn write(self: &Rc<AccessLogWriter>, record: &Record) {
+    /// Returns the log.
+    pub(crate) fn log(&self) -> Arc<Log> {
+        self.log.borrow().clone()
+    }
+
+    /// Writes to another log from now on.
+    pub(crate) fn change(&self, log: Arc<Log>) {
+        self.flush();
+        self.log.replace(log);
+    }
+
+    /// Writes a request to the log that is over after `took`.
+    fn write(self: &Rc<AccessLogWriter>, record: &Record, took: Duration) {
+        self.add(|lines, log| match log.format {
+            LogFormat::Combined => line::combined(lines, record),
+            LogFormat::Json => line::object(lines, &log.fields, record, took),
+        });
+    }
+
+    /// Writes a relayed connection to the log that is over after `took`.
+    fn write_relay(self: &Rc<AccessLogWriter>, record: &RelayRecord, took: Duration) {
+        self.add(|lines, log| match log.format {
+            LogFormat::Combined => line::relay_combined(lines, record),
+            LogFormat::Json => line::relay_object(lines, &log.fields, record, took),
+        });
+    }
+
+    /// Adds a line, and makes sure that it is handed over.
+    fn add(self: &Rc<AccessLogWriter>, line: impl FnOnce(&mut Vec<u8>, &Log)) {
+        let successor = self.log.borrow().successor();
+        if let Some(successor) = successor {
+            self.change(successor);
+        }
+        let log = self.log.borrow();
         let mut lines = self.lines.borrow_mut();
-        line::write(&mut lines, self.log.format, record);
+        line(&mut lines, &log);
         // Without an engine there is no task that could hand the lines over later.
         if lines.len() >= FULL || (!self.is_due.get() && Handle::current().is_err()) {
-            self.log.writer.hand_over(std::mem::take(&mut *lines));
+            log.writer.hand_over(std::mem::take(&mut *lines));
         } else if !self.is_due.replace(true) {
             let access_log = self.clone();
             let later = async move {
@@ -93,7 +178,7 @@ impl AccessLogWriter {
     fn flush(&self) {
         let lines = self.lines.take();
         if !lines.is_empty() {
-            self.log.writer.hand_over(lines);
+            self.log.borrow().writer.hand_over(lines);
         }
     }
 }

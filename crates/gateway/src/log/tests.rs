@@ -1,72 +1,177 @@
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Version};
+use proptest::prelude::*;
+use serde_json::Value;
 
 use super::*;
 
+fn at() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_321_211_250)
+}
+
+/// How long a request, or a connection, has taken.
+const TOOK: Duration = Duration::from_micros(5390);
+
+/// The client's end of a connection with TLS 1.3.
+fn client() -> ClientEnd {
+    let address = Some("[::ffff:192.0.2.7]:4711".parse().unwrap());
+    ClientEnd { address, cipher: 0x1301, server_name: Some("a.test".into()) }
+}
+
 fn record() -> Record {
-    Record {
-        at: std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_321_211),
-        client: Some("192.0.2.7:4711".parse().unwrap()),
-        method: Method::GET,
-        uri: "/a?b=\"c".parse().unwrap_or_else(|_| "/a".parse().unwrap()),
-        version: Version::HTTP_11,
-        host: Some(HeaderValue::from_static("a.test")),
-        referer: None,
-        agent: Some(HeaderValue::from_bytes(b"x\"y\xff\\\t").unwrap()),
-        status: 200,
-        bytes: 6,
-        is_whole: true,
-        took: Duration::from_millis(1500),
-        raw: None,
-        request_id: Some("a-1".to_owned()),
-        trace_id: None,
-    }
+    let uri = "/a?b=\"c".parse().unwrap_or_else(|_| "/a".parse().unwrap());
+    let mut record = Record::new(client(), Method::GET, uri, Version::HTTP_11);
+    record.at = at();
+    record.host = Some(HeaderValue::from_static("a.test"));
+    record.agent = Some(HeaderValue::from_bytes(b"x\"y\xff\\\t").unwrap());
+    (record.status, record.bytes, record.is_whole) = (200, 6, true);
+    record
+}
+
+/// The way to the second server that was tried.
+fn upstream() -> Box<UpstreamEnd> {
+    let mut upstream = UpstreamEnd::new(Some("app".into()));
+    upstream.tries(1, &"10.0.0.1:8000".into());
+    upstream.connect = Some(Duration::from_secs(9));
+    upstream.tries(2, &"10.0.0.2:8000".into());
+    // Another connection to the same server.
+    upstream.tries(2, &"10.0.0.2:8000".into());
+    (upstream.is_reused, upstream.status) = (false, Some(200));
+    upstream.connect = Some(Duration::from_micros(310));
+    upstream.first_byte = Some(Duration::from_micros(4250));
+    upstream.total = Some(Duration::from_micros(5100));
+    Box::new(upstream)
+}
+
+fn complete() -> Record {
+    let mut record = record();
+    record.uri = "https://a.test/api/orders?token=secret&page=2".parse().unwrap();
+    (record.method, record.version) = (Method::POST, Version::HTTP_2);
+    record.referer = Some(HeaderValue::from_static("https://a.test/"));
+    record.agent = Some(HeaderValue::from_static("curl/8.14.1"));
+    (record.bytes, record.bytes_in, record.head_bytes_in) = (5120, 412, 187);
+    record.first_byte = Some(Duration::from_micros(4580));
+    record.number = 3;
+    (record.route, record.user) = ("/api".into(), Some("ada".into()));
+    record.upstream = Some(upstream());
+    record
+}
+
+fn relayed() -> RelayRecord {
+    let mut record = RelayRecord::new(client().address, ":5432".into(), BrokenBy::Server);
+    (record.at, record.up, record.down) = (at(), 812, 20_480);
+    (record.is_connected, record.broken_by) = (true, Some(BrokenBy::Timeout));
+    record.upstream = Some(upstream());
+    record.upstream(None).first_byte = None;
+    record.upstream(None).total = None;
+    record
+}
+
+fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).unwrap()
+}
+
+fn json(record: &Record) -> Value {
+    let line = text(|out| line::object(out, &Field::ALL, record, TOOK));
+    assert_eq!(line.matches('\n').count(), 1, "{line:?}");
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn combined(record: &Record) -> String {
+    text(|out| line::combined(out, record))
 }
 
 fn config(path: &Path, format: LogFormat) -> AccessLog {
-    AccessLog { path: path.to_path_buf(), format }
+    AccessLog { path: path.to_path_buf(), format, fields: Field::usual() }
 }
 
 #[test]
 fn lines_of_each_format_say_the_same() {
-    let mut out = Vec::new();
-    line::write(&mut out, LogFormat::Combined, &record());
-    let line = String::from_utf8(out).unwrap();
+    let line = combined(&record());
     let expected = "192.0.2.7 - - [22/Nov/2026:04:20:11 +0000] \"GET /a";
     assert!(line.starts_with(expected), "{line}");
     assert!(line.ends_with(" HTTP/1.1\" 200 6 \"-\" \"x\\x22y\\xFF\\x5C\\x09\"\n"), "{line}");
-
-    let mut out = Vec::new();
-    line::write(&mut out, LogFormat::Json, &record());
-    let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
-    assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
-    assert_eq!(value["time"], "2026-11-22T04:20:11.000Z");
+    let value = json(&record());
+    assert_eq!(value["time"], "2026-11-22T04:20:11.250Z");
     assert_eq!(value["client"], "192.0.2.7:4711");
-    assert_eq!(value["seconds"], 1.5);
+    assert_eq!(value["seconds"], 0.00539);
     assert_eq!((&value["status"], &value["bytes"]), (&200.into(), &6.into()));
-    assert_eq!(value["referer"], serde_json::Value::Null);
-    assert_eq!((&value["request_id"], value.get("trace_id")), (&"a-1".into(), None));
+    assert_eq!((&value["tls_version"], &value["sni"]), (&"TLSv1.3".into(), &"a.test".into()));
+    for field in ["referer", "user", "route", "upstream", "broken_by", "head_bytes_in", "relay"] {
+        assert!(value.get(field).is_none(), "{field}");
+    }
+    let line = combined(&complete());
+    assert!(line.starts_with("192.0.2.7 - ada ["), "{line}");
+}
+
+/// docs/logs.md is compared with the code: its lines, and its table of fields.
+#[test]
+fn the_documented_fields_and_lines_are_the_real_ones() {
+    let page = include_str!("../../../../docs/logs.md");
+    let usual = Field::usual();
+    for line in [
+        text(|out| line::object(out, &usual, &complete(), TOOK)),
+        text(|out| line::relay_object(out, &usual, &relayed(), TOOK)),
+        combined(&complete()),
+        text(|out| line::relay_combined(out, &relayed())),
+    ] {
+        assert!(page.contains(&line), "docs/logs.md lacks {line}");
+    }
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let named: Vec<&str> = rows.map(|(name, _)| name).collect();
+    assert_eq!(named, Field::ALL.map(Field::name), "the fields in docs/logs.md");
+    // A name in the configuration is that in the line.
+    for field in Field::ALL {
+        let read: Field = serde_json::from_value(field.name().into()).unwrap();
+        assert_eq!(read, field);
+    }
+}
+
+#[test]
+fn a_line_has_the_listed_fields_in_their_order() {
+    let fields = [Field::Status, Field::Referer, Field::Time, Field::UpstreamTries];
+    let line = text(|out| line::object(out, &fields, &record(), TOOK));
+    assert_eq!(line, "{\"status\":200,\"time\":\"2026-11-22T04:20:11.250Z\"}\n");
+    let line = text(|out| line::object(out, &fields[3..], &complete(), TOOK));
+    assert_eq!(line, "{\"upstream_tries\":2}\n");
+}
+
+#[test]
+fn each_cipher_suite_has_its_version_and_registered_name() {
+    for (cipher, expected) in [
+        (0x1301, Some(("TLSv1.3", "TLS_AES_128_GCM_SHA256"))),
+        (0x1303, Some(("TLSv1.3", "TLS_CHACHA20_POLY1305_SHA256"))),
+        (0xc02b, Some(("TLSv1.2", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"))),
+        (0xfe00, Some(("TLSv1.2", "0xFE00"))),
+        (0, None),
+    ] {
+        let mut record = record();
+        record.client.cipher = cipher;
+        let value = json(&record);
+        let found = value["tls_version"].as_str().zip(value["tls_cipher"].as_str());
+        assert_eq!(found, expected);
+    }
 }
 
 #[test]
 fn invalid_requests_are_logged_verbatim() {
-    for (raw, combined, [method, target, protocol]) in [
+    for (raw, expected, [method, target, protocol]) in [
         (&b"GET /a b HTTP/1.1"[..], "\"GET /a b HTTP/1.1\"", ["GET", "/a b", "HTTP/1.1"]),
         (b"\x16\x03\x01\"\x1b[2J\xff", "\"\\x16\\x03\\x01\\x22\\x1B[2J\\xFF\"", ["", "", ""]),
         (b"GET /", "\"GET /\"", ["GET", "/", ""]),
         (b"", "\"\"", ["", "", ""]),
     ] {
-        let record = Record { raw: Some(Bytes::copy_from_slice(raw)), status: 400, ..record() };
-        let mut out = Vec::new();
-        line::write(&mut out, LogFormat::Combined, &record);
-        let line = String::from_utf8(out).unwrap();
-        assert!(line.contains(&format!("] {combined} 400 6 ")), "{line}");
-        let mut out = Vec::new();
-        line::write(&mut out, LogFormat::Json, &record);
-        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let record =
+            Record { raw: Some(Box::new(Bytes::copy_from_slice(raw))), status: 400, ..record() };
+        let line = combined(&record);
+        assert!(line.contains(&format!("] {expected} 400 6 ")), "{line}");
+        let value = json(&record);
         assert_eq!((&value["method"], &value["protocol"]), (&method.into(), &protocol.into()));
         if raw.is_ascii() && raw.iter().all(|byte| !byte.is_ascii_control()) {
             assert_eq!(value["target"], target);
@@ -78,18 +183,111 @@ fn invalid_requests_are_logged_verbatim() {
 fn no_line_has_the_token_of_a_url() {
     let page = HeaderValue::from_static("https://a.test/chat?token=hunter2");
     let uri = "/c?after=1&token=hunter2&wait=9".parse().unwrap();
-    let raw = Bytes::from_static(b"GET /c?token=hunter2 HTTP/3.7");
+    let raw = Box::new(Bytes::from_static(b"GET /c?token=hunter2 HTTP/3.7"));
     let known = Record { uri, referer: Some(page), ..record() };
     let refused = Record { raw: Some(raw), ..known.clone() };
-    for (record, target) in [(known, "/c?after=1&token=***&wait=9"), (refused, "/c?token=***")] {
-        for format in [LogFormat::Combined, LogFormat::Json] {
-            let mut out = Vec::new();
-            line::write(&mut out, format, &record);
-            let line = String::from_utf8(out).unwrap();
-            assert!(!line.contains("hunter2") && line.contains(target), "{line}");
+    // A text that is cut where the value is.
+    let long = format!("/c?x={}&token=hunter2hunter2", "y".repeat(super::text::LONGEST - 15));
+    let cut = Record { uri: long.parse().unwrap(), ..known.clone() };
+    for (record, target) in
+        [(known, "/c?after=1&token=***&wait=9"), (refused, "/c?token=***"), (cut, "/c?x=yy")]
+    {
+        for line in [combined(&record), json(&record).to_string()] {
+            assert!(!line.contains("hunter") && line.contains(target), "{line}");
             assert!(line.contains("https://a.test/chat?token=***"), "{line}");
         }
     }
+}
+
+/// The number that docs/logs.md names.
+const LONGEST_LINE: usize = 128 << 10;
+
+#[test]
+fn a_line_is_bounded_whatever_a_client_sends() {
+    for byte in [b'"', b'\\', b'\t', b'x', 0x80, 0xff] {
+        let huge = vec![byte; 60_000];
+        let field = || Some(HeaderValue::from_bytes(&huge).unwrap());
+        let mut record = complete();
+        (record.host, record.referer, record.agent) = (field(), field(), field());
+        // A token may have any text in its subject.
+        record.user = Some("\u{1}".repeat(60_000).into());
+        record.method = Method::from_bytes(&[b'M'; 60_000]).unwrap();
+        record.uri = format!("/{}", "%".repeat(60_000)).parse().unwrap();
+        record.client.server_name = Some("\u{1}".repeat(255).into());
+        for raw in [None, Some(Box::new(Bytes::from(vec![byte; 1024])))] {
+            let record = Record { raw, ..record.clone() };
+            let line = text(|out| line::object(out, &Field::ALL, &record, TOOK));
+            assert!(line.len() <= LONGEST_LINE, "{} bytes for {byte}", line.len());
+            assert!(combined(&record).len() <= LONGEST_LINE);
+        }
+        let value = json(&record);
+        assert!(value["user_agent"].as_str().unwrap().ends_with("..."));
+    }
+    let page = include_str!("../../../../docs/logs.md");
+    assert!(page.contains("128 KiB"));
+}
+
+/// The fields of a combined line, as analysers take them apart.
+fn fields_of(line: &str) -> Vec<String> {
+    let (mut fields, mut field, mut until) = (Vec::new(), String::new(), ' ');
+    for character in line.trim_end_matches('\n').chars() {
+        match (until, character) {
+            (' ', '"') if field.is_empty() => until = '"',
+            (' ', '[') if field.is_empty() => until = ']',
+            (end, character) if end == character => {
+                fields.push(std::mem::take(&mut field));
+                // The blank behind the quote begins an empty field, which is taken out below.
+                until = ' ';
+            }
+            (_, character) => field.push(character),
+        }
+    }
+    fields.push(field);
+    fields.retain(|field| !field.is_empty());
+    fields
+}
+
+proptest! {
+    /// No value ends a field or a line, forges another field, or commands a terminal.
+    #[test]
+    fn hostile_values_stay_in_their_fields(
+        agent in prop::collection::vec(any::<u8>(), 0..80),
+        raw in prop::option::of(prop::collection::vec(any::<u8>(), 0..80)),
+        user in prop::option::of(any::<String>()),
+        name in any::<String>(),
+    ) {
+        let mut record = record();
+        record.agent = HeaderValue::from_bytes(&agent).ok();
+        record.referer = record.agent.clone();
+        record.raw = raw.map(|raw| Box::new(Bytes::from(raw)));
+        record.user = user.map(Into::into);
+        record.client.server_name = Some(name.into());
+        let line = combined(&record);
+        prop_assert!(line.is_ascii());
+        prop_assert!(line.bytes().filter(|byte| byte.is_ascii_control()).eq(*b"\n"), "{line:?}");
+        let fields = fields_of(&line);
+        let is_empty = |bytes: Option<&[u8]>| bytes.is_some_and(<[u8]>::is_empty);
+        let empty = usize::from(is_empty(record.raw.as_ref().map(|raw| &raw[..])))
+            + 2 * usize::from(is_empty(record.agent.as_ref().map(HeaderValue::as_bytes)));
+        prop_assert_eq!(fields.len() + empty, 9, "{:?}", fields);
+        prop_assert_eq!(&fields[3], "22/Nov/2026:04:20:11 +0000");
+        let value = json(&record);
+        let line = text(|out| line::object(out, &Field::ALL, &record, TOOK));
+        let is_hidden = |character: char| character.is_control() && character != '\n';
+        prop_assert!(!line.contains(is_hidden), "{line:?}");
+        prop_assert_eq!(&value["status"], 200);
+        let keys = value.as_object().unwrap().keys();
+        prop_assert!(keys.clone().all(|key| Field::ALL.iter().any(|field| field.name() == key)));
+        if let Some(agent) = record.agent.as_ref().and_then(|agent| agent.to_str().ok()) {
+            let expected = String::from_utf8_lossy(&secrets::leave_out(agent.as_bytes())).into_owned();
+            prop_assert_eq!(value["user_agent"].as_str(), Some(&*expected));
+        }
+    }
+}
+
+fn opened(path: &Path, format: LogFormat) -> Arc<Log> {
+    let report = |failure: &LogFailure| panic!("{failure}");
+    Arc::new(Log::open(&config(path, format), None, report).unwrap())
 }
 
 #[test]
@@ -97,14 +295,13 @@ fn all_lines_are_written_by_the_end_and_a_log_that_is_there_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     for round in 1..=2 {
-        let report = |failure: &LogFailure| panic!("{failure}");
-        let log = Arc::new(Log::open(&config(&path, LogFormat::Combined), report).unwrap());
+        let log = opened(&path, LogFormat::Combined);
         let runtime = superpoll_rt::Runtime::new().unwrap();
         let writing = log.clone();
         runtime.block_on(async move {
             let access_log = AccessLogWriter::new(writing);
             for _ in 0..3000 {
-                access_log.write(&record());
+                drop(Entry::new(access_log.clone(), record()));
             }
         });
         drop((runtime, log));
@@ -113,12 +310,78 @@ fn all_lines_are_written_by_the_end_and_a_log_that_is_there_goes_on() {
     }
 }
 
+/// As when a request lasts beyond the rotation of the log.
+#[test]
+fn a_request_that_began_under_another_log_is_written_to_the_present_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let report = |failure: &LogFailure| panic!("{failure}");
+    let first = opened(&at("first"), LogFormat::Combined);
+    first.begin();
+    let access_log = AccessLogWriter::new(first.clone());
+    let (early, late) = (Entry::new(access_log.clone(), record()), record());
+    let late = Entry::new(access_log.clone(), late);
+    drop(early);
+    for name in ["refused", "second"] {
+        let next = config(&at(name), LogFormat::Json);
+        let next = Arc::new(Log::open(&next, Some(&first), report).unwrap());
+        if name == "second" {
+            next.begin();
+            drop(late);
+            drop(access_log);
+            drop(next);
+            break;
+        }
+    }
+    drop(first);
+    let lines = |name| std::fs::read_to_string(at(name)).unwrap();
+    assert!(lines("first").starts_with("192.0.2.7 - - [") && lines("first").lines().count() == 1);
+    assert!(lines("second").starts_with("{\"time\":") && lines("second").lines().count() == 1);
+    assert_eq!(lines("refused"), "");
+}
+
+#[test]
+fn an_entry_is_one_line_when_the_last_holder_lets_it_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let log = opened(&path, LogFormat::Json);
+    let access_log = AccessLogWriter::new(log.clone());
+    let unanswered = Record { status: 0, is_whole: false, ..record() };
+    let entry = Entry::new(access_log.clone(), unanswered.clone());
+    let tunnel = entry.clone();
+    entry.answered(101);
+    entry.sent(3);
+    drop(entry);
+    tunnel.sent(4);
+    tunnel.received(5);
+    tunnel.note(|record| record.is_whole = true);
+    drop(tunnel);
+    drop(Entry::new(access_log.clone(), unanswered.clone()));
+    let void = Entry::new(access_log.clone(), unanswered);
+    void.void();
+    drop((void, access_log, log));
+    let lines = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |line: &Value| {
+        let number = |field| line[field].as_u64().unwrap();
+        let by = line["broken_by"].as_str().map(str::to_owned);
+        (number("status"), number("bytes"), number("bytes_in"), by, line["complete"] == true)
+    };
+    let all: Vec<_> = lines.iter().map(of).collect();
+    assert_eq!(
+        all,
+        [(101, 13, 5, None, true), (499, 6, 0, Some("client".to_owned()), false)],
+        "{lines:?}"
+    );
+}
+
 #[test]
 fn a_full_disk_is_reported_once_and_loses_only_log_lines() {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let hears = told.clone();
     let report = move |failure: &LogFailure| hears.lock().unwrap().push(failure.to_string());
-    let log = Log::open(&config(Path::new("/dev/full"), LogFormat::Combined), report).unwrap();
+    let full = config(Path::new("/dev/full"), LogFormat::Combined);
+    let log = Log::open(&full, None, report).unwrap();
     for _ in 0..5 {
         log.writer.hand_over(b"one\ntwo\n".to_vec());
     }
@@ -133,6 +396,6 @@ fn a_full_disk_is_reported_once_and_loses_only_log_lines() {
 fn a_log_that_cannot_be_opened_says_why() {
     let report = |failure: &LogFailure| panic!("{failure}");
     let path = Path::new("/no/such/folder/access.log");
-    let error = Log::open(&config(path, LogFormat::Json), report).err().unwrap();
+    let error = Log::open(&config(path, LogFormat::Json), None, report).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
 }

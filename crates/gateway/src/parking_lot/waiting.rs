@@ -1,6 +1,5 @@
 //! Requests that wait for their response while their connection is parked.
 
-use std::any::Any;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -8,7 +7,9 @@ use http::Response;
 
 use super::ParkedConnection;
 use crate::body::Body;
+use crate::log::Entry;
 use crate::peer::RequestForm;
+use crate::trace::RequestTrace;
 
 /// The sender of the response to a waiting request, which then goes on with the connection.
 pub(crate) trait Responder {
@@ -19,15 +20,17 @@ pub(crate) trait Responder {
         response: Response<Body>,
     );
 
-    /// Notes that the request is answered with 200 and a body that is sent without hyper, and
-    /// returns the log entry of that response.
-    fn begin_response(&self, note: Option<Box<dyn Any>>) -> Option<Box<dyn ResponseEntry>>;
+    /// Notes that the request is answered with 200 and a body that is sent without hyper.
+    fn begin_response(&self, entry: Option<&Entry>);
 }
 
-/// The log entry of a response that is sent without hyper. It is written when it is dropped.
-pub(crate) trait ResponseEntry {
-    /// Adds bytes of the body that were sent.
-    fn add(&mut self, bytes: u64);
+/// The parts of a request that its response needs after hyper has lost the request.
+#[derive(Default)]
+pub(crate) struct Note {
+    /// The request's line of the access log, if there is a log.
+    pub(crate) entry: Option<Rc<Entry>>,
+    /// The id of the request and its trace, if requests are followed.
+    pub(crate) trace: Option<Rc<RequestTrace>>,
 }
 
 /// The parts of a waiting request that its response depends on.
@@ -38,8 +41,8 @@ pub(crate) struct PendingRequest {
     pub(crate) before: Option<Box<Bytes>>,
     /// Requests of the connection so far.
     pub(crate) requests: u32,
-    /// The note to be logged with the response, if any.
-    pub(crate) note: Option<Box<dyn Any>>,
+    /// The rest, if there is any.
+    pub(crate) note: Option<Box<Note>>,
 }
 
 /// A request whose answer may take long, without hyper and without a task.

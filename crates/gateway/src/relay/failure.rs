@@ -67,6 +67,11 @@ pub enum Failure {
         /// The number of failures like this one that were not reported.
         left_out: u64,
     },
+    /// Lines of the access log are lost.
+    AccessLog {
+        /// The reason, and how many lines are lost.
+        what: String,
+    },
     /// Accepting has failed. It is tried again.
     Accept {
         /// Where the relay listens.
@@ -109,6 +114,7 @@ impl fmt::Display for Failure {
                 )?;
                 left_out
             }
+            Failure::AccessLog { what } => return f.write_str(what),
             Failure::Accept { on, error, left_out } => {
                 write!(f, "accepting on {on}: {error}")?;
                 left_out
@@ -128,7 +134,7 @@ impl std::error::Error for Failure {
             | Failure::Server { error, .. }
             | Failure::LookUp { error, .. }
             | Failure::Accept { error, .. } => Some(error),
-            Failure::NoneUp { .. } | Failure::Shed { .. } => None,
+            Failure::NoneUp { .. } | Failure::Shed { .. } | Failure::AccessLog { .. } => None,
         }
     }
 }

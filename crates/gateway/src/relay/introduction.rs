@@ -29,6 +29,7 @@ use super::shared::{ActivePair, Settings};
 use super::stream::Stream;
 use crate::address::Address;
 use crate::certificates::ACME_TLS;
+use crate::log::BrokenBy;
 use crate::proxy_protocol;
 use crate::tls::{self, Accepted};
 use crate::transport::{Plain, Transport, Upstream};
@@ -80,9 +81,11 @@ pub(super) async fn introduce(
         };
         if let Some((from, to)) = header.addresses {
             addresses = Addresses { client: Some(from), local: Some(to) };
+            active.note(|record| record.client.address = Some(from));
         }
         rest = header.rest;
         if !active.count(addresses.client.map(|address| address.ip())) {
+            active.broken_by(BrokenBy::Server);
             active.totals().refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -104,10 +107,15 @@ pub(super) async fn introduce(
         (Transport::Plain(client), rest.into(), None)
     };
     let routed = name.as_deref().and_then(|name| settings.rules.routes.find(name));
+    if active.logs_server_names() {
+        active.note(|record| record.client.server_name = name.clone().map(Into::into));
+    }
     let Some(to) = routed.or(settings.to.as_ref()) else {
         active.totals().refused.fetch_add(1, Ordering::Relaxed);
         return;
     };
+    // Whatever is not noted from here on is for this server to answer for.
+    active.broken_by(BrokenBy::Server);
     match (to, client) {
         (Destination::Address(_), client)
             if routed.is_none() && matches!(settings.target, Target::Tcp(_)) =>
@@ -166,6 +174,7 @@ async fn greet(
     let (mut is_challenge, mut name) = (false, None);
     let notice = |session: &ServerConnection| {
         is_challenge = session.alpn_protocol() == Some(ACME_TLS);
+        active.note(|record| record.client.cipher = tls::cipher_of(session));
         name = session.server_name().map(str::to_ascii_lowercase);
     };
     let accepted = time::timeout_at(until, tls::accept(tls, client, rest, notice)).await;
@@ -262,13 +271,28 @@ fn connect(client: Plain, mut ahead: Vec<u8>, rest: &[u8], active: ActivePair) {
     }
 }
 
+/// Notes how long a connection took that has succeeded.
+fn note_connect(active: &ActivePair, began: Option<Instant>) {
+    active.note(|record| {
+        if let Some(upstream) = &mut record.upstream {
+            upstream.connect = began.map(|began| began.elapsed());
+        }
+    });
+}
+
 /// Connects to an address. A failure is reported.
 async fn reach(to: &Address, active: &ActivePair) -> Option<Plain> {
     count(Call::Socket);
     count(Call::Connect);
+    active.note(|record| record.upstream(None).tries(0, &to.to_string().into()));
+    let began = active.is_logged().then(Instant::now);
     match upstream::connect(to, active.options().connect_timeout).await {
-        Ok(upstream) => Some(upstream),
+        Ok(upstream) => {
+            note_connect(active, began);
+            Some(upstream)
+        }
         Err(error) => {
+            active.broken_by(BrokenBy::Upstream);
             active.local().shared.not_connected(to, error);
             None
         }
@@ -281,8 +305,15 @@ async fn reach_known(active: &ActivePair) -> Option<Plain> {
     let Target::Tcp(known) = &settings.target else { return None };
     count(Call::Socket);
     count(Call::Connect);
+    if let Some(to) = &settings.to {
+        active.note(|record| record.upstream(None).tries(0, &to.to_string().into()));
+    }
+    let began = active.is_logged().then(Instant::now);
     match upstream::connect_any(known.clone(), active.options().connect_timeout).await {
-        Ok(upstream) => Some(upstream),
+        Ok(upstream) => {
+            note_connect(active, began);
+            Some(upstream)
+        }
         Err(error) => {
             active.not_connected(error);
             None
@@ -306,25 +337,38 @@ async fn reach_one_of(
         chosen = pool.choose(client, &tried);
     }
     let Some(mut server) = chosen else {
+        active.note(|record| {
+            record.upstream(Some(group.shared_name()));
+            record.broken_by = Some(BrokenBy::Upstream);
+        });
         local.shared.none_up(group);
         return None;
     };
     loop {
-        let active = ActiveServer::new(&server);
+        active.note(|record| {
+            let upstream = record.upstream(Some(group.shared_name()));
+            upstream.tries(server.id, &server.label);
+        });
+        let began = active.is_logged().then(Instant::now);
+        let in_use = ActiveServer::new(&server);
         server.dials.fetch_add(1, Ordering::Relaxed);
         let error = match upstream::dial_for_relay(group, &server, header, limit).await {
             Ok(upstream) => {
                 group.worked(&server);
-                return Some((upstream, active));
+                note_connect(active, began);
+                return Some((upstream, in_use));
             }
             Err(error) => error,
         };
-        drop(active);
+        drop(in_use);
         group.unreachable(&server);
         tried.push(server.id);
         let next = pool.choose(client, &tried);
         local.shared.server_not_connected(group, &server, error, next.is_some());
         server.retries.fetch_add(u64::from(next.is_some()), Ordering::Relaxed);
+        if next.is_none() {
+            active.broken_by(BrokenBy::Upstream);
+        }
         server = next?;
     }
 }

@@ -64,6 +64,7 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 use crate::address::Address;
 use crate::connection_limits::ConnectionLimits;
 use crate::listen::{Bound, Inherited, Listener};
+use crate::log::{BrokenBy, Log, LogFailure};
 use crate::transport::Plain;
 use crate::upstream::{self, Group};
 use calls::{Call, count};
@@ -222,9 +223,23 @@ impl Relay {
             limits.limit(None, Some(most));
             Arc::new(limits)
         });
-        let rules = Rules { connection_limits, ..Rules::default() };
+        let report = Arc::new(report);
+        let access_log = match &options.access_log {
+            None => None,
+            Some(wanted) => {
+                let (path, report) = (wanted.path.display(), report.clone());
+                let told = move |failure: &LogFailure| {
+                    report(&Failure::AccessLog { what: failure.to_string() });
+                };
+                let opened = Log::open(wanted, None, told);
+                let log = opened.map_err(Error::new(format!("opening the access log {path}")))?;
+                Some((Arc::new(log), listen.to_string().into()))
+            }
+        };
+        let rules = Rules { connection_limits, access_log, ..Rules::default() };
         let failed = || Error::new(format!("relaying to {to}"));
         let settings = Settings::new(Some(to.clone()), options, rules).map_err(failed())?;
+        let report = move |failure: &Failure| report(failure);
         let failed = || Error::new(format!("listening on {listen}"));
         let bound = match inherited.at(listen) {
             Some(bound) => bound,
@@ -422,10 +437,12 @@ fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, permit: P
     // Behind a proxy, the peer of the connection is not the client.
     let counted = address.filter(|_| rules.header.is_none()).map(|address| address.ip());
     let is_simple = *is_simple && name.as_ref().is_none_or(NameLookup::is_fresh);
-    let Some(active) = ActivePair::new(local.clone(), permit, counted) else {
+    let Some(mut active) = ActivePair::new(local.clone(), permit, counted) else {
         local.shared.totals.refused.fetch_add(1, Ordering::Relaxed);
         return;
     };
+    // Until it was introduced, a connection that ends was not continued by its client.
+    active.begin_entry(address, if is_simple { BrokenBy::Server } else { BrokenBy::Client });
     if is_simple {
         let (client, read) = client.into_parts();
         if let Some(pair) = Pair::connect(client.into(), &read, active) {

@@ -30,6 +30,7 @@ use super::flow::{Broken, Flow, Moved};
 use super::pool::{BUFFER, Buffer};
 use super::shared::ActivePair;
 use super::stream::{Reading, Stream};
+use crate::log::BrokenBy;
 
 /// The most bytes ahead of those of the client that leave enough room in a buffer to read the client.
 const MOST_AHEAD: usize = BUFFER / 2;
@@ -85,6 +86,10 @@ fn next(active: &ActivePair, tried: &mut u32, sends: bool) -> Option<io::Result<
     let mut last = None;
     while let Some(&address) = addresses.get(*tried as usize) {
         *tried += 1;
+        active.note(|record| {
+            let number = u64::from(*tried);
+            record.upstream(None).tries(number, &address.to_string().into());
+        });
         match Stream::begin(address, sends) {
             Ok(upstream) => {
                 if !active.options().speculative {
@@ -133,6 +138,7 @@ impl Pair {
                 Ok(ended) => up.flow.begin_with(buffer, ended),
                 Err(_) => {
                     buffer.give_back();
+                    active.broken_by(BrokenBy::Client);
                     active.totals().broken.fetch_add(1, Ordering::Relaxed);
                     return None;
                 }
@@ -165,6 +171,7 @@ impl Pair {
         read: Vec<u8>,
         active: ActivePair,
     ) -> Pair {
+        active.connected();
         let mut pair = Pair::connected_to(upstream, client, active);
         pair.up.flow.begin_with_bytes(ahead);
         pair.down.flow.begin_with_bytes(read);
@@ -250,6 +257,7 @@ impl Pair {
 
     fn is_connected(&mut self) {
         self.connecting = false;
+        self.active.connected();
         if self.active.options().idle_timeout.is_none() {
             self.clock = None;
         }
@@ -282,6 +290,7 @@ impl Pair {
         }
         self.client.reset_on_close();
         self.upstream.reset_on_close();
+        self.active.broken_by(if of_upstream { BrokenBy::Upstream } else { BrokenBy::Client });
         self.active.totals().broken.fetch_add(1, Ordering::Relaxed);
         Step::Over
     }
@@ -315,6 +324,7 @@ impl Pair {
             }
         }
         if self.up.ended && self.down.ended {
+            self.active.note(|record| record.broken_by = None);
             return Poll::Ready(Step::Over);
         }
         if self.up.ended && !self.up.end_reported {
@@ -366,6 +376,7 @@ impl Pair {
         let limit = match self.connecting {
             true if self.upstream.is_connected() => {
                 self.connecting = false;
+                self.active.connected();
                 options.idle_timeout
             }
             true => Some(options.connect_timeout),
@@ -384,6 +395,7 @@ impl Pair {
             let text = format!("no answer within {} s", limit.as_secs_f64());
             return Poll::Ready(self.not_connected(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
+        self.active.broken_by(BrokenBy::Timeout);
         self.active.totals().timed_out.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(Step::Over)
     }
@@ -398,7 +410,7 @@ impl Pair {
             let ends = self.ends();
             let mut step = self.relay(cx, &mut moved);
             let [up, down] = &moved;
-            self.active.totals().moved(up, down);
+            self.active.moved(up, down);
             if (up.read | up.written | down.read | down.written) > 0
                 && let Some(clock) = &mut self.clock
             {

@@ -33,6 +33,7 @@ use superpoll_rt::time::{Sleep, sleep_until};
 use super::flow::{Broken, Flow, Moved};
 use super::shared::ActivePair;
 use super::stream::End;
+use crate::log::BrokenBy;
 use crate::tls::TlsStream;
 use crate::transport::{Layered, Plain};
 
@@ -216,6 +217,7 @@ impl SealedPair {
         ahead: Vec<u8>,
         active: ActivePair,
     ) -> SealedPair {
+        active.connected();
         let (mut up, down) = (Half::new(), Half::new());
         up.flow.begin_with_bytes(ahead);
         let idle = active.options().idle_timeout;
@@ -232,6 +234,7 @@ impl SealedPair {
         if of_client || !is_told(broken) {
             self.upstream.reset_on_close();
         }
+        self.active.broken_by(if of_client { BrokenBy::Client } else { BrokenBy::Upstream });
         self.active.totals().broken.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -248,7 +251,11 @@ impl SealedPair {
             self.broken(broken, matches!(broken, Broken::Target(_)));
             return Poll::Ready(());
         }
-        if up.is_ready() && down.is_ready() { Poll::Ready(()) } else { Poll::Pending }
+        if up.is_ready() && down.is_ready() {
+            self.active.note(|record| record.broken_by = None);
+            return Poll::Ready(());
+        }
+        Poll::Pending
     }
 }
 
@@ -260,7 +267,7 @@ impl Future for SealedPair {
         let mut moved = <[Moved; 2]>::default();
         let outcome = this.relay(cx, &mut moved);
         let [up, down] = &moved;
-        this.active.totals().moved(up, down);
+        this.active.moved(up, down);
         if outcome.is_ready() {
             return Poll::Ready(());
         }
@@ -269,6 +276,7 @@ impl Future for SealedPair {
             idleness.active = Instant::now();
         }
         ready!(idleness.poll(cx));
+        this.active.broken_by(BrokenBy::Timeout);
         this.active.totals().timed_out.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(())
     }

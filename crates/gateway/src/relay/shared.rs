@@ -23,7 +23,9 @@ use super::destination::{Destination, NameLookup, Routes, Target, resolve};
 use super::failure::{Failure, ReportLimiter};
 use super::flow::Moved;
 use crate::address::Address;
+use crate::config::AccessLog;
 use crate::connection_limits::{ConnectionLimits, ConnectionPermit};
+use crate::log::{AccessLogWriter, BrokenBy, Log, RelayEntry, RelayRecord};
 use crate::proxy_protocol::ProxyVersion;
 use crate::upstream::{Group, GroupServer, Pool};
 
@@ -45,6 +47,8 @@ pub struct Options {
     /// for a relay. If not, each direction of each socket is watched first, as in an event loop
     /// that knows only its poller. That setting is for comparison.
     pub speculative: bool,
+    /// The log that has a line for each connection; `None`: no log.
+    pub access_log: Option<AccessLog>,
 }
 
 impl Default for Options {
@@ -55,6 +59,7 @@ impl Default for Options {
             max_connections: None,
             connections_per_client: None,
             speculative: true,
+            access_log: None,
         }
     }
 }
@@ -148,6 +153,8 @@ pub(crate) struct Rules {
     pub routes: Arc<Routes>,
     /// How long the first bytes of a client may take, if the relay looks at them.
     pub greeting: Duration,
+    /// The access log, and the relay's name in its lines.
+    pub access_log: Option<(Arc<Log>, Arc<str>)>,
 }
 
 impl Rules {
@@ -185,6 +192,13 @@ impl Settings {
         let is_simple =
             !has_headers && !rules.reads_greetings() && matches!(target, Target::Tcp(_));
         Ok(Settings { options, rules, to, target, name, is_simple })
+    }
+
+    /// Makes an access log have a line for each connection, if there is one. The address is that of
+    /// the relay.
+    pub(crate) fn logged_in(mut self, log: Option<&Arc<Log>>, address: &Address) -> Settings {
+        self.rules.access_log = log.map(|log| (log.clone(), address.to_string().into()));
+        self
     }
 
     /// Returns the same settings with other addresses of the name, which were found just now.
@@ -338,6 +352,8 @@ pub(super) struct Local {
     watching_costs: bool,
     /// The pools of the settings' groups on this engine, which have the turns of their servers.
     pools: RefCell<Vec<Rc<Pool>>>,
+    /// This engine's part of the access log, if there is one.
+    access_log: Option<Rc<AccessLogWriter>>,
 }
 
 impl Local {
@@ -346,7 +362,9 @@ impl Local {
         let (version, settings) = shared.current();
         let deferred = Rc::new(DeferredPairs::new());
         let pools = RefCell::default();
-        Local { shared, version, settings, deferred, watching_costs, pools }
+        let access_log = settings.rules.access_log.as_ref();
+        let access_log = access_log.map(|(log, _)| AccessLogWriter::new(log.clone()));
+        Local { shared, version, settings, deferred, watching_costs, pools, access_log }
     }
 
     /// Returns one with these settings, which are those of other engines from now on as well unless
@@ -361,15 +379,25 @@ impl Local {
             deferred: self.deferred.clone(),
             watching_costs: self.watching_costs,
             pools: self.pools.clone(),
+            access_log: self.access_log.clone(),
         }
     }
 
     /// Returns a new [`Local`] with the current settings, if this one's settings are outdated.
     pub(super) fn renewed(&self) -> Option<Local> {
         let is_current = self.version == self.shared.version.load(Ordering::Acquire);
-        (!is_current).then(|| Local {
-            deferred: self.deferred.clone(),
-            ..Local::new(self.shared.clone(), self.watching_costs)
+        (!is_current).then(|| {
+            let deferred = self.deferred.clone();
+            let local = Local::new(self.shared.clone(), self.watching_costs);
+            let access_log = match (&self.access_log, &local.access_log) {
+                // For the lines of pairs that have begun before, too.
+                (Some(before), Some(next)) => {
+                    before.change(next.log());
+                    Some(before.clone())
+                }
+                _ => local.access_log,
+            };
+            Local { deferred, access_log, ..local }
         })
     }
 
@@ -393,6 +421,8 @@ impl Local {
 pub(super) struct ActivePair {
     local: Rc<Local>,
     connection_permit: Option<ConnectionPermit>,
+    /// Its line of the access log, if there is a log.
+    entry: Option<Box<RelayEntry>>,
     _permit: Permit,
 }
 
@@ -409,7 +439,54 @@ impl ActivePair {
             None => None,
         };
         local.shared.totals.active.fetch_add(1, Ordering::Relaxed);
-        Some(ActivePair { local, connection_permit, _permit: permit })
+        Some(ActivePair { local, connection_permit, entry: None, _permit: permit })
+    }
+
+    /// Begins its line of the access log, if there is a log. `otherwise` has ended the connection if
+    /// nothing else is noted.
+    pub(super) fn begin_entry(&mut self, client: Option<SocketAddr>, otherwise: BrokenBy) {
+        let Some(access_log) = &self.local.access_log else { return };
+        if let Some((_, relay)) = &self.local.settings.rules.access_log {
+            let record = RelayRecord::new(client, relay.clone(), otherwise);
+            self.entry = Some(Box::new(RelayEntry::new(access_log.clone(), record)));
+        }
+    }
+
+    /// Whether there is an access log.
+    pub(super) fn is_logged(&self) -> bool {
+        self.entry.is_some()
+    }
+
+    /// Whether lines of the access log have the server names that clients ask for.
+    pub(super) fn logs_server_names(&self) -> bool {
+        self.is_logged()
+            && self.local.access_log.as_ref().is_some_and(|log| log.log().has_server_names())
+    }
+
+    /// Notes something in its line of the access log, if there is a log.
+    pub(super) fn note(&self, change: impl FnOnce(&mut RelayRecord)) {
+        if let Some(entry) = &self.entry {
+            entry.note(change);
+        }
+    }
+
+    /// Notes who has ended the connection.
+    pub(super) fn broken_by(&self, who: BrokenBy) {
+        self.note(|record| record.broken_by = Some(who));
+    }
+
+    /// Notes that the server is connected.
+    pub(super) fn connected(&self) {
+        self.note(|record| record.is_connected = true);
+    }
+
+    /// Counts the bytes that it has moved.
+    pub(super) fn moved(&self, up: &Moved, down: &Moved) {
+        self.totals().moved(up, down);
+        self.note(|record| {
+            record.up += up.written;
+            record.down += down.written;
+        });
     }
 
     /// Counts the pair as a connection of a client. Returns whether the client may have this many.
@@ -458,6 +535,7 @@ impl ActivePair {
     /// Reports an upstream, the address of the settings, that could not be reached.
     #[cold]
     pub(super) fn not_connected(&self, error: io::Error) {
+        self.broken_by(BrokenBy::Upstream);
         let settings = &self.local.settings;
         let has_some = matches!(&settings.target, Target::Tcp(addresses) if !addresses.is_empty());
         if let Some(name) = settings.name.as_ref().filter(|_| has_some) {

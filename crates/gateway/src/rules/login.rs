@@ -143,6 +143,14 @@ fn decode(value: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     BASE64.decode(rest.trim_ascii()).ok().map(Zeroizing::new)
 }
 
+/// Returns the user that is named by the only value of `Authorization`.
+pub(crate) fn user<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Box<str>> {
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let text = decode(value)?;
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    Some(String::from_utf8_lossy(&text[..colon]).into())
+}
+
 /// Counts a request that waits.
 struct Waiting(&'static LoginQueue);
 

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 pub(crate) use self::login::Verification;
+pub(crate) use self::login::user as user_of;
 use self::login::{CLIENTS, Checked, Login, LoginQueue, OPERATORS, too_many_requests};
 pub(crate) use self::rates::Counted;
 use self::rates::{ByPlace, RequestLimits};
@@ -112,6 +113,11 @@ impl HostRules {
         let clients = clients.admits_some_only().then(|| Arc::new(clients));
         Ok(HostRules { answers, clients, routes, limits })
     }
+}
+
+/// Returns the user that a request names with a password, which was verified or not.
+pub(crate) fn user(headers: &HeaderMap) -> Option<Box<str>> {
+    login::user(login::values(headers))
 }
 
 /// Opens the users of a rule, if there is one.
@@ -228,6 +234,11 @@ impl RouteRules {
             _ => self.login.is_some(),
         };
         Reason::ALL.into_iter().filter(has)
+    }
+
+    /// Whether clients need the password of a user.
+    pub(crate) fn has_users(&self) -> bool {
+        self.login.is_some()
     }
 
     /// Whether requests are counted.

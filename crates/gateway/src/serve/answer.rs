@@ -10,7 +10,6 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, REFERER, USER_AGENT};
@@ -24,18 +23,14 @@ use super::router::Reply;
 use crate::body::Body;
 use crate::exchange::{Exchange, LocalFuture, Plan, Waited};
 use crate::io_activity::IoActivity;
-use crate::log::{AccessLogWriter, Record};
-use crate::parking_lot::ResponseEntry;
+use crate::log::{AccessLogWriter, BrokenBy, Entry, Record};
+use crate::parking_lot::Note;
 use crate::peer::Peer;
 use crate::peer::RequestForm;
 use crate::telemetry::durations::RequestTimer;
 use crate::trace::RequestTrace;
 use crate::upload::Upload;
 use crate::upstream::lane::RequestHead;
-
-/// The logged status of a request whose client did not wait for the answer, as in nginx; analysers
-/// know it.
-const CLIENT_GONE: u16 = 499;
 
 /// The most bytes of the first line of a refused request that are logged.
 const LONGEST_LINE: usize = 1024;
@@ -67,8 +62,8 @@ pub(super) struct ConnectionState {
     pub aborts_first: Cell<bool>,
     /// Requests in a row that hyper has answered though they might have passed it.
     pub lane_misses: Cell<u32>,
-    /// The log entry of the request under way, on a connection with one request at a time.
-    pub entry: RefCell<Option<Box<Entry>>>,
+    /// The line of the access log of the request under way, on a connection with one request at a time.
+    pub entry: RefCell<Option<Rc<Entry>>>,
     /// The id of that request and its trace.
     pub trace: RefCell<Option<Rc<RequestTrace>>>,
 }
@@ -105,18 +100,20 @@ impl ConnectionState {
         &self,
         running: Running,
         version: Version,
-        (entry, trace): (Option<Box<Entry>>, Option<Rc<RequestTrace>>),
+        Note { entry, trace }: Note,
         mut response: Response<Body>,
     ) -> Response<Answer> {
         let worker = &self.context.worker;
-        let (mut entry, trace) = match self.can_park {
+        let (entry, trace) = match self.can_park {
             true => (self.entry.take(), self.trace.take()),
             false => (entry, trace),
         };
         if let Some(trace) = &trace {
             trace.mark(response.headers_mut());
         }
-        if let Some(entry) = &mut entry {
+        if let Some(entry) = &entry {
+            // A response of a server that broke off before the client had any of it is replaced.
+            entry.note(|record| record.broken_by = None);
             entry.answered(response.status().as_u16());
         }
         let is_last = self.is_last(self.requests());
@@ -156,23 +153,12 @@ impl ConnectionState {
         let start = read.iter().position(|byte| !is_end(byte)).unwrap_or(read.len());
         let rest = read.slice(start..);
         let end = rest.iter().position(is_end).unwrap_or(rest.len()).min(LONGEST_LINE);
-        access_log.write(&Record {
-            at: SystemTime::now(),
-            client: self.peer.client,
-            method: Method::GET,
-            uri: Uri::default(),
-            version: Version::HTTP_11,
-            host: None,
-            referer: None,
-            agent: None,
-            status,
-            bytes: 0,
-            is_whole: true,
-            took: Duration::ZERO,
-            raw: Some(rest.slice(..end)),
-            request_id: None,
-            trace_id: None,
-        });
+        let client = self.peer.client_end();
+        let mut record = Record::new(client, Method::GET, Uri::default(), Version::HTTP_11);
+        (record.status, record.is_whole) = (status, true);
+        record.number = self.requests().wrapping_add(1);
+        record.raw = Some(Box::new(rest.slice(..end)));
+        drop(Entry::new(access_log, record));
     }
 
     /// Forgets the rest of the last request's body when hyper has thrown it away, which it does
@@ -264,125 +250,56 @@ pub(super) struct Answer {
     body: Body,
     running: Running,
     bytes: u64,
-    entry: Option<Box<Entry>>,
+    entry: Option<Rc<Entry>>,
 }
 
-/// The log entry to be written when the response is over.
-pub(super) struct Entry {
+/// Returns the line of the access log of a request that has come now.
+fn entry_of(
     access_log: Rc<AccessLogWriter>,
-    record: Record,
-    begun: Instant,
-    /// Nothing is written.
-    is_void: bool,
-    /// The id of the request and its trace.
-    pub trace: Option<Rc<RequestTrace>>,
+    state: &ConnectionState,
+    request: &Request<Incoming>,
+    head_bytes: usize,
+) -> Rc<Entry> {
+    let line = (request.method().clone(), request.uri().clone(), request.version());
+    let head = (line, head_bytes, state.requests());
+    begin_entry(access_log, state, head, |name| {
+        let field = request.headers().get(&name).cloned();
+        // HTTP/2 has another place for the host.
+        let other = || request.uri().authority().filter(|_| name == HOST);
+        field.or_else(|| HeaderValue::from_str(other()?.as_str()).ok())
+    })
 }
 
-impl Entry {
-    fn new(
-        access_log: Rc<AccessLogWriter>,
-        state: &ConnectionState,
-        request: &Request<Incoming>,
-    ) -> Entry {
-        let (uri, version) = (request.uri().clone(), request.version());
-        let line = (request.method().clone(), uri, version);
-        Entry::of(access_log, &state.peer, line, |name| request.headers().get(name).cloned())
-    }
-
-    /// Creates the entry of a request that passes hyper.
-    pub(super) fn of_lane(
-        access_log: Rc<AccessLogWriter>,
-        peer: &Peer,
-        head: &RequestHead<'_, '_>,
-    ) -> Entry {
-        let uri = head.target.parse().unwrap_or_default();
-        Entry::of(access_log, peer, (head.method.clone(), uri, Version::HTTP_11), |wanted| {
-            let is_wanted = |name: &str| name.eq_ignore_ascii_case(wanted.as_str());
-            let found = head.fields.iter().find(|field| is_wanted(field.name));
-            found.and_then(|field| HeaderValue::from_bytes(field.value).ok())
-        })
-    }
-
-    fn of(
-        access_log: Rc<AccessLogWriter>,
-        peer: &Peer,
-        (method, uri, version): (Method, Uri, Version),
-        field: impl Fn(HeaderName) -> Option<HeaderValue>,
-    ) -> Entry {
-        let record = Record {
-            at: SystemTime::now(),
-            client: peer.client,
-            method,
-            uri,
-            version,
-            host: field(HOST),
-            referer: field(REFERER),
-            agent: field(USER_AGENT),
-            status: 0,
-            bytes: 0,
-            is_whole: false,
-            took: Duration::ZERO,
-            raw: None,
-            request_id: None,
-            trace_id: None,
-        };
-        Entry { access_log, record, begun: Instant::now(), is_void: false, trace: None }
-    }
-
-    /// Notes the end of a response that passed hyper.
-    pub(super) fn passed(&mut self, status: u16, bytes: u64, is_whole: bool) {
-        (self.record.status, self.record.bytes, self.record.is_whole) = (status, bytes, is_whole);
-    }
-
-    /// Writes nothing: the request is answered in another way.
-    pub(super) fn void(mut self) {
-        self.is_void = true;
-    }
-
-    /// Notes the status of the response.
-    pub(super) fn answered(&mut self, status: u16) {
-        self.record.status = status;
-    }
-
-    /// Copies the parts of the request that it has, which otherwise keep hyper's buffer as long as
-    /// the request waits.
-    pub(super) fn detach(&mut self) {
-        let record = &mut self.record;
-        for field in [&mut record.host, &mut record.referer, &mut record.agent] {
-            if let Some(copy) =
-                field.as_ref().and_then(|field| HeaderValue::from_bytes(field.as_bytes()).ok())
-            {
-                *field = Some(copy);
-            }
-        }
-        if let Ok(copy) = Uri::try_from(record.uri.to_string()) {
-            record.uri = copy;
-        }
-    }
+/// Returns the line of the access log of a request that passes hyper.
+pub(super) fn lane_entry(
+    access_log: Rc<AccessLogWriter>,
+    state: &ConnectionState,
+    head: &RequestHead<'_, '_>,
+) -> Rc<Entry> {
+    let uri = head.target.parse().unwrap_or_default();
+    let line = (head.method.clone(), uri, Version::HTTP_11);
+    // It counts when it was answered.
+    let number = state.requests().wrapping_add(1);
+    begin_entry(access_log, state, (line, head.len, number), |wanted| {
+        let is_wanted = |name: &str| name.eq_ignore_ascii_case(wanted.as_str());
+        let found = head.fields.iter().find(|field| is_wanted(field.name));
+        found.and_then(|field| HeaderValue::from_bytes(field.value).ok())
+    })
 }
 
-impl ResponseEntry for Entry {
-    fn add(&mut self, bytes: u64) {
-        self.record.bytes += bytes;
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        if self.is_void {
-            return;
-        }
-        if self.record.status == 0 {
-            self.record.status = CLIENT_GONE;
-        }
-        self.record.took = self.begun.elapsed();
-        if let Some(trace) = &self.trace {
-            // Only now is it known which id counts.
-            self.record.request_id = trace.id();
-            self.record.trace_id = trace.trace_id();
-        }
-        self.access_log.write(&self.record);
-    }
+fn begin_entry(
+    access_log: Rc<AccessLogWriter>,
+    state: &ConnectionState,
+    ((method, uri, version), head_bytes, number): ((Method, Uri, Version), usize, u32),
+    field: impl Fn(HeaderName) -> Option<HeaderValue>,
+) -> Rc<Entry> {
+    let mut record = Record::new(state.peer.client_end(), method, uri, version);
+    (record.host, record.referer, record.agent) = (field(HOST), field(REFERER), field(USER_AGENT));
+    record.head_bytes_in = u32::try_from(head_bytes).unwrap_or(u32::MAX);
+    record.number = number;
+    // It is the first request since then.
+    record.was_parked = state.earlier.get() > 0 && number.wrapping_sub(state.earlier.get()) == 1;
+    Entry::new(access_log, record)
 }
 
 impl Answer {
@@ -395,9 +312,13 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         self.running.0.context.worker.counters.body_bytes.add(self.bytes);
-        if let Some(entry) = &mut self.entry {
-            entry.record.bytes = self.bytes;
-            entry.record.is_whole = self.body.is_end_stream();
+        if let Some(entry) = &self.entry {
+            let is_over = self.body.is_end_stream();
+            entry.note(|record| {
+                record.bytes += self.bytes;
+                // There is nothing to send of the body of a response to HEAD.
+                record.is_whole = is_over || record.method == Method::HEAD;
+            });
         }
     }
 }
@@ -415,6 +336,10 @@ impl http_body::Body for Answer {
             && let Some(data) = frame.data_ref()
         {
             self.bytes += data.len() as u64;
+        }
+        if let (Poll::Ready(Some(Err(_))), Some(entry)) = (&frame, &self.entry) {
+            // Unless it is known that a server behind was the reason.
+            entry.note(|record| record.broken_by(BrokenBy::Server));
         }
         frame
     }
@@ -440,20 +365,25 @@ fn form(request: &Request<Incoming>) -> RequestForm {
     RequestForm { is_1_0, closes, may_have_hsts: false }
 }
 
-/// Whether the bytes that came with a request's head contain all of its body. The length of the
-/// head is computed for the usual spelling, with one space behind each colon. For a pipelined
-/// request the answer may be a wrong "no", which costs the client a connection and no data.
-fn has_come(request: &Request<Incoming>, arrived: usize) -> bool {
-    // A body in chunks does not say how long it is.
-    let Some(body) = request.body().size_hint().exact() else { return false };
+/// Returns the length of a request's head in the usual spelling of HTTP/1.1, with one space behind
+/// each colon.
+fn head_bytes(request: &Request<Incoming>) -> usize {
     let state = request.method().as_str().len() + " HTTP/1.1\r\n".len() + 1;
     let target = request.uri().to_string().len();
     let field = |(name, value): (&HeaderName, &HeaderValue)| {
         name.as_str().len() + ": \r\n".len() + value.len()
     };
     let fields = request.headers().iter().map(field).sum::<usize>() + "\r\n".len();
-    let rest = arrived.saturating_sub(state + target + fields);
-    rest as u64 >= body
+    state + target + fields
+}
+
+/// Whether the bytes that came with a request's head contain all of its body. For a pipelined
+/// request, or one with a head in another spelling, the answer may be a wrong "no", which costs the
+/// client a connection and no data.
+fn has_come(request: &Request<Incoming>, arrived: usize) -> bool {
+    // A body in chunks does not say how long it is.
+    let Some(body) = request.body().size_hint().exact() else { return false };
+    arrived.saturating_sub(head_bytes(request)) as u64 >= body
 }
 
 /// The response of a request. A response that is known at once costs no future of its own.
@@ -462,20 +392,12 @@ pub(super) enum Serving {
     Later { response: LocalFuture<Response<Body>>, rest: Option<Rest> },
 }
 
-/// The parts of a request that its response needs after hyper has lost the request.
-#[derive(Default)]
-pub(super) struct Note {
-    pub entry: Option<Box<Entry>>,
-    pub trace: Option<Rc<RequestTrace>>,
-}
-
 /// The state of a request that is left once its response has come.
 pub(super) struct Rest {
     running: Running,
     version: Version,
     timer: RequestTimer,
-    entry: Option<Box<Entry>>,
-    trace: Option<Rc<RequestTrace>>,
+    note: Note,
     /// The proof that belongs to the request, if it asks for a WebSocket on a stream.
     accept: Option<String>,
 }
@@ -539,10 +461,8 @@ pub(super) fn serve_one(
     if let Some(response) = state.first.take() {
         state.io_activity.unused.set(false);
         state.io_activity.ends_with_client.set(state.aborts_first.take());
-        return Serving::Now(Some(state.finish(running, version, (None, None), response)));
+        return Serving::Now(Some(state.finish(running, version, Note::default(), response)));
     }
-    let mut entry =
-        worker.access_log().map(|access_log| Box::new(Entry::new(access_log, state, &request)));
     let router = worker.router();
     let trace = router.tracing().filter(|_| !state.context.is_admin).map(|rules| {
         let client = state.peer.client.map(|client| client.ip());
@@ -550,17 +470,21 @@ pub(super) fn serve_one(
         let values = |name: &str| headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
         rules.begin(client, version, values)
     });
-    if let Some(entry) = &mut entry {
-        entry.trace = trace.clone();
+    let entry = worker
+        .access_log()
+        .map(|access_log| entry_of(access_log, state, &request, head_bytes(&request)));
+    if let Some(entry) = &entry {
+        entry.note(|record| record.trace = trace.clone());
     }
     if state.can_park {
         // A request that waits takes its entry along.
-        state.entry.replace(entry.take());
+        state.entry.replace(entry.clone());
         state.trace.replace(trace.clone());
     }
-    if let Some(entry) = entry.as_mut().filter(|_| handshake.is_some()) {
-        entry.record.method = Method::CONNECT;
+    if let Some(entry) = entry.as_ref().filter(|_| handshake.is_some()) {
+        entry.note(|record| record.method = Method::CONNECT);
     }
+    let shared = entry.as_ref();
     let plan = handshake.map_or(&state.plan, |handshake| &handshake.plan);
     let prepare = |request: Request<Incoming>| {
         let io_activity = is_alone.then(|| state.io_activity.clone());
@@ -574,18 +498,28 @@ pub(super) fn serve_one(
             plan: plan.clone(),
             io_activity: io_activity.clone(),
             trace: trace.clone(),
+            entry: shared.cloned(),
         };
         let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
-        (request.map(|body| Upload::new(body, limit, patience, io_activity)), exchange)
+        let upload = |body| Upload::new(body, limit, patience, io_activity).noted_in(shared);
+        (request.map(upload), exchange)
     };
     let accept = handshake.map(|handshake| handshake.accept.clone());
     let on = &state.context.address;
     let mut timer = router.timer();
     let reply = match state.context.is_admin {
-        false => router.respond(request, &state.peer, on, &mut timer, prepare),
+        false => {
+            let noted = (&mut timer, shared);
+            router.respond(request, &state.peer, on, noted, prepare)
+        }
         true => router.administer(request, &state.peer, prepare),
     };
-    let rest = Rest { running, version, timer, entry, trace, accept };
+    if let Some(entry) = &entry {
+        entry.note(|record| record.route = timer.route().clone());
+    }
+    // One that can be parked is in the state.
+    let entry = entry.filter(|_| !state.can_park);
+    let rest = Rest { running, version, timer, note: Note { entry, trace }, accept };
     match reply {
         Reply::Now(response) => Serving::Now(Some(rest.finish(response))),
         Reply::Later(response) => Serving::Later { response, rest: Some(rest) },

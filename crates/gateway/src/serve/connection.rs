@@ -69,7 +69,7 @@ use super::listener_context::ListenerContext;
 use super::{http1, http2};
 use crate::certificates::{ACME_TLS, ClientCertificate};
 use crate::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
-use crate::peer::Peer;
+use crate::peer::{Peer, ShownByClient};
 use crate::proxy_protocol;
 use crate::succession::state::Activity;
 use crate::tls::{self, Accepted};
@@ -102,15 +102,22 @@ impl ListenerContext {
             return http1::serve(self, Transport::Plain(plain), Rc::new(peer), initial).await;
         };
         peer.is_encrypted = true;
-        let (mut is_challenge, mut shown) = (false, None);
+        let (mut is_challenge, mut cipher) = (false, 0);
+        let mut shown = ShownByClient::default();
+        let logs_names = self.worker.logs_server_names();
         let notice = |session: &ServerConnection| {
             is_challenge = session.alpn_protocol() == Some(ACME_TLS);
-            shown = ClientCertificate::shown(session.peer_certificates());
+            cipher = tls::cipher_of(session);
+            shown.certificate = ClientCertificate::shown(session.peer_certificates());
+            let name = session.server_name().filter(|_| logs_names);
+            shown.server_name = name.map(Into::into);
         };
         // A connection without encryption has a smaller future.
         let handshake = Box::pin(timeout_at(until, tls::accept(tls, plain, before, notice)));
         let accepted = handshake.await;
-        peer.certificate = shown.map(Box::new);
+        peer.cipher = cipher;
+        let has_some = shown.certificate.is_some() || shown.server_name.is_some();
+        peer.shown = has_some.then(|| Box::new(shown));
         match accepted {
             // The handshake was all that the certificate authority wanted.
             Ok(Ok(_)) if is_challenge => {}

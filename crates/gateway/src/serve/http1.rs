@@ -9,7 +9,6 @@
 //! holds bytes of the connection. If hyper gives back the beginning of another request, the
 //! connection goes on with that instead.
 
-use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -23,7 +22,7 @@ use http::Response;
 use hyper::service::service_fn;
 use superpoll_rt::time::{sleep, timeout, timeout_at};
 
-use super::answer::{ConnectionState, Note, serve_one};
+use super::answer::{ConnectionState, serve_one};
 use super::clock::{Clock, ExitReason, limit_of_idleness};
 use super::lane::{self, LaneEnd, MOST_MISSES};
 use super::linger::linger;
@@ -33,10 +32,9 @@ use super::worker::ActiveConnection;
 use crate::admin::Protocol;
 use crate::body::Body;
 use crate::exchange::Plan;
+use crate::log::Entry;
 use crate::parked_stream::ParkedStream;
-use crate::parking_lot::{
-    ParkedConnection, PendingRequest, Responder, ResponseEntry, WaitingRequest,
-};
+use crate::parking_lot::{Note, ParkedConnection, PendingRequest, Responder, WaitingRequest};
 use crate::peer::Peer;
 use crate::peer::RequestForm;
 use crate::transport::Transport;
@@ -208,11 +206,14 @@ pub(super) async fn serve(
                 let settled = Box::pin(settle(below, read, &context)).await;
                 let Some((stream, before)) = settled else { return };
                 let before = (!before.is_empty()).then(|| Box::new(before));
-                let mut entry = state.entry.take();
-                entry.iter_mut().for_each(|entry| entry.detach());
+                let entry = state.entry.take();
+                if let Some(entry) = &entry {
+                    entry.detach();
+                    entry.parked();
+                }
                 let trace = state.trace.take();
                 let has_note = entry.is_some() || trace.is_some();
-                let note = has_note.then(|| Box::new(Note { entry, trace }) as Box<dyn Any>);
+                let note = has_note.then(|| Box::new(Note { entry, trace }));
                 let (form, requests) = (state.form.get(), state.requests());
                 let pending = Some(PendingRequest { by: context, form, before, requests, note });
                 let peer = state.peer.clone();
@@ -386,16 +387,16 @@ impl Responder for ListenerContext {
         let Ok(transport) = stream.resume() else { return };
         let head = Bytes::from_static(stand_in(form, false));
         let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
-        let note = note.and_then(|note| note.downcast().ok()).map(|note| *note);
-        let first = Some((response, note.unwrap_or_default()));
+        let note = note.map_or_else(Note::default, |note| *note);
+        let first = Some((response, note));
         let initial = InitialState { before, requests, speaks: false, first };
         superpoll_rt::spawn(serve(self, transport, peer, initial)).detach();
     }
 
-    fn begin_response(&self, note: Option<Box<dyn Any>>) -> Option<Box<dyn ResponseEntry>> {
+    fn begin_response(&self, entry: Option<&Entry>) {
         self.worker.counters.count_response(200);
-        let mut entry = note?.downcast::<Note>().ok()?.entry?;
-        entry.answered(200);
-        Some(entry)
+        if let Some(entry) = entry {
+            entry.answered(200);
+        }
     }
 }

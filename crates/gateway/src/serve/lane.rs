@@ -15,14 +15,16 @@ use http::{Method, Response, Version};
 use hyper::rt::{Read, ReadBuf};
 use superpoll_rt::time::{Sleep, sleep};
 
-use super::answer::{ConnectionState, Entry, Note, Running};
+use super::answer::{ConnectionState, Running, lane_entry};
 use super::clock::ExitReason;
 use super::router::{LaneRoute, LaneWay};
 use super::watched::Watched;
 use crate::answers::Additions;
 use crate::body::Body;
 use crate::files::Representation;
-use crate::rules::Counted;
+use crate::log::Entry;
+use crate::parking_lot::Note;
+use crate::rules::{Counted, user_of};
 use crate::telemetry::durations::RequestTimer;
 use crate::transport::Transport;
 use crate::upstream::Forwarder;
@@ -54,7 +56,7 @@ struct Taken {
     work: Work,
     additions: Additions,
     begun: RequestTimer,
-    entry: Option<Box<Entry>>,
+    entry: Option<Rc<Entry>>,
     method: Method,
     closes: bool,
     /// The bytes that it takes.
@@ -85,8 +87,9 @@ pub(super) async fn run(
             Ok(taken) => taken,
             Err(end) => break end,
         };
-        let Taken { work, additions, begun, mut entry, method, closes, len, counted } = taken;
-        let (running, progress) = (Running::again(state), Progress::default());
+        let Taken { work, additions, begun, entry, method, closes, len, counted } = taken;
+        let progress = Progress { entry: entry.clone(), ..Progress::default() };
+        let running = Running::again(state);
         let is_last = || closes || state.is_last(state.requests().wrapping_add(1));
         progress.is_last.set(is_last());
         let mut aborts = false;
@@ -120,6 +123,9 @@ pub(super) async fn run(
                     is_counted = true;
                     counters.count_response(progress.status.get());
                     begun.answered(progress.status.get());
+                    if let Some(entry) = &progress.entry {
+                        entry.answered(progress.status.get());
+                    }
                 }
                 if let Poll::Ready(passed) = passed {
                     return Poll::Ready(Ok(passed));
@@ -153,11 +159,14 @@ pub(super) async fn run(
         let (status, body) = (progress.status.get(), progress.body.get());
         if status > 0 {
             counters.body_bytes.add(body);
-            if let Some(entry) = &mut entry {
-                entry.passed(status, body, is_whole);
+            if let Some(entry) = &entry {
+                entry.note(|record| {
+                    record.bytes = body;
+                    record.is_whole = is_whole;
+                });
             }
         }
-        drop(entry);
+        drop((entry, progress.entry));
         if let Some(reason) = exit {
             break LaneEnd::Exit(reason);
         }
@@ -264,7 +273,7 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     };
     let (worker, peer) = (&state.context.worker, &state.peer);
     let route = worker.router().lane_for(&head, peer, &state.context.address);
-    let Some(LaneWay { route, mut additions, durations, counting }) = route else {
+    let Some(LaneWay { route, mut additions, durations, counting, has_user }) = route else {
         return Take::Irregular;
     };
     let client = peer.client.map(|client| client.ip());
@@ -300,13 +309,19 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     state.io_activity.has_upload.set(false);
     state.io_activity.given_up.set(false);
     state.io_activity.arrived.set(0);
-    let entry = worker.access_log();
-    let entry = entry.map(|access_log| {
-        let mut entry = Box::new(Entry::of_lane(access_log, peer, &head));
-        entry.trace = additions.trace.clone();
-        entry
-    });
-    let (method, closes, len) = (head.method, head.closes, head.len + body);
     let begun = RequestTimer::begin(&durations);
+    let entry = worker.access_log().map(|access_log| lane_entry(access_log, state, &head));
+    if let Some(entry) = &entry {
+        let user = has_user.then(|| user_of(head.values("authorization"))).flatten();
+        entry.note(|record| {
+            (record.route, record.user) = (begun.route().clone(), user);
+            record.trace = additions.trace.clone();
+            record.bytes_in = match &work {
+                Work::Proxy(_, sent) => sent.body,
+                Work::File(_) => 0,
+            };
+        });
+    }
+    let (method, closes, len) = (head.method, head.closes, head.len + body);
     Take::Taken(Taken { work, additions, begun, entry, method, closes, len, counted })
 }

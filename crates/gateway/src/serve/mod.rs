@@ -68,7 +68,7 @@ use crate::config::Config;
 use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
 use crate::listen::Inherited;
-use crate::log::{AccessLogWriter, Event, Level, Report};
+use crate::log::{AccessLogWriter, Event, Level, Log, Report};
 use crate::parking_lot::ParkingLot;
 use crate::processes::{Link, Sources};
 use crate::rules::HostRules;
@@ -98,6 +98,7 @@ pub struct Server {
     channels: Registry,
     groups: BTreeMap<String, Arc<Group>>,
     rules: Arc<[HostRules]>,
+    access_log: Option<Arc<Log>>,
     /// The connection to the keeper process, if there is one: the state that is left there, and
     /// the wish of another server to go on with it.
     succession: Option<Arc<Succession>>,
@@ -222,6 +223,7 @@ impl Server {
             fronts: Vec::new(),
             channels: Registry::default(),
             groups: BTreeMap::new(),
+            access_log: None,
             rules: Arc::default(),
             succession,
             tickets: Arc::default(),
@@ -340,6 +342,8 @@ impl Server {
                     .map_err(|error| failed(format!("starting a relay: {error}")))?,
             }
         }
+        log.iter().for_each(Log::begin);
+        self.access_log = log.clone();
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
             let Part { parking_lot, openings } = part;
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);

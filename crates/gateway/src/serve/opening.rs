@@ -90,11 +90,16 @@ impl Server {
             let loaded = watch.load_files(files, store);
             loaded.map_err(|error| failed(error.to_string()))?;
         }
+        let log = config.access_log.as_ref().map(|wanted| self.open_access_log(wanted));
+        let log = log.transpose()?;
         for asked in &config.listeners {
             let tls = self.encryption(config, asked, &mut watch, &mut plans)?;
             let (certificates, tls) = tls.unzip();
             let relay = match &asked.relay {
-                Some(relay) => Some(self.settings(config, asked, relay, tls.clone(), &groups)?),
+                Some(relay) => {
+                    let settings = self.settings(config, asked, relay, tls.clone(), &groups)?;
+                    Some(settings.logged_in(log.as_ref(), &asked.address))
+                }
                 None => None,
             };
             let front = self.front(asked, relay, &engines, &mut relayed)?;
@@ -118,17 +123,16 @@ impl Server {
             }
             fronts.push(Frontend { certificates, ..front });
         }
-        let log = config.access_log.as_ref().map(|wanted| self.access_log(wanted)).transpose()?;
         Ok(Prepared { groups, rights, rules, parts, engines, fronts, relayed, plans, log, watch })
     }
 
-    fn access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {
+    fn open_access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {
         let report = self.report.clone();
         let told = move |failure: &LogFailure| {
             report(&Event::new(Level::Error, "log-failed", failure.to_string()));
         };
         let path = wanted.path.display();
-        let opened = Log::open(wanted, told);
+        let opened = Log::open(wanted, self.access_log.as_deref(), told);
         opened
             .map(Arc::new)
             .map_err(|error| failed(format!("opening the access log {path}: {error}")))
@@ -258,6 +262,7 @@ impl Server {
             tls,
             routes: Arc::new(Routes::new(routes)),
             greeting: config.timeouts.header,
+            access_log: None,
         };
         let to = relay.to.as_ref().map(destination).transpose()?;
         relay::Settings::new(to, options, rules)

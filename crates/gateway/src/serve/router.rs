@@ -30,6 +30,7 @@ use crate::channel::{LocalRoute, LocalSubscribers, LocatedChannel};
 use crate::config;
 use crate::exchange::Exchange;
 use crate::files::{Embedded, Representation};
+use crate::log::Entry;
 use crate::peer::Peer;
 use crate::reply;
 use crate::rules::RouteRules;
@@ -116,6 +117,8 @@ pub(super) struct LaneWay {
     pub(super) durations: Arc<RequestDurations>,
     /// The rules by which it is counted.
     pub(super) counting: Option<Arc<RouteRules>>,
+    /// Whether it has shown the password of a user.
+    pub(super) has_user: bool,
 }
 
 impl Router {
@@ -267,11 +270,12 @@ impl Router {
         additions.link = routes.names_hub.then_some(DISCOVERY);
         let durations = route.handler.durations.clone();
         let counting = rules.filter(|rules| rules.has_limits()).cloned();
+        let has_user = rules.is_some_and(|rules| rules.has_users());
         if !is_known && !self.depends_on_listener {
             let field = HeaderValue::from_bytes(head.host).ok()?;
             self.last.replace(Some((field, routes)));
         }
-        Some(LaneWay { route: way, additions, durations, counting })
+        Some(LaneWay { route: way, additions, durations, counting, has_user })
     }
 
     /// Returns how requests are followed, if they are.
@@ -310,7 +314,7 @@ impl Router {
         request: Request<Incoming>,
         peer: &Peer,
         on: &Address,
-        timer: &mut RequestTimer,
+        (timer, entry): (&mut RequestTimer, Option<&Rc<Entry>>),
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         // TRACE would show a page's script fields that only its server is to know, and a tunnel has
@@ -359,7 +363,8 @@ impl Router {
         additions.hsts =
             rule.filter(|_| peer.is_encrypted).and_then(|rule| rule.hsts_for(&request));
         let of = (peer, is_local, metrics);
-        let reply = self.respond_as(request, routes.as_ref(), of, (&mut additions, timer), prepare);
+        let noted = (&mut additions, timer, entry);
+        let reply = self.respond_as(request, routes.as_ref(), of, noted, prepare);
         reply.with(additions)
     }
 
@@ -370,7 +375,7 @@ impl Router {
         request: Request<Incoming>,
         routes: Option<&Routes>,
         (peer, is_local, metrics): (&Peer, bool, Option<&config::Metrics>),
-        (additions, timer): (&mut Additions, &mut RequestTimer),
+        (additions, timer, entry): (&mut Additions, &mut RequestTimer, Option<&Rc<Entry>>),
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         let path = request.uri().path();
@@ -405,7 +410,7 @@ impl Router {
         let names_hub = routes.names_hub && !matches!(route.handler.handler, Handler::Channels(_));
         additions.link = names_hub.then_some(DISCOVERY);
         let client = peer.client.map(|client| client.ip());
-        handler::respond(routes, route, request, client, prepare)
+        handler::respond(routes, route, request, (client, entry), prepare)
     }
 }
 

@@ -100,6 +100,11 @@ impl Worker {
         self.access_log.borrow().clone()
     }
 
+    /// Whether the access log has the server names that clients ask for.
+    pub(super) fn logs_server_names(&self) -> bool {
+        self.access_log.borrow().as_ref().is_some_and(|log| log.log().has_server_names())
+    }
+
     /// Serves requests by another configuration from now on.
     pub(super) fn change(
         &self,
@@ -108,7 +113,12 @@ impl Worker {
         timeouts: Timeouts,
         limits: Limits,
     ) {
-        let _old = self.access_log.replace(access_log);
+        let before = self.access_log.replace(access_log.clone());
+        if let (Some(before), Some(next)) = (before, access_log) {
+            // Requests under way have it.
+            before.change(next.log());
+            self.access_log.replace(Some(before));
+        }
         self.timeouts.set(timeouts);
         self.limits.set(limits);
         let new = Rc::new(router);

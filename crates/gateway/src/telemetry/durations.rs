@@ -123,6 +123,8 @@ pub(super) fn write_histograms<'a>(
 /// The durations of one engine's requests to a route, by class of status, and those that were refused.
 #[derive(Debug, Default)]
 pub(crate) struct RequestDurations {
+    /// The path of the route in the configuration; empty for requests that have no route.
+    path: Arc<str>,
     classes: [Histogram; CLASSES.len()],
     refusals: RefusalCounts,
 }
@@ -158,7 +160,9 @@ pub(crate) struct RouteRequests {
 impl RouteRequests {
     /// Creates the counts of a route for this many engines.
     fn new(host: String, path: &str, engines: usize) -> Arc<RouteRequests> {
-        let engines = (0..engines).map(|_| Arc::default()).collect();
+        let shared: Arc<str> = path.into();
+        let of_engine = || RequestDurations { path: shared.clone(), ..RequestDurations::default() };
+        let engines = (0..engines).map(|_| Arc::new(of_engine())).collect();
         Arc::new(RouteRequests { host, path: path.to_owned(), engines })
     }
 
@@ -284,6 +288,11 @@ impl RequestTimer {
     /// Counts the request for another route.
     pub(crate) fn counts_in(&mut self, counts_in: &Arc<RequestDurations>) {
         self.counts_in = counts_in.clone();
+    }
+
+    /// Returns the path of the route that the request counts for; empty if it has none.
+    pub(crate) fn route(&self) -> &Arc<str> {
+        &self.counts_in.path
     }
 
     /// Counts the request: the head of its response is there.

@@ -30,6 +30,12 @@ pub(crate) fn prepare(config: &mut ServerConfig) {
     config.key_log = Arc::new(SecretLog);
 }
 
+/// Returns the number of a connection's cipher suite, which tells the version of TLS as well; 0 before
+/// it is agreed upon.
+pub(crate) fn cipher_of(session: &ServerConnection) -> u16 {
+    session.negotiated_cipher_suite().map_or(0, |suite| suite.suite().into())
+}
+
 /// A connection behind its handshake.
 pub(crate) enum Accepted {
     /// HTTP/1, or a protocol that was not agreed upon.

@@ -46,7 +46,7 @@ mod suite;
 pub(crate) mod tests;
 mod traffic_keys;
 
-pub(crate) use handshake::{Accepted, accept, prepare};
+pub(crate) use handshake::{Accepted, accept, cipher_of, prepare};
 pub(crate) use parked::{Cut, ParkedKeys};
 pub(crate) use pool::PooledKeys;
 pub(crate) use record::KeysRecord;

@@ -45,6 +45,7 @@ use crate::answers::{self, FromServer};
 use crate::body::Body;
 use crate::config::{HeaderChanges, Proxy, Timeouts};
 use crate::exchange::{Exchange, LocalFuture};
+use crate::log::Entry;
 use crate::reply;
 use crate::trace::RequestTrace;
 use crate::upload::{Upload, UploadError};
@@ -96,6 +97,8 @@ pub(super) struct RequestContext {
     sticky: Option<Box<ClientCookie>>,
     /// Its id and its trace.
     trace: Option<Rc<RequestTrace>>,
+    /// Its line of the access log, if there is a log.
+    entry: Option<Rc<Entry>>,
 }
 
 impl Forwarder {
@@ -191,7 +194,7 @@ impl Forwarder {
         let asker = Asker {
             address: client,
             is_encrypted: peer.is_encrypted,
-            certificate: peer.certificate.as_deref(),
+            certificate: peer.certificate(),
             host,
             prefix: self.prefix.as_ref().map(|(_, value)| value),
             trusts: self.trusts,
@@ -236,6 +239,7 @@ impl Forwarder {
             takes_trailers,
             sticky,
             trace,
+            entry: exchange.entry.clone(),
         };
         if !upload.is_end_stream() && repeats && !expects && is_small(&upload) {
             return Ok(Box::pin(async move {
@@ -301,6 +305,11 @@ impl Forwarder {
         }
         let Some(mut server) = chosen else {
             group.turned_away(&self.route, trace);
+            if let Some(entry) = &context.entry {
+                entry.note(|record| {
+                    record.upstream(group.shared_name());
+                });
+            }
             let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
             let seconds = group.retry_after().as_secs_f64().ceil() as u64;
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
@@ -362,7 +371,8 @@ impl Forwarder {
         must_dial: bool,
     ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
         let (pool, addresses) = (&self.pool, context.addresses);
-        let mut lease = Lease::new(pool.clone(), server.clone(), addresses, self.route.clone());
+        let (route, entry) = (self.route.clone(), context.entry.clone());
+        let mut lease = Lease::new(pool.clone(), server.clone(), addresses, route, entry);
         lease.trace = context.trace.clone();
         if !must_dial {
             while let Some(idle) = server.take(addresses) {

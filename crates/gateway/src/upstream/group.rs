@@ -67,7 +67,7 @@ pub(super) struct Listed {
 /// A group of servers, shared by all engines. It outlives changes of the configuration that leave
 /// it as it is.
 pub struct Group {
-    name: String,
+    name: Arc<str>,
     config: Upstream,
     pub(super) tls: Option<Tls>,
     listed: Mutex<Listed>,
@@ -134,7 +134,7 @@ impl Group {
         };
         let (list, _) = ServerList::new(&found, &rules, None, 0);
         Ok(Arc::new(Group {
-            name: name.to_owned(),
+            name: name.into(),
             config: config.clone(),
             tls,
             listed: Mutex::new(Listed { found, list: Arc::new(list) }),
@@ -178,6 +178,11 @@ impl Group {
     #[must_use]
     pub fn members(&self) -> Arc<ServerList> {
         self.listed().list.clone()
+    }
+
+    /// Returns the group's name for lines of the access log.
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
+        &self.name
     }
 
     /// Returns the servers that are found by names, for the metrics.

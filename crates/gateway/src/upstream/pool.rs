@@ -25,6 +25,7 @@ use super::http1::Http1Connection;
 use super::http2::Http2Connection;
 use super::lane::RawConnection;
 use super::server::GroupServer;
+use crate::log::{BrokenBy, Entry, UpstreamEnd};
 use crate::trace::RequestTrace;
 
 /// For how long an idle connection is kept: less than servers commonly do.
@@ -398,6 +399,8 @@ pub(super) struct Lease {
     pub raw: Option<Box<RawConnection>>,
     /// The id of the request and its trace.
     pub trace: Option<Rc<RequestTrace>>,
+    /// The request's line of the access log, if there is a log.
+    pub entry: Option<Rc<Entry>>,
     since: Instant,
     /// The status of the answer, once it was counted.
     answered: Cell<Option<StatusCode>>,
@@ -409,22 +412,42 @@ impl Lease {
         server: Rc<PooledServer>,
         addresses: ClientAddresses,
         route: Rc<str>,
+        entry: Option<Rc<Entry>>,
     ) -> Lease {
         server.requests.fetch_add(1, Ordering::Relaxed);
         server.active.fetch_add(1, Ordering::Relaxed);
+        if let Some(entry) = &entry {
+            let name = pool.group.shared_name();
+            entry.note(|record| record.upstream(name).tries(server.id, &server.label));
+        }
         let (since, answered) = (Instant::now(), Cell::new(None));
         let (connection, raw, trace) = (None, None, None);
-        Lease { pool, server, addresses, route, connection, raw, trace, since, answered }
+        Lease { pool, server, addresses, route, connection, raw, trace, entry, since, answered }
+    }
+
+    /// Notes something about the way to the server, if there is an access log.
+    fn note(&self, change: impl FnOnce(&mut UpstreamEnd, Instant)) {
+        if let Some(entry) = &self.entry {
+            let name = self.pool.group.shared_name();
+            entry.note(|record| change(record.upstream(name), self.since));
+        }
     }
 
     /// Notes that a connection was opened for the request.
     pub(super) fn dialled(&self) {
         self.server.dials.fetch_add(1, Ordering::Relaxed);
+        self.note(|end, since| {
+            (end.is_reused, end.connect) = (false, Some(since.elapsed()));
+        });
     }
 
     /// Notes that the server has answered with the head of a response.
     pub(super) fn answered(&self, status: StatusCode) {
-        self.server.durations.count(self.since.elapsed());
+        let took = self.since.elapsed();
+        self.server.durations.count(took);
+        self.note(|end, _| {
+            (end.status, end.first_byte) = (Some(status.as_u16()), Some(took));
+        });
         self.pool.group.answered(&self.server, status);
         self.answered.set(Some(status));
     }
@@ -441,6 +464,9 @@ impl Lease {
     pub(super) fn cut_off(self, error: io::Error) {
         let group = &self.pool.group;
         self.failed();
+        if let Some(entry) = &self.entry {
+            entry.note(|record| record.broken_by(BrokenBy::Upstream));
+        }
         let (fault, trace) = (Fault::Body(error), self.trace.as_ref());
         group.report_failure(&self.server, &self.route, &fault, Outcome::CutOff, trace);
     }
@@ -457,5 +483,6 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.server.active.fetch_sub(1, Ordering::Relaxed);
+        self.note(|end, since| end.total = Some(since.elapsed()));
     }
 }

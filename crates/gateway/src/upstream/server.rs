@@ -23,8 +23,8 @@
 //! A server that is gone is in no list any more. Requests on their way to it end as they would
 //! have, and its connections are closed instead of kept.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::balance;
@@ -88,6 +88,8 @@ pub struct GroupServer {
     pub address: Address,
     /// The address with a name in place of the IP address, if the server was found by that name.
     pub origin: Option<Address>,
+    /// The address as text, for lines of the access log.
+    pub(crate) label: Arc<str>,
     /// Requests that were forwarded to the server, those that failed included.
     pub requests: AtomicU64,
     /// Requests that failed on it.
@@ -151,6 +153,7 @@ impl GroupServer {
         GroupServer {
             address: found.address.clone(),
             origin: found.origin.clone(),
+            label: found.address.to_string().into(),
             requests: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             retries: AtomicU64::new(0),

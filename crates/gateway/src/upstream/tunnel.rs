@@ -20,6 +20,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use superpoll_rt::time::{Sleep, sleep};
 
 use super::pool::Lease;
+use crate::log::BrokenBy;
 use crate::transport::{Transport, Upstream};
 
 /// How often within its limit a tunnel is checked.
@@ -40,11 +41,19 @@ struct Half {
     is_over: bool,
     /// Reads and writes that moved bytes.
     moved: u64,
+    /// Bytes that were written.
+    written: u64,
+}
+
+/// The end that an error belongs to.
+enum Failed {
+    Source,
+    Target,
 }
 
 impl Half {
     fn new(held: Bytes) -> Half {
-        Half { held, is_at_end: false, is_over: false, moved: 0 }
+        Half { held, is_at_end: false, is_over: false, moved: 0, written: 0 }
     }
 
     fn poll(
@@ -52,35 +61,41 @@ impl Half {
         cx: &mut Context<'_>,
         from: &mut (impl AsyncRead + Unpin),
         to: &mut (impl AsyncWrite + Unpin),
-    ) -> Poll<io::Result<()>> {
+    ) -> Poll<Result<(), Failed>> {
+        let failed = |_: io::Error| Failed::Target;
         if self.is_over {
             return Poll::Ready(Ok(()));
         }
         loop {
             while !self.held.is_empty() {
-                match ready!(Pin::new(&mut *to).poll_write(cx, &self.held))? {
-                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                match ready!(Pin::new(&mut *to).poll_write(cx, &self.held)).map_err(failed)? {
+                    0 => return Poll::Ready(Err(Failed::Target)),
                     count => {
                         self.held.advance(count);
                         self.moved += 1;
+                        self.written += count as u64;
                     }
                 }
             }
             if self.is_at_end {
-                ready!(Pin::new(&mut *to).poll_close(cx))?;
+                ready!(Pin::new(&mut *to).poll_close(cx)).map_err(failed)?;
                 self.is_over = true;
                 return Poll::Ready(Ok(()));
             }
-            let read: Poll<io::Result<usize>> = BUFFER.with_borrow_mut(|buffer| {
+            let read: Poll<Result<usize, Failed>> = BUFFER.with_borrow_mut(|buffer| {
                 buffer.resize(ROOM, 0);
-                let Poll::Ready(count) = Pin::new(&mut *from).poll_read(cx, buffer)? else {
+                let read = Pin::new(&mut *from).poll_read(cx, buffer);
+                let Poll::Ready(count) = read.map_err(|_| Failed::Source)? else {
                     return Poll::Pending;
                 };
                 let mut rest = &buffer[..count];
                 while !rest.is_empty() {
-                    match Pin::new(&mut *to).poll_write(cx, rest)? {
-                        Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                        Poll::Ready(count) => rest = &rest[count..],
+                    match Pin::new(&mut *to).poll_write(cx, rest).map_err(failed)? {
+                        Poll::Ready(0) => return Poll::Ready(Err(Failed::Target)),
+                        Poll::Ready(count) => {
+                            rest = &rest[count..];
+                            self.written += count as u64;
+                        }
                         Poll::Pending => {
                             self.held = Bytes::copy_from_slice(rest);
                             break;
@@ -96,7 +111,7 @@ impl Half {
                 }
                 Poll::Pending => {
                     // Encryption keeps a record back until it is told to send it.
-                    ready!(Pin::new(&mut *to).poll_flush(cx))?;
+                    ready!(Pin::new(&mut *to).poll_flush(cx)).map_err(failed)?;
                     return Poll::Pending;
                 }
             }
@@ -134,6 +149,27 @@ impl Idleness {
     }
 }
 
+/// Both directions of a tunnel, which are noted in the access log however the tunnel ends.
+struct Directions {
+    up: Half,
+    down: Half,
+    lease: Lease,
+    /// `None` after an end in order.
+    broken_by: Option<BrokenBy>,
+}
+
+impl Drop for Directions {
+    fn drop(&mut self) {
+        if let Some(entry) = &self.lease.entry {
+            entry.sent(self.down.written);
+            entry.received(self.up.written);
+            if let Some(who) = self.broken_by {
+                entry.note(|record| record.broken_by(who));
+            }
+        }
+    }
+}
+
 /// Passes bytes on between a client and a server until both have ended, one has failed, or no byte
 /// has moved for as long as `limit`.
 pub(super) async fn run(
@@ -145,16 +181,27 @@ pub(super) async fn run(
     limit: Duration,
 ) {
     let mut idleness = Idleness::new(limit);
-    let (mut up, mut down) = (Half::new(from_client), Half::new(from_server));
-    let outcome: io::Result<()> = poll_fn(|cx| {
-        let one = up.poll(cx, &mut client, &mut server)?;
-        let other = down.poll(cx, &mut server, &mut client)?;
-        if one.is_ready() && other.is_ready() {
-            return Poll::Ready(Ok(()));
+    let (up, down) = (Half::new(from_client), Half::new(from_server));
+    // A tunnel that is given up was ended by this server.
+    let mut directions = Directions { up, down, lease, broken_by: Some(BrokenBy::Server) };
+    directions.broken_by = poll_fn(|cx| {
+        let Directions { up, down, .. } = &mut directions;
+        let one = match up.poll(cx, &mut client, &mut server) {
+            Poll::Ready(Err(Failed::Source)) => return Poll::Ready(Some(BrokenBy::Client)),
+            Poll::Ready(Err(Failed::Target)) => return Poll::Ready(Some(BrokenBy::Upstream)),
+            one => one.is_ready(),
+        };
+        let other = match down.poll(cx, &mut server, &mut client) {
+            Poll::Ready(Err(Failed::Source)) => return Poll::Ready(Some(BrokenBy::Upstream)),
+            Poll::Ready(Err(Failed::Target)) => return Poll::Ready(Some(BrokenBy::Client)),
+            other => other.is_ready(),
+        };
+        if one && other {
+            return Poll::Ready(None);
         }
-        idleness.poll(cx, up.moved + down.moved).map(Ok)
+        idleness.poll(cx, up.moved + down.moved).map(|()| Some(BrokenBy::Timeout))
     })
     .await;
     // Whichever end has failed, both are closed, which tells them.
-    drop((outcome, lease));
+    drop(directions);
 }

@@ -12,6 +12,7 @@ mod expiry;
 mod http2;
 mod hub;
 mod ids;
+mod logged;
 mod mercure;
 mod mercure_change;
 mod mercure_state;

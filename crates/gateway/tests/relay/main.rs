@@ -15,6 +15,7 @@ mod ends;
 mod failures;
 mod groups;
 mod limits;
+mod logged;
 mod routes;
 mod sealed;
 mod served;

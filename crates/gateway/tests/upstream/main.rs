@@ -1,5 +1,6 @@
 //! The reverse proxy over real sockets, with servers and clients that are not ours on both sides.
 
+mod access_log;
 mod balance;
 mod bodies;
 mod client_certificates;

@@ -1,5 +1,7 @@
 //! The tests of the reverse proxy with `lane = false`: everything goes through hyper.
 
+#[path = "../upstream/access_log.rs"]
+mod access_log;
 #[path = "../upstream/balance.rs"]
 mod balance;
 #[path = "../upstream/bodies.rs"]

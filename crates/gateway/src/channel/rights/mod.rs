@@ -157,6 +157,15 @@ enum Decision {
     Asks,
 }
 
+/// Notes the subject of a token that was verified as the user in the access log, if there is a log.
+fn note_subject(claims: &Claims, exchange: &Exchange) {
+    if let Some(entry) = &exchange.entry
+        && let Some(sub) = claims.all.get("sub").and_then(|sub| sub.as_str())
+    {
+        entry.note(|record| record.user = Some(sub.into()));
+    }
+}
+
 impl Rights {
     /// Creates the rights of a route on the engine of this thread.
     pub(crate) fn new(
@@ -268,7 +277,7 @@ impl Rights {
             Some(Right::Authorize) => Decision::Asks,
             None if exchange.is_private && guard::is_direct(request, exchange.peer()) => allowed,
             None => Decision::Refused(Refusal::NoRight),
-            Some(Right::Token) => match self.check_token(using, name, request) {
+            Some(Right::Token) => match self.check_token(using, name, request, exchange) {
                 Ok(grant) => Decision::Allowed(grant),
                 Err(refusal) => Decision::Refused(refusal),
             },
@@ -280,11 +289,13 @@ impl Rights {
         using: Use,
         name: &str,
         request: &Request<B>,
+        exchange: &Exchange,
     ) -> Result<Grant, Refusal> {
         let (claims, _) = self.claims(request, source::OF_CHANNELS)?;
         if !pattern::are_named(&claims, using.name(), name) {
             return Err(Refusal::OtherChannels);
         }
+        note_subject(&claims, exchange);
         Ok(Grant::until(claims.valid_until, using == Use::Publish))
     }
 
@@ -335,7 +346,10 @@ impl Rights {
             Ok((_, true)) if using == Use::Publish && !self.comes_from_a_page(request) => {
                 return Err(self.refuse(using, name, exchange, Refusal::UnknownPage));
             }
-            Ok((claims, _)) => Some(claims),
+            Ok((claims, _)) => {
+                note_subject(&claims, exchange);
+                Some(claims)
+            }
             Err(refusal) => return Err(self.refuse(using, name, exchange, refusal)),
         };
         let grant = match right {

@@ -32,6 +32,7 @@ use super::super::socket::{OUTPUT, REPLACED, handshake, write_out};
 use super::{Invitation, Several};
 use crate::body::Body;
 use crate::exchange::Exchange;
+use crate::log::Entry;
 use crate::peer::Peer;
 use crate::transport::Transport;
 
@@ -48,10 +49,10 @@ pub(super) fn accept(
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().extend(fields);
-    let peer = exchange.peer().clone();
+    let (peer, entry) = (exchange.peer().clone(), exchange.entry.clone());
     exchange.take_over(move |transport, read| {
         Box::pin(async move {
-            SeveralSocket::new(invitations, peer, read).run(transport).await;
+            SeveralSocket::new(invitations, (peer, entry), read).run(transport).await;
         })
     });
     response
@@ -78,6 +79,8 @@ struct SeveralSocket {
     quiet_until: Instant,
     /// The timer limits the end of the connection.
     ends: bool,
+    /// Its line of the access log, if there is a log.
+    entry: Option<Rc<Entry>>,
 }
 
 /// The end of a connection.
@@ -90,7 +93,14 @@ enum End {
 
 impl SeveralSocket {
     /// Joins the channels, and tells the client where it begins in each.
-    fn new(invitations: Vec<Invitation>, peer: Rc<Peer>, read: Bytes) -> SeveralSocket {
+    fn new(
+        invitations: Vec<Invitation>,
+        (peer, entry): (Rc<Peer>, Option<Rc<Entry>>),
+        read: Bytes,
+    ) -> SeveralSocket {
+        if let Some(entry) = &entry {
+            entry.received(read.len() as u64);
+        }
         let starts: Vec<_> = invitations.iter().map(|invitation| invitation.start).collect();
         let several = Several::join(invitations);
         let sizes = several.members.iter().map(|member| member.hub().options().message_bytes);
@@ -114,6 +124,7 @@ impl SeveralSocket {
             has_written: false,
             quiet_until: Instant::now(),
             ends: false,
+            entry,
         }
     }
 
@@ -163,6 +174,9 @@ impl SeveralSocket {
 
     fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
         let count = write_out(&mut self.session, cx, transport)?;
+        if let Some(entry) = &self.entry {
+            entry.sent(count as u64);
+        }
         self.sends.wrote(count);
         self.has_written |= count > 0;
         Ok(count > 0)
@@ -257,6 +271,9 @@ impl SeveralSocket {
             Poll::Pending => Ok(false),
             Poll::Ready(Err(error)) => Err(error),
             Poll::Ready(Ok(count)) => {
+                if let Some(entry) = &self.entry {
+                    entry.received(count as u64);
+                }
                 self.session.take_in(Bytes::copy_from_slice(&room[..count]));
                 drop(room);
                 self.heard = true;

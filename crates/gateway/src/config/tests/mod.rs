@@ -6,6 +6,7 @@ mod broker;
 mod disk;
 mod example;
 mod include;
+mod logs;
 mod redirects;
 mod relays;
 mod rights;

@@ -14,10 +14,11 @@ use crate::answers::Compression;
 use crate::channel::{Also, LocalRoute};
 use crate::exchange::Exchange;
 use crate::files::{Embedded, Site};
+use crate::log::Entry;
 use crate::peer::Peer;
 use crate::redirect::Destination;
 use crate::rewrite::Rewrite;
-use crate::rules::{Admission, RouteRules};
+use crate::rules::{self, Admission, RouteRules};
 use crate::serve::https;
 use crate::serve::route_table::{Route, RouteTable};
 use crate::telemetry::durations::RequestDurations;
@@ -48,13 +49,20 @@ pub(super) fn respond(
     routes: &Routes,
     route: &Route<Target>,
     request: Request<Incoming>,
-    client: Option<IpAddr>,
+    (client, entry): (Option<IpAddr>, Option<&Rc<Entry>>),
     prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
 ) -> Reply {
     let admission = match &route.handler.rules {
         None => Admission::Allowed,
         Some(rules) => rules.admit(client, request.headers()),
     };
+    let user = match (entry, &route.handler.rules) {
+        (Some(_), Some(rules)) if rules.has_users() => rules::user(request.headers()),
+        _ => None,
+    };
+    if let (Admission::Allowed, Some(entry)) = (&admission, entry) {
+        entry.note(|record| record.user = user.clone());
+    }
     match admission {
         Admission::Allowed => respond_by(&routes.table, route, request, client, prepare),
         Admission::Refused(refused) => route.handler.durations.refused(*refused).into(),
@@ -67,6 +75,9 @@ pub(super) fn respond(
                     && let Err(refused) = rules.verify(verification).await
                 {
                     return durations.refused(*refused);
+                }
+                if let Some(entry) = &exchange.entry {
+                    entry.note(|record| record.user = user);
                 }
                 let prepare = |request| (request, exchange);
                 match routes.table.find(request.uri().path()) {

@@ -36,7 +36,7 @@ impl Forwarder {
         let asker = Asker {
             address: client,
             is_encrypted: peer.is_encrypted,
-            certificate: peer.certificate.as_deref(),
+            certificate: peer.certificate(),
             host: host.clone(),
             prefix: None,
             trusts: false,
@@ -67,6 +67,8 @@ impl Forwarder {
             takes_trailers: false,
             sticky: None,
             trace,
+            // It is a request of the gateway's own.
+            entry: None,
         };
         let answered = self.forward(&mut Some(request), &context).await;
         let (response, lease) = answered.map_err(|response| response.status())?;

@@ -28,6 +28,7 @@ use super::splice::{self, Client};
 use crate::answers::Additions;
 use crate::body::Body;
 use crate::io_activity::IoActivity;
+use crate::log::Entry;
 use crate::reply;
 use crate::trace::RequestTrace;
 use crate::transport::poll_write_all;
@@ -62,6 +63,8 @@ pub(crate) enum Passed {
 pub(crate) struct Sent {
     /// The head and the body for the server.
     bytes: Vec<u8>,
+    /// The bytes of the body.
+    pub(crate) body: u64,
     is_head: bool,
     /// It may be sent again.
     repeats: bool,
@@ -100,6 +103,8 @@ pub(crate) struct Progress {
     pub(crate) status: Cell<u16>,
     /// The bytes of its body so far.
     pub(crate) body: Cell<u64>,
+    /// The request's line of the access log, if there is a log.
+    pub(crate) entry: Option<Rc<Entry>>,
 }
 
 /// A request, the fields that are added to its response, and the state of that.
@@ -190,6 +195,7 @@ impl Forwarder {
         }
         let sent = Sent {
             bytes,
+            body: size as u64,
             is_head: head.method == Method::HEAD,
             // As through hyper, where a body without a length is not kept.
             repeats: is_idempotent(&head.method) && head.length != Length::Chunked,
@@ -217,7 +223,8 @@ impl Forwarder {
         let Some(mut server) = self.pool.choose(address, &[]) else { return Passed::Undone };
         let (mut tried, mut left, mut must_dial) = (Vec::new(), self.retries, false);
         loop {
-            let mut lease = Lease::new(self.pool.clone(), server.clone(), None, self.route.clone());
+            let (route, entry) = (self.route.clone(), way.2.entry.clone());
+            let mut lease = Lease::new(self.pool.clone(), server.clone(), None, route, entry);
             lease.trace = trace.cloned();
             let mut out = WriteBuffer::new();
             let outcome = (&mut out.0, &mut *timer);

@@ -1,0 +1,227 @@
+//! The facts that a line of the access log is made of.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Uri, Version};
+
+use crate::trace::RequestTrace;
+
+/// The side that has broken a response, a tunnel or a relayed connection off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BrokenBy {
+    /// The client has gone, or was too slow.
+    Client,
+    /// The server behind has gone, was too slow, or has sent bytes that cannot be passed on.
+    Upstream,
+    /// This server: a file could not be read, or it has ended.
+    Server,
+    /// No byte has moved for too long.
+    Timeout,
+}
+
+impl BrokenBy {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            BrokenBy::Client => "client",
+            BrokenBy::Upstream => "upstream",
+            BrokenBy::Server => "server",
+            BrokenBy::Timeout => "timeout",
+        }
+    }
+}
+
+/// The client's end of a connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClientEnd {
+    /// None in the Unix domain.
+    pub(crate) address: Option<SocketAddr>,
+    /// The number of the cipher suite of TLS; 0 for a connection without encryption, or one that another
+    /// server has handed over.
+    pub(crate) cipher: u16,
+    /// The server name that the client has asked for, if it is logged.
+    pub(crate) server_name: Option<Box<str>>,
+}
+
+impl ClientEnd {
+    /// Returns the address; an address of IPv4 that came by a socket of IPv6 as one of IPv4.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        let address = self.address?;
+        Some(match address.ip().to_canonical() {
+            ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+            IpAddr::V6(_) => address,
+        })
+    }
+}
+
+/// The way of a request, or of a relayed connection, to a server behind.
+#[derive(Clone, Debug)]
+pub(crate) struct UpstreamEnd {
+    /// The name of the group of servers, if it has one.
+    pub(crate) name: Option<Arc<str>>,
+    /// The server that was tried last, which is the one that has answered.
+    pub(crate) server: Option<Arc<str>>,
+    /// A number that no other server has, to tell a try of another server.
+    id: u64,
+    /// The servers that were tried.
+    pub(crate) tries: u32,
+    /// No connection was opened for the request.
+    pub(crate) is_reused: bool,
+    /// The status of its response.
+    pub(crate) status: Option<u16>,
+    /// From the try of the server until it was connected, with TLS.
+    pub(crate) connect: Option<Duration>,
+    /// From the try of the server until the head of its response was there.
+    pub(crate) first_byte: Option<Duration>,
+    /// From the try of the server until its response, or the connection with it, was over.
+    pub(crate) total: Option<Duration>,
+}
+
+impl UpstreamEnd {
+    /// Creates the way to a group, before a server of it is tried.
+    pub(crate) fn new(name: Option<Arc<str>>) -> UpstreamEnd {
+        UpstreamEnd {
+            name,
+            server: None,
+            id: u64::MAX,
+            tries: 0,
+            is_reused: false,
+            status: None,
+            connect: None,
+            first_byte: None,
+            total: None,
+        }
+    }
+
+    /// Notes that a server is tried. Another connection to the same server is no other try.
+    pub(crate) fn tries(&mut self, id: u64, server: &Arc<str>) {
+        let before = UpstreamEnd::new(self.name.take());
+        let tries = self.tries + u32::from(self.id != id);
+        *self = UpstreamEnd { id, tries, server: Some(server.clone()), is_reused: true, ..before };
+    }
+}
+
+/// A request and its result. It is kept as long as a request waits, so it is small.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) at: SystemTime,
+    pub(crate) client: ClientEnd,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) version: Version,
+    pub(crate) host: Option<HeaderValue>,
+    pub(crate) referer: Option<HeaderValue>,
+    pub(crate) agent: Option<HeaderValue>,
+    pub(crate) status: u16,
+    /// Bytes of the body that were sent.
+    pub(crate) bytes: u64,
+    /// Bytes of the body that have come.
+    pub(crate) bytes_in: u64,
+    /// Bytes of the head that has come, as HTTP/1.1 writes it.
+    pub(crate) head_bytes_in: u32,
+    /// Whether all of the body was sent.
+    pub(crate) is_whole: bool,
+    pub(crate) broken_by: Option<BrokenBy>,
+    /// Until the head of the response was there.
+    pub(crate) first_byte: Option<Duration>,
+    /// The number of the request on its connection, from 1; 0 if it is not known.
+    pub(crate) number: u32,
+    /// The connection was parked before the request, or while the request waited.
+    pub(crate) was_parked: bool,
+    /// The path of the route in the configuration; empty if there was none.
+    pub(crate) route: Arc<str>,
+    /// The user whose password or token was verified.
+    pub(crate) user: Option<Box<str>>,
+    pub(crate) upstream: Option<Box<UpstreamEnd>>,
+    /// The id of the request and its trace, if requests are followed. Which id counts is known when the route is.
+    pub(crate) trace: Option<Rc<RequestTrace>>,
+    /// The first line as it came, for a request that was refused before it was understood. Method,
+    /// target and version mean nothing then.
+    pub(crate) raw: Option<Box<Bytes>>,
+}
+
+impl Record {
+    /// Creates the record of a request that has come now. Everything else about it is still to be noted.
+    pub(crate) fn new(client: ClientEnd, method: Method, uri: Uri, version: Version) -> Record {
+        Record {
+            at: SystemTime::now(),
+            client,
+            method,
+            uri,
+            version,
+            host: None,
+            referer: None,
+            agent: None,
+            status: 0,
+            bytes: 0,
+            bytes_in: 0,
+            head_bytes_in: 0,
+            is_whole: false,
+            broken_by: None,
+            first_byte: None,
+            number: 0,
+            was_parked: false,
+            route: Arc::default(),
+            user: None,
+            upstream: None,
+            trace: None,
+            raw: None,
+        }
+    }
+
+    /// Returns the way to a server behind. The name is that of the group.
+    pub(crate) fn upstream(&mut self, name: &Arc<str>) -> &mut UpstreamEnd {
+        self.upstream.get_or_insert_with(|| Box::new(UpstreamEnd::new(Some(name.clone()))))
+    }
+
+    /// Notes the side that has broken the response off, unless it is known.
+    pub(crate) fn broken_by(&mut self, who: BrokenBy) {
+        self.broken_by.get_or_insert(who);
+    }
+}
+
+/// A relayed connection and its end.
+#[derive(Clone, Debug)]
+pub(crate) struct RelayRecord {
+    pub(crate) at: SystemTime,
+    pub(crate) client: ClientEnd,
+    /// The address that the relay listens on.
+    pub(crate) relay: Arc<str>,
+    pub(crate) upstream: Option<Box<UpstreamEnd>>,
+    /// The server has accepted the connection.
+    pub(crate) is_connected: bool,
+    /// Bytes that the server was sent.
+    pub(crate) up: u64,
+    /// Bytes that the client was sent.
+    pub(crate) down: u64,
+    pub(crate) broken_by: Option<BrokenBy>,
+}
+
+impl RelayRecord {
+    /// Creates the record of a connection that was accepted now. `otherwise` has ended it unless another
+    /// side, or an end in order, is noted.
+    pub(crate) fn new(
+        address: Option<SocketAddr>,
+        relay: Arc<str>,
+        otherwise: BrokenBy,
+    ) -> RelayRecord {
+        RelayRecord {
+            at: SystemTime::now(),
+            client: ClientEnd { address, ..ClientEnd::default() },
+            relay,
+            upstream: None,
+            is_connected: false,
+            up: 0,
+            down: 0,
+            broken_by: Some(otherwise),
+        }
+    }
+
+    /// Returns the way to the server behind, which may be one of a group with a name.
+    pub(crate) fn upstream(&mut self, name: Option<&Arc<str>>) -> &mut UpstreamEnd {
+        self.upstream.get_or_insert_with(|| Box::new(UpstreamEnd::new(name.cloned())))
+    }
+}
