@@ -404,7 +404,7 @@ pub(super) struct Rest {
 
 impl Rest {
     fn finish(self, response: Response<Body>) -> Response<Answer> {
-        let Rest { running, version, timer, entry, trace, accept } = self;
+        let Rest { running, version, timer, note, accept } = self;
         let response = match accept {
             Some(accept) => handshake::response(response, &accept),
             None => response,
@@ -414,7 +414,7 @@ impl Rest {
             timer.answered(response.status().as_u16());
         }
         let state = running.0.clone();
-        state.finish(running, version, (entry, trace), response)
+        state.finish(running, version, note, response)
     }
 }
 
