@@ -117,6 +117,12 @@ impl State {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many channels were looked at for telemetry on this thread, for tests of its bounds.
+    pub(crate) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// The channels of a route.
 pub(crate) struct Channels {
     pattern: Pattern,
@@ -248,12 +254,16 @@ impl Channels {
         let history = state.options.history as u64;
         let after = (first.saturating_sub(1)).max(last.id.saturating_sub(history));
         let hub = self.enter(&mut state, name, (last.epoch, after));
+        if self.pattern.has_parameters() {
+            state.looks.push_back((hub::now(), name.clone()));
+        }
         drop(state);
         self.share(&hub, Position { id: after, ..last }, last);
         Ok(())
     }
 
-    /// Enters a channel of a log whose messages follow the one with this number.
+    /// Enters a channel of a log whose messages follow the one with this number. The caller puts its
+    /// name on the list.
     fn enter(&self, state: &mut State, name: &Arc<str>, place: (u64, u64)) -> Arc<Hub> {
         let options = state.options.clone();
         let hub = Hub::of_log(name.clone(), options, self.budget.clone(), place);
@@ -264,9 +274,6 @@ impl Channels {
             recording.record(&hub);
         }
         state.keep(name, &hub);
-        if self.pattern.has_parameters() {
-            state.looks.push_back((hub::now(), name.clone()));
-        }
         hub
     }
 
@@ -296,6 +303,8 @@ impl Channels {
 
     /// Returns the counts of the messages of all channels, those that have ended included.
     pub(super) fn figures(&self) -> Figures {
+        #[cfg(test)]
+        VISITED.set(VISITED.get() + self.count());
         let state = self.state();
         let mut figures = state.ended;
         state.hubs.values().for_each(|hub| figures.add(hub.counters().figures()));
@@ -342,6 +351,8 @@ impl Channels {
 
     /// Returns all channels.
     pub(crate) fn all(&self) -> Vec<Arc<Hub>> {
+        #[cfg(test)]
+        VISITED.set(VISITED.get() + self.count());
         self.state().hubs.values().cloned().collect()
     }
 
@@ -484,7 +495,7 @@ impl LogRoute for Channels {
         if let (Some(recording), Some(space)) = (&state.recording, old.stop_recording()) {
             recording.by.forget_channel(space);
         }
-        state.looks.retain(|(_, name)| name != old.name());
+        // Its name keeps its place in the list, where a look counts places.
         let hub = self.enter(&mut state, old.name(), place);
         drop(state);
         if let Some(shared) = old.shared() {

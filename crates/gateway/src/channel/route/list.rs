@@ -42,6 +42,8 @@ impl Channels {
         most: usize,
     ) -> Option<Vec<ChannelState>> {
         let hubs = self.next_hubs(place, most)?;
+        #[cfg(test)]
+        super::VISITED.set(super::VISITED.get() + hubs.len());
         let of = |hub: &Arc<Hub>| ChannelState {
             name: hub.name().clone(),
             subscribers: hub.subscribers(),
@@ -64,7 +66,6 @@ impl Channels {
         let (next, end) = place.range.unwrap_or((listed.start, listed.end));
         place.was_overtaken |= next < listed.start;
         let next = next.max(listed.start);
-        // Channels may have been taken out of the middle of the list.
         let last = next.saturating_add(most.max(1) as u64).min(end).min(listed.end);
         if next >= last {
             return None;
@@ -113,7 +114,8 @@ mod tests {
         assert_eq!(channels.count(), 1);
     }
 
-    /// The search for idle channels, and the end of some of them, at random moments between the parts.
+    /// The search for idle channels, the end of some of them, and other hubs in the place of those that
+    /// are there, at random moments between the parts.
     #[test]
     fn no_channel_is_met_twice_and_a_look_that_has_missed_one_says_so() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -128,7 +130,7 @@ mod tests {
             let count = next(60) as usize;
             let channels = channels("/rooms/{room}", count);
             // Channels that are held stay, the others go when they are found idle.
-            let held: Vec<Arc<Hub>> = (0..count)
+            let mut held: Vec<Arc<Hub>> = (0..count)
                 .filter(|_| next(2) == 0)
                 .map(|number| channels.find(&format!("/rooms/{number}")).unwrap())
                 .collect();
@@ -142,6 +144,11 @@ mod tests {
                 if next(6) == 0 {
                     now += next(15) as u32;
                     channels.drop_idle(now);
+                }
+                if next(2) == 0 && !held.is_empty() {
+                    let index = next(held.len() as u64) as usize;
+                    let hub = &mut held[index];
+                    *hub = channels.replace(hub, (1, 7)).unwrap();
                 }
                 if next(3) == 0 {
                     channels.channel(&format!("/rooms/new-{}", next(1000)).into()).unwrap();
