@@ -69,6 +69,42 @@ pub(crate) enum Admission {
     Verifies(Verification),
 }
 
+/// The rates of several routes, for a request that is for all of them.
+pub(crate) struct JoinedRates(Vec<Arc<RequestLimits>>);
+
+impl JoinedRates {
+    /// Joins the rates of a request's own route and those of others. A rate that holds for several of
+    /// them, such as that of their host, counts the request once.
+    pub(crate) fn of<'a>(
+        own: Option<&'a RouteRules>,
+        others: impl Iterator<Item = &'a RouteRules>,
+    ) -> JoinedRates {
+        let mut all: Vec<Arc<RequestLimits>> = Vec::new();
+        for limits in own.into_iter().chain(others).flat_map(|rules| &rules.limits) {
+            if !all.iter().any(|known| Arc::ptr_eq(known, limits)) {
+                all.push(limits.clone());
+            }
+        }
+        JoinedRates(all)
+    }
+
+    /// Decides about a request by the rules of its route, and counts it in at all of these rates.
+    pub(crate) fn admit(
+        &self,
+        own: Option<&RouteRules>,
+        client: Option<IpAddr>,
+        headers: &HeaderMap,
+    ) -> Admission {
+        match own {
+            Some(rules) => rules.admit_at(&self.0, client, headers),
+            None => match rates::count(&self.0, client, rates::values(headers)) {
+                Ok(_) => Admission::Allowed,
+                Err(too_fast) => Admission::Refused(too_many_requests(too_fast)),
+            },
+        }
+    }
+}
+
 impl HostRules {
     /// Opens the rules of all hosts of a configuration, and behind them those of the admin listener,
     /// if there is one. Rates go on that the rules `before` have as well.
@@ -207,11 +243,21 @@ impl RouteRules {
 
     /// Decides about a request, by the address of its client and its fields, and counts it in.
     pub(crate) fn admit(&self, client: Option<IpAddr>, headers: &HeaderMap) -> Admission {
+        self.admit_at(&self.limits, client, headers)
+    }
+
+    /// The same with other rates.
+    fn admit_at(
+        &self,
+        limits: &[Arc<RequestLimits>],
+        client: Option<IpAddr>,
+        headers: &HeaderMap,
+    ) -> Admission {
         if !self.allows(client) {
             return Admission::Refused(Refused::by_address());
         }
-        if !self.limits.is_empty()
-            && let Err(too_fast) = rates::count(&self.limits, client, rates::values(headers))
+        if !limits.is_empty()
+            && let Err(too_fast) = rates::count(limits, client, rates::values(headers))
         {
             let response = too_many_requests(too_fast);
             return Admission::Refused(Refused::with(Reason::Rate, response));

@@ -1,7 +1,8 @@
 //! The most requests of one client (`rate`), of a route or of all routes of a host.
 //!
 //! A request counts when it is admitted by every rate that holds for it, and then once: one that a
-//! rate refuses costs nothing, and one that passes hyper counts when nothing can hand it over to
+//! rate refuses costs nothing, one for channels of several routes counts at the rates of all of them,
+//! and one that passes hyper counts when nothing can hand it over to
 //! hyper any more, or is given back ([`Counted`]).
 //!
 //! The value of a field is known by a keyed hash of it, so that the table takes no more memory for

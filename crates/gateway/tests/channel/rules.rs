@@ -202,3 +202,40 @@ fn further_channels_are_joined_within_their_rules_alone() {
         }
     }
 }
+
+/// A request for channels of several routes counts at the rate of each, and once at that of the host.
+#[test]
+fn further_channels_are_joined_within_the_rates_of_their_routes() {
+    for backend in BACKENDS {
+        let rate = |burst: u32| format!("rate = \"1/m burst {burst}\"");
+        let text = text("", &rate(3)).replace(
+            "headers.set.x-host = \"h\"",
+            "headers.set.x-host = \"h\"\nrate = \"1/m burst 8\"",
+        );
+        let stage = Stage::new(backend, 1, &text);
+        let status = |path: &str| {
+            let mut client = stage.connect();
+            client.send(format!(
+                "GET {path} HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n\r\n"
+            ));
+            client.head_only().status
+        };
+        // By themselves and with others.
+        assert_eq!(status("/c?also=/d"), 200);
+        assert_eq!(status("/d?also=/c"), 200);
+        assert_eq!(open_json(&stage, "/c?also=/d"), 101);
+        let mut client = stage.connect();
+        let refused = ask(&mut client, "/c?also=/d", "accept: text/event-stream\r\n");
+        assert_eq!(refused.status, 429, "{refused:?}");
+        assert!(field(&refused, "retry-after").parse::<u64>().is_ok_and(|seconds| seconds > 0));
+        assert_eq!((status("/d"), open_json(&stage, "/c?also=/d")), (429, 429));
+        // What was refused has cost nothing at the rate of the host, where five are left.
+        let left: Vec<u16> = (0..6).map(|_| status("/c")).collect();
+        assert_eq!(left, [200, 200, 200, 200, 200, 429]);
+    }
+}
+
+/// Opens a WebSocket of the subprotocol that has several channels.
+fn open_json(stage: &Stage, target: &str) -> u16 {
+    open(stage, target, &[("sec-websocket-protocol", "superpoll.v1")])
+}

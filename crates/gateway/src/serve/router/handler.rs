@@ -1,5 +1,6 @@
 //! The handlers of routes, behind the rules of their routes.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::log::Entry;
 use crate::peer::Peer;
 use crate::redirect::Destination;
 use crate::rewrite::Rewrite;
-use crate::rules::{self, Admission, RouteRules};
+use crate::rules::{self, Admission, JoinedRates, RouteRules};
 use crate::serve::https;
 use crate::serve::route_table::{Route, RouteTable};
 use crate::telemetry::durations::RequestDurations;
@@ -52,9 +53,11 @@ pub(super) fn respond(
     (client, entry): (Option<IpAddr>, Option<&Rc<Entry>>),
     prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
 ) -> Reply {
-    let admission = match &route.handler.rules {
-        None => Admission::Allowed,
-        Some(rules) => rules.admit(client, request.headers()),
+    let rules = route.handler.rules.as_deref();
+    let admission = match (rules, joined_rates(&routes.table, route, &request, client)) {
+        (None, None) => Admission::Allowed,
+        (Some(rules), None) => rules.admit(client, request.headers()),
+        (rules, Some(joined)) => joined.admit(rules, client, request.headers()),
     };
     let user = match (entry, &route.handler.rules) {
         (Some(_), Some(rules)) if rules.has_users() => rules::user(request.headers()),
@@ -192,6 +195,25 @@ fn respond_by<B>(
 /// Returns the path of a request below the folder of its route, whose own path has so many bytes.
 fn path_of<'a>(head: &'a Parts, target: Option<&'a PathAndQuery>, below: usize) -> &'a str {
     target.map_or_else(|| &head.uri.path()[below..], PathAndQuery::path)
+}
+
+/// Returns the rates of all routes whose channels a request is for; `None` if it is for one channel, or
+/// for none.
+fn joined_rates<B>(
+    table: &RouteTable<Target>,
+    route: &Route<Target>,
+    request: &Request<B>,
+    client: Option<IpAddr>,
+) -> Option<JoinedRates> {
+    let Handler::Channels(_) = &route.handler.handler else { return None };
+    let (own, others) = (route.handler.rules.as_deref(), RefCell::new(Vec::new()));
+    Also::find(request.uri(), |path| {
+        let joined = table.find(path).and_then(|route| route.handler.rules.as_deref());
+        let channels = channels_at(table, path, client, own)?;
+        others.borrow_mut().extend(joined);
+        Some(channels)
+    })?;
+    Some(JoinedRates::of(own, others.into_inner().into_iter()))
 }
 
 /// Returns the route of a path, if it has channels, of which a hub of Mercure has none, and admits a
