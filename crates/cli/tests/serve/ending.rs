@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::stage::{Server, Site, backends, connect, get};
+use crate::stage::{Server, Site, backends, connect, get, kill};
 
 /// Begins a download and reads its first bytes only.
 fn begin(stream: &mut TcpStream) -> Vec<u8> {
@@ -113,6 +113,27 @@ fn several_processes_say_once_what_they_have() {
         let (status, errors) = server.ended_aloud();
         assert_eq!((status.success(), errors), (true, format!("{said}superpoll: ended\n")));
     }
+}
+
+/// A worker that is stopped cannot say what it has, and the line says so.
+#[test]
+fn a_worker_that_does_not_answer_is_left_out_of_the_line_and_counted() {
+    let site = Site::new();
+    let server = Server::folder(&site.www(), &["--processes", "2", "--workers", "1"]);
+    let workers = server.workers(2);
+    let mut idle: Vec<TcpStream> = Vec::new();
+    // The other one gets all connections.
+    kill(workers[0], "STOP");
+    for _ in 0..3 {
+        let mut stream = server.connect();
+        assert!(get(&mut stream, "/small").ends_with("0123456789"));
+        idle.push(stream);
+    }
+    server.signal("TERM");
+    server.says("draining: 3 connections, 0 requests under way; 1 worker has not answered\n");
+    kill(workers[0], "CONT");
+    let (status, errors) = server.ended_aloud();
+    assert!(status.success() && errors.ends_with("superpoll: ended\n"), "{errors}");
 }
 
 #[test]

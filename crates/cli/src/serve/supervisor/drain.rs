@@ -20,8 +20,8 @@ use super::super::{notify, worker_process};
 use super::{Child, GRACE, Happening, State, Supervision, commands};
 use crate::quantity;
 
-/// How long workers may take to report.
-pub(super) const REPORTS: Duration = Duration::from_secs(1);
+/// How long workers may take to report. Only those that are stopped or hang take that long.
+pub(super) const REPORTS: Duration = Duration::from_secs(5);
 
 /// The time between the end of a worker and its last message, at most: both are on their way.
 const LAST_WORDS: Duration = Duration::from_millis(10);
