@@ -99,7 +99,9 @@ impl JoinedRates {
             Some(rules) => rules.admit_at(&self.0, client, headers),
             None => match rates::count(&self.0, client, rates::values(headers)) {
                 Ok(_) => Admission::Allowed,
-                Err(too_fast) => Admission::Refused(too_many_requests(too_fast)),
+                Err(too_fast) => {
+                    Admission::Refused(Refused::with(Reason::Rate, too_many_requests(too_fast)))
+                }
             },
         }
     }
