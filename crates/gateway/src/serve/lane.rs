@@ -272,13 +272,14 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
         _ => return Take::Irregular,
     };
     let (worker, peer) = (&state.context.worker, &state.peer);
-    let route = worker.router().lane_for(&head, peer, &state.context.address);
+    let router = worker.router();
+    let route = router.lane_for(&head, peer, &state.context.address);
     let Some(LaneWay { route, mut additions, durations, counting, has_user }) = route else {
         return Take::Irregular;
     };
     let client = peer.client.map(|client| client.ip());
     let values = |name: &str| head.values(name).collect::<Vec<_>>().into_iter();
-    if let Some(rules) = worker.router().tracing() {
+    if let Some(rules) = router.tracing() {
         let trace = rules.begin(client, Version::HTTP_11, values);
         if trace.is_loop() {
             // hyper refuses it, unless it is for a file.

@@ -141,6 +141,13 @@ fn no_two_requests_have_the_same_new_id_or_trace() {
 }
 
 #[test]
+fn a_request_that_waits_keeps_as_little_as_documented() {
+    // Two ids, each with the count of its owners, and the counts of this.
+    let most = size_of::<RequestTrace>() + 2 * (LONGEST + 32) + 2 * size_of::<usize>();
+    assert!(most <= 512, "{most}");
+}
+
+#[test]
 fn a_valid_trace_goes_on_and_any_other_begins_anew() {
     let rules = rules("trace = true");
     let state = one("tracestate", "vendor=1");
@@ -385,7 +392,7 @@ proptest! {
     /// A list made of servers, with comments in between, has exactly those servers.
     #[test]
     fn via_is_read_as_it_was_written(
-        servers in prop::collection::vec(("1\\.[01]|2|HTTP/1\\.1", "[a-c]{1,3}", "| \\([a-c, ]{0,4}\\)"), 0..5),
+        servers in prop::collection::vec(("1\\.[01]|2|HTTP/1\\.1", "[a-c]{1,3}", "| \\([a-c, ]{0,4}\\)| \\(x, 1.1 [a-c]{1,3}\\)"), 0..5),
         name in "[a-c]{1,3}",
     ) {
         let texts: Vec<String> = servers
