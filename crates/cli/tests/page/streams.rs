@@ -56,11 +56,13 @@ fn a_page_has_its_websocket_and_its_events_on_the_connection_that_it_came_by() {
     tab.until("other.readyState === 1");
     tab.evaluate("socket.close(1000); window.gone = 0; socket.onclose = e => gone = e.code; true");
     tab.until("gone === 1000");
+    tab.evaluate("other.close(1000); other.onclose = e => gone = -e.code; true");
+    tab.until("gone === -1000");
     assert!(tab.complaints.is_empty(), "{:?}", tab.complaints);
     let log = site.path("log");
     let lines = || std::fs::read_to_string(&log).unwrap_or_default();
     let count = |text: &str| lines().lines().filter(|line| line.contains(text)).count();
-    until("both handshakes are logged", || {
+    until("both are logged at their end", || {
         let one = |path: &str| count(&format!("\"CONNECT https://{at}{path} HTTP/2.0\" 200")) == 1;
         one("/news") && one("/news?after=0")
     });

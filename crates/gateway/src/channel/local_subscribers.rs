@@ -29,7 +29,7 @@ use super::send_queue::SendQueue;
 use crate::admin::Protocol;
 use crate::body::Body;
 use crate::config::Channel;
-use crate::log::Entry;
+use crate::log::{BrokenBy, Entry};
 use crate::parking_lot::{
     ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason, WaitingRequest,
 };
@@ -362,6 +362,10 @@ impl ConnectionOwner for LocalSubscribers {
 
 impl Drop for LocalSubscribers {
     fn drop(&mut self) {
+        // Those that are left go on with another server.
+        for entry in self.entries.get_mut().values() {
+            entry.note(|record| record.broken_by(BrokenBy::Server));
+        }
         self.hub.close(self.queue_id);
         self.engine.remove(self.queue_id);
         if let Some(route) = self.route.upgrade() {
