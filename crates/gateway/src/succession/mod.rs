@@ -2,13 +2,14 @@
 //!
 //! A server with a keeper process (`superpoll-keeper`) leaves the state that the next server needs
 //! with the keeper. It does so while it is at work and not when it ends, so that the way in
-//! which it ends does not matter. The server leaves three things:
+//! which it ends does not matter. The server leaves these things:
 //!
 //! * its listeners, so that no client is refused meanwhile;
 //! * each parked connection, once it has been idle for a while, with its activity: between two
 //!   requests, waiting for the answer to a long-poll, or subscribing by WebSocket, and the last
 //!   message that it was sent;
-//! * each message of a channel, before any subscriber gets it.
+//! * each message of a channel, before any subscriber gets it;
+//! * the settings of operators and the secrets of tickets, after each change.
 //!
 //! The state of a connection is a little older than the moment at which the server ended: messages
 //! may have been sent to the connection since. The server records nothing for each of these
