@@ -25,6 +25,7 @@
 //! killed, leaves its idle connections with its keeper and ends.
 
 mod left;
+mod link;
 mod messages;
 mod operations;
 mod questions;
@@ -33,9 +34,10 @@ mod worker;
 mod workers;
 
 pub use left::{Leave, Left};
+pub use link::WorkerPlace;
+pub(crate) use link::{Counters, Link, Source};
 pub(crate) use messages::Kind;
 pub use messages::WorkerDrain;
 pub use supervisor::{Supervisor, WorkerEvent};
-pub(crate) use worker::{Link, Sources};
-pub use worker::{Worker, WorkerPlace};
+pub use worker::Worker;
 pub(crate) use workers::{Answers, Workers};

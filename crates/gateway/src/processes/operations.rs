@@ -52,17 +52,6 @@ impl Operations {
     }
 }
 
-/// Carries out the operation of a client of a worker's admin listener. Returns the outcome in JSON.
-pub(super) async fn answer(subject: Option<Arc<Subject>>, operation: &[u8]) -> Vec<u8> {
-    let outcome = match (subject, serde_json::from_slice::<Operation>(operation)) {
-        (Some(subject), Ok(operation)) => subject.operate(operation).await,
-        (None, _) => Err(Refusal::unavailable("the server is about to begin")),
-        (_, Err(error)) => Err(Refusal::invalid(error.to_string())),
-    };
-    // These types have no map with other keys than texts.
-    serde_json::to_vec(&outcome).unwrap_or_default()
-}
-
 /// The answers of the workers to an operation.
 struct Asked {
     reports: Vec<Result<Report, Refusal>>,

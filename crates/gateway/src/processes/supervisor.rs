@@ -19,10 +19,10 @@ use superpoll_rt::{Handle, spawn, time};
 use zeroize::Zeroizing;
 
 use super::left::{Leave, Leaving, Left};
+use super::link::WorkerPlace;
 use super::messages::{Configuration, FromWorker, ListenerHead, ToWorker, WorkerDrain};
-use super::operations::{self, Operations};
+use super::operations::Operations;
 use super::questions::Asked;
-use super::worker::WorkerPlace;
 use super::workers::{Answers, Question, WorkerAnswer, Workers};
 use crate::address::Address;
 use crate::admin::Settings;
@@ -34,7 +34,7 @@ use crate::ipc::{self, Purpose};
 use crate::listen::{self, Bound, Inherited};
 use crate::serve::{Error, failed, front_of};
 use crate::telemetry::reload::ReloadState;
-use crate::telemetry::socket::Subject;
+use crate::telemetry::socket::{Subject, carry_out};
 
 /// The time between two looks for logs that are not used any more.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -543,7 +543,7 @@ impl Supervisor {
             FromWorker::Operate { id, operation } => {
                 let (subject, outgoing) = (self.operations.subject(), outgoing.clone());
                 spawn(async move {
-                    let all = vec![operations::answer(subject, &operation).await];
+                    let all = vec![carry_out(subject, &operation).await];
                     let missing = Vec::new();
                     // As above.
                     let _ = outgoing.unbounded_send(ToWorker::Collected { id, all, missing });

@@ -35,6 +35,7 @@ mod opening;
 mod operations;
 mod route_table;
 mod router;
+mod source;
 mod streams;
 mod watched;
 mod worker;
@@ -70,7 +71,7 @@ use crate::descriptors;
 use crate::listen::Inherited;
 use crate::log::{AccessLogWriter, Event, Level, Log, Report};
 use crate::parking_lot::ParkingLot;
-use crate::processes::{Link, Sources};
+use crate::processes::Link;
 use crate::rules::HostRules;
 use crate::succession::{PredecessorState, Succession};
 use crate::telemetry::counters::EngineCounters;
@@ -83,6 +84,7 @@ pub(crate) use observed::front_of;
 use opening::{Part, Prepared, Relayed};
 pub(crate) use operations::ServerOperations;
 use router::Blueprint;
+use source::ServerSource;
 use worker::Worker;
 
 /// The most connections of the admin listener.
@@ -275,7 +277,8 @@ impl Server {
             server.administration.join(worker);
             let (overview, tickets) = (server.overview.clone(), server.tickets.clone());
             let (statistics, operations) = (Arc::new(server.subject()), server.operations.clone());
-            worker.answer_by(Sources { overview, tickets, statistics, operations });
+            let source = ServerSource { overview, tickets, statistics, operations };
+            worker.answer_by(Arc::new(source));
         }
         Ok(server)
     }

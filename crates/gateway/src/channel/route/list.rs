@@ -84,6 +84,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::super::pattern::Pattern;
+    use super::super::super::shared::LogRoute;
     use super::*;
     use crate::config::Channel;
 

@@ -67,6 +67,7 @@ pub use snapshot::{
     Turn,
 };
 pub use subject::Subject;
+pub(crate) use subject::carry_out;
 
 /// How long the server waits after accepting has failed before it tries again.
 const PAUSE: Duration = Duration::from_millis(100);

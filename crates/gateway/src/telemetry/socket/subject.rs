@@ -122,6 +122,17 @@ impl Subject {
     }
 }
 
+/// Carries out an operation in JSON, which another process has asked for. Returns the outcome in JSON.
+pub(crate) async fn carry_out(subject: Option<Arc<Subject>>, operation: &[u8]) -> Vec<u8> {
+    let outcome = match (subject, serde_json::from_slice::<Operation>(operation)) {
+        (Some(subject), Ok(operation)) => subject.operate(operation).await,
+        (None, _) => Err(Refusal::unavailable("the server is about to begin")),
+        (_, Err(error)) => Err(Refusal::invalid(error.to_string())),
+    };
+    // These types have no map with other keys than texts.
+    serde_json::to_vec(&outcome).unwrap_or_default()
+}
+
 impl fmt::Debug for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let engines = self.handle.engines();
