@@ -31,7 +31,7 @@ mod settings;
 
 use std::sync::Arc;
 
-use crate::exchange::LocalFuture;
+use futures_lite::future::BoxedLocal;
 
 pub(crate) use self::merge::merge;
 pub use self::operation::{ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation};
@@ -49,5 +49,5 @@ pub type Outcome = Result<OperationReport, Refusal>;
 pub(crate) trait Operate: Send + Sync {
     /// Carries out an operation, in a task of an engine. If the future is dropped, the operation may
     /// have had its effect or not.
-    fn operate(self: Arc<Self>, operation: Operation) -> LocalFuture<Outcome>;
+    fn operate(self: Arc<Self>, operation: Operation) -> BoxedLocal<Outcome>;
 }

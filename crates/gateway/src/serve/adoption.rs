@@ -27,7 +27,8 @@ use superpoll::backend::Topology;
 
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
-use super::{Error, Frontend, Kind, Local, Server, failed, local};
+use super::local::{Local, local};
+use super::{Error, Frontend, Kind, Server, failed};
 use crate::channel::{Form, LocatedChannel, Registry};
 use crate::config::{Config, Keeper};
 use crate::connection_limits::ConnectionLimits;

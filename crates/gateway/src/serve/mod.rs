@@ -30,6 +30,7 @@ mod https;
 mod lane;
 mod linger;
 mod listener_context;
+mod local;
 mod observed;
 mod opening;
 mod operations;
@@ -47,10 +48,9 @@ pub(crate) use error::failed;
 use frontend::{Frontend, Kind};
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -80,6 +80,7 @@ use crate::upstream::{self, Group};
 use accepting::Accepting;
 use administration::Administration;
 use listener_context::ListenerContext;
+use local::{Local, SERVERS, local};
 pub(crate) use observed::front_of;
 use opening::{Part, Prepared, Relayed};
 pub(crate) use operations::ServerOperations;
@@ -126,33 +127,6 @@ pub struct Server {
     /// The connection to the supervisor, if this process is one of several.
     worker: Option<Arc<Link>>,
     report: Report,
-}
-
-/// The parts of one server that an engine keeps.
-struct Local {
-    worker: Rc<Worker>,
-    /// If it is set to true, the tasks that accept end.
-    closed: RefCell<Rc<Cell<bool>>>,
-    /// The listeners that speak HTTP.
-    contexts: RefCell<Vec<(Address, Rc<ListenerContext>)>>,
-}
-
-impl Local {
-    /// Returns the listener that a connection to an address belongs to, encrypted or not.
-    fn context(&self, to: SocketAddr, is_encrypted: bool) -> Option<Rc<ListenerContext>> {
-        let contexts = self.contexts.borrow();
-        let mut alike =
-            contexts.iter().filter(|(_, context)| context.is_encrypted() == is_encrypted);
-        alike.find(|(address, _)| address.covers(to)).map(|(_, context)| context.clone())
-    }
-}
-
-thread_local! {
-    static SERVERS: RefCell<HashMap<u64, Rc<Local>>> = RefCell::default();
-}
-
-fn local(server: u64) -> Option<Rc<Local>> {
-    SERVERS.with(|servers| servers.borrow().get(&server).cloned())
 }
 
 impl Server {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_lite::future::yield_now;
 use superpoll_rt::Handle;
 
-use super::local;
+use super::local::local;
 use crate::admin::{
     ClientFilter, ConnectionList, ConnectionQuery, ConnectionReport, LogReport, Operate, Operation,
     OperationReport, Outcome, Protocol, Refusal, Report, Settings, Upstreams, merge,

@@ -21,7 +21,7 @@ use superpoll_rt::time::{sleep, timeout};
 use super::balance::mix;
 use super::dial::{Dialled, dial, dial_for_relay};
 use super::fault::Fault;
-use super::forwarder::{address_as_host, for_h2};
+use super::form::{address_as_host, for_h2};
 use super::group::Group;
 use super::http1::{Http1Connection, SendFailure};
 use super::http2::Http2Connection;

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `forwarder` | a request's way to a server and back, with retries |
 //! | `retry_copy` | a copy of a request that may have to be sent again |
-//! | `strict`, `fields` | requests that are refused, and changes of heads on their way |
+//! | `strict`, `fields`, `form` | requests that are refused, and changes of heads on their way |
 //! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
 //! | `balance`, `health` | the choice among servers that are up, and their checks |
 //! | `operator`, `operator_setting` | servers that operators have taken out, and their weights |
@@ -31,6 +31,7 @@ mod error_record;
 mod failed_attempt;
 mod fault;
 mod fields;
+mod form;
 mod forwarder;
 mod group;
 mod health;

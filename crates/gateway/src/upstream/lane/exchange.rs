@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::HOST;
 use http::{Method, Request, Response, StatusCode};
-use superpoll_rt::time::{Sleep, sleep_until};
 
 use super::body::{self, LAST_CHUNK, Length, Rest, Step};
 use super::buffer::{SIZE, WriteBuffer};
 use super::connection::RawConnection;
 use super::heads::{self, ClientFacts};
+use super::lost::{LimitTimer, Lost};
 use super::request::{Parsed, RequestHead, room};
 use super::response;
 use super::splice::{self, Client};
@@ -130,29 +130,6 @@ enum Missed {
 
 /// Whether a server may have something of a request.
 type IsSent = bool;
-
-/// A timer for one limit after another. It is set anew only when it has ended, or would end too late:
-/// most limits are over long before.
-#[derive(Default)]
-pub(crate) struct LimitTimer(Option<Sleep>);
-
-impl LimitTimer {
-    /// Ready behind a time.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
-        let timer = self.0.get_or_insert_with(|| sleep_until(due));
-        if timer.deadline() > due {
-            timer.reset(due);
-        }
-        while timer.deadline() <= due {
-            ready!(Pin::new(&mut *timer).poll(cx));
-            if timer.deadline() == due {
-                return Poll::Ready(());
-            }
-            timer.reset(due);
-        }
-        Poll::Pending
-    }
-}
 
 impl Forwarder {
     /// Prepares a regular request, with its body of at most `most` bytes at the beginning of `behind`.
@@ -521,20 +498,6 @@ fn begin(
     let len = head.len;
     connection.read.consume(len);
     Parsed::Regular(begun)
-}
-
-/// The end of an exchange before its time.
-pub(super) enum Lost {
-    Client,
-    Server(io::Error),
-}
-
-impl Lost {
-    /// The server has ended its side.
-    pub(super) fn at_end() -> Lost {
-        let what = "end of file before message length reached";
-        Lost::Server(io::Error::new(io::ErrorKind::UnexpectedEof, what))
-    }
 }
 
 /// Reads more bytes of a body.

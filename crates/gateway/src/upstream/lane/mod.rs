@@ -43,6 +43,7 @@ mod connection;
 mod exchange;
 mod field;
 mod heads;
+mod lost;
 #[cfg(any(test, fuzzing))]
 mod oracle;
 mod request;
@@ -53,9 +54,10 @@ mod tests;
 
 pub(crate) use buffer::{ReadBuffer, WriteBuffer};
 pub(super) use connection::RawConnection;
-pub(crate) use exchange::{LimitTimer, Passed, Progress, Sent, pass_file};
+pub(crate) use exchange::{Passed, Progress, Sent, pass_file};
 pub(super) use heads::Changes;
 pub(crate) use heads::ClientFacts;
+pub(crate) use lost::LimitTimer;
 #[cfg(fuzzing)]
 pub(crate) use oracle::{compare_request, compare_response};
 pub(crate) use request::{Parsed, RequestHead, parse, room};

@@ -1,0 +1,42 @@
+//! The servers of an engine.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use super::listener_context::ListenerContext;
+use super::worker::Worker;
+use crate::address::Address;
+
+/// The parts of one server that an engine keeps.
+pub(super) struct Local {
+    pub(super) worker: Rc<Worker>,
+    /// If it is set to true, the tasks that accept end.
+    pub(super) closed: RefCell<Rc<Cell<bool>>>,
+    /// The listeners that speak HTTP.
+    pub(super) contexts: RefCell<Vec<(Address, Rc<ListenerContext>)>>,
+}
+
+impl Local {
+    /// Returns the listener that a connection to an address belongs to, encrypted or not.
+    pub(super) fn context(
+        &self,
+        to: SocketAddr,
+        is_encrypted: bool,
+    ) -> Option<Rc<ListenerContext>> {
+        let contexts = self.contexts.borrow();
+        let mut alike =
+            contexts.iter().filter(|(_, context)| context.is_encrypted() == is_encrypted);
+        alike.find(|(address, _)| address.covers(to)).map(|(_, context)| context.clone())
+    }
+}
+
+thread_local! {
+    pub(super) static SERVERS: RefCell<HashMap<u64, Rc<Local>>> = RefCell::default();
+}
+
+/// Returns the engine's parts of a server.
+pub(super) fn local(server: u64) -> Option<Rc<Local>> {
+    SERVERS.with(|servers| servers.borrow().get(&server).cloned())
+}
