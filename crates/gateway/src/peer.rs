@@ -76,8 +76,8 @@ pub(crate) struct RequestForm {
     pub(crate) may_have_hsts: bool,
 }
 
-/// A form as it is left with a keeper: in two bytes, as before there was the third part, so that servers
-/// of both kinds go on with the connections of each other.
+/// A form as it is left with a keeper: in two bytes, as before there was the third part, so that a server
+/// goes on with the connections of one of before. The other way round, those that may have the field are lost.
 type StoredForm = (bool, u8);
 
 const CLOSES: u8 = 1;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use superpoll_gateway::telemetry::socket::{CommandAnswer, ServerCommand};
 
-use super::{LastSeen, converse, say, unexpected};
+use super::{LastSeen, converse, not_answering, say, unexpected};
 use crate::quantity;
 use crate::stats::source::End;
 
@@ -21,8 +21,12 @@ pub(super) async fn drain(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), B
                 let CommandAnswer::Progress(now) = &reply.answer else {
                     return Err(unexpected(&reply));
                 };
-                if known.replace(*now) != Some(*now) {
-                    let line = quantity::open_work(now.connections, now.requests);
+                if known.replace(now.clone()).as_ref() != Some(now) {
+                    let mut line = quantity::open_work(now.connections, now.requests);
+                    let missing = &now.missing_processes;
+                    if !missing.is_empty() {
+                        line = format!("{line}, without those of {}", not_answering(missing));
+                    }
                     say(&format!("process {}: {line}", reply.process))?;
                     seen.borrow_mut().last = Some(line);
                 }

@@ -153,7 +153,11 @@ fn complete(operation: &Operation, report: &OperationReport) -> Result<(), Box<d
         [] => "in no process yet".to_owned(),
         applied => format!("in {}", processes(applied)),
     };
-    let later = "it will be as soon as that goes on";
+    let later = match operation {
+        // It is no setting, which a worker gets in any case.
+        Operation::Close(_) => "repeat it when that goes on",
+        _ => "it will be as soon as that goes on",
+    };
     Err(format!("the change is made {applied}, and not in {silent}; {later}").into())
 }
 

@@ -107,6 +107,21 @@ fn a_server_that_is_killed_while_it_drains_has_ended() {
     assert!(line.contains("refused"), "{line}");
 }
 
+/// Nobody knows what a worker that is stopped still has.
+#[test]
+fn a_worker_that_does_not_answer_is_named() {
+    let stage = Stage::new();
+    let server = stage.start(2);
+    let stopped = server.workers(2)[0];
+    kill(stopped, "STOP");
+    let (mut draining, mut lines) = drain(&stage);
+    let silence = format!(", without those of process {stopped}, which does not answer");
+    assert!(lines.any(|line| line.ends_with(&silence)));
+    kill(stopped, "CONT");
+    assert!(lines.last().unwrap().ends_with(" has ended"));
+    assert!(draining.wait().unwrap().success() && server.ended().0.success());
+}
+
 #[test]
 fn commands_that_wait_are_refused_by_a_server_that_is_asked_to_end() {
     let stage = Stage::new();

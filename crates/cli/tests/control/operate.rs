@@ -422,6 +422,11 @@ fn a_worker_that_does_not_answer_is_named_and_a_change_says_where_it_is_made() {
     assert!(errors.starts_with(&made) && told.contains(&one), "{told}{errors}");
     let (code, told) = gateway.ask("DELETE", "/api/connections?client=192.0.2.1", "");
     assert_eq!((code, &told["closed"]), (202, &0.into()), "{told}");
+    // Connections are closed once.
+    let closes = [of, "--client", "192.0.2.1", "--close"];
+    let (_, errors) = said(&mut gateway.command("connections", &closes));
+    let repeat = format!("and not in {silent}; repeat it when that goes on\n");
+    assert!(errors.ends_with(&repeat), "{errors}");
     // Nobody answers, and the change is none the less made: it was refused before, and had effect.
     kill(at_work, "STOP");
     let (_, errors) = said(gateway.command("upstream", &["down", "app", &one]).args(["--of", of]));
@@ -435,6 +440,41 @@ fn a_worker_that_does_not_answer_is_named_and_a_change_says_where_it_is_made() {
     assert_eq!(listed["upstreams"][0]["servers"][0]["state"], "down", "{listed}");
     assert_eq!(listed["upstreams"][0]["servers"][0]["processes"], 2, "{listed}");
     assert!(gateway.answers(&server, 40).iter().all(|name| name == "other"));
+    server.signal("TERM");
+    server.ended();
+}
+
+/// Questions that a worker does not answer are bounded, and lists do not use up the room of an order to
+/// close connections.
+#[test]
+fn lists_that_are_not_answered_leave_room_for_closing_connections() {
+    let gateway = Gateway::new();
+    let path = gateway.configure(2, "[timeouts]\nidle = \"10m\"");
+    let server = Server::configured(&path, 2);
+    until("all workers serve", || gateway.stage.serving() == 2);
+    let mut held = server.connect();
+    assert!(get(&mut held, "/small").contains("0123456789"));
+    let client = format!("/api/connections?client={}", held.local_addr().unwrap());
+    let mut listed = Value::Null;
+    until("it is listed", || {
+        listed = gateway.ask("GET", &client, "").1;
+        listed["total"] == 1
+    });
+    let stopped = listed["connections"][0]["process"].as_u64().unwrap();
+    let stopped = u32::try_from(stopped).unwrap();
+    kill(stopped, "STOP");
+    thread::scope(|scope| {
+        for _ in 0..150 {
+            scope.spawn(|| gateway.ask("GET", "/api/connections?limit=1", ""));
+        }
+    });
+    let (code, told) = gateway.ask("DELETE", &client, "");
+    assert_eq!((code, &told["missing_processes"][0]), (202, &stopped.into()), "{told}");
+    kill(stopped, "CONT");
+    match held.read(&mut [0]) {
+        Ok(read) => assert_eq!(read, 0),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
     server.signal("TERM");
     server.ended();
 }

@@ -1,7 +1,7 @@
 //! `superpoll upgrade`.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -323,6 +323,64 @@ fn a_supervisor_whose_new_program_fails_says_why() {
     let line = refused(&mut upgraded.upgrade(&[]));
     assert!(line.contains("has ended during the upgrade"), "{line}");
     assert_eq!(server.ended().0.code(), Some(3));
+}
+
+/// Makes each worker that serves forward a request, which is not answered. Returns the connections of the
+/// clients and of the workers.
+fn ask_each(
+    upgraded: &Upgraded,
+    server: &Server,
+    upstream: &TcpListener,
+) -> Vec<(TcpStream, TcpStream)> {
+    let all: Vec<u32> =
+        workers(upgraded).into_iter().map(|worker| u32::try_from(worker).unwrap()).collect();
+    let ask = |asked: &u32| {
+        // Only one can accept.
+        let others: Vec<u32> = all.iter().copied().filter(|other| other != asked).collect();
+        others.iter().for_each(|other| kill(*other, "STOP"));
+        let mut client = server.connect();
+        client.write_all(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let forwarded = upstream.accept().unwrap().0;
+        others.iter().for_each(|other| kill(*other, "CONT"));
+        (client, forwarded)
+    };
+    all.iter().map(ask).collect()
+}
+
+/// Workers that end with their requests stay through the next upgrade, which does not wait for them, and
+/// count in a drain.
+#[test]
+fn workers_of_two_programs_before_are_counted_and_delay_no_upgrade() {
+    let upgraded = Upgraded::without_keeper();
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = upstream.local_addr().unwrap();
+    let more = format!(
+        "[[hosts.routes]]\npath = \"/slow\"\nproxy = {{ upstream = \"slow\" }}\n\
+         [upstreams.slow]\nservers = [{{ address = \"{address}\" }}]\n\
+         {SOON}response = \"10m\"\ndrain = \"10m\"\n"
+    );
+    upgraded.stage.configure("", &more);
+    let server = upgraded.start(&["--processes", "2"]);
+    until("all workers serve", || workers(&upgraded).len() == 2);
+    let mut held = ask_each(&upgraded, &server, &upstream);
+    for upgrades in 1..=2 {
+        let told = run(&mut upgraded.upgrade(&[]));
+        assert!(told.ends_with(": 0 connections go on there, 2 end here\n"), "{told}");
+        until("it is logged", || {
+            server.errors().matches("all workers are of the new program").count() == upgrades
+        });
+        assert!(!server.errors().contains("not answered"), "{}", server.errors());
+        held.extend(ask_each(&upgraded, &server, &upstream));
+    }
+    let mut draining = begin(upgraded.stage.command("drain", &["--timeout", "60"]));
+    let mut lines = BufReader::new(draining.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.ends_with(": 6 connections, 6 requests under way")));
+    // No request is made again elsewhere.
+    drop(upstream);
+    drop(held);
+    assert!(lines.last().unwrap().ends_with(" has ended"));
+    assert!(draining.wait().unwrap().success());
+    server.ended();
 }
 
 /// A command in the moment in which the program is replaced is answered by the one before, or by the

@@ -101,6 +101,12 @@ fn chosen_ports_go_from_server_to_server() {
     let second = server(&["--upgrade"]);
     assert!(first.ended().0.success());
     assert_eq!(second.fronts, fronts);
+    // A reload takes no listener's port away.
+    second.signal("HUP");
+    second.says("reloaded the configuration ");
+    for at in 0..3 {
+        assert!(get(&mut connect(second.at(at)), "/small").ends_with("0123456789"), "{at}");
+    }
     second.signal("KILL");
     drop(second.ended());
     let third = server(&[]);

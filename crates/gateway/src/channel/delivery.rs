@@ -193,7 +193,7 @@ impl LocalSubscribers {
             }
             None => {
                 // The subscriber has gone.
-                self.remove(index);
+                self.lost(index);
                 None
             }
         }
@@ -270,7 +270,7 @@ impl LocalSubscribers {
         let Sending { index, key, form, run, bytes, is_sealed } = sending;
         let Ok(count) = outcome else {
             self.parking_lot.take(key);
-            self.remove(index);
+            self.lost(index);
             return None;
         };
         if let Some(subscriber) = self.subscribers.borrow_mut().get_mut(index)

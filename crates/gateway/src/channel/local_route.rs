@@ -83,6 +83,11 @@ impl LocalRoute {
         all.iter().for_each(LocalSubscribers::dismiss);
     }
 
+    /// Whether clients that these rules have admitted are admitted by the rules of now.
+    pub(crate) fn has_rules(&self, rules: Option<&Arc<RouteRules>>) -> bool {
+        RouteRules::keeps_users_of(self.rules.borrow().as_deref(), rules.map(Arc::as_ref))
+    }
+
     /// Changes the rules of the route, and the value of `Strict-Transport-Security` of the host. If a
     /// password is not right any more, all subscribers have to come again: they may have come by it.
     pub(crate) fn change_rules(&self, rules: Option<Arc<RouteRules>>, hsts: Option<HeaderValue>) {

@@ -273,6 +273,12 @@ impl LocalSubscribers {
         }
     }
 
+    /// Removes a subscriber whose client has gone.
+    pub(super) fn lost(&self, index: usize) {
+        self.note(index, Entry::gone);
+        self.remove(index);
+    }
+
     /// Makes a subscriber's line of the access log last as long as its subscription.
     pub(super) fn keep_entry(&self, index: usize, entry: Option<Rc<Entry>>) {
         if let Some(entry) = entry {

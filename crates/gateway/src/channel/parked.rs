@@ -149,14 +149,14 @@ impl LocalSubscribers {
         pinged: Option<SendQueue>,
     ) {
         if pinged.is_some_and(|queue| form.has_gone(queue, parked.stream.socket())) {
-            return self.remove(index);
+            return self.lost(index);
         }
         if self.hub.is_gathering() {
             return self.park_subscriber(index, parked, form, None);
         }
         let bytes = form.sign_of_life();
         let mut queue = SendQueue::of(&parked.stream);
-        let Ok(written) = parked.stream.write(bytes) else { return self.remove(index) };
+        let Ok(written) = parked.stream.write(bytes) else { return self.lost(index) };
         let count = match written {
             Written::Some(count) => count,
             Written::Held => bytes.len(),

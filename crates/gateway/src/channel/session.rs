@@ -58,6 +58,8 @@ pub(super) enum SessionState {
 pub(super) struct Session {
     socket: WebSocket<Memory>,
     state: SessionState,
+    /// The client has gone without a word, although messages still went both ways.
+    has_vanished: bool,
     /// The client's next message, if there is one, has to wait until messages before it are
     /// delivered.
     is_held_up: bool,
@@ -92,6 +94,7 @@ impl Session {
         Session {
             socket,
             state: SessionState::Open,
+            has_vanished: false,
             is_held_up: false,
             json,
             is_publisher,
@@ -113,6 +116,11 @@ impl Session {
 
     pub(super) fn state(&self) -> SessionState {
         self.state
+    }
+
+    /// Whether the client has gone without a word.
+    pub(super) fn has_vanished(&self) -> bool {
+        self.has_vanished
     }
 
     /// Whether the session can be dropped and made anew without a loss.
@@ -299,6 +307,11 @@ impl Session {
             Error::Utf8(_) => Some(CloseCode::Invalid),
             _ => Some(CloseCode::Protocol),
         };
+        let is_cut = matches!(
+            error,
+            Error::Io(_) | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)
+        );
+        self.has_vanished |= is_cut && self.state == SessionState::Open;
         if let Some(code) = code {
             self.close(code, "");
         }

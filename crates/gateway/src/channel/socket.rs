@@ -230,10 +230,7 @@ impl LocalSubscribers {
                 drop(room);
                 return self.park_subscriber(index, parked, form, None);
             }
-            Ok(0) | Err(_) => {
-                self.note(index, Entry::gone);
-                return self.remove(index);
-            }
+            Ok(0) | Err(_) => return self.lost(index),
             Ok(count) => Bytes::copy_from_slice(&room[..count]),
         };
         drop(room);
@@ -245,7 +242,7 @@ impl LocalSubscribers {
         if session.left() > 0 {
             match session.write(|parts| parked.stream.write_raw(&parts[0])) {
                 Ok(count) => self.wrote(index, form, count),
-                Err(_) => return self.remove(index),
+                Err(_) => return self.lost(index),
             }
         }
         if session.is_idle() {
@@ -379,6 +376,10 @@ impl SocketSession {
                 }
                 Next::Over => break,
             }
+        }
+        if self.session.has_vanished() {
+            let Subscription { local_subscribers, index, .. } = &self.subscription;
+            local_subscribers.note(*index, Entry::gone);
         }
         // From here on it is not a subscriber.
         drop(self.subscription);

@@ -123,22 +123,33 @@ pub(crate) struct RelayEntry {
     access_log: Rc<AccessLogWriter>,
     begun: Instant,
     record: RefCell<RelayRecord>,
+    /// Nothing is written.
+    is_void: Cell<bool>,
 }
 
 impl RelayEntry {
     /// Begins with a connection that was accepted now.
     pub(crate) fn new(access_log: Rc<AccessLogWriter>, record: RelayRecord) -> RelayEntry {
-        RelayEntry { access_log, begun: Instant::now(), record: RefCell::new(record) }
+        let (begun, record) = (Instant::now(), RefCell::new(record));
+        RelayEntry { access_log, begun, record, is_void: Cell::new(false) }
     }
 
     /// Notes something.
     pub(crate) fn note(&self, change: impl FnOnce(&mut RelayRecord)) {
         change(&mut self.record.borrow_mut());
     }
+
+    /// Writes nothing: the connection was refused.
+    pub(crate) fn void(&self) {
+        self.is_void.set(true);
+    }
 }
 
 impl Drop for RelayEntry {
     fn drop(&mut self) {
+        if self.is_void.get() {
+            return;
+        }
         self.access_log.write_relay(self.record.get_mut(), self.begun.elapsed());
     }
 }

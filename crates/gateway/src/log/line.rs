@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use futures_rustls::rustls::CipherSuite;
@@ -9,6 +10,7 @@ use http::HeaderValue;
 
 use super::field::Field;
 use super::record::{ClientEnd, Record, RelayRecord, UpstreamEnd};
+use super::secrets::leave_out_of_target;
 use super::text::{quote, string, word};
 
 /// The longest method that is logged whole.
@@ -127,12 +129,15 @@ pub(super) fn object(out: &mut Vec<u8>, fields: &[Field], record: &Record, took:
     let upstream = upstream.as_deref();
     let value = |field| match (field, raw) {
         (Field::Method, Some([method, _, _])) => Value::Text(Cow::Borrowed(method)),
-        (Field::Target, Some([_, target, _])) => Value::Text(Cow::Borrowed(target)),
+        (Field::Target, Some([_, target, _])) => Value::Text(leave_out_of_target(target)),
         (Field::Protocol, Some([_, _, protocol])) => Value::Text(Cow::Borrowed(protocol)),
         (Field::Method, None) => Value::Text(Cow::Borrowed(method(record))),
-        (Field::Target, None) => Value::of(record.uri.to_string()),
+        (Field::Target, None) => Value::of(target(record)),
         (Field::Protocol, None) => Value::of(format!("{:?}", record.version)),
-        (Field::Host, _) => Value::header(&record.host),
+        (Field::Host, _) => {
+            let name = record.host.as_ref().map(|name| host(name.as_bytes()));
+            Value::some(name.map(|name| Value::Text(Cow::Borrowed(name))))
+        }
         (Field::Status, _) => Value::Number(u64::from(record.status)),
         (Field::Bytes, _) => Value::Number(record.bytes),
         (Field::Complete, _) => Value::Flag(record.is_whole && record.broken_by.is_none()),
@@ -194,18 +199,45 @@ fn method(record: &Record) -> &[u8] {
     &method[..method.len().min(LONGEST_METHOD)]
 }
 
+/// Returns the target of a request that was understood.
+fn target(record: &Record) -> String {
+    let target = record.uri.to_string();
+    match target.rsplit_once('@') {
+        // An authority alone, as `CONNECT` has it, may begin with a user and a password.
+        Some((_, host)) if !target.contains('/') => host.to_owned(),
+        _ => target,
+    }
+}
+
+/// Returns a host without the user and the password that may be before it.
+fn host(host: &[u8]) -> &[u8] {
+    host.rsplit(|byte| *byte == b'@').next().unwrap_or(host)
+}
+
+/// Returns the place of the target in a line that is no request.
+fn target_of(line: &[u8]) -> Range<usize> {
+    let first = line.iter().position(|byte| *byte == b' ');
+    // No method has a query, and a query may have a secret.
+    let method = first.filter(|&at| !line[..at].contains(&b'?'));
+    let start = method.map_or(0, |at| at + 1);
+    let last = line[start..].iter().rposition(|byte| *byte == b' ').map(|at| start + at);
+    let version = last.filter(|&at| line[at..].starts_with(b" HTTP/"));
+    start..version.unwrap_or(line.len())
+}
+
 /// Returns the parts that may be the method, the target and the version, for a line that is no
 /// request.
 fn parts(line: &[u8]) -> [&[u8]; 3] {
-    let first = line.iter().position(|byte| *byte == b' ');
-    let (method, rest) = match first {
-        Some(at) => (&line[..at], &line[at + 1..]),
-        None => (&line[..0], line),
-    };
-    match rest.iter().rposition(|byte| *byte == b' ') {
-        Some(at) => [method, &rest[..at], &rest[at + 1..]],
-        None => [method, rest, &rest[..0]],
-    }
+    let Range { start, end } = target_of(line);
+    let method = &line[..start.saturating_sub(1)];
+    let version = line.get(end + 1..).unwrap_or_default();
+    [method, &line[start..end], version]
+}
+
+/// Returns a line that is no request without the secrets in it.
+fn without_secrets(line: &[u8]) -> Vec<u8> {
+    let Range { start, end } = target_of(line);
+    [&line[..start], &*leave_out_of_target(&line[start..end]), &line[end..]].concat()
 }
 
 /// Returns the date in the Common Log Format, `22/Nov/2026:04:20:11 +0000`.
@@ -235,11 +267,11 @@ fn begin_combined(out: &mut Vec<u8>, client: &ClientEnd, user: Option<&str>, at:
 pub(super) fn combined(out: &mut Vec<u8>, record: &Record) {
     begin_combined(out, &record.client, record.user.as_deref(), record.at);
     match &record.raw {
-        Some(raw) => quote(out, raw),
+        Some(raw) => quote(out, &without_secrets(raw)),
         None => {
             quote(out, method(record));
             out.push(b' ');
-            quote(out, record.uri.to_string().as_bytes());
+            quote(out, target(record).as_bytes());
             // Writing to a vector cannot fail.
             let _ = write!(out, " {:?}", record.version);
         }

@@ -38,8 +38,8 @@ pub use field::Field;
 pub use log_level::LogLevel;
 pub(crate) use rate_limited::{RateLimited, others};
 pub(crate) use record::{BrokenBy, ClientEnd, Record, RelayRecord, UpstreamEnd};
-pub(crate) use writer::LogFailure;
 use writer::Writer;
+pub(crate) use writer::{LogFailure, WriterThread};
 
 /// The most bytes that an engine collects.
 const FULL: usize = 32 * 1024;
@@ -96,6 +96,12 @@ impl Log {
             return None;
         }
         self.latest.log.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    /// Returns the thread that writes. As long as it is kept, no engine that drops the log waits for
+    /// the disk.
+    pub(crate) fn thread(&self) -> Arc<WriterThread> {
+        self.writer.thread()
     }
 
     /// Whether lines have the server names that clients ask for.

@@ -1,3 +1,5 @@
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::SystemTime;
@@ -199,6 +201,33 @@ fn no_line_has_the_token_of_a_url() {
     }
 }
 
+#[test]
+fn no_line_has_a_secret_of_a_refused_request_or_the_password_of_a_url() {
+    let raw = |text: &'static str| Record {
+        raw: Some(Box::new(Bytes::from_static(text.as_bytes()))),
+        ..record()
+    };
+    let host = Some(HeaderValue::from_static("joe:hunter2@a.test"));
+    let of = |uri: &str| Record { uri: uri.parse().unwrap(), host: host.clone(), ..record() };
+    for record in [
+        raw("GET /c?token=\"hunter2\" HTTP/1.1"),
+        raw("GET /c?token=a hunter2 HTTP/1.1"),
+        raw("GET /c?token=a hunter2"),
+        raw("/c?token=a hunter2 HTTP/1.1"),
+        raw("GET http://joe:hunter2@a.test/ b HTTP/1.1"),
+        of("http://joe:hunter2@a.test/"),
+        of("joe:hunter2@a.test:443"),
+        of("/c?%74oken=hunter2"),
+    ] {
+        for line in [combined(&record), json(&record).to_string()] {
+            assert!(!line.contains("hunter"), "{line}");
+        }
+        if record.raw.is_none() {
+            assert_eq!(json(&record)["host"], "a.test");
+        }
+    }
+}
+
 /// The number that docs/logs.md names.
 const LONGEST_LINE: usize = 128 << 10;
 
@@ -390,6 +419,24 @@ fn a_full_disk_is_reported_once_and_loses_only_log_lines() {
     assert_eq!(told.len(), 1, "{told:?}");
     let expected = "writing the access log /dev/full: No space left on device";
     assert!(told[0].starts_with(expected) && told[0].contains("lines are lost"), "{told:?}");
+}
+
+/// An engine may hold the last reference to a log, and must not wait for its disk.
+#[test]
+fn a_log_whose_thread_is_kept_is_dropped_without_waiting_for_it() {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let log = opened(Path::new(&path), LogFormat::Combined);
+    drop(writer);
+    // More than a pipe takes, and nothing is read yet.
+    let line = [&[b'x'; 1 << 20][..], b"\n"].concat();
+    log.writer.hand_over(line.clone());
+    let thread = log.thread();
+    drop(log);
+    let mut found = Vec::new();
+    reader.read_to_end(&mut found).unwrap();
+    drop(thread);
+    assert!(found == line, "{} bytes", found.len());
 }
 
 #[test]

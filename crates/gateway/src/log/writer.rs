@@ -67,11 +67,29 @@ fn lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// A log that is open. Dropping it waits until all lines are written.
+/// The thread that writes a log, for the threads that may wait for a disk. Dropping the last
+/// reference waits until all lines are written.
+pub(crate) struct WriterThread(Option<JoinHandle<()>>);
+
+impl Drop for WriterThread {
+    fn drop(&mut self) {
+        // The thread panics only if `report` panics.
+        let _ = self.0.take().map(JoinHandle::join);
+    }
+}
+
+impl fmt::Debug for WriterThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WriterThread").finish()
+    }
+}
+
+/// A log that is open. Dropping it closes the log, and waits until all lines are written unless its
+/// thread is kept.
 pub(super) struct Writer {
-    /// None while it is being closed.
-    sender: Option<SyncSender<Vec<u8>>>,
-    thread: Option<JoinHandle<()>>,
+    // Dropped before the thread, which ends when it is closed.
+    sender: SyncSender<Vec<u8>>,
+    thread: Arc<WriterThread>,
     lost: Arc<AtomicU64>,
 }
 
@@ -105,26 +123,21 @@ impl Writer {
             }
         };
         let thread = std::thread::Builder::new().name(what.to_owned()).spawn(write)?;
-        Ok(Writer { sender: Some(sender), thread: Some(thread), lost })
+        let thread = Arc::new(WriterThread(Some(thread)));
+        Ok(Writer { sender, thread, lost })
+    }
+
+    /// Returns the thread, so that the log can be dropped without waiting for it.
+    pub(super) fn thread(&self) -> Arc<WriterThread> {
+        self.thread.clone()
     }
 
     /// Hands lines over to be written; they are lost if too many wait already.
     pub(super) fn hand_over(&self, bytes: Vec<u8>) {
-        let Some(sender) = &self.sender else { return };
         if let Err(TrySendError::Full(bytes) | TrySendError::Disconnected(bytes)) =
-            sender.try_send(bytes)
+            self.sender.try_send(bytes)
         {
             self.lost.fetch_add(lines(&bytes), Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.sender = None;
-        if let Some(thread) = self.thread.take() {
-            // The thread panics only if `report` panics.
-            let _ = thread.join();
         }
     }
 }

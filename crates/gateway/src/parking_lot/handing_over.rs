@@ -7,6 +7,7 @@ use superpoll::backend::KeeperStatus;
 use superpoll::{Events, Interest, Key};
 
 use super::{BATCH, ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason};
+use crate::log::BrokenBy;
 use crate::succession::state::ConnectionRecord;
 
 impl ParkingLot {
@@ -81,6 +82,10 @@ impl ParkingLot {
         let handed_over = self.handed_over.take();
         let count = handed_over.len();
         for entry in handed_over {
+            let note = entry.pending.as_ref().and_then(|pending| pending.note.as_ref());
+            if let Some(line) = note.and_then(|note| note.entry.as_ref()) {
+                line.note(|record| record.broken_by(BrokenBy::Server));
+            }
             // Cannot fail: the key belongs to a place.
             let _ = self.poller.borrow_mut().deregister(entry.key);
         }

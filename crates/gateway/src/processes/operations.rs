@@ -10,6 +10,7 @@ use std::sync::Arc;
 use superpoll_rt::Handle;
 
 use super::messages::Kind;
+use super::questions::most_unanswered;
 use super::supervisor::Supervisor;
 use super::workers::Answers;
 use crate::admin::{
@@ -147,7 +148,8 @@ impl Supervisor {
     async fn ask(&self, operation: &Operation) -> Result<Asked, Refusal> {
         let bytes =
             serde_json::to_vec(operation).map_err(|error| Refusal::invalid(error.to_string()))?;
-        let Answers { all, missing } = self.collect(Kind::Operation(bytes)).await;
+        let most = most_unanswered(operation);
+        let Answers { all, missing } = self.collect_up_to(Kind::Operation(bytes), most).await;
         let answered = all.iter().map(|answer| answer.process).collect();
         // A worker that has just begun answers with no bytes, and has nothing yet.
         let outcomes =

@@ -8,13 +8,22 @@ use superpoll_rt::time;
 use super::messages::{Kind, ToWorker};
 use super::supervisor::Supervisor;
 use super::workers::{Answers, WorkerAnswer};
+use crate::admin::Operation;
 
 /// How long workers may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The most questions that a worker has not answered; it is asked no more until it answers. As many
-/// operations of operators come on top.
+/// The most questions that a worker has not answered; it is asked no more until it answers. Operators
+/// come on top, and viewers that ask each second leave room for them.
 const UNANSWERED: u32 = 64;
+
+/// Returns the same limit for an operation. Lists leave room for closing connections.
+pub(super) fn most_unanswered(operation: &Operation) -> u32 {
+    match operation {
+        Operation::Close(_) => 2 * UNANSWERED,
+        _ => UNANSWERED + UNANSWERED / 2,
+    }
+}
 
 /// A question to all workers, and the answers until now.
 pub(super) struct Asked {
@@ -42,16 +51,16 @@ impl Supervisor {
         }
     }
 
-    /// Asks all workers.
+    /// Asks all workers for their counters.
     pub(super) async fn collect(&self, kind: Kind) -> Answers {
+        self.collect_up_to(kind, UNANSWERED).await
+    }
+
+    /// Asks all workers that have fewer than `most` questions to answer.
+    pub(super) async fn collect_up_to(&self, kind: Kind, most: u32) -> Answers {
         let id = self.next_id();
         let (waker, done) = oneshot::channel();
         let (mut missing, mut processes) = (Vec::new(), self.serving.borrow().clone());
-        // Viewers that ask each second leave room for operators.
-        let most = match kind {
-            Kind::Operation(_) => 2 * UNANSWERED,
-            _ => UNANSWERED,
-        };
         for (connection, member) in self.members.borrow().iter() {
             processes.push(member.process);
             let is_asked = member.unanswered.get() < most

@@ -85,7 +85,7 @@ pub(super) async fn introduce(
         }
         rest = header.rest;
         if !active.count(addresses.client.map(|address| address.ip())) {
-            active.broken_by(BrokenBy::Server);
+            active.refused();
             active.totals().refused.fetch_add(1, Ordering::Relaxed);
             return;
         }

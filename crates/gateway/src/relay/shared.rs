@@ -475,6 +475,11 @@ impl ActivePair {
         self.note(|record| record.broken_by = Some(who));
     }
 
+    /// Leaves the connection out of the access log, as a limit has refused it.
+    pub(super) fn refused(&mut self) {
+        self.entry.take().into_iter().for_each(|entry| entry.void());
+    }
+
     /// Notes that the server is connected.
     pub(super) fn connected(&self) {
         self.note(|record| record.is_connected = true);

@@ -60,6 +60,8 @@ pub(super) struct ConnectionState {
     pub first: RefCell<Option<Response<Body>>>,
     /// The first request is given up when the client ends its side.
     pub aborts_first: Cell<bool>,
+    /// An operator has closed the connection.
+    pub is_closed_here: Cell<bool>,
     /// Requests in a row that hyper has answered though they might have passed it.
     pub lane_misses: Cell<u32>,
     /// The line of the access log of the request under way, on a connection with one request at a time.
@@ -89,6 +91,7 @@ impl ConnectionState {
             is_finishing_upload: Cell::new(false),
             first: RefCell::new(None),
             aborts_first: Cell::new(false),
+            is_closed_here: Cell::new(false),
             lane_misses: Cell::new(0),
             entry: RefCell::new(None),
             trace: RefCell::new(None),
@@ -122,7 +125,7 @@ impl ConnectionState {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         worker.counters.count_response(response.status().as_u16());
-        response.map(|body| Answer { body, running, bytes: 0, entry })
+        response.map(|body| Answer { body, running, bytes: 0, has_ended: false, unsent: 0, entry })
     }
 
     /// Whether the connection ends with the response to its request of this number.
@@ -250,6 +253,10 @@ pub(super) struct Answer {
     body: Body,
     running: Running,
     bytes: u64,
+    /// The body has said that nothing follows.
+    has_ended: bool,
+    /// Bytes of the body that were read and will not be sent.
+    unsent: u64,
     entry: Option<Rc<Entry>>,
 }
 
@@ -307,17 +314,28 @@ impl Answer {
     pub(super) fn limit_reads(&mut self, most: usize) {
         self.body.limit_reads(most);
     }
+
+    /// Notes that so many bytes of the body were read and will not be sent.
+    pub(super) fn cut(&mut self, unsent: u64) {
+        self.unsent = unsent;
+    }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.running.0.context.worker.counters.body_bytes.add(self.bytes);
+        let state = &self.running.0;
+        let sent = self.bytes.saturating_sub(self.unsent);
+        state.context.worker.counters.body_bytes.add(sent);
         if let Some(entry) = &self.entry {
-            let is_over = self.body.is_end_stream();
+            // A stream need not know that it is at its end before it is asked.
+            let is_over = (self.has_ended || self.body.is_end_stream()) && self.unsent == 0;
             entry.note(|record| {
-                record.bytes += self.bytes;
+                record.bytes += sent;
                 // There is nothing to send of the body of a response to HEAD.
                 record.is_whole = is_over || record.method == Method::HEAD;
+                if !record.is_whole && state.is_closed_here.get() {
+                    record.broken_by(BrokenBy::Server);
+                }
             });
         }
     }
@@ -332,10 +350,14 @@ impl http_body::Body for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            self.bytes += data.len() as u64;
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => match frame.data_ref() {
+                Some(data) => self.bytes += data.len() as u64,
+                // Trailers are the last frame.
+                None => self.has_ended = true,
+            },
+            Poll::Ready(None) => self.has_ended = true,
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
         }
         if let (Poll::Ready(Some(Err(_))), Some(entry)) = (&frame, &self.entry) {
             // Unless it is known that a server behind was the reason.

@@ -86,6 +86,7 @@ pub(super) async fn serve(
         let mut timer = pin!(sleep(period));
         let mut check = |cx: &mut Context<'_>| {
             if active.remember(cx.waker()) {
+                state.is_closed_here.set(true);
                 return Some(ExitReason::Closed);
             }
             // A request that has come in part is answered before the end, and its response says
@@ -389,6 +390,8 @@ impl Responder for ListenerContext {
         let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
         let note = note.map_or_else(Note::default, |note| *note);
         let first = Some((response, note));
+        // The request that hyper is given is the one that was counted already.
+        let requests = requests.saturating_sub(1);
         let initial = InitialState { before, requests, speaks: false, first };
         superpoll_rt::spawn(serve(self, transport, peer, initial)).detach();
     }

@@ -102,6 +102,7 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
             connection = Some(again());
         }
         if active.remember(cx.waker()) {
+            state.is_closed_here.set(true);
             return Poll::Ready(false);
         }
         let is_idle = connection.is_some() && state.is_between_streams() && streams.are_done();

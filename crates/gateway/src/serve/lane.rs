@@ -22,7 +22,7 @@ use super::watched::Watched;
 use crate::answers::Additions;
 use crate::body::Body;
 use crate::files::Representation;
-use crate::log::Entry;
+use crate::log::{BrokenBy, Entry};
 use crate::parking_lot::Note;
 use crate::rules::{Counted, user_of};
 use crate::telemetry::durations::RequestTimer;
@@ -165,6 +165,9 @@ pub(super) async fn run(
                     record.is_whole = is_whole;
                 });
             }
+        }
+        if let (Some(entry), true) = (&entry, state.is_closed_here.get()) {
+            entry.note(|record| record.broken_by(BrokenBy::Server));
         }
         drop((entry, progress.entry));
         if let Some(reason) = exit {

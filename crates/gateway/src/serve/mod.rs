@@ -69,7 +69,7 @@ use crate::config::Config;
 use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
 use crate::listen::Inherited;
-use crate::log::{AccessLogWriter, Event, Level, Log, Report};
+use crate::log::{AccessLogWriter, Event, Level, Log, Report, WriterThread};
 use crate::parking_lot::ParkingLot;
 use crate::processes::Link;
 use crate::rules::HostRules;
@@ -102,6 +102,8 @@ pub struct Server {
     groups: BTreeMap<String, Arc<Group>>,
     rules: Arc<[HostRules]>,
     access_log: Option<Arc<Log>>,
+    /// The threads of earlier logs, which engines may still use. They are waited for here.
+    former_logs: Vec<Arc<WriterThread>>,
     /// The connection to the keeper process, if there is one: the state that is left there, and
     /// the wish of another server to go on with it.
     succession: Option<Arc<Succession>>,
@@ -200,6 +202,7 @@ impl Server {
             channels: Registry::default(),
             groups: BTreeMap::new(),
             access_log: None,
+            former_logs: Vec::new(),
             rules: Arc::default(),
             succession,
             tickets: Arc::default(),
@@ -320,7 +323,10 @@ impl Server {
             }
         }
         log.iter().for_each(Log::begin);
-        self.access_log = log.clone();
+        // Those that no engine uses any more end here.
+        self.former_logs.retain(|thread| Arc::strong_count(thread) > 1);
+        let former = std::mem::replace(&mut self.access_log, log.clone());
+        self.former_logs.extend(former.map(|log| log.thread()));
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
             let Part { parking_lot, openings } = part;
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);

@@ -85,6 +85,8 @@ impl Server {
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
         let (mut fronts, mut relayed, mut plans) = (Vec::new(), Vec::new(), Vec::new());
+        // The fronts of before that go on.
+        let mut taken = Vec::new();
         let mut watch = Watch::new();
         for (files, store) in groups.values().filter_map(|group| group.identity()) {
             let loaded = watch.load_files(files, store);
@@ -102,7 +104,10 @@ impl Server {
                 }
                 None => None,
             };
-            let front = self.front(asked, relay, &engines, &mut relayed)?;
+            let kept = kept(&self.fronts, asked, &config.listeners, &taken);
+            taken.extend(kept);
+            let kept = kept.map(|place| &self.fronts[place]);
+            let front = self.front((asked, kept), relay, &engines, &mut relayed)?;
             if let Kind::Http(bound) = &front.kind {
                 let cannot = |error| failed(listen::cannot_listen(&asked.address, &error));
                 let client = asked.tls.as_ref().and_then(|tls| tls.client.as_ref());
@@ -175,23 +180,17 @@ impl Server {
         Ok(Some((store.clone(), parameters(tls, is_relay, store, &self.tickets)?)))
     }
 
-    /// Returns the front of a listener, on an existing socket or on a new one, with the settings of
+    /// Returns the front of a listener, on the socket of `kept` or on another one, with the settings of
     /// its relay if it is one.
     fn front(
         &self,
-        asked: &config::Listener,
+        (asked, kept): (&config::Listener, Option<&Frontend>),
         settings: Option<relay::Settings>,
         engines: &relay::Engines,
         relayed: &mut Vec<Relayed>,
     ) -> Result<Frontend, Error> {
         let address = &asked.address;
         let cannot = |error| failed(listen::cannot_listen(address, &error));
-        let kept = self.fronts.iter().find(|front| {
-            // A port that the kernel has chosen may be asked for by its number. One that is still to be
-            // chosen is not that of the hosts for the admin listener, or the other way round.
-            let is_alike = front.asked.is_admin == asked.is_admin;
-            (is_alike && front.asked.address == *address) || front.listening == *address
-        });
         let kept = kept.and_then(|front| Some((front, front.kind.bound()?)));
         let (listening, bound) = match kept {
             Some((front, bound)) => (front.listening.clone(), bound.clone()),
@@ -268,6 +267,30 @@ impl Server {
         relay::Settings::new(to, options, rules)
             .map_err(|error| failed(format!("relaying to {relay}: {error}")))
     }
+}
+
+/// Returns the place of the front whose socket a listener goes on with. No two go on with the same.
+fn kept(
+    fronts: &[Frontend],
+    asked: &config::Listener,
+    all: &[config::Listener],
+    taken: &[usize],
+) -> Option<usize> {
+    let first = |fits: &dyn Fn(&Frontend) -> bool| {
+        let mut free = fronts.iter().enumerate().filter(|(place, _)| !taken.contains(place));
+        free.find(|(_, front)| fits(front)).map(|(place, _)| place)
+    };
+    // A port that the kernel has chosen may be asked for by its number.
+    first(&|front| front.listening == asked.address).or_else(|| {
+        first(&|front| {
+            // One that is still to be chosen is not that of the hosts for the admin listener, or the other
+            // way round, and not one that another listener asks for by its number.
+            let is_alike = front.asked.is_admin == asked.is_admin;
+            is_alike
+                && front.asked.address == asked.address
+                && !all.iter().any(|other| other.address == front.listening)
+        })
+    })
 }
 
 /// Returns the event of a relay's failure.

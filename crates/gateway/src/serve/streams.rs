@@ -254,6 +254,12 @@ impl Portions {
     }
 }
 
+impl Drop for Portions {
+    fn drop(&mut self) {
+        self.answer.cut(self.rest.len() as u64);
+    }
+}
+
 /// Answers a request in portions.
 pub(super) async fn portioned(
     serving: Serving,

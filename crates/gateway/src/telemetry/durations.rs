@@ -4,7 +4,7 @@
 //! the cumulative buckets of Prometheus. The bounds are fixed: they go from half a millisecond, which
 //! is slow for a file, to the ten seconds after which users have left. The requests of a route have a
 //! histogram for each engine, which no other thread writes, and for each class of status. Their
-//! memory is bounded by the configuration: 696 bytes a route and engine, with the counts of requests that
+//! memory is bounded by the configuration: 712 bytes a route and engine, with the counts of requests that
 //! were refused (`refusals`).
 
 use std::fmt;

@@ -156,6 +156,9 @@ impl Forwarder {
         exchange: Exchange,
     ) -> Result<LocalFuture<Response<Body>>, StatusCode> {
         let (mut head, upload) = request.into_parts();
+        if let Some(trace) = exchange.trace.as_ref().filter(|_| self.trusts) {
+            trace.believe();
+        }
         strict::check(&head)?;
         if upload.is_too_large() {
             return Err(StatusCode::PAYLOAD_TOO_LARGE);
@@ -214,9 +217,6 @@ impl Forwarder {
         }
         let trace = exchange.trace.clone();
         if let Some(trace) = &trace {
-            if self.trusts {
-                trace.believe();
-            }
             trace.forward(&mut head.headers);
         }
         if let Some((fields, _)) = &self.fields {
@@ -497,7 +497,9 @@ impl Forwarder {
             head.headers.insert(UPGRADE, protocol);
             head.extensions.clear();
             drop(incoming);
-            let limit = self.tunnel;
+            let (mut lease, limit) = (lease, self.tunnel);
+            // A tunnel may last for days, and nothing is told of its request any more.
+            lease.trace = None;
             exchange.take_over(move |client, read| {
                 Box::pin(tunnel::run(client, read, stream, before, lease, limit))
             });

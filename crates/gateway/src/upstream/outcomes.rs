@@ -33,6 +33,12 @@ fn described(event: Event, trace: Option<&Rc<RequestTrace>>) -> Event {
     }
 }
 
+/// Whether a status counts as an error of the server. 508 says something about the way of the request,
+/// which its client may have written into `Via`.
+fn is_error(status: StatusCode) -> bool {
+    status.is_server_error() && status != StatusCode::LOOP_DETECTED
+}
+
 impl Group {
     /// Notes that a server has answered a request.
     pub(crate) fn worked(&self, server: &GroupServer) {
@@ -53,7 +59,7 @@ impl Group {
     /// Notes that a server has answered a request with a status.
     pub(super) fn answered(&self, server: &GroupServer, status: StatusCode) {
         self.worked(server);
-        self.rate(server, status.is_server_error());
+        self.rate(server, is_error(status));
     }
 
     /// Reports that a server is up or down now.
@@ -142,7 +148,7 @@ impl Group {
 
     /// Notes that a request has failed on a server that has answered it with a status.
     pub(super) fn failed_behind(&self, server: &GroupServer, status: StatusCode) {
-        if !status.is_server_error() {
+        if !is_error(status) {
             self.rate_again(server);
         }
         self.unreachable(server);

@@ -8,7 +8,7 @@ use superpoll_rt::BackendKind;
 use tungstenite::Message;
 
 use crate::clients::{Events, next, socket, text, until_subscribers};
-use crate::stage::{PATIENCE, Stage};
+use crate::stage::{Answer, PATIENCE, Stage};
 
 /// Waits for this many lines.
 fn lines(log: &Path, count: usize) -> Vec<Value> {
@@ -72,8 +72,65 @@ fn a_websocket_is_one_line_at_its_end_with_its_bytes_parked_and_not() {
 
 /// A log in JSON beside a channel.
 fn logged(backend: BackendKind, log: &Path) -> Stage {
+    logged_with(backend, log, "", "")
+}
+
+/// The same with options of the channel, and more tables.
+fn logged_with(backend: BackendKind, log: &Path, options: &str, more: &str) -> Stage {
     let log = format!("[access_log]\npath = {log:?}\nformat = \"json\"\n");
-    Stage::new(backend, 1, &format!("{}{log}", text("")))
+    Stage::new(backend, 1, &format!("{}{log}{more}", text(options)))
+}
+
+#[test]
+fn a_long_poll_counts_once_among_the_requests_of_its_connection() {
+    for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let limits = "[limits]\nrequests_per_connection = 2\n";
+        let stage = logged_with(backend, &log, "", limits);
+        let mut client = stage.connect();
+        client.send("GET /c?wait=60 HTTP/1.1\r\nhost: a\r\n\r\n");
+        until_subscribers(&stage, 1);
+        stage.channel.as_ref().unwrap().publish("news");
+        let is_last = |answer: &Answer| answer.head.to_lowercase().contains("connection: close");
+        let first = client.answer();
+        assert_eq!((first.status, is_last(&first)), (200, false), "{backend:?}");
+        let second = client.get("/c?wait=0");
+        assert_eq!((second.status, is_last(&second)), (204, true), "{backend:?}");
+        let numbers: Vec<_> =
+            lines(&log, 2).iter().map(|line| line["request_number"].clone()).collect();
+        assert_eq!(numbers, [1, 2].map(Value::from), "{backend:?}");
+    }
+}
+
+#[test]
+fn a_websocket_that_answers_no_ping_is_broken_by_its_client() {
+    for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let stage = logged_with(backend, &log, "poll = \"20ms\"", "");
+        let (client, _) = socket(&stage, "");
+        let line = &lines(&log, 1)[0];
+        let found = (&line["status"], &line["complete"], &line["broken_by"]);
+        assert_eq!(found, (&101.into(), &false.into(), &"client".into()), "{line}");
+        drop(client);
+    }
+}
+
+/// hyper has the stream, as HTTP/1.0 has no chunks.
+#[test]
+fn a_stream_through_hyper_that_this_server_ends_in_order_is_complete() {
+    for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let stage = logged(backend, &log);
+        let (mut stays, _) = Events::by("1.0", &stage, "", "");
+        stage.drain();
+        assert_eq!(stays.next(), None);
+        assert_eq!(stage.drained(), 0);
+        let line = &lines(&log, 1)[0];
+        assert_eq!((&line["complete"], line.get("broken_by")), (&true.into(), None), "{line}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use superpoll_gateway::config::{AccessLog, LogFormat};
 use superpoll_gateway::relay::Options;
 use superpoll_rt::BackendKind;
 
-use super::served::serve;
+use super::served::{is_turned_away, serve};
 use super::tls::{Ending, Issued, Peer};
 use super::{LIMIT, accept, backends, read, rest, start, upstream};
 
@@ -141,6 +141,34 @@ fn a_server_of_a_group_is_named_with_tls_and_the_name_that_was_asked_for() {
         );
         assert!(line.starts_with(&expected), "{backend:?}: {line}");
         server.end();
+    }
+}
+
+/// The header of the PROXY protocol names the client that counts.
+#[test]
+fn a_connection_that_a_limit_refuses_has_no_line() {
+    const HEADER: &[u8] = b"PROXY TCP4 192.0.2.1 192.0.2.2 1111 2222\r\n";
+    for backend in backends() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let (listener, to) = upstream();
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\nproxy_protocol = true\nrelay.to = \"{to}\"\n\
+             [limits]\nconnections_per_client = 1\n\
+             [access_log]\npath = {log:?}\nformat = \"json\"\n"
+        );
+        let server = serve(backend, &text);
+        let mut client = server.connect();
+        client.write_all(&[HEADER, b"hello"].concat()).unwrap();
+        let mut inside = accept(&listener);
+        assert_eq!(read(&mut inside, 5), b"hello");
+        let mut refused = server.connect();
+        refused.write_all(HEADER).unwrap();
+        assert!(is_turned_away(refused), "{backend:?}");
+        drop((client, inside));
+        server.end();
+        let line = last(&log, 1);
+        assert_eq!(line["bytes_in"], 5, "{line}");
     }
 }
 

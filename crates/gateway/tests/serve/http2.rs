@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use futures_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -12,7 +13,8 @@ use superpoll_gateway::Address;
 use superpoll_rt::hyper::{EngineExecutor, FuturesIo};
 use superpoll_rt::{Runtime, spawn};
 
-use crate::stage::{BACKENDS, Stage, folder};
+use crate::frames2::{DATA, Frame, Frames2, RST_STREAM, SETTINGS};
+use crate::stage::{BACKENDS, PATIENCE, Stage, folder};
 
 /// A certificate in a folder of its own, and a client's configuration that trusts it.
 pub(crate) struct Trust {
@@ -136,4 +138,34 @@ fn a_handshake_that_does_not_go_on_is_not_waited_for() {
     client.send(b"\x16\x03\x01\x02\x00");
     assert!(client.is_closed());
     stage.until(|engine| &engine.timed_out, 1);
+}
+
+/// A frame of the body waits for the client's window, and perhaps one more. The rest is never sent.
+#[test]
+fn a_response_that_its_client_resets_is_logged_without_the_bytes_that_were_not_sent() {
+    let (folder, logs, trust) = (folder(), tempfile::tempdir().unwrap(), Trust::new(&[b"h2"]));
+    std::fs::write(folder.path().join("some.txt"), vec![b'x'; 100_000]).unwrap();
+    let log = logs.path().join("log");
+    let more = format!("[access_log]\npath = {log:?}\nformat = \"json\"\n");
+    for (round, backend) in BACKENDS.into_iter().enumerate() {
+        let stage = Stage::new(backend, 1, &format!("{}{more}", trust.text(folder.path())));
+        let mut client = Frames2::connect(port(&stage), &trust.config, 100);
+        client.send(&[Frame::new(SETTINGS, 1, 0, &[]), Frame::get(1, "/some.txt")]);
+        while client.next().expect("a part of the body comes").kind != DATA {}
+        client.send(&[Frame::new(RST_STREAM, 0, 1, &[0, 0, 0, 8])]);
+        let until = Instant::now() + PATIENCE;
+        let text = loop {
+            let text = std::fs::read_to_string(&log).unwrap();
+            if text.lines().count() > round {
+                break text;
+            }
+            assert!(Instant::now() < until, "{backend:?}: {text}");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!((&line["status"], &line["complete"]), (&200.into(), &false.into()), "{line}");
+        assert!((100..=32_768).contains(&line["bytes"].as_u64().unwrap()), "{line}");
+        drop(client);
+        assert_eq!(stage.drained(), 0);
+    }
 }

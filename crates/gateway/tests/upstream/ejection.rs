@@ -66,6 +66,25 @@ fn a_server_that_answers_with_errors_is_left_out() {
     }
 }
 
+/// A client can feign a loop, by writing the name of the server into `Via`.
+#[test]
+fn a_loop_is_no_error_of_the_server_that_has_found_it() {
+    for lane in ["", ", lane = false"] {
+        let a = Origin::start(|line| {
+            loop {
+                line.request()?;
+                line.send("HTTP/1.1 508 Loop Detected\r\ncontent-length: 0\r\n\r\n")?;
+            }
+        });
+        let b = Origin::named("b");
+        let rule = "eject = { errors = 3, within = \"1h\", for = \"1h\" }";
+        let text = config(&[&a.address, &b.address], rule, lane);
+        let gateway = Gateway::start(BackendKind::Epoll, &text);
+        assert_eq!(count(&gateway.address, 20), of(&[("508", 10), ("b", 10)]));
+        assert_eq!(gateway.up(), [true, true]);
+    }
+}
+
 /// A server whose responses all break off behind their heads has no good answers.
 #[test]
 fn responses_that_break_off_are_errors_and_no_answers() {

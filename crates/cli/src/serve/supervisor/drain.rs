@@ -16,7 +16,7 @@ use superpoll_gateway::processes::WorkerDrain;
 use superpoll_gateway::telemetry::socket::{CommandCall, HandedOverStatus, UpgradeState};
 use superpoll_gateway::{Event, Level};
 
-use super::super::{notify, worker_process};
+use super::super::notify;
 use super::{Child, GRACE, Happening, State, Supervision, commands};
 use crate::quantity;
 
@@ -25,6 +25,15 @@ pub(super) const REPORTS: Duration = Duration::from_secs(5);
 
 /// The time between the end of a worker and its last message, at most: both are on their way.
 const LAST_WORDS: Duration = Duration::from_millis(10);
+
+/// What reports are awaited for.
+#[derive(Clone, Copy)]
+pub(super) enum Wait {
+    /// The end of the server.
+    End,
+    /// The end of an upgrade.
+    Upgrade,
+}
 
 /// The reports of some workers.
 pub(super) struct Drains {
@@ -75,7 +84,7 @@ impl Supervision<'_> {
     pub(super) fn end(&mut self) {
         if self.is_ending {
             let all = self.children.iter();
-            return all.for_each(|child| worker_process::signal(child.process, Signal::INT));
+            return all.for_each(|child| child.signal(Signal::INT));
         }
         self.is_ending = true;
         let reloads = self.reload.as_mut().map(|reload| std::mem::take(&mut reload.calls));
@@ -95,7 +104,7 @@ impl Supervision<'_> {
         let child = &mut self.children[index];
         child.state = State::Leaving;
         let process = child.process;
-        worker_process::signal(process, Signal::TERM);
+        child.signal(Signal::TERM);
         self.await_end(process);
     }
 
@@ -119,7 +128,7 @@ impl Supervision<'_> {
     pub(super) fn await_drains(&mut self) {
         let asked = self.children.iter().filter(|child| child.state != State::Leaving);
         self.ending = Some(Drains::of(asked.map(|child| child.process)));
-        self.later(REPORTS, Happening::ReportsLate);
+        self.later(REPORTS, Happening::ReportsLate(Wait::End));
     }
 
     /// Takes a report, or the end of a process.
@@ -131,13 +140,10 @@ impl Supervision<'_> {
     }
 
     /// Goes on without the reports that have not come.
-    pub(super) fn reports_are_late(&mut self) {
-        match &mut self.ending {
-            Some(ending) => ending.give_up(),
-            None if self.to_replace.is_empty() => {
-                self.replacing.iter_mut().for_each(Drains::give_up);
-            }
-            None => {}
+    pub(super) fn reports_are_late(&mut self, wait: Wait) {
+        match wait {
+            Wait::End => self.ending.iter_mut().for_each(Drains::give_up),
+            Wait::Upgrade => self.replacing.iter_mut().for_each(Drains::give_up),
         }
         self.log_drains();
     }
@@ -191,7 +197,10 @@ impl Supervision<'_> {
             self.error_log.write(&event.with("connections", here).with("elsewhere", elsewhere));
             let handed_over = Some(HandedOverStatus { elsewhere, here });
             self.queue.note(|facts| facts.handed_over = handed_over);
-            self.note_upgrade(UpgradeState::Done);
+            // The next one may have begun meanwhile.
+            if !self.is_upgrading {
+                self.note_upgrade(UpgradeState::Done);
+            }
         }
     }
 

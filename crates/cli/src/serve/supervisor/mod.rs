@@ -41,7 +41,7 @@ use superpoll_gateway::telemetry::socket::{
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, time};
 
-use drain::Drains;
+use drain::{Drains, Wait};
 
 use super::signals::{Request, Signals};
 use super::worker_process;
@@ -87,6 +87,15 @@ struct Child {
     has_ended: bool,
 }
 
+impl Child {
+    /// Sends a signal, unless the process has ended: its number may be another one's.
+    fn signal(&self, signal: Signal) {
+        if !self.has_ended {
+            worker_process::signal(self.process, signal);
+        }
+    }
+}
+
 /// An event that the supervisor waits for.
 enum Happening {
     Signal(Request),
@@ -104,7 +113,7 @@ enum Happening {
     /// The workers have had their time to read the configuration of that number.
     ReloadLate(u64),
     /// Workers that drain have had their time to report.
-    ReportsLate,
+    ReportsLate(Wait),
     /// The program for an upgrade was checked.
     Checked(Result<(), String>),
 }
@@ -337,7 +346,11 @@ impl Supervision<'_> {
                 false => self.start(slot),
             }
         }
-        let of_before = self.children.iter().filter(|child| self.to_replace.contains(&child.slot));
+        // Those that are about to end have reported to the program before, which they do once.
+        let of_before = self
+            .children
+            .iter()
+            .filter(|child| child.state != State::Leaving && self.to_replace.contains(&child.slot));
         self.replacing = Some(Drains::of(of_before.map(|child| child.process)));
         self.end_superfluous();
         self.replace_next();
@@ -426,7 +439,7 @@ impl Supervision<'_> {
             }
             Happening::Checked(Ok(())) => self.is_checked = true,
             Happening::Checked(Err(error)) => self.upgrade_failed(&error),
-            Happening::ReportsLate => self.reports_are_late(),
+            Happening::ReportsLate(wait) => self.reports_are_late(wait),
             Happening::Worker(event) => self.heard(event)?,
             Happening::Ended(process, status) if self.may_report(process) => {
                 self.later_ended(process, status);
@@ -446,19 +459,20 @@ impl Supervision<'_> {
                 if let Some(child) = starting.find(|child| child.process == process) {
                     let what = || format!("it does not serve within {} s", START.as_secs());
                     child.error.get_or_insert_with(what);
-                    worker_process::signal(process, Signal::KILL);
+                    child.signal(Signal::KILL);
                 }
             }
             Happening::Late(process) => {
                 let late =
                     |child: &&Child| child.process == process && child.state == State::Leaving;
-                if let Some(child) = self.children.iter().find(late) {
+                let found = self.children.iter().find(late).filter(|child| !child.has_ended);
+                if let Some(child) = found {
                     let message = format!(
                         "worker {} (process {process}) does not end: killing it",
                         child.slot
                     );
                     self.log(Level::Error, "worker-killed", message);
-                    worker_process::signal(process, Signal::KILL);
+                    child.signal(Signal::KILL);
                 }
             }
             Happening::ReloadLate(number) => {
@@ -507,7 +521,7 @@ impl Supervision<'_> {
                 child.since = Instant::now();
                 let (slot, is_stale) = (child.slot, std::mem::take(&mut child.is_stale));
                 if is_stale {
-                    worker_process::signal(process, Signal::HUP);
+                    child.signal(Signal::HUP);
                 }
                 let message = format!("worker {slot} serves, process {process}");
                 self.log(Level::Info, "worker-started", message);

@@ -10,7 +10,7 @@ use superpoll_gateway::{Config, Level};
 
 use super::super::{
     change_log, check_keeper, commands, hide_keys, notify, notify_reloading, reloaded,
-    report_warnings, statistics_stay, worker_process,
+    report_warnings, statistics_stay,
 };
 use super::{Happening, Reload, State, Supervision};
 
@@ -80,8 +80,10 @@ impl Supervision<'_> {
             match child.state {
                 // It does not listen to signals yet, and may have the text before.
                 State::Starting => child.is_stale = true,
+                // One that has ended reads nothing.
+                State::Serving if child.has_ended => {}
                 State::Serving => {
-                    worker_process::signal(child.process, Signal::HUP);
+                    child.signal(Signal::HUP);
                     reload.waits_for.push(child.process);
                 }
                 State::Leaving => {}

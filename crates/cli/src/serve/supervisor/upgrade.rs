@@ -12,7 +12,7 @@ use superpoll_rt::time;
 use super::super::signals::Signals;
 use super::super::worker_process::{self, replacement};
 use super::super::{change_log, commands, keeper_socket};
-use super::drain::REPORTS;
+use super::drain::{REPORTS, Wait};
 use super::{Child, Happening, State, Supervision};
 
 /// How long events from before an upgrade may take to be seen: one wait of the engine.
@@ -31,10 +31,13 @@ impl Supervision<'_> {
         if self.to_replace.front() == Some(&slot) {
             self.to_replace.pop_front();
             if self.to_replace.is_empty() {
-                self.later(REPORTS, Happening::ReportsLate);
-                self.log_drains();
+                self.later(REPORTS, Happening::ReportsLate(Wait::Upgrade));
             }
             self.replace_next();
+        }
+        // Also if no worker was there to be replaced.
+        if self.to_replace.is_empty() {
+            self.log_drains();
         }
     }
 
@@ -127,7 +130,8 @@ impl Supervision<'_> {
 
     /// Returns why the program was not replaced.
     fn replace(&self, mut command: Command) -> String {
-        let mut workers: Vec<&Child> = self.children.iter().collect();
+        let mut workers: Vec<&Child> =
+            self.children.iter().filter(|child| !child.has_ended).collect();
         workers.sort_by_key(|child| child.state != State::Leaving);
         let workers = workers.into_iter().map(|child| (child.slot, child.process)).collect();
         let left = match self.supervisor.leave(workers) {

@@ -133,6 +133,10 @@ impl SeveralSocket {
         self.quiet_until = Instant::now() + silence;
         let mut timer = pin!(sleep(self.several.limit(silence)));
         let end = poll_fn(|cx| self.poll(cx, &mut transport, timer.as_mut(), silence)).await;
+        let is_gone = matches!(end, End::Gone) || self.session.has_vanished();
+        if let Some(entry) = self.entry.as_ref().filter(|_| is_gone) {
+            entry.gone();
+        }
         // From here on it is not a subscriber.
         drop(self);
         if let End::Over = end {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Request, StatusCode, Uri};
+use http::{Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
 
 use super::{Reply, Routes};
@@ -43,6 +43,17 @@ pub(super) struct Target {
     pub(super) rewrite: Option<Rewrite>,
     /// The durations of its requests on this engine.
     pub(super) durations: Arc<RequestDurations>,
+}
+
+impl Target {
+    /// Whether the route has still the rules that it began with; channels outlive a reload that changes
+    /// them.
+    fn has_its_rules(&self) -> bool {
+        match &self.handler {
+            Handler::Channels(channels) => channels.has_rules(self.rules.as_ref()),
+            _ => true,
+        }
+    }
 }
 
 /// Answers a request by its route, if the rules of the route admit the client.
@@ -84,6 +95,10 @@ pub(super) fn respond(
                 }
                 let prepare = |request| (request, exchange);
                 match routes.table.find(request.uri().path()) {
+                    // A reload may have taken the user away meanwhile. Whoever comes again is asked anew.
+                    Some(route) if !route.handler.has_its_rules() => {
+                        crate::reply::status(StatusCode::SERVICE_UNAVAILABLE)
+                    }
                     Some(route) => {
                         let reply = respond_by(&routes.table, route, request, client, prepare);
                         reply.into_response().await
@@ -205,7 +220,10 @@ fn joined_rates<B>(
     request: &Request<B>,
     client: Option<IpAddr>,
 ) -> Option<JoinedRates> {
-    let Handler::Channels(_) = &route.handler.handler else { return None };
+    let Handler::Channels(channels) = &route.handler.handler else { return None };
+    if channels.is_hub() || *request.method() != Method::GET {
+        return None;
+    }
     let (own, others) = (route.handler.rules.as_deref(), RefCell::new(Vec::new()));
     Also::find(request.uri(), |path| {
         let joined = table.find(path).and_then(|route| route.handler.rules.as_deref());

@@ -92,13 +92,19 @@ async fn report_drain(stream: &UnixStream, subject: &Arc<Subject>) -> io::Result
             Engines::Here { connections, counters, .. } => {
                 let running = counters.iter().map(|engine| engine.running.get()).sum();
                 let requests = (!counters.is_empty()).then_some(running);
-                (DrainProgress { connections: connections(), requests }, REPORT)
+                let progress = DrainProgress {
+                    connections: connections(),
+                    requests,
+                    missing_processes: Vec::new(),
+                };
+                (progress, REPORT)
             }
             Engines::There(_) => {
-                let Snapshot { connections, engines, .. } = snapshot(subject).await;
-                let requests = engines.iter().filter_map(|engine| engine.connections);
-                let requests = Some(requests.map(|counts| counts.running).sum());
-                (DrainProgress { connections, requests }, REPORT_OF_WORKERS)
+                let mut collector = Collector::new(subject.clone());
+                let Snapshot { connections, missing_processes, .. } = collector.take().await;
+                let requests = Some(collector.running());
+                let progress = DrainProgress { connections, requests, missing_processes };
+                (progress, REPORT_OF_WORKERS)
             }
         };
         write(stream, &reply(subject, CommandAnswer::Progress(progress))).await?;

@@ -30,6 +30,9 @@ pub(super) struct Collector {
     processes: Processes,
     /// The channels whose figures a supervisor asks for by name.
     wanted: Vec<ChannelName>,
+    /// The requests under way in all processes that have answered, also in those whose engines
+    /// are not in the snapshot.
+    running: u64,
     _watch: TurnWatch,
 }
 
@@ -39,7 +42,12 @@ impl Collector {
         let _watch = subject.handle.watch_turns();
         let asked = (0..engines).map(|_| None).collect();
         let (last, processes) = (vec![None; engines], Processes::default());
-        Collector { asked, last, processes, wanted: Vec::new(), subject, _watch }
+        Collector { asked, last, processes, wanted: Vec::new(), subject, running: 0, _watch }
+    }
+
+    /// The requests under way in the processes of a server of several, as of the last snapshot.
+    pub(super) fn running(&self) -> u64 {
+        self.running
     }
 
     /// Asks all engines.
@@ -65,7 +73,11 @@ impl Collector {
                 let read = all.iter().filter_map(|answer| {
                     Some((answer.slot, postcard::from_bytes(&answer.bytes).ok()?))
                 });
-                snapshot.add_all(read.collect(), &mut self.processes);
+                let read: Vec<(u32, Snapshot)> = read.collect();
+                let engines = read.iter().flat_map(|(_, one)| &one.engines);
+                let counts = engines.filter_map(|engine| engine.connections);
+                self.running = counts.map(|counts| counts.running).sum();
+                snapshot.add_all(read, &mut self.processes);
             }
         }
         snapshot

@@ -126,13 +126,17 @@ pub struct CommandOutcome {
 }
 
 /// How far a drain is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DrainProgress {
     /// Connections that clients still have.
     pub connections: u64,
     /// Requests under way on these; none for a program that does not count them.
     #[serde(default)]
     pub requests: Option<u64>,
+    /// The processes that have not answered in time, so that their connections and requests are left
+    /// out.
+    #[serde(default)]
+    pub missing_processes: Vec<u32>,
 }
 
 /// The state of a server at one moment.
@@ -277,7 +281,11 @@ mod tests {
             (CommandAnswer::Done(CommandOutcome::default()), "done"),
             (CommandAnswer::Error("no".to_owned()), "error"),
             (
-                CommandAnswer::Progress(DrainProgress { connections: 3, requests: Some(1) }),
+                CommandAnswer::Progress(DrainProgress {
+                    connections: 3,
+                    requests: Some(1),
+                    missing_processes: vec![7],
+                }),
                 "progress",
             ),
             (CommandAnswer::Status(Box::new(status)), "status"),

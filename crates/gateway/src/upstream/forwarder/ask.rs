@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use http::header::HOST;
+use http::header::{HOST, HeaderName, VIA};
 use http::response::Parts;
 use http::{HeaderMap, Request, StatusCode};
 use http_body::Body as _;
@@ -49,7 +49,16 @@ impl Forwarder {
         }
         let trace = exchange.trace.clone();
         if let Some(trace) = &trace {
-            trace.introduce(&mut headers);
+            if trace.is_loop() {
+                self.pool.group.came_back(&self.route, trace);
+                return Err(StatusCode::LOOP_DETECTED);
+            }
+            for name in [VIA, HeaderName::from_static("tracestate")] {
+                for value in about.headers().get_all(&name) {
+                    headers.append(name.clone(), value.clone());
+                }
+            }
+            trace.forward(&mut headers);
         }
         let mut request = Request::new(Outgoing::empty());
         *request.uri_mut() = path.parse().map_err(|_| StatusCode::BAD_GATEWAY)?;
