@@ -11,7 +11,7 @@ use http::HeaderValue;
 use super::field::Field;
 use super::record::{ClientEnd, Record, RelayRecord, UpstreamEnd};
 use super::secrets::leave_out_of_target;
-use super::text::{quote, string, word};
+use super::text::{self, quote, string, word};
 
 /// The longest method that is logged whole.
 const LONGEST_METHOD: usize = 64;
@@ -258,7 +258,7 @@ fn begin_combined(out: &mut Vec<u8>, client: &ClientEnd, user: Option<&str>, at:
     };
     match user {
         None | Some("") => out.push(b'-'),
-        Some(user) => word(out, user.as_bytes()),
+        Some(user) => text::field(out, user.as_bytes()),
     }
     let _ = write!(out, " [{}] \"", date(at));
 }

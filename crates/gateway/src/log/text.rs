@@ -24,23 +24,26 @@ fn bounded(bytes: &[u8], most: usize) -> Cow<'_, [u8]> {
 
 /// Appends text from a client without any byte that ends a field or a line, or that a terminal obeys.
 pub(super) fn quote(out: &mut Vec<u8>, bytes: &[u8]) {
-    escape(out, bytes, false);
+    escape(out, bytes, b"");
 }
 
 /// Appends a word from a client: as [`quote`], and a blank ends no field either.
 pub(super) fn word(out: &mut Vec<u8>, bytes: &[u8]) {
-    escape(out, bytes, true);
+    escape(out, bytes, b" ");
 }
 
-fn escape(out: &mut Vec<u8>, bytes: &[u8], is_word: bool) {
+/// Appends a field from a client without quotes around it: as [`word`], and no bracket begins the date.
+pub(super) fn field(out: &mut Vec<u8>, bytes: &[u8]) {
+    escape(out, bytes, b" []");
+}
+
+fn escape(out: &mut Vec<u8>, bytes: &[u8], others: &[u8]) {
     for &byte in bounded(bytes, LONGEST).iter() {
-        match byte {
-            b'"' | b'\\' | 0..=0x1f | 0x7f.. => {
-                // Writing to a vector cannot fail.
-                let _ = write!(out, "\\x{byte:02X}");
-            }
-            b' ' if is_word => out.extend_from_slice(b"\\x20"),
-            _ => out.push(byte),
+        if matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f..) || others.contains(&byte) {
+            // Writing to a vector cannot fail.
+            let _ = write!(out, "\\x{byte:02X}");
+        } else {
+            out.push(byte);
         }
     }
 }
