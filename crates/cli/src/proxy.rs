@@ -120,7 +120,7 @@ fn listen(options: &Options, inherited: &Inherited) -> Result<Address, Box<dyn E
     }
 }
 
-/// Waits for the command to drain, and refuses others.
+/// Waits for the command to drain, and refuses all other commands.
 async fn await_drain(queue: &mut CommandQueue, work: impl Fn() -> String) {
     loop {
         let call = queue.next().await;

@@ -10,7 +10,7 @@ use super::{LastSeen, converse, not_answering, say, unexpected};
 use crate::quantity;
 use crate::stats::source::End;
 
-/// Ends a server, and prints what it still has to end until its process has ended.
+/// Ends a server, and prints its connections and requests until its process has ended.
 pub(super) async fn drain(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
     let (mut conversation, reply) = converse(path, &ServerCommand::Drain.into(), seen).await?;
     let CommandAnswer::Done(_) = &reply.answer else { return Err(unexpected(&reply)) };

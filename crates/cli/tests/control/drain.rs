@@ -107,7 +107,7 @@ fn a_server_that_is_killed_while_it_drains_has_ended() {
     assert!(line.contains("refused"), "{line}");
 }
 
-/// Nobody knows what a worker that is stopped still has.
+/// The connections of a worker that is stopped are unknown.
 #[test]
 fn a_worker_that_does_not_answer_is_named() {
     let stage = Stage::new();

@@ -113,7 +113,7 @@ fn several_processes_say_once_what_they_have() {
     }
 }
 
-/// A worker that is stopped cannot say what it has, and the line says so.
+/// A worker that is stopped cannot report its connections, and the line says so.
 #[test]
 fn a_worker_that_does_not_answer_is_left_out_of_the_line_and_counted() {
     let site = Site::new();

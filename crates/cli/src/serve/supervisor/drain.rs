@@ -26,7 +26,7 @@ pub(super) const REPORTS: Duration = Duration::from_secs(5);
 /// The time between the end of a worker and its last message, at most: both are on their way.
 const LAST_WORDS: Duration = Duration::from_millis(10);
 
-/// What reports are awaited for.
+/// The reason for which reports are awaited.
 #[derive(Clone, Copy)]
 pub(super) enum Wait {
     /// The end of the server.
