@@ -9,7 +9,7 @@ pub(crate) fn count(number: u64, one: &str) -> String {
     }
 }
 
-/// Returns what a server still has to end. A program that counts no requests has `None` of them.
+/// Returns the numbers of connections and requests that a server has still open. A program that counts no requests has `None` of them.
 pub(crate) fn open_work(connections: u64, requests: Option<u64>) -> String {
     let connections = count(connections, "connection");
     match requests {

@@ -44,7 +44,7 @@ pub(super) fn refuse(call: Option<CommandCall>, error: &str) {
     conclude(call, Err(error.to_owned()));
 }
 
-/// Answers a call for a drain, with what the server still has to end.
+/// Answers a call for a drain, with the connections and requests that are still open.
 pub(super) fn begin_drain(call: Option<CommandCall>, work: &str) {
     let message = format!("draining: {work}");
     conclude(call, Ok(CommandOutcome { message, ..CommandOutcome::default() }));

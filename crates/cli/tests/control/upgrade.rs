@@ -141,8 +141,8 @@ fn tunnels() -> SocketAddr {
     address
 }
 
-/// Idle connections go on, and everything else ends with the process that has it: what goes on and what
-/// ends is all that there was, in the log and in the answer.
+/// Idle connections go on, and all others end with their process. In the log and in the answer, the two
+/// numbers together are all connections.
 #[test]
 fn the_connections_that_go_on_and_those_that_end_add_up() {
     for processes in [1, 2] {

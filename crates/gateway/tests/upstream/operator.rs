@@ -45,20 +45,26 @@ fn get(admin: &str, path: &str) -> String {
     reply.text().to_owned()
 }
 
+/// A server that answers requests for `/slow` when it is told to.
+fn slow_server() -> (Origin, mpsc::Sender<()>) {
+    let (release, released) = mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let slow = Origin::start(move |line| {
+        loop {
+            let seen = line.request()?;
+            if seen.line().contains("/slow") {
+                released.lock().unwrap().recv_timeout(LIMIT).unwrap();
+            }
+            line.answer("slow")?;
+        }
+    });
+    (slow, release)
+}
+
 #[test]
 fn a_server_that_is_set_down_gets_no_request_and_those_under_way_end_as_usual() {
     for backend in all() {
-        let (release, released) = mpsc::channel::<()>();
-        let released = std::sync::Mutex::new(released);
-        let slow = Origin::start(move |line| {
-            loop {
-                let seen = line.request()?;
-                if seen.line().contains("/slow") {
-                    released.lock().unwrap().recv_timeout(LIMIT).unwrap();
-                }
-                line.answer("slow")?;
-            }
-        });
+        let (slow, release) = slow_server();
         let other = Origin::named("other");
         let text = whole(&servers(&[&slow, &other]), "", ADMIN);
         let gateway = Gateway::start(backend, &text);
@@ -100,17 +106,7 @@ fn a_server_that_is_set_down_gets_no_request_and_those_under_way_end_as_usual() 
 /// request before a server is stopped sees those of the one before.
 #[test]
 fn requests_under_way_are_counted_after_a_reload_as_well() {
-    let (release, released) = mpsc::channel::<()>();
-    let released = std::sync::Mutex::new(released);
-    let slow = Origin::start(move |line| {
-        loop {
-            let seen = line.request()?;
-            if seen.line().contains("/slow") {
-                released.lock().unwrap().recv_timeout(LIMIT).unwrap();
-            }
-            line.answer("slow")?;
-        }
-    });
+    let (slow, release) = slow_server();
     let upstream = |weight: u32| {
         let server = format!("{{ address = \"{}\", weight = {weight} }}", slow.address);
         whole(&format!("servers = [{server}]"), "", ADMIN)
