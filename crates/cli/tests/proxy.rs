@@ -4,13 +4,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use superpoll::BackendKind;
 
 mod program;
 
 use program::{program, superpoll};
+
+const LONG: Duration = Duration::from_secs(60);
 
 const BACKENDS: [BackendKind; 5] = [
     BackendKind::Select,
@@ -225,7 +227,9 @@ fn reach(listener: &TcpListener, address: &str) -> Option<(TcpStream, TcpStream)
     let mut client = TcpStream::connect(address).unwrap();
     client.set_nonblocking(true).unwrap();
     listener.set_nonblocking(true).unwrap();
+    let start = Instant::now();
     loop {
+        assert!(start.elapsed() < LONG, "a client is neither relayed nor closed");
         if let Ok((server, _)) = listener.accept() {
             server.set_nonblocking(false).unwrap();
             client.set_nonblocking(false).unwrap();

@@ -19,6 +19,8 @@ mod without_io_uring;
 /// Long enough for a loop that spins to turn some thousand times.
 const QUIET: Duration = Duration::from_millis(100);
 
+const LONG: Duration = Duration::from_secs(20);
+
 fn rerun(name: &str) {
     child_process::run_under("ulimit -n 64", name);
 }
@@ -145,6 +147,59 @@ fn a_reserve_lost_to_another_thread_is_restored() {
         })
         .unwrap();
     drop(clients);
+}
+
+/// The room of its reserve is taken once, for good. Only this listener is woken for its clients.
+#[test]
+fn a_listener_whose_reserve_is_taken_sheds_with_that_of_another_one() {
+    if !child_process::is_child() {
+        return rerun("a_listener_whose_reserve_is_taken_sheds_with_that_of_another_one");
+    }
+    let runtime = Runtime::new().unwrap();
+    let listen = || runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    for _ in 0..1000 {
+        let (listener, _other) = (listen(), listen());
+        let address = listener.local_addr().unwrap();
+        let mut clients: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let files = fill();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thief = thread::spawn(move || {
+            while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                if let Ok(file) = File::open("/dev/null") {
+                    return Some(file);
+                }
+            }
+            None
+        });
+        let told = thread::spawn(move || {
+            for client in &mut clients {
+                client.set_read_timeout(Some(LONG)).unwrap();
+                let outcome = client.read(&mut [0; 1]);
+                let waits = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+                assert!(!outcome.is_err_and(|error| waits(&error)), "a client is not told");
+            }
+            clients
+        });
+        runtime.block_on(async {
+            let mut accept = Box::pin(listener.accept());
+            while !told.is_finished() {
+                assert!(poll_once(accept.as_mut()).await.is_none(), "all descriptors are in use");
+                yield_now().await;
+            }
+        });
+        let clients = told.join().unwrap();
+        drop(stop);
+        let taken = thief.join().unwrap();
+        drop(clients);
+        // The lost one is in its place again as soon as there is room.
+        drop(files);
+        let _client = TcpStream::connect(address).unwrap();
+        runtime.block_on(listener.accept()).unwrap();
+        if taken.is_some() {
+            return;
+        }
+    }
+    panic!("the room of no reserve could be taken");
 }
 
 #[test]

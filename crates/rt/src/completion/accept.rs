@@ -111,7 +111,7 @@ pub async fn accept<L: Listener>(listener: &L) -> io::Result<(L::Stream, L::Addr
         let progress = poll_fn(|cx| accepting.handle.poll_next(cx)).await;
         match progress.map(|progress| progress.outcome) {
             Some(Ok(Gain::Socket(socket, address))) => {
-                let socket = Socket::from(socket);
+                let Some(socket) = acceptor.admit(Socket::from(socket)) else { continue };
                 match address.map_or_else(|| socket.peer_addr(), |address| Ok(address.into())) {
                     Ok(address) => return listener.accepted(socket, &address),
                     // Its peer has gone, and its address with it.

@@ -90,7 +90,9 @@ impl<'a, L: Listener> Incoming<'a, L> {
                 self.many.poll_next(cx, acceptor.listener.as_io_ref(), || Operation::AcceptMany)
             ) {
                 Next::Gain(Gain::Socket(socket, _)) => {
-                    return Poll::Ready(Ok(self.listener.stream(socket.into())));
+                    if let Some(socket) = acceptor.admit(socket) {
+                        return Poll::Ready(Ok(self.listener.stream(socket.into())));
+                    }
                 }
                 Next::Gain(_) => {}
                 Next::Failed(error) if is_lost(&error) => {}

@@ -6,11 +6,11 @@
 //!
 //! When the process (`EMFILE`) or the system (`ENFILE`) is out of descriptors, the connection stays
 //! in the kernel's queue and the listener stays readable. A loop that goes back to wait would spin,
-//! and clients would hang until descriptors are free. So a listener keeps a descriptor in reserve
-//! (`/dev/null`). It closes the reserve, accepts a connection into the room that this makes, and
-//! closes the connection, whose client learns that no server takes it. Then it opens the reserve
-//! again, and repeats all this until the queue is empty. It counts the connections that it sheds.
-//! If another thread was faster to take the room, the listener can only let some time pass.
+//! and clients would hang until descriptors are free. So a listener has a descriptor kept in
+//! [reserve](super::reserve). It accepts a connection into the room of the reserve, and closes the
+//! connection, whose client learns that no server takes it. It repeats this until the queue is
+//! empty, and counts the connections that it sheds. If all reserves are lost to other threads, the
+//! listener can only let some time pass.
 //!
 //! Several engines or processes may wait exclusively for one socket (`EPOLLEXCLUSIVE`, Linux 4.5).
 //! The kernel wakes the first sleeping waiter in line, and the woken waiter keeps its place: on a
@@ -29,9 +29,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -41,6 +40,7 @@ use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
 use crate::error;
 use crate::io_registration::IoRegistration;
+use crate::net::reserve::Reserve;
 use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::time;
@@ -54,16 +54,12 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A listening socket.
 pub struct Acceptor<L: AsFd> {
     pub listener: AsyncFd<L>,
-    reserve: RefCell<Option<OwnedFd>>,
-    sheds: bool,
+    /// `None` if the listener does not shed load.
+    reserve: Option<Reserve>,
     shed: Cell<u64>,
     turns: Turns,
     /// Connections accepted for a caller that gave up, with the peer's address if it is known.
     kept: RefCell<VecDeque<(Socket, Option<SockAddr>)>>,
-}
-
-fn reserve() -> io::Result<OwnedFd> {
-    File::open("/dev/null").map(OwnedFd::from)
 }
 
 fn is_limit(error: &io::Error) -> bool {
@@ -96,11 +92,10 @@ impl<L: AsFd> Acceptor<L> {
     /// Takes a listener that does not block.
     pub fn new(listener: L, sheds: bool) -> io::Result<Acceptor<L>> {
         let kept = |error| error::limit("keeping a descriptor in reserve for a listener", error);
-        let reserve = if sheds { Some(reserve().map_err(kept)?) } else { None };
+        let reserve = if sheds { Some(Reserve::new().map_err(kept)?) } else { None };
         Ok(Acceptor {
             listener: AsyncFd::nonblocking(listener),
-            reserve: RefCell::new(reserve),
-            sheds,
+            reserve,
             shed: Cell::new(0),
             turns: Turns::default(),
             kept: RefCell::default(),
@@ -154,7 +149,9 @@ impl<L: AsFd> Acceptor<L> {
     ) -> io::Result<R> {
         loop {
             match self.listener.wait(Direction::Read, &mut poll).await {
-                Err(error) if self.sheds && is_limit(&error) => time::sleep(PAUSE).await,
+                Err(error) if self.reserve.is_some() && is_limit(&error) => {
+                    time::sleep(PAUSE).await;
+                }
                 outcome => return outcome,
             }
         }
@@ -195,32 +192,29 @@ impl<L: AsFd> Acceptor<L> {
 
     /// Accepts once; `None` if a connection was lost or shed.
     fn accept_or_pass(&self, listener: &L) -> io::Result<Option<(Socket, SockAddr)>> {
-        match accept(listener) {
-            Ok(accepted) => Ok(Some(accepted)),
-            Err(error) if is_lost(&error) => Ok(None),
-            Err(error) if self.sheds && is_limit(&error) => self.shed_one(listener).map(|()| None),
-            Err(error) => Err(error),
+        match (accept(listener), &self.reserve) {
+            (Ok(accepted), _) => Ok(self.admit(accepted)),
+            (Err(error), _) if is_lost(&error) => Ok(None),
+            (Err(error), Some(reserve)) if is_limit(&error) => {
+                match reserve.shed(|| accept(listener)) {
+                    Ok(()) => self.shed.set(self.shed.get() + 1),
+                    Err(error) if is_lost(&error) => {}
+                    Err(error) => return Err(error),
+                }
+                Ok(None)
+            }
+            (Err(error), _) => Err(error),
         }
     }
 
-    #[cold]
-    fn shed_one(&self, listener: &L) -> io::Result<()> {
-        let mut room = self.reserve.borrow_mut();
-        match room.take() {
-            Some(reserve) => drop(reserve),
-            // It was lost to another thread. The kernel opens it again as soon as there is room.
-            None => drop(reserve()?),
+    /// Returns an accepted connection; `None` if it was shed because a reserve was lost.
+    pub fn admit<C>(&self, connection: C) -> Option<C> {
+        let Some(reserve) = &self.reserve else { return Some(connection) };
+        let admitted = reserve.admit(connection);
+        if admitted.is_none() {
+            self.shed.set(self.shed.get() + 1);
         }
-        let accepted = accept(listener).map(drop);
-        *room = reserve().ok();
-        match accepted {
-            Ok(()) => {
-                self.shed.set(self.shed.get() + 1);
-                Ok(())
-            }
-            Err(error) if is_lost(&error) => Ok(()),
-            Err(error) => Err(error),
-        }
+        admitted
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) mod accept;
 mod address;
 pub(crate) mod descriptor;
 mod listeners;
+mod reserve;
 pub mod split;
 pub(crate) mod stream;
 mod tcp_listener;

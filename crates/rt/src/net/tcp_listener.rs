@@ -213,10 +213,12 @@ impl ListenOptions {
 ///
 /// # Out of descriptors
 ///
-/// A listener keeps a descriptor in reserve, open on `/dev/null`. When accepting meets the limit of
-/// the process (`EMFILE`) or the system (`ENFILE`), the listener uses the reserve to accept and
-/// close each waiting connection in turn, and then waits for new connections. Their clients learn
-/// at once that they are not served, and no loop spins. [`shed`](TcpListener::shed) counts them.
+/// A process keeps a descriptor in reserve for each listener, open on `/dev/null`. When accepting
+/// meets the limit of the process (`EMFILE`) or the system (`ENFILE`), the listener uses a reserve
+/// to accept and close each waiting connection in turn, and then waits for new connections. Their
+/// clients learn at once that they are not served, and no loop spins. Where another thread has taken
+/// the room of a reserve meanwhile, the reserve is restored before further connections are served.
+/// [`shed`](TcpListener::shed) counts those that are closed.
 /// [`ListenOptions::shed_load`] turns that off.
 pub struct TcpListener {
     acceptor: Acceptor<std::net::TcpListener>,
