@@ -40,7 +40,7 @@ use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
 use crate::error;
 use crate::io_registration::IoRegistration;
-use crate::net::reserve::Reserve;
+use crate::net::reserve::{Reserve, is_limit};
 use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::time;
@@ -60,10 +60,6 @@ pub struct Acceptor<L: AsFd> {
     turns: Turns,
     /// Connections accepted for a caller that gave up, with the peer's address if it is known.
     kept: RefCell<VecDeque<(Socket, Option<SockAddr>)>>,
-}
-
-fn is_limit(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// Errors of a connection that was lost while it was in the queue, see `accept(2)`.
@@ -166,6 +162,8 @@ impl<L: AsFd> Acceptor<L> {
             let outcome = self.accept_or_pass(listener);
             match &outcome {
                 Ok(None) if round < ROUND => {
+                    // Whoever has room may be next in line.
+                    self.turns.count();
                     round += 1;
                     Err(io::ErrorKind::Interrupted.into())
                 }
@@ -227,9 +225,13 @@ struct Turns {
 }
 
 impl Turns {
+    fn count(&self) {
+        self.in_a_row.set(self.in_a_row.get().saturating_add(1));
+    }
+
     /// Counts a connection; returns whether the turn is over.
     fn end_with_this(&self) -> bool {
-        self.in_a_row.set(self.in_a_row.get() + 1);
+        self.count();
         self.in_a_row.get() >= self.longest && self.end()
     }
 
@@ -261,6 +263,9 @@ mod tests {
         let ends: Vec<bool> = (0..6).map(|_| turns.end_with_this()).collect();
         assert_eq!(ends, [false, false, true, false, false, true]);
         assert!(!turns.end());
+        // Connections that were shed count as well.
+        turns.count();
+        assert!(turns.end());
         let stays = Turns::default();
         assert!((0..100).all(|_| !stays.end_with_this()) && !stays.end());
     }

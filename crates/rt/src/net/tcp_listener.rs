@@ -2,10 +2,11 @@
 //!
 //! A listener may be shared with other processes, each with a runtime of its own. A parent binds,
 //! forks or spawns, and each child adopts the listener that it inherited. (A descriptor that should
-//! stay open across `exec` must not have `FD_CLOEXEC`.) [`ListenOptions::adopt`] shows the ways in
-//! which they can wait. A process cannot hand a connection over to a less busy process: that would
-//! take passing descriptors. Within a process [`Listeners`](super::Listeners) does it with
-//! [`Spread::HandOff`](super::Spread::HandOff).
+//! stay open across `exec` must not have `FD_CLOEXEC`. A parent forks before its threads accept,
+//! since a child has no thread that would give back a lock which was held in that moment.)
+//! [`ListenOptions::adopt`] shows the ways in which they can wait. A process cannot hand a
+//! connection over to a less busy process: that would take passing descriptors. Within a process
+//! [`Listeners`](super::Listeners) does it with [`Spread::HandOff`](super::Spread::HandOff).
 
 use std::io;
 use std::net::SocketAddr;
@@ -131,7 +132,7 @@ impl ListenOptions {
     ///
     /// # Errors
     ///
-    /// Any error of `fcntl(2)`, or opening `/dev/null` for the reserve.
+    /// Any error of `fcntl(2)`, or of `eventfd(2)`, which makes the reserve.
     ///
     /// # Examples
     ///
@@ -213,12 +214,12 @@ impl ListenOptions {
 ///
 /// # Out of descriptors
 ///
-/// A process keeps a descriptor in reserve for each listener, open on `/dev/null`. When accepting
+/// A process keeps a descriptor in reserve for each listener. When accepting
 /// meets the limit of the process (`EMFILE`) or the system (`ENFILE`), the listener uses a reserve
 /// to accept and close each waiting connection in turn, and then waits for new connections. Their
-/// clients learn at once that they are not served, and no loop spins. Where another thread has taken
-/// the room of a reserve meanwhile, the reserve is restored before further connections are served.
-/// [`shed`](TcpListener::shed) counts those that are closed.
+/// clients learn at once that they are not served, and no loop spins. Where another thread has
+/// taken the room of a reserve meanwhile, the reserve is restored before further connections are
+/// served. [`shed`](TcpListener::shed) counts those that are closed.
 /// [`ListenOptions::shed_load`] turns that off.
 pub struct TcpListener {
     acceptor: Acceptor<std::net::TcpListener>,

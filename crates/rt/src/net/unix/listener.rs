@@ -119,7 +119,7 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// Any error of `fcntl(2)`, or opening `/dev/null` for the reserve.
+    /// Any error of `fcntl(2)`, or of `eventfd(2)`, which makes the reserve.
     pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
         sys::descriptor::set_nonblocking(&listener)?;
         Ok(UnixListener { acceptor: Acceptor::new(listener, true)? })
