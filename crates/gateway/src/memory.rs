@@ -64,6 +64,9 @@ impl Policy {
     /// Whether it is time to check the heaps.
     fn is_due(&mut self, resident: usize, load: u64) -> bool {
         let grows = resident > self.last + CHANGE;
+        // The process grows into free memory that was given back, too: this much of it is used
+        // again, and may be given back again, even if no check of the heaps comes in between.
+        self.left = self.left.saturating_sub(resident.saturating_sub(self.last));
         self.last = resident;
         self.peak = self.peak.max(load);
         self.countdown = self.countdown.saturating_sub(1);
@@ -215,6 +218,18 @@ mod tests {
         // Memory is given back as well if the number of requests shows nothing.
         process.runs(900 * MIB, 5, 100);
         process.runs(40 * MIB, 5, 35);
+        assert_eq!((process.given, process.free), (2, 0));
+    }
+
+    #[test]
+    fn memory_is_given_back_after_a_second_flood_that_is_smaller_and_short() {
+        let mut process = Process::default();
+        process.runs(1000 * MIB, 5000, 30);
+        process.runs(30 * MIB, 5, 100);
+        assert_eq!((process.given, process.free), (1, 0));
+        // It fits into what was given back, and ends before the heaps are checked.
+        process.runs(600 * MIB, 5000, 1);
+        process.runs(30 * MIB, 5, 100);
         assert_eq!((process.given, process.free), (2, 0));
     }
 
