@@ -1,18 +1,21 @@
 //! The built command `superpoll proxy`, from the outside.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
 use superpoll::BackendKind;
 
 mod program;
+#[path = "serve/stage.rs"]
+#[expect(dead_code, reason = "shared with the tests of the web server")]
+mod stage;
 
 use program::{program, superpoll};
-
-const LONG: Duration = Duration::from_secs(60);
+use stage::{PATIENCE, accept, connect, lines, ticks, until, until_readable, wait};
 
 const BACKENDS: [BackendKind; 5] = [
     BackendKind::Select,
@@ -36,10 +39,37 @@ fn start(arguments: &[&str]) -> (Child, String) {
 /// The same for a command that ends in it.
 fn listening(mut command: Command) -> (Child, String) {
     let mut child = command.spawn().unwrap();
+    until_readable(child.stdout.as_ref().unwrap(), "it listens or ends");
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     let address = line.split(' ').nth(3).unwrap_or_else(|| panic!("it wrote {line:?}")).to_owned();
     (child, address)
+}
+
+/// Connects to the relay.
+fn client(address: &str) -> TcpStream {
+    connect(address.parse().unwrap())
+}
+
+/// Reads the first byte of a client; `None` if the relay closes the connection.
+fn first_byte(client: &mut TcpStream) -> Option<u8> {
+    let mut room = [0];
+    match client.read(&mut room) {
+        Ok(count) => (count == 1).then_some(room[0]),
+        Err(error) => {
+            assert!(!is_wait(&error), "a client is neither relayed nor closed");
+            None
+        }
+    }
+}
+
+/// An address that refuses connections. As long as the socket exists, nothing else can listen
+/// there.
+fn refuses() -> (Socket, String) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap().to_string();
+    (socket, address)
 }
 
 fn terminate(child: &Child) {
@@ -47,12 +77,14 @@ fn terminate(child: &Child) {
     assert!(Command::new("kill").args(["-TERM", &number]).status().unwrap().success());
 }
 
-/// Whether a process listens at an address of this machine. Unlike a connection, this costs the process nothing.
+/// Whether a process listens at an address of this machine. Unlike a connection, this costs the
+/// process nothing.
 fn listens(address: &str) -> bool {
     let (_, port) = address.rsplit_once(':').unwrap();
     let local = format!(":{:04X}", port.parse::<u16>().unwrap());
     let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    // The fields are a number, the local address, the other address and the state, of which 0A is listening.
+    // The fields are a number, the local address, the other address and the state, of which 0A is
+    // listening.
     sockets.lines().any(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         fields[1].ends_with(&local) && fields[3] == "0A"
@@ -79,8 +111,8 @@ fn five_hundred_connections_and_an_end_that_waits_for_the_last() {
         ]);
         let mut pairs = Vec::new();
         for _ in 0..many {
-            let client = TcpStream::connect(&address).unwrap();
-            pairs.push((client, listener.accept().unwrap().0));
+            let client = client(&address);
+            pairs.push((client, accept(&listener)));
         }
         // The relay decides which client belongs to which server.
         for (number, (client, _)) in pairs.iter_mut().enumerate() {
@@ -98,9 +130,7 @@ fn five_hundred_connections_and_an_end_that_waits_for_the_last() {
         }
         terminate(&child);
         // It listens no more, and existing connections go on.
-        while listens(&address) {
-            thread::yield_now();
-        }
+        until("it listens no more", || !listens(&address));
         for (client, _) in &mut pairs {
             client.write_all(b"last").unwrap();
         }
@@ -118,20 +148,18 @@ fn five_hundred_connections_and_an_end_that_waits_for_the_last() {
 
 #[test]
 fn a_refusing_upstream_is_logged_and_a_wrong_address_is_refused_in_one_line() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (_refusing, refusing) = refuses();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let used = listener.local_addr().unwrap().to_string();
-    // The listener of `taken` is gone; only its address is left.
-    let (child, address) = start(&["--listen", "127.0.0.1:0", "--to", &taken]);
+    let (child, address) = start(&["--listen", "127.0.0.1:0", "--to", &refusing]);
     for _ in 0..2 {
-        let mut client = TcpStream::connect(&address).unwrap();
-        assert!(!client.read(&mut [0]).is_ok_and(|count| count > 0));
+        assert_eq!(first_byte(&mut client(&address)), None);
     }
     terminate(&child);
     let errors = errors(child);
     // The second one is counted, unless more than a second has passed.
     assert!((2..=3).contains(&errors.lines().count()), "{errors}");
-    assert!(errors.contains(&format!("connecting to {taken}: Connection refused")), "{errors}");
+    assert!(errors.contains(&format!("connecting to {refusing}: Connection refused")), "{errors}");
     let summary = "superpoll: 2 clients were closed because the upstream could not be reached";
     assert_eq!(errors.lines().last(), Some(summary));
 
@@ -160,17 +188,16 @@ fn errors(child: Child) -> String {
 
 /// Returns the rest of its standard error, when it has ended.
 fn all_errors(mut child: Child) -> String {
+    let status = wait(&mut child);
+    if status.is_none() {
+        // Its errors end with it.
+        child.kill().unwrap();
+    }
     let mut errors = String::new();
     child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-    assert!(child.wait().unwrap().success(), "{errors}");
+    let status = status.unwrap_or_else(|| panic!("it does not end: {errors}"));
+    assert!(status.success(), "{errors}");
     errors
-}
-
-/// Returns the processor time of a process in ticks of the clock.
-fn ticks(child: &Child) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
 #[test]
@@ -211,9 +238,7 @@ fn out_of_descriptors_new_clients_are_closed_old_pairs_go_on_and_nothing_spins()
         }
         // With room, new clients are accepted again.
         drop(pairs);
-        while reach(&listener, &address).is_none() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        until("there is room for new clients", || reach(&listener, &address).is_some());
         terminate(&child);
         let errors = errors(child);
         let count = errors.lines().count();
@@ -224,14 +249,15 @@ fn out_of_descriptors_new_clients_are_closed_old_pairs_go_on_and_nothing_spins()
 
 /// Connects through the relay; `None` if it closes the client.
 fn reach(listener: &TcpListener, address: &str) -> Option<(TcpStream, TcpStream)> {
-    let mut client = TcpStream::connect(address).unwrap();
+    let mut client = client(address);
     client.set_nonblocking(true).unwrap();
     listener.set_nonblocking(true).unwrap();
     let start = Instant::now();
     loop {
-        assert!(start.elapsed() < LONG, "a client is neither relayed nor closed");
+        assert!(start.elapsed() < PATIENCE, "a client is neither relayed nor closed");
         if let Ok((server, _)) = listener.accept() {
             server.set_nonblocking(false).unwrap();
+            server.set_read_timeout(Some(PATIENCE)).unwrap();
             client.set_nonblocking(false).unwrap();
             return Some((client, server));
         }
@@ -254,8 +280,9 @@ fn a_client_that_vanishes_in_the_middle_of_bulk_ends_its_own_pair_only() {
         let (child, address) =
             start(&["--listen", "127.0.0.1:0", "--to", &to, "--backend", backend.name()]);
         for half_closed in [true, false] {
-            let mut client = TcpStream::connect(&address).unwrap();
-            let (mut server, _) = listener.accept().unwrap();
+            let mut client = client(&address);
+            let mut server = accept(&listener);
+            server.set_write_timeout(Some(PATIENCE)).unwrap();
             client.write_all(b"all").unwrap();
             if half_closed {
                 // The kernel's error to a writer after this raises a signal, too.
@@ -263,16 +290,21 @@ fn a_client_that_vanishes_in_the_middle_of_bulk_ends_its_own_pair_only() {
             }
             let sending = thread::spawn(move || {
                 let bytes = vec![0; 1 << 20];
-                while server.write_all(&bytes).is_ok() {}
+                loop {
+                    if let Err(error) = server.write_all(&bytes) {
+                        return error;
+                    }
+                }
             });
             client.read_exact(&mut vec![0; 4 << 20]).unwrap();
             drop(client);
-            sending.join().unwrap();
+            let error = sending.join().unwrap();
+            assert!(!is_wait(&error), "the pair of a client that is gone does not end");
         }
-        let mut client = TcpStream::connect(&address).unwrap();
+        let mut client = client(&address);
         client.write_all(b"and on").unwrap();
         let mut bytes = [0; 6];
-        listener.accept().unwrap().0.read_exact(&mut bytes).unwrap();
+        accept(&listener).read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"and on", "{backend:?}");
         drop(client);
         terminate(&child);
@@ -300,9 +332,9 @@ fn an_idle_pair_takes_little_memory() {
     let to = listener.local_addr().unwrap().to_string();
     let (mut child, address) = start(&["--listen", "127.0.0.1:0", "--to", &to]);
     let pair = || {
-        let mut client = TcpStream::connect(&address).unwrap();
+        let mut client = client(&address);
         client.write_all(b"hello").unwrap();
-        let (mut server, _) = listener.accept().unwrap();
+        let mut server = accept(&listener);
         server.read_exact(&mut [0; 5]).unwrap();
         server.write_all(b"hello").unwrap();
         client.read_exact(&mut [0; 5]).unwrap();
@@ -315,7 +347,7 @@ fn an_idle_pair_takes_little_memory() {
     assert!(each <= MOST, "{each} bytes for an idle pair");
     drop((warm, idle));
     terminate(&child);
-    assert!(child.wait().unwrap().success());
+    assert!(wait(&mut child).expect("it ends").success());
 }
 
 /// An upstream that answers each connection with a letter and waits for its end.
@@ -338,15 +370,11 @@ fn says(letter: u8) -> String {
 #[test]
 fn several_servers_take_turns_and_one_that_refuses_is_found_by_checks() {
     let (a, b) = (says(b'a'), says(b'b'));
-    let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (_refusing, refusing) = refuses();
     // Each worker has turns of its own.
     let listen = ["--listen", "127.0.0.1:0", "--workers", "1"];
     let letters = |address: &str| -> String {
-        let letter = |_| {
-            let mut room = [0];
-            TcpStream::connect(address).unwrap().read_exact(&mut room).unwrap();
-            char::from(room[0])
-        };
+        let letter = |_| char::from(first_byte(&mut client(address)).expect("a letter"));
         (0..8).map(letter).collect()
     };
     let (child, address) = start(&[&listen[..], &["--to", &a, "--to", &b]].concat());
@@ -356,17 +384,13 @@ fn several_servers_take_turns_and_one_that_refuses_is_found_by_checks() {
 
     let servers = ["--to", &refusing, "--to", &a, "--health", "0.02", "--balance", "hash"];
     let (mut child, address) = start(&[&listen[..], &servers].concat());
-    let mut log = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("is down") {
-        line.clear();
-        log.read_line(&mut line).unwrap();
-    }
+    let mut log = lines(child.stderr.take().unwrap());
+    let line = log.find(|line| line.contains("is down")).expect("a server that is down");
     let expected = format!("superpoll: the server {refusing} of the proxy is down: 3 checks");
     assert!(line.starts_with(&expected), "{line}");
     assert_eq!(letters(&address), "aaaaaaaa");
     terminate(&child);
-    assert!(child.wait().unwrap().success());
+    assert!(wait(&mut child).expect("it ends").success());
 
     for (arguments, reason) in [
         (&["--to", "a:1", "--to", "a:1"][..], "a:1 is given twice"),
@@ -387,19 +411,18 @@ fn a_client_has_no_more_connections_than_it_may_have() {
     let a = says(b'a');
     let (child, address) =
         start(&["--listen", "127.0.0.1:0", "--to", &a, "--connections-per-client", "2"]);
-    let connect = || {
-        let mut client = TcpStream::connect(&address).unwrap();
-        (client.read(&mut [0]).unwrap_or(0) == 1).then_some(client)
+    let admitted = || {
+        let mut client = client(&address);
+        first_byte(&mut client).map(|_| client)
     };
-    let (first, second) = (connect(), connect());
-    assert!(first.is_some() && second.is_some() && connect().is_none() && connect().is_none());
+    let (first, second) = (admitted(), admitted());
+    assert!(first.is_some() && second.is_some() && admitted().is_none() && admitted().is_none());
     drop(first);
-    // The end has to be noticed.
-    let third = (0..5000).find_map(|_| {
-        thread::sleep(Duration::from_millis(1));
-        connect()
+    let mut third = None;
+    until("the end of the first one is noticed", || {
+        third = admitted();
+        third.is_some()
     });
-    assert!(third.is_some());
     drop((second, third));
     terminate(&child);
     let errors = errors(child);
@@ -416,8 +439,8 @@ fn the_access_log_has_each_connection_when_the_proxy_has_ended() {
     let path = log.to_str().unwrap();
     let (mut child, address) =
         start(&["--listen", "127.0.0.1:0", "--to", &to, "--access-log", path, "--workers", "2"]);
-    let mut client = TcpStream::connect(&address).unwrap();
-    let (mut server, _) = listener.accept().unwrap();
+    let mut client = client(&address);
+    let mut server = accept(&listener);
     client.write_all(b"question").unwrap();
     let mut question = [0; 8];
     server.read_exact(&mut question).unwrap();
@@ -425,7 +448,7 @@ fn the_access_log_has_each_connection_when_the_proxy_has_ended() {
     assert_eq!(client.read_to_end(&mut Vec::new()).unwrap(), 0);
     drop(client);
     terminate(&child);
-    assert!(child.wait().unwrap().success());
+    assert!(wait(&mut child).expect("it ends").success());
     let text = std::fs::read_to_string(&log).unwrap();
     let line: serde_json::Value = serde_json::from_str(text.trim_end()).unwrap();
     assert_eq!((&line["upstream_server"], &line["bytes_in"]), (&to.into(), &8.into()), "{line}");

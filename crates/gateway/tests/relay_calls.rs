@@ -1,5 +1,5 @@
-//! The system calls of relayed connections, by the relay's own counters, in several moods of clients
-//! and upstream. A process of its own, because the counters are the process's.
+//! The system calls of relayed connections, by the relay's own counters, in several moods of
+//! clients and upstream. A process of its own, because the counters are the process's.
 //!
 //! Relay, clients and upstream take turns in one thread, so no clock decides how long an answer
 //! takes: a mood is the number of the relay's turns between two of the others.

@@ -1,7 +1,7 @@
 //! Common mistakes: what the compiler says of each names the way out.
 //!
-//! Each program in `mistakes/` is compiled as a user's would be, with the library that this test was
-//! built with.
+//! Each program in `mistakes/` is compiled as a user's would be, with the library that this test
+//! was built with.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -26,9 +26,9 @@ fn libraries() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-/// Returns the libraries next to this test, the newest first. A folder may have several of them, with
-/// other features. Those that were made of an archive of the crate have sources elsewhere, which the
-/// compiler cannot quote.
+/// Returns the libraries next to this test, the newest first. A folder may have several of them,
+/// with other features. Those that were made of an archive of the crate have sources elsewhere,
+/// which the compiler cannot quote.
 fn builds() -> Vec<PathBuf> {
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

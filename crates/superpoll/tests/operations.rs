@@ -1,5 +1,5 @@
-//! Operations that may be under way across waits, on the back-end that has them. Each test of one is left out
-//! where there is no io_uring.
+//! Operations that may be under way across waits, on the back-end that has them. Each test of one
+//! is left out where there is no io_uring.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

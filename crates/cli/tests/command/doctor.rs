@@ -110,8 +110,8 @@ fn an_unknown_back_end_in_the_environment_is_named() {
     assert!(errors.contains("\"nonsense\"") && errors.contains("select, poll, epoll"), "{errors}");
 }
 
-/// Runs the command where io_uring is refused. The filter stays for the life of a thread, and holds for the
-/// processes that it starts.
+/// Runs the command where io_uring is refused. The filter stays for the life of a thread, and holds
+/// for the processes that it starts.
 fn run_refused(error: i32, arguments: &[&str], backend: &str) -> Output {
     let run = || {
         superpoll_conformance::sys::refuse_io_uring(error).unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::program::superpoll;
 use crate::refused;
-use crate::stage::{Server, free_port, get, run};
+use crate::stage::{Server, accept, free_port, get, run};
 
 fn init(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = superpoll();
@@ -65,7 +65,7 @@ fn each_kind_starts_as_it_is_and_serves_what_it_is_for() {
     fs::write(&path, text.replacen("127.0.0.1:3000", &to, 1)).unwrap();
     let proxy = start(home.path(), &told);
     let answers = std::thread::spawn(move || {
-        let mut stream = application.accept().unwrap().0;
+        let mut stream = accept(&application);
         let mut head = [0; 4096];
         let count = std::io::Read::read(&mut stream, &mut head).unwrap();
         assert!(head[..count].starts_with(b"GET /hello HTTP/1.1\r\n"));

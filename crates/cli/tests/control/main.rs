@@ -93,7 +93,12 @@ impl Stage {
 
     /// Starts it with this many processes, all of which serve.
     fn start(&self, processes: usize) -> Server {
-        let path = self.configure(&format!("processes = {processes}"), "");
+        self.start_with(processes, "")
+    }
+
+    /// The same with more sections.
+    fn start_with(&self, processes: usize, more: &str) -> Server {
+        let path = self.configure(&format!("processes = {processes}"), more);
         let server = Server::configured(&path, 1);
         if processes > 1 {
             until("all workers serve", || self.serving() == processes);

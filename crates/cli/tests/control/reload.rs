@@ -1,8 +1,9 @@
 //! `superpoll reload`.
 
 use std::io::{Read, Write};
+use std::path::Path;
 
-use crate::stage::{Server, get, kill, run, until};
+use crate::stage::{Server, get, kill, run, stop, until};
 use crate::{Stage, begin, refusal, refused, status};
 
 const MOVED: &str = "[[hosts.routes]]\npath = \"/small\"\nredirect = { to = \"/elsewhere\" }";
@@ -136,7 +137,7 @@ fn a_reload_waits_for_all_workers_and_one_that_overtakes_it_answers_both() {
     let stage = Stage::new();
     let server = stage.start(2);
     let stopped = server.workers(2)[0];
-    kill(stopped, "STOP");
+    stop(stopped);
     stage.configure("processes = 2", MOVED);
     let configured = status(&stage.stats)["reload"].clone();
     let mut first = begin(stage.command("reload", &[]));
@@ -151,10 +152,13 @@ fn a_reload_waits_for_all_workers_and_one_that_overtakes_it_answers_both() {
     assert!(line.contains("server.toml:2:"), "{line}");
     stage.configure("processes = 2", &format!("{MOVED}\n{}", MOVED.replace("small", "sub")));
     let mut second = begin(stage.command("reload", &[]));
+    // Both wait before the worker goes on, or the first would be answered alone: the other worker
+    // has the second file only after the calls are joined.
+    until("one worker has the second one", || {
+        get(&mut server.connect(), "/sub").to_ascii_lowercase().contains("location: /elsewhere")
+    });
     assert!(first.try_wait().unwrap().is_none() && second.try_wait().unwrap().is_none());
     assert_ne!(status(&stage.stats)["reload"], configured);
-    // Both wait before the worker goes on, or the first would be answered alone.
-    std::thread::sleep(std::time::Duration::from_millis(300));
     kill(stopped, "CONT");
     for one in [first, second] {
         let output = one.wait_with_output().unwrap();
@@ -179,16 +183,25 @@ fn a_server_without_a_file_has_nothing_to_read_again() {
     }
 }
 
+/// Whether a client has connected to a socket that its server has not accepted yet.
+fn has_waiting_client(at: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let mut sockets = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // The last fields are the number of the file, which is 0 until the server accepts, and the
+    // path.
+    sockets.any(|fields| matches!(fields[..], [.., "0", path] if Path::new(path) == at))
+}
+
 #[test]
 fn a_server_that_ends_while_it_is_asked_is_reported() {
     for processes in [1, 2] {
         let stage = Stage::new();
         let server = stage.start(processes);
-        server.signal("STOP");
-        let asking = begin(stage.command("reload", &[]));
-        // It has connected, or connects to a socket that is refused then: both are one line.
-        std::thread::sleep(std::time::Duration::from_millis(200));
         let number = server.child().id();
+        stop(number);
+        let asking = begin(stage.command("reload", &[]));
+        // One that came too late would be refused.
+        until("the command has connected", || has_waiting_client(&stage.stats));
         server.signal("KILL");
         server.ended();
         let line = refusal(&asking.wait_with_output().unwrap());

@@ -1,15 +1,15 @@
 //! `superpoll upgrade`.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use crate::program::program;
-use crate::stage::{Running, Server, get, has_ended, kill, run, until};
+use crate::stage::{Running, Server, accept, get, has_ended, kill, lines, run, stop, until};
 use crate::{Stage, begin, refused, status};
 
 /// Connections become idle soon.
@@ -55,8 +55,8 @@ impl Upgraded {
         self.stage.command("upgrade", arguments)
     }
 
-    /// Replaces the program by one that never takes over, begins an upgrade, and returns the command
-    /// and the number of the process that it has started.
+    /// Replaces the program by one that never takes over, begins an upgrade, and returns the
+    /// command and the number of the process that it has started.
     fn hang(&self) -> (Child, u32) {
         let pid = self.stage.site.path("pid");
         self.replace(&format!("echo $$ >'{}'; exec sleep 600", pid.display()));
@@ -84,8 +84,14 @@ impl Upgraded {
 /// Puts a script in the place of a program.
 fn put(path: &Path, text: &str) {
     let aside = path.with_extension("new");
-    fs::write(&aside, text).unwrap();
-    fs::set_permissions(&aside, fs::Permissions::from_mode(0o755)).unwrap();
+    // Another process writes the script: a program that another thread of this one starts would
+    // have the file open for writing for a moment, and a file that is open for writing cannot be
+    // executed.
+    let mut writing = Command::new("sh");
+    writing.args(["-c", "cat >\"$0\" && chmod 755 \"$0\""]).arg(&aside).stdin(Stdio::piped());
+    let mut writing = writing.spawn().unwrap();
+    writing.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(writing.wait().unwrap().success());
     fs::rename(aside, path).unwrap();
 }
 
@@ -141,8 +147,8 @@ fn tunnels() -> SocketAddr {
     address
 }
 
-/// Idle connections go on, and all others end with their process. In the log and in the answer, the two
-/// numbers together are all connections.
+/// Idle connections go on, and all others end with their process. In the log and in the answer, the
+/// two numbers together are all connections.
 #[test]
 fn the_connections_that_go_on_and_those_that_end_add_up() {
     for processes in [1, 2] {
@@ -151,7 +157,8 @@ fn the_connections_that_go_on_and_those_that_end_add_up() {
         let more = format!(
             "[[hosts.routes]]\npath = \"/tunnel\"\nproxy = {{ upstream = \"raw\" }}\n\
              [upstreams.raw]\nservers = [{{ address = \"{tunnels}\" }}]\n\
-             [[listeners]]\naddress = \"127.0.0.1:{relay}\"\nrelay = {{ to = \"{tunnels}\" }}\n{SOON}"
+             [[listeners]]\naddress = \"127.0.0.1:{relay}\"\nrelay = {{ to = \"{tunnels}\" }}\n\
+             {SOON}header = \"10m\"\ndrain = \"10m\"\n"
         );
         upgraded.stage.configure(&format!("processes = {processes}"), &more);
         let mut command = program(upgraded.program.to_str().unwrap());
@@ -325,8 +332,8 @@ fn a_supervisor_whose_new_program_fails_says_why() {
     assert_eq!(server.ended().0.code(), Some(3));
 }
 
-/// Makes each worker that serves forward a request, which is not answered. Returns the connections of the
-/// clients and of the workers.
+/// Makes each worker that serves forward a request, which is not answered. Returns the connections
+/// of the clients and of the workers.
 fn ask_each(
     upgraded: &Upgraded,
     server: &Server,
@@ -337,18 +344,18 @@ fn ask_each(
     let ask = |asked: &u32| {
         // Only one can accept.
         let others: Vec<u32> = all.iter().copied().filter(|other| other != asked).collect();
-        others.iter().for_each(|other| kill(*other, "STOP"));
+        others.iter().for_each(|other| stop(*other));
         let mut client = server.connect();
         client.write_all(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let forwarded = upstream.accept().unwrap().0;
+        let forwarded = accept(upstream);
         others.iter().for_each(|other| kill(*other, "CONT"));
         (client, forwarded)
     };
     all.iter().map(ask).collect()
 }
 
-/// Workers that end with their requests stay through the next upgrade, which does not wait for them, and
-/// count in a drain.
+/// Workers that end with their requests stay through the next upgrade, which does not wait for
+/// them, and count in a drain.
 #[test]
 fn workers_of_two_programs_before_are_counted_and_delay_no_upgrade() {
     let upgraded = Upgraded::without_keeper();
@@ -373,7 +380,7 @@ fn workers_of_two_programs_before_are_counted_and_delay_no_upgrade() {
         held.extend(ask_each(&upgraded, &server, &upstream));
     }
     let mut draining = begin(upgraded.stage.command("drain", &["--timeout", "60"]));
-    let mut lines = BufReader::new(draining.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = lines(draining.stdout.take().unwrap());
     assert!(lines.any(|line| line.ends_with(": 6 connections, 6 requests under way")));
     // No request is made again elsewhere.
     drop(upstream);
@@ -383,8 +390,8 @@ fn workers_of_two_programs_before_are_counted_and_delay_no_upgrade() {
     server.ended();
 }
 
-/// A command in the moment in which the program is replaced is answered by the one before, or by the
-/// next one.
+/// A command in the moment in which the program is replaced is answered by the one before, or by
+/// the next one.
 #[test]
 fn commands_during_an_upgrade_are_answered() {
     let upgraded = Upgraded::without_keeper();
@@ -392,16 +399,14 @@ fn commands_during_an_upgrade_are_answered() {
     until("all workers serve", || workers(&upgraded).len() == 2);
     upgraded.stage.configure("", SOON);
     let mut upgrading = begin(upgraded.upgrade(&[]));
-    let mut rounds = 0;
-    while upgrading.try_wait().unwrap().is_none() {
+    until("the upgrade has ended", || {
         let output = upgraded.stage.command("reload", &[]).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         // There is no socket for a moment.
         let is_away = errors.contains("connecting to the statistics socket");
         assert!(output.status.success() || is_away, "{errors}");
-        rounds += 1;
-    }
-    assert!(rounds > 0);
+        upgrading.try_wait().unwrap().is_some()
+    });
     let output = upgrading.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     server.signal("TERM");

@@ -1,5 +1,5 @@
-//! Channels whose messages are a broker's, with a keeper: a server of Redis, which is skipped where there
-//! is none.
+//! Channels whose messages are a broker's, with a keeper: a server of Redis, which is skipped where
+//! there is none.
 
 use std::process::{Command, Stdio};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::stage::{PATIENCE, connect, response};
+use crate::stage::{PATIENCE, connect, response, until};
 
 /// The last message.
 pub(crate) const END: &str = "end";
@@ -267,7 +267,7 @@ impl Publisher {
                 thread::sleep(Duration::from_millis(5));
             }
             // The last message has to be published for the test to end.
-            while !publish(at, END) {}
+            until("the last message is published", || publish(at, END));
             (confirmed, doubtful)
         });
         Publisher { ends, thread }

@@ -12,7 +12,7 @@ use std::thread;
 
 use crate::crowd::{END, Subscriber, publish};
 use crate::refusals::refused;
-use crate::stage::{Server, connect, get, signal, until};
+use crate::stage::{PATIENCE, Server, connect, get, signal, until};
 use crate::succession::{AT_REST_SOON, Nursery};
 
 #[test]
@@ -53,6 +53,7 @@ fn a_successor_that_cannot_open_its_files_or_listeners_changes_nothing() {
 
 fn ask(path: &Path) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(b"GET /small HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -194,7 +195,7 @@ fn a_keeper_writes_its_last_lines_before_it_ends() {
 
 #[test]
 fn a_server_that_hands_over_reports_how_many_connections_go_on_and_how_many_end() {
-    let nursery = Nursery::new("");
+    let nursery = Nursery::new("header = \"10m\"\ndrain = \"10m\"\n");
     let first = nursery.server(&[]);
     let mut idle: Vec<_> = (0..3).map(|_| connect(nursery.at())).collect();
     for client in &mut idle {

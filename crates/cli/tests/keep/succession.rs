@@ -166,11 +166,14 @@ impl Nursery {
         files.filter(is_tcp).count()
     }
 
-    /// Waits until the keeper has the server's listeners and this many connections.
+    /// Whether the keeper has the server's listeners and this many connections.
+    pub(crate) fn holds(&self, count: usize) -> bool {
+        self.held() >= count + 1 + usize::from(self.tls.is_some())
+    }
+
+    /// Waits until that is so.
     pub(crate) fn until_held(&self, count: usize) {
-        let listeners = 1 + usize::from(self.tls.is_some());
-        let what = "idle connections are left with the keeper";
-        until(what, || self.held() >= count + listeners);
+        until("idle connections are left with the keeper", || self.holds(count));
     }
 }
 

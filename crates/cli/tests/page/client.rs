@@ -438,12 +438,16 @@ fn a_subscription_that_ends_with_its_token_goes_on_with_the_next_one() {
         format!("states.filter(s => s === 'open {transport} undefined').length >= 4")
     };
     // Messages come all the time, until each subscription has ended three times.
-    while !transports.iter().all(|transport| scene.tab.evaluate(&opened(transport)) == true) {
+    until("each subscription has ended three times", || {
+        if transports.iter().all(|transport| scene.tab.evaluate(&opened(transport)) == true) {
+            return true;
+        }
         assert!(publish_to(scene.at(), "/secret", &count.to_string()));
         count += 1;
         // Subscriptions are to end between messages, too.
         std::thread::sleep(Duration::from_millis(20));
-    }
+        false
+    });
     scene.tab.until(&format!("seen.length >= {}", 3 * count));
     let seen = scene.seen();
     for transport in transports {

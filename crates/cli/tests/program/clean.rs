@@ -14,7 +14,8 @@ pub(crate) const FOREIGN: [&str; 8] = [
     "LISTEN_FDNAMES",
     "WATCHDOG_USEC",
     "WATCHDOG_PID",
-    // It may be another user's, after `su`. Without it there is a folder of this user's in that for temporary files.
+    // It may be another user's, after `su`. Without it there is a folder of this user's in that for
+    // temporary files.
     "XDG_RUNTIME_DIR",
 ];
 

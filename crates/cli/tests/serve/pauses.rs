@@ -1,25 +1,15 @@
 //! A server that was stopped for longer than all of its limits: requests that have come meanwhile
 //! are served.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::stage::{Server, Site, backends, connect, get, until};
+use crate::stage::{Server, Site, accept, backends, connect, get, stop};
 
 /// The longest of its limits.
 const LIMIT: Duration = Duration::from_secs(1);
-
-/// Whether every thread of a process is stopped.
-fn is_stopped(process: u32) -> bool {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    threads.into_iter().all(|thread| {
-        let stat = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
-        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
-    })
-}
 
 fn read(stream: &mut TcpStream, length: usize) -> String {
     let mut bytes = vec![0; length];
@@ -27,10 +17,6 @@ fn read(stream: &mut TcpStream, length: usize) -> String {
         Ok(()) => String::from_utf8(bytes).unwrap(),
         Err(error) => error.to_string(),
     }
-}
-
-fn accept(listener: &TcpListener) -> TcpStream {
-    listener.accept().unwrap().0
 }
 
 /// Runs one server; returns `None` if this process was too slow for it.
@@ -78,8 +64,7 @@ fn stopped(site: &Site, backend: &str) -> Option<Vec<String>> {
     body.write_all(b"POST /c HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nab").unwrap();
     // Long enough for it to wait, and for one connection to be parked.
     thread::sleep(Duration::from_millis(300));
-    server.signal("STOP");
-    until("it is stopped", || is_stopped(server.child().id()));
+    stop(server.child().id());
     for (client, target) in &mut pairs {
         client.write_all(b"again").unwrap();
         target.write_all(b"back").unwrap();

@@ -55,8 +55,8 @@ fn publish(at: SocketAddr, message: &str) -> String {
     response(&mut stream)
 }
 
-/// Waits until a new connection gets these messages of the channel, with an id or as a text; its worker may have them later
-/// than another one.
+/// Waits until a new connection gets these messages of the channel, with an id or as a text; its
+/// worker may have them later than another one.
 fn has_messages<T: PartialEq>(
     at: SocketAddr,
     expected: &[T],

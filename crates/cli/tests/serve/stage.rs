@@ -2,14 +2,16 @@
 //! files.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use superpoll::BackendKind;
 use tempfile::TempDir;
 
@@ -39,6 +41,57 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until there is something to read or to accept.
+pub(crate) fn until_readable(source: &impl AsFd, what: &str) {
+    let limit = Timespec::try_from(PATIENCE).unwrap();
+    let mut asked = [PollFd::new(source, PollFlags::IN)];
+    let count = rustix::event::poll(&mut asked, Some(&limit)).unwrap();
+    assert_eq!(count, 1, "never: {what}");
+}
+
+/// Accepts a connection, which must come in time.
+pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
+    until_readable(listener, "a connection comes");
+    let stream = listener.accept().unwrap().0;
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Returns the lines that a program writes, each of which must come in time, as must the end.
+pub(crate) fn lines(
+    output: impl Read + AsFd + Send + Sync,
+) -> impl Iterator<Item = String> + Send + Sync {
+    let mut reader = BufReader::new(output);
+    std::iter::from_fn(move || {
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            if reader.buffer().is_empty() {
+                until_readable(reader.get_ref(), "the program writes a line or ends");
+            }
+            let more = reader.fill_buf().unwrap();
+            let end = more.iter().position(|byte| *byte == b'\n').map_or(more.len(), |at| at + 1);
+            line.extend_from_slice(&more[..end]);
+            reader.consume(end);
+            if end == 0 {
+                break;
+            }
+        }
+        let text = String::from_utf8(line).unwrap();
+        (!text.is_empty()).then(|| text.trim_end_matches('\n').to_owned())
+    })
+}
+
+/// Waits until a program has ended, and returns its status; `None` if it does not end in time.
+pub(crate) fn wait(child: &mut Child) -> Option<ExitStatus> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match child.try_wait().unwrap() {
+            None if Instant::now() < end => thread::sleep(Duration::from_millis(5)),
+            status => return status,
+        }
+    }
+}
+
 pub(crate) fn signal(child: &Child, name: &str) {
     let number = child.id().to_string();
     let status = Command::new("kill").args([&format!("-{name}"), &number]).status();
@@ -55,6 +108,20 @@ fn state(process: u32) -> Option<(String, u32)> {
 /// Whether a process has ended, awaited or not.
 pub(crate) fn has_ended(process: u32) -> bool {
     state(process).is_none_or(|(state, _)| state == "Z" || state == "X")
+}
+
+/// Stops a process, all of whose threads are stopped afterwards.
+pub(crate) fn stop(process: u32) {
+    kill(process, "STOP");
+    until("the process is stopped", || is_stopped(process));
+}
+
+fn is_stopped(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.into_iter().all(|thread| {
+        let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    })
 }
 
 /// Returns the numbers of the processes that a process has started and that have not ended.
@@ -105,7 +172,8 @@ impl Drop for Running {
 /// The command `superpoll serve` at work.
 pub(crate) struct Server {
     child: Running,
-    _stdout: BufReader<ChildStdout>,
+    /// It must stay open.
+    _stdout: Box<dyn Iterator<Item = String> + Send + Sync>,
     /// The addresses at which it serves, from its output, a line for each.
     pub fronts: Vec<String>,
     errors: Arc<Mutex<String>>,
@@ -147,18 +215,17 @@ impl Server {
                 kept.lock().unwrap().push_str(&String::from_utf8_lossy(&room[..count]));
             }
         });
-        let mut stdout = BufReader::new(child.0.stdout.take().unwrap());
+        let mut stdout = lines(child.0.stdout.take().unwrap());
         let mut fronts = Vec::new();
         for _ in 0..listeners {
-            let mut line = String::new();
-            stdout.read_line(&mut line).unwrap();
-            let Some(front) = line.trim_end().strip_prefix("superpoll: serving ") else {
-                let _ = child.0.wait();
+            let line = stdout.next().unwrap_or_default();
+            let Some(front) = line.strip_prefix("superpoll: serving ") else {
+                wait(&mut child.0);
                 panic!("{command:?} wrote {line:?}, {:?}", errors.lock().unwrap());
             };
             fronts.push(front.to_owned());
         }
-        Server { child, _stdout: stdout, fronts, errors, reader: Some(reader) }
+        Server { child, _stdout: Box::new(stdout), fronts, errors, reader: Some(reader) }
     }
 
     /// Returns the URL of a path at its first address.
@@ -219,8 +286,16 @@ impl Server {
 
     /// Waits until it has ended. Returns the status and its standard error.
     pub(crate) fn ended_aloud(mut self) -> (ExitStatus, String) {
-        let status = self.child.0.wait().unwrap();
-        self.reader.take().unwrap().join().unwrap();
+        let status = wait(&mut self.child.0);
+        let status = status.unwrap_or_else(|| panic!("it does not end: {}", self.errors()));
+        let reader = self.reader.take().unwrap();
+        let end = Instant::now() + PATIENCE;
+        while !reader.is_finished() {
+            // A process that it has started may still have its standard error.
+            assert!(Instant::now() < end, "its errors do not end: {}", self.errors());
+            thread::sleep(Duration::from_millis(1));
+        }
+        reader.join().unwrap();
         (status, self.errors())
     }
 

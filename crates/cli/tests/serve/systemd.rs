@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::program::{program, superpoll};
-use crate::stage::{PATIENCE, Server, Site, get};
+use crate::stage::{PATIENCE, Server, Site, accept, get, lines};
 
 /// Returns the command with `listeners` as the service manager passes them: descriptors from 3 on,
 /// and the environment gives their number and the process they are for. A shell moves them there
@@ -106,7 +106,7 @@ fn a_socket_that_no_listener_has_is_refused_by_its_address() {
 
 #[test]
 fn a_proxy_relays_from_the_socket_that_it_is_given() {
-    use std::io::{BufRead, BufReader, Read, Write};
+    use std::io::{Read, Write};
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = upstream.local_addr().unwrap().to_string();
     for names in [false, true] {
@@ -120,13 +120,13 @@ fn a_proxy_relays_from_the_socket_that_it_is_given() {
         // Only the process has the socket from here on.
         drop(command);
         let mut child = crate::stage::Running(child);
-        let mut line = String::new();
-        BufReader::new(child.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let mut told = lines(child.0.stdout.take().unwrap());
+        let line = told.next().unwrap();
         assert!(line.contains(&format!("relaying from {first} to {to}")), "{line}");
         let mut client = crate::stage::connect(first.parse().unwrap());
         client.write_all(b"hi").unwrap();
         let mut bytes = [0; 2];
-        upstream.accept().unwrap().0.read_exact(&mut bytes).unwrap();
+        accept(&upstream).read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"hi");
     }
 }

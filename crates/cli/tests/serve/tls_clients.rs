@@ -1,9 +1,9 @@
-//! Clients of TLS of other projects: curl, OpenSSL, Python, Go, Java. Each makes several requests on
-//! one connection, sends and gets a large body, goes on after the connection was parked, resumes its
-//! session, and takes an end that is not announced for an error.
+//! Clients of TLS of other projects: curl, OpenSSL, Python, Go, Java. Each makes several requests
+//! on one connection, sends and gets a large body, goes on after the connection was parked, resumes
+//! its session, and takes an end that is not announced for an error.
 //!
-//! The programs of the languages are in the folder of this module. Each writes `idle` and waits for a
-//! line, which it gets when its connection is parked.
+//! The programs of the languages are in the folder of this module. Each writes `idle` and waits for
+//! a line, which it gets when its connection is parked.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

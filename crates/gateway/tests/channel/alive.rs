@@ -1,8 +1,10 @@
 //! WebSockets of slow clients, and of clients that have stopped.
 
-use std::io::Read;
+use std::fmt::Debug;
+use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,10 +13,15 @@ use superpoll_rt::BackendKind;
 use tungstenite::{Message, WebSocket};
 
 use crate::clients::{socket, stage, until_subscribers};
-use crate::stage::{BACKENDS, PATIENCE, on_each_backend};
+use crate::gaps::{Gaps, until_undisturbed};
+use crate::stage::{BACKENDS, PATIENCE, Stage, on_each_backend};
 
 /// The channel's `poll`. The server pings after half of it.
 const POLL: Duration = Duration::from_secs(2);
+
+/// A client that pauses for less than this is not ended. The server learns of a read later, when
+/// the client's kernel has much room again.
+const GAP: Duration = Duration::from_millis(500);
 
 /// For how long a slow client reads: several pings.
 const READS_FOR: Duration = Duration::from_millis(4500);
@@ -26,8 +33,20 @@ fn narrow(stage: &crate::stage::Stage) -> WebSocket<TcpStream> {
     socket
 }
 
-/// Reads `total` bytes at a constant rate; the last byte comes after [`READS_FOR`].
-fn read_slowly(stream: &mut TcpStream, total: usize) {
+/// Reads some bytes; `None` if the connection was ended.
+fn read_some(stream: &mut TcpStream, room: &mut [u8], gaps: &mut Gaps) -> Option<usize> {
+    gaps.turn();
+    match stream.read(room) {
+        Ok(0) => None,
+        Ok(count) => Some(count),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no byte comes: {error}"),
+        Err(_) => None,
+    }
+}
+
+/// Reads `total` bytes at a constant rate; the last byte comes after [`READS_FOR`]. `None` if the
+/// connection was ended.
+fn read_slowly(stream: &mut TcpStream, total: usize, gaps: &mut Gaps) -> Option<()> {
     const STEP: Duration = Duration::from_millis(20);
     let (begun, mut room, mut count) = (Instant::now(), vec![0; 64 << 10], 0);
     while count < total {
@@ -37,41 +56,72 @@ fn read_slowly(stream: &mut TcpStream, total: usize) {
         let due = total.min((total as f64 * share) as usize);
         while count < due {
             let most = room.len().min(due - count);
-            let read = stream.read(&mut room[..most]).expect("it is still connected");
-            assert_ne!(read, 0, "it was ended after {count} of {total} bytes");
-            count += read;
+            count += read_some(stream, &mut room[..most], gaps)?;
         }
         thread::sleep(STEP);
     }
+    Some(())
+}
+
+/// Reads until the bytes end like this. `None` if the connection was ended.
+fn read_up_to(stream: &mut TcpStream, end: &[u8], gaps: &mut Gaps) -> Option<()> {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(end) {
+        let mut byte = [0];
+        read_some(stream, &mut byte, gaps)?;
+        bytes.push(byte[0]);
+    }
+    Some(())
+}
+
+/// Whether the client was not ended. If it was, that must be due to a gap in what it read.
+fn is_alive(hub: &Hub, read: Option<()>, gaps: &Gaps, backend: impl Debug) -> bool {
+    let is_alive = read.is_some() && hub.subscribers() == 1;
+    if !is_alive {
+        gaps.assert_reached(GAP, format_args!("{backend:?}: a client that reads was ended"));
+    }
+    is_alive
+}
+
+/// Publishes messages, so many of such a length, to one client that does not read yet.
+fn published<C>(
+    backend: BackendKind,
+    (count, length): (usize, usize),
+    connect: impl FnOnce(&Stage) -> C,
+) -> (Stage, C, Arc<Hub>, Gaps) {
+    let options = format!("history = 1, backlog_bytes = \"64MiB\", poll = \"{}s\"", POLL.as_secs());
+    let stage = stage(backend, 1, &options);
+    let client = connect(&stage);
+    stage.until(|engine| &engine.parked, 1);
+    let hub = stage.channel.clone().unwrap();
+    let mut gaps = Gaps::new();
+    for _ in 0..count {
+        gaps.turn();
+        hub.publish("x".repeat(length));
+    }
+    (stage, client, hub, gaps)
 }
 
 /// Publishes `count` messages to one client, which reads them slowly and then answers pings.
-fn slow_client(backend: BackendKind, count: usize, length: usize) {
-    let options = format!("history = 1, backlog_bytes = \"64MiB\", poll = \"{}s\"", POLL.as_secs());
-    let stage = stage(backend, 1, &options);
-    let mut client = narrow(&stage);
-    stage.until(|engine| &engine.parked, 1);
-    let hub = stage.channel.clone().unwrap();
-    for _ in 0..count {
-        hub.publish("x".repeat(length));
-    }
+/// Returns false if the client was ended because this process was kept from running.
+fn slow_client(backend: BackendKind, count: usize, length: usize) -> bool {
+    let (stage, mut client, hub, mut gaps) = published(backend, (count, length), narrow);
     // A header of 10 bytes each. Pings come in between, so that the last bytes are left for the
     // protocol.
-    read_slowly(client.get_mut(), count * (length + 10) - 100);
+    let stream = client.get_mut();
+    let read = read_slowly(stream, count * (length + 10) - 100, &mut gaps);
     hub.publish("end");
-    let mut rest = Vec::new();
-    while !rest.ends_with(b"\x81\x03end") {
-        let mut byte = [0];
-        assert_eq!(client.get_mut().read(&mut byte).unwrap(), 1, "{backend:?}");
-        rest.push(byte[0]);
-    }
+    let read = read.and_then(|()| read_up_to(stream, b"\x81\x03end", &mut gaps));
     // Pings among these bytes were not answered each.
-    client.send(Message::Pong("".into())).unwrap();
-    assert_eq!(hub.subscribers(), 1, "{backend:?}");
+    let read = read.and_then(|()| client.send(Message::Pong("".into())).ok());
+    if !is_alive(&hub, read, &gaps, backend) {
+        return false;
+    }
     // From here on it is as alive as any other client, and answers.
     assert_eq!(client.read().unwrap(), Message::Ping("".into()), "{backend:?}");
     client.flush().unwrap();
     stage.until(|engine| &engine.active, 0);
+    true
 }
 
 #[test]
@@ -79,7 +129,7 @@ fn a_client_that_reads_slowly_is_not_ended_for_a_pong_that_comes_late() {
     thread::scope(|scope| {
         for backend in BACKENDS {
             // More than a server's kernel takes: the task has some of it, and does not read.
-            scope.spawn(move || slow_client(backend, 24, 1 << 20));
+            scope.spawn(move || until_undisturbed(|| slow_client(backend, 24, 1 << 20)));
         }
     });
 }
@@ -88,7 +138,7 @@ fn a_client_that_reads_slowly_is_not_ended_for_a_pong_that_comes_late() {
 fn a_client_whose_ping_is_queued_in_the_kernel_is_not_ended() {
     thread::scope(|scope| {
         for backend in BACKENDS {
-            scope.spawn(move || slow_client(backend, 1, 600_000));
+            scope.spawn(move || until_undisturbed(|| slow_client(backend, 1, 600_000)));
         }
     });
 }
@@ -163,33 +213,26 @@ fn a_stream_whose_client_does_not_read_is_ended_even_while_messages_are_publishe
     });
 }
 
+/// As [`slow_client`], with a stream of events.
+fn slow_stream(backend: BackendKind, count: usize, length: usize) -> bool {
+    let (stage, mut client, hub, mut gaps) = published(backend, (count, length), narrow_events);
+    let read = read_slowly(&mut client, count * length, &mut gaps);
+    hub.publish("end");
+    let end = b"data: end\n\n\r\n";
+    let read = read.and_then(|()| read_up_to(&mut client, end, &mut gaps));
+    if !is_alive(&hub, read, &gaps, backend) {
+        return false;
+    }
+    stage.until(|engine| &engine.parked, 1);
+    true
+}
+
 #[test]
 fn a_stream_whose_client_reads_slowly_is_not_ended() {
     thread::scope(|scope| {
         for backend in BACKENDS {
             for (count, length) in [(1, 600_000), (24, 1 << 20)] {
-                scope.spawn(move || {
-                    let poll = POLL.as_secs();
-                    let options =
-                        format!("history = 1, backlog_bytes = \"64MiB\", poll = \"{poll}s\"");
-                    let stage = stage(backend, 1, &options);
-                    let mut client = narrow_events(&stage);
-                    stage.until(|engine| &engine.parked, 1);
-                    let hub = stage.channel.clone().unwrap();
-                    for _ in 0..count {
-                        hub.publish("x".repeat(length));
-                    }
-                    read_slowly(&mut client, count * length);
-                    hub.publish("end");
-                    let mut rest = Vec::new();
-                    while !rest.ends_with(b"data: end\n\n\r\n") {
-                        let mut byte = [0];
-                        assert_eq!(client.read(&mut byte).unwrap(), 1, "{backend:?}");
-                        rest.push(byte[0]);
-                    }
-                    assert_eq!(hub.subscribers(), 1, "{backend:?}");
-                    stage.until(|engine| &engine.parked, 1);
-                });
+                scope.spawn(move || until_undisturbed(|| slow_stream(backend, count, length)));
             }
         }
     });

@@ -9,6 +9,8 @@ mod cluster;
 mod ending;
 mod events;
 mod expiry;
+#[path = "../serve/gaps.rs"]
+mod gaps;
 mod http2;
 mod hub;
 mod ids;

@@ -203,7 +203,8 @@ fn further_channels_are_joined_within_their_rules_alone() {
     }
 }
 
-/// A request for channels of several routes counts at the rate of each, and once at that of the host.
+/// A request for channels of several routes counts at the rate of each, and once at that of the
+/// host.
 #[test]
 fn further_channels_are_joined_within_the_rates_of_their_routes() {
     for backend in BACKENDS {

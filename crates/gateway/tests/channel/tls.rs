@@ -16,7 +16,7 @@ use tungstenite::client::IntoClientRequest;
 use tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::clients::{address, text, until_subscribers};
-use crate::stage::{BACKENDS, PATIENCE, Stage};
+use crate::stage::{BACKENDS, PATIENCE, Stage, on_each_backend};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -167,7 +167,7 @@ fn told(head: &str) -> Option<&str> {
 #[test]
 fn parked_subscribers_are_told_to_stay_with_https() {
     let trust = Trust::new(&[b"http/1.1"]);
-    for backend in BACKENDS {
+    on_each_backend(|backend| {
         let stage = Stage::new(backend, 1, &strict(&trust, "1h", ""));
         let ask = |head: String| -> Stream {
             let name = ServerName::try_from("localhost").unwrap();
@@ -223,7 +223,7 @@ fn parked_subscribers_are_told_to_stay_with_https() {
             assert!(answer(&mut publisher).starts_with("http/1.1 201"));
             assert_eq!(told(&answer(&mut poll)), expected, "{backend:?}");
         }
-    }
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::Instant;
 
 use superpoll_rt::BackendKind;
@@ -12,18 +13,41 @@ use crate::{POLL, SOCKET, alone, resident, skip_head};
 
 const MIB: usize = 1 << 20;
 
+/// Set in the process that this test runs in alone.
+const CHILD: &str = "SUPERPOLL_TEST_CHILD";
+
+/// The time at which memory is given back depends on the history of the process. Memory that is
+/// often needed again is given back rarely, about once a minute. And memory that was given back and
+/// is taken again by a flood of less than a second is not given back a second time. After the other
+/// tests of this program, the server may keep memory for longer than this test waits. So the test
+/// runs in a process of its own.
 #[test]
 #[cfg(target_env = "gnu")]
 fn memory_is_given_back_after_a_flood() {
-    const CLIENTS: usize = 400;
+    if std::env::var_os(CHILD).is_some() {
+        return flood();
+    }
     let _alone = alone();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "given_back::memory_is_given_back_after_a_flood", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{errors}");
+}
+
+#[cfg(target_env = "gnu")]
+fn flood() {
+    const CLIENTS: usize = 400;
     // Nobody reads, and on a slow machine that takes longer than a body may usually pause.
     let text = text("history = 100").replace("[timeouts]\n", "[timeouts]\nbody = \"1h\"\n");
     let stage = Stage::new(BackendKind::Epoll, 1, &text);
     for _ in 0..100 {
         publish(&stage, [b'x'; 65536]);
     }
-    // Or the flood would take up what earlier tests have left.
+    // Or the flood would take up what the messages have left.
     crate::sys::trim();
     let (before, allocated) = (resident(), crate::sys::bytes());
     let request = POLL.replace("/c ", "/c?after=0 ");
@@ -37,7 +61,7 @@ fn memory_is_given_back_after_a_flood() {
         .collect();
     clients.iter().for_each(skip_head);
     let end = Instant::now() + PATIENCE;
-    // In part in pages that earlier tests have left.
+    // In part in pages that the messages have left.
     while crate::sys::bytes() < allocated + 20 * MIB {
         let flood = crate::sys::bytes().saturating_sub(allocated);
         assert!(Instant::now() < end, "{} MiB", flood / MIB);
@@ -57,7 +81,8 @@ fn memory_is_given_back_after_a_flood() {
     stage.until(|engine| &engine.active, answering);
     drop(clients);
     stage.until(|engine| &engine.active, 0);
-    let end = Instant::now() + PATIENCE;
+    // If much was given back during the flood already, the next time may be a minute later.
+    let end = Instant::now() + 4 * PATIENCE;
     while resident() > before + 12 * MIB {
         assert!(Instant::now() < end, "{} MiB are kept", (resident() - before) / MIB);
         std::thread::sleep(std::time::Duration::from_millis(100));

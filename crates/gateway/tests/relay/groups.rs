@@ -11,7 +11,7 @@ use superpoll_gateway::Address;
 use superpoll_rt::BackendKind;
 
 use super::served::{Served, is_turned_away, says, serve};
-use super::{LIMIT, accept, backends, read, rest, upstream};
+use super::{LIMIT, accept, backends, read, rest, upstream, wait, wait_for};
 
 fn text(listen: &str, servers: &[&Address], more: &str) -> String {
     let servers: Vec<String> =
@@ -100,15 +100,12 @@ fn the_server_with_the_fewest_connections_gets_the_next_one() {
         }
         let mut arrive = |clients: &mut Vec<TcpStream>| {
             clients.push(server.connect());
-            loop {
-                for (index, listener) in [&one, &other].into_iter().enumerate() {
-                    if let Ok((stream, _)) = listener.accept() {
-                        inside[index].push(stream);
-                        return [inside[0].len(), inside[1].len()];
-                    }
-                }
-                thread::sleep(Duration::from_micros(200));
-            }
+            let (index, stream) = wait_for(|| {
+                let mut listeners = [&one, &other].into_iter().enumerate();
+                listeners.find_map(|(index, listener)| Some((index, listener.accept().ok()?.0)))
+            });
+            inside[index].push(stream);
+            [inside[0].len(), inside[1].len()]
         };
         for round in 1..=5 {
             arrive(&mut clients);
@@ -160,25 +157,25 @@ fn servers_that_accept_nothing_are_found_by_checks() {
     assert!(down.contains(&format!("the server {refusing} of db is down: 1 checks")), "{down}");
     // The good one is checked as well.
     let before = count.load(Ordering::Relaxed);
-    while count.load(Ordering::Relaxed) < before + 3 {
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait(|| count.load(Ordering::Relaxed) >= before + 3);
     assert_eq!(letters(&server, 10), "a".repeat(10));
     // No server is up.
     let (listen, _) = (server.addresses[0].to_string(), drop(_socket));
     let (_other, also_refusing) = refuses();
     server.change(&text(&listen, &[&also_refusing], more)).unwrap();
-    loop {
+    wait(|| {
         assert!(is_turned_away(server.connect()));
         let failure = server.failures.recv_timeout(LIMIT).unwrap();
-        if failure.ends_with("no server is up; the client was closed") {
-            break;
-        }
-    }
-    // The group that is gone is checked no more.
-    let before = count.load(Ordering::Relaxed);
-    thread::sleep(Duration::from_millis(200));
-    assert!(count.load(Ordering::Relaxed) <= before + 2);
+        failure.ends_with("no server is up; the client was closed")
+    });
+    // The group that is gone is checked no more. The upstream may still have earlier checks to
+    // accept.
+    let mut before = count.load(Ordering::Relaxed);
+    wait(|| {
+        thread::sleep(Duration::from_millis(200));
+        let now = count.load(Ordering::Relaxed);
+        std::mem::replace(&mut before, now) == now
+    });
     server.end();
 }
 
@@ -197,7 +194,8 @@ fn counting(letter: u8) -> (Address, Arc<AtomicU32>) {
     (address, count)
 }
 
-/// A listener of both families on one port, so that it does not matter what `localhost` means first.
+/// A listener of both families on one port, so that it does not matter what `localhost` means
+/// first.
 fn named() -> (Vec<TcpListener>, Address) {
     let first = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = first.local_addr().unwrap().port();
@@ -219,13 +217,8 @@ fn a_name_is_looked_up_by_connections() {
         for number in 0..20_u8 {
             let mut client = server.connect();
             client.write_all(&[number; 100]).unwrap();
-            let inside = loop {
-                let accepted = listeners.iter().find_map(|listener| listener.accept().ok());
-                if let Some((inside, _)) = accepted {
-                    break inside;
-                }
-                thread::sleep(Duration::from_micros(200));
-            };
+            let (inside, _) =
+                wait_for(|| listeners.iter().find_map(|listener| listener.accept().ok()));
             inside.set_nonblocking(false).unwrap();
             assert_eq!(read(&mut &inside, 100), [number; 100], "{backend:?}");
             if number == 10 {
@@ -238,15 +231,10 @@ fn a_name_is_looked_up_by_connections() {
         // Many that come at once, before the name was ever looked up.
         let server = serve(backend, &text(&to.to_string()));
         let mut clients: Vec<TcpStream> = (0..30).map(|_| server.connect()).collect();
-        let mut count = 0;
-        while count < clients.len() {
-            match listeners.iter().find_map(|listener| listener.accept().ok()) {
-                Some((mut inside, _)) => {
-                    inside.write_all(b"a").unwrap();
-                    count += 1;
-                }
-                None => thread::sleep(Duration::from_micros(200)),
-            }
+        for _ in &clients {
+            let (mut inside, _) =
+                wait_for(|| listeners.iter().find_map(|listener| listener.accept().ok()));
+            inside.write_all(b"a").unwrap();
         }
         assert!(clients.iter_mut().all(|client| rest(client) == b"a"), "{backend:?}");
         drop(clients);
@@ -301,9 +289,7 @@ fn relays_and_their_servers_have_metrics() {
     }
     drop((client, inside, second, also_inside));
     let idle = of("upstream_requests_active", &member, 0);
-    while !metrics(&server).contains(&idle) {
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait(|| metrics(&server).contains(&idle));
     server.end();
 }
 
@@ -316,7 +302,7 @@ fn a_connection_outlives_its_upstream_and_ends_with_its_server() {
         let listen = server.addresses[0].to_string();
         let (mut client, mut inside) = (server.connect(), accept(&listener));
         server.change(&text(&listen, &[&other], "")).unwrap();
-        while rest(&mut server.connect()) != b"b" {}
+        wait(|| rest(&mut server.connect()) == b"b");
         client.write_all(b"still here").unwrap();
         assert_eq!(read(&mut inside, 10), b"still here", "{backend:?}");
         drop(inside);

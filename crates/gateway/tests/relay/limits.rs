@@ -66,6 +66,7 @@ fn a_slow_reader_is_waited_for_and_the_other_direction_goes_on() {
         // Until no byte moves any more, although the relay takes as many as it can for some time.
         let mut still = 0;
         while still < 20 {
+            assert!(sent < 1 << 30, "{backend:?}: the relay takes all bytes");
             match (&server).write(&bytes[sent as usize % bytes.len()..]) {
                 Ok(count) => (sent, still) = (sent + count as u64, 0),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -95,9 +96,7 @@ fn a_stopped_relay_accepts_no_client_and_finishes_all() {
         let relay = start(backend, "127.0.0.1:0", &to, Options::default());
         let (mut client, mut server) = (relay.connect(), accept(&listener));
         relay.end.send(()).unwrap();
-        while TcpStream::connect(relay.address.to_string()).is_ok() {
-            thread::yield_now();
-        }
+        wait(|| TcpStream::connect(relay.address.to_string()).is_err());
         client.write_all(b"still here").unwrap();
         assert_eq!(read(&mut server, 10), b"still here", "{backend:?}");
         // The client that got in meanwhile is still in the listener's queue.

@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use superpoll_gateway::Address;
 use superpoll_gateway::relay::{Counters, Failure, Options, Relay};
@@ -94,10 +95,35 @@ fn upstream() -> (TcpListener, Address) {
     (listener, address)
 }
 
+/// Lets a listener wait for a connection no longer than [`LIMIT`].
+fn limit(listener: &impl AsFd) {
+    socket2::SockRef::from(listener).set_read_timeout(Some(LIMIT)).unwrap();
+}
+
 fn accept(listener: &TcpListener) -> TcpStream {
-    let (stream, _) = listener.accept().unwrap();
+    limit(listener);
+    let (stream, _) = listener.accept().expect("a connection comes in time");
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     stream
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+fn wait(mut is_so: impl FnMut() -> bool) {
+    wait_for(|| is_so().then_some(()));
+}
+
+/// Waits until there is a value, and returns it.
+#[track_caller]
+fn wait_for<T>(mut find: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(Instant::now() < end, "the condition does not become true");
+        thread::sleep(Duration::from_micros(200));
+    }
 }
 
 fn read(stream: &mut impl Read, length: usize) -> Vec<u8> {
@@ -213,6 +239,7 @@ fn tcp_and_unix_in_every_combination_with_bulk_one_way_after_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let (front, back) = (folder.path().join("front"), folder.path().join("back"));
     let unix = UnixListener::bind(&back).unwrap();
+    limit(&unix);
     let (tcp, port) = upstream();
     let (question, answer) = (pattern(3 << 20, 3), pattern(2 << 20, 4));
     for backend in backends() {

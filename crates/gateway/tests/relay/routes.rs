@@ -1,6 +1,6 @@
 //! Relays that choose the upstream by the server name that clients ask for.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
@@ -10,7 +10,7 @@ use superpoll_rt::BackendKind;
 
 use super::served::{is_turned_away, says, serve};
 use super::tls::{Ending, Issued, Peer, Seen};
-use super::{accept, backends, pattern, read, upstream};
+use super::{LIMIT, accept, backends, pattern, read, upstream};
 
 static BOTH: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 
@@ -142,18 +142,16 @@ fn clients_that_no_route_is_for_and_endless_messages_are_closed() {
         }
         // A message of 64 KiB and more, in records of 1 KiB.
         let mut client = server.connect();
-        let mut first = true;
-        let outcome = loop {
+        client.set_write_timeout(Some(LIMIT)).unwrap();
+        let write = |number: usize| {
             let mut record = vec![22, 3, 1, 4, 0];
-            let start: &[u8] = if first { &[1, 1, 0, 0] } else { &[] };
+            let start: &[u8] = if number == 0 { &[1, 1, 0, 0] } else { &[] };
             record.extend_from_slice(start);
             record.resize(5 + 1024, 0);
-            first = false;
-            if let Err(error) = client.write_all(&record) {
-                break error;
-            }
+            client.write_all(&record).err()
         };
-        drop(outcome);
+        let error = (0..65_536).find_map(write).expect("64 MiB are too much");
+        assert_ne!(error.kind(), ErrorKind::WouldBlock, "{backend:?}: they are not refused");
         assert!(!client.read(&mut [0]).is_ok_and(|count| count > 0), "{backend:?}");
         let mut client = server.connect();
         let bytes = hello(&issued, "a.test");

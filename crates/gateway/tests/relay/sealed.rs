@@ -154,8 +154,8 @@ fn at_random(backend: BackendKind, sealed: [bool; 2], rounds: usize, seed: u64) 
         if down_ending != Ending::Reset {
             check(&at_upstream, &up, up_ending, sealed[0], all_is_well, &format!("{what}, up"));
         }
-        // A reset may overtake the end of the upstream's handshake. Then there was no connection, and the client
-        // is closed as after any that fails.
+        // A reset may overtake the end of the upstream's handshake. Then there was no connection,
+        // and the client is closed as after any that fails.
         let may_have_failed =
             sealed[1] && down_ending == Ending::Reset && at_client.bytes.is_empty();
         if up_ending != Ending::Reset && !may_have_failed {

@@ -13,7 +13,7 @@ use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Address, Config, Event};
 use superpoll_rt::{BackendKind, Runtime, time};
 
-use super::{LIMIT, accept, backends, read, rest, upstream};
+use super::{LIMIT, accept, backends, limit, read, rest, upstream, wait, wait_for};
 
 /// A server on a thread of its own.
 pub(super) struct Served {
@@ -164,34 +164,28 @@ fn a_listener_that_relays_may_serve_and_relay_again() {
         assert_eq!(read(&mut old_server, 3), b"GET", "{backend:?}");
         server.change(&format!("[[listeners]]\naddress = \"{listen}\"\n{files}")).unwrap();
         // For a moment both accept clients.
-        loop {
+        wait(|| {
             let mut client = server.connect();
             client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
             client.shutdown(Shutdown::Write).unwrap();
             first.set_nonblocking(true).unwrap();
             client.set_nonblocking(true).unwrap();
             let mut answer = [0; 7];
-            let (relayed, served) = loop {
-                let (relayed, served) = (first.accept().is_ok(), client.peek(&mut answer).is_ok());
-                if relayed || served {
-                    break (relayed, served);
-                }
-                thread::yield_now();
-            };
-            if served && !relayed {
-                assert_eq!(&answer, b"HTTP/1.", "{backend:?}");
-                break;
-            }
-        }
+            let (relayed, served) = wait_for(|| {
+                let found = (first.accept().is_ok(), client.peek(&mut answer).is_ok());
+                (found.0 || found.1).then_some(found)
+            });
+            let is_over = served && !relayed;
+            assert!(!is_over || &answer == b"HTTP/1.", "{backend:?}: {answer:?}");
+            is_over
+        });
         let back = says(b'c');
         server.change(&relay(&listen, &back, "")).unwrap();
-        loop {
+        wait(|| {
             let mut client = server.connect();
             client.shutdown(Shutdown::Write).unwrap();
-            if rest(&mut client) == b"c" {
-                break;
-            }
-        }
+            rest(&mut client) == b"c"
+        });
         old_server.write_all(b"still here").unwrap();
         assert_eq!(read(&mut old, 10), b"still here", "{backend:?}");
         drop((old, old_server));
@@ -227,9 +221,10 @@ fn the_limits_of_connections_hold_for_those_that_are_relayed() {
             drop((client, inside));
             listener.set_nonblocking(true).unwrap();
             let mut clients = Vec::new();
-            while listener.accept().is_err() {
+            wait(|| {
                 clients.push(server.connect());
-            }
+                listener.accept().is_ok()
+            });
             drop((clients, listener));
             server.end();
         }
@@ -318,6 +313,7 @@ fn a_socket_file_has_the_permissions_that_are_asked_for_and_is_kept_by_a_change(
         assert_eq!(rest(&mut UnixStream::connect(&path).unwrap()), b"a", "{backend:?}");
         // To a Unix socket, which gets the header first.
         let upstream = std::os::unix::net::UnixListener::bind(&back).unwrap();
+        limit(&upstream);
         let more = format!("{}relay.proxy_protocol = \"v1\"\n", text(&Address::Unix(back.clone())));
         server.change(&more).unwrap();
         let mut client = UnixStream::connect(&path).unwrap();
@@ -339,9 +335,7 @@ fn removed_addresses_are_no_longer_listened_on() {
         let folder = tempfile::tempdir().unwrap();
         let other = format!("unix:{}/other", folder.path().display());
         server.change(&relay(&other, &to, "")).unwrap();
-        while TcpStream::connect(server.addresses[0].to_string()).is_ok() {
-            thread::yield_now();
-        }
+        wait(|| TcpStream::connect(server.addresses[0].to_string()).is_err());
         // Another listener can have the address.
         drop(TcpListener::bind(server.addresses[0].to_string()).unwrap());
         server.end();

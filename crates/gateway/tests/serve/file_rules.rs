@@ -350,8 +350,8 @@ fn a_known_user_is_asked_again_by_another_configuration() {
     }
 }
 
-/// While passwords are verified on other threads, the one engine answers other requests, and clients
-/// go without having been answered.
+/// While passwords are verified on other threads, the one engine answers other requests, and
+/// clients go without having been answered.
 #[test]
 fn wrong_passwords_hold_up_no_other_request() {
     let folder = folder();

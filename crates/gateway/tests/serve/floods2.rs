@@ -210,7 +210,8 @@ fn many_frames_without_a_byte_of_a_body_end_the_connection() {
     scene.goes_on();
 }
 
-/// The server answers each of these frames, so it reads no more as soon as the answers find no room.
+/// The server answers each of these frames, so it reads no more as soon as the answers find no
+/// room.
 #[test]
 fn a_client_that_does_not_read_the_answers_to_its_frames_is_not_waited_for() {
     for (kind, payload) in [(PING, &[7; 8][..]), (SETTINGS, &[0, 2, 0, 0, 0, 0][..])] {

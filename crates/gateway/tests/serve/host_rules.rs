@@ -86,8 +86,8 @@ fn addresses_have_to_be_allowed_by_the_host_and_by_the_route() {
     }
 }
 
-/// A path in an unusual spelling that another route would answer is refused, behind the rules alone:
-/// a client that is not served learns of no route from it.
+/// A path in an unusual spelling that another route would answer is refused, behind the rules
+/// alone: a client that is not served learns of no route from it.
 #[test]
 fn unusual_paths_of_routes_are_refused_as_all_paths_are() {
     let local = "deny = [\"127.0.0.1\"]";

@@ -2,8 +2,8 @@
 //!
 //! rustls is the model. Its answer to the same bytes, without a socket and without the records that
 //! we cut for it, is the answer that a client must get: the same kinds of records and the same
-//! alert. Every answer is made of records of TLS, so no plaintext is among them, and behind each test
-//! the server has none of the connections any more.
+//! alert. Every answer is made of records of TLS, so no plaintext is among them, and behind each
+//! test the server has none of the connections any more.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -170,7 +170,8 @@ fn answered(mut bytes: &[u8]) -> Vec<Answered> {
     all
 }
 
-/// Reads to the end, or to a reset: the server may close a connection before it has read everything.
+/// Reads to the end, or to a reset: the server may close a connection before it has read
+/// everything.
 fn read(stream: &mut TcpStream) -> Vec<u8> {
     let (mut bytes, mut room) = (Vec::new(), [0; 4096]);
     loop {
@@ -234,8 +235,8 @@ fn records_and_messages_that_are_too_long_end_with_an_alert() {
             }
         }
     }
-    // A message that claims to be of 16 MiB, in records that do not end. A connection has to be over
-    // long before.
+    // A message that claims to be of 16 MiB, in records that do not end. A connection has to be
+    // over long before.
     let mut stream = front.connect();
     let first = [&record(HANDSHAKE, 4, 0)[..], &[1, 0xff, 0xff, 0xff]].concat();
     let more = record(HANDSHAKE, 1 << 14, 1 << 14);

@@ -15,7 +15,8 @@ pub(crate) const MOST: [BackendKind; 2] = [BackendKind::Epoll, BackendKind::Adap
 
 /// All back-ends that this machine has.
 pub(crate) fn all() -> Vec<BackendKind> {
-    // A runtime for each of them would be the same, but its ring would interrupt this thread's reads.
+    // A runtime for each of them would be the same, but its ring would interrupt this thread's
+    // reads.
     BackendKind::available()
 }
 
@@ -138,6 +139,7 @@ impl Gateway {
 }
 
 /// Waits until a condition holds.
+#[track_caller]
 pub(crate) fn wait(mut is_so: impl FnMut() -> bool) {
     let until = std::time::Instant::now() + LIMIT;
     while !is_so() {

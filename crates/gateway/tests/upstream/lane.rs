@@ -427,8 +427,8 @@ fn a_path_is_taken_off_as_by_hyper() {
     }
 }
 
-/// A request that has come before the server is told to end is answered, and its answer says that it
-/// is the last one.
+/// A request that has come before the server is told to end is answered, and its answer says that
+/// it is the last one.
 #[test]
 fn a_request_behind_a_response_is_answered_before_the_end() {
     for proxy in [", lane = false", ""] {

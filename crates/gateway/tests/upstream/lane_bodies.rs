@@ -83,7 +83,8 @@ fn long_bodies_come_whole_and_alone() {
     }
 }
 
-/// The body of a request that is larger than it may be is refused, also if it does not say so before.
+/// The body of a request that is larger than it may be is refused, also if it does not say so
+/// before.
 #[test]
 fn a_body_in_chunks_that_is_too_large_is_refused() {
     for proxy in [", lane = false", ""] {

@@ -1,6 +1,7 @@
 //! Servers that are found by names, with a server of DNS whose answers change.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +10,7 @@ use superpoll_rt::BackendKind;
 
 use crate::gateway::{Gateway, MOST, wait, whole};
 use crate::nameserver::{FORMAT_ERROR, NameServer, Record, SERVER_FAILURE, a, aaaa, cname, srv};
-use crate::origin::{Client, Origin, get};
+use crate::origin::{Client, Origin, ServerConnection, get};
 
 /// Servers at the same port of several addresses of this machine, each of which answers with the
 /// last number of its address.
@@ -20,26 +21,27 @@ struct Machines {
 
 impl Machines {
     fn start(names: &[(u8, &'static str)]) -> Machines {
-        loop {
+        let mut found = None;
+        wait(|| {
             let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let port = probe.local_addr().unwrap().port();
             drop(probe);
-            let is_free =
-                |last: u8| std::net::TcpListener::bind(format!("127.9.0.{last}:{port}")).is_ok();
-            if !names.iter().all(|(last, _)| is_free(*last)) {
-                continue;
-            }
             let start = |(last, name): &(u8, &'static str)| {
-                let name = *name;
-                Origin::on(&format!("127.9.0.{last}:{port}"), move |line| {
-                    loop {
-                        line.request()?;
-                        line.answer(name)?;
-                    }
-                })
+                Origin::try_on(&format!("127.9.0.{last}:{port}"), answers(name))
             };
-            return Machines { port, origins: names.iter().map(start).collect() };
-        }
+            let origins: Result<_, _> = names.iter().map(start).collect();
+            found = origins.ok().map(|origins| Machines { port, origins });
+            found.is_some()
+        });
+        found.unwrap()
+    }
+}
+
+/// A server that answers each request with a text.
+fn answers(text: &'static str) -> impl Fn(&mut ServerConnection) -> io::Result<()> {
+    move |line| loop {
+        line.request()?;
+        line.answer(text)?;
     }
 }
 
@@ -166,8 +168,8 @@ fn figure(gateway: &Gateway, name: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no {name}: {text}")).trim().parse().unwrap()
 }
 
-/// A family of addresses, or a target of a service, that cannot be looked up is a failure, though there
-/// are other addresses.
+/// A family of addresses, or a target of a service, that cannot be looked up is a failure, though
+/// there are other addresses.
 #[test]
 fn look_ups_that_fail_in_part_are_told_counted_and_repeated_more_rarely() {
     let machines = Machines::start(&[(1, "one"), (2, "two")]);
@@ -334,23 +336,20 @@ fn a_name_that_is_not_known_gets_503_and_no_request_waits_longer_than_for_a_conn
 
 #[test]
 fn both_families_are_servers_where_configured() {
-    let Ok(probe) = std::net::TcpListener::bind("[::1]:0") else {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
         return eprintln!("skipped: this machine has no IPv6");
-    };
-    let port = probe.local_addr().unwrap().port();
-    drop(probe);
-    let six = Origin::on(&format!("[::1]:{port}"), |line| {
-        loop {
-            line.request()?;
-            line.answer("six")?;
-        }
+    }
+    // Another program may have the same port of the other family.
+    let mut found = None;
+    wait(|| {
+        let six = Origin::on("[::1]:0", answers("six"));
+        let (_, port) = six.address.rsplit_once(':').unwrap();
+        let port: u16 = port.parse().unwrap();
+        let four = Origin::try_on(&format!("127.0.0.1:{port}"), answers("four"));
+        found = four.ok().map(|four| (six, four, port));
+        found.is_some()
     });
-    let four = Origin::on(&format!("127.0.0.1:{port}"), |line| {
-        loop {
-            line.request()?;
-            line.answer("four")?;
-        }
-    });
+    let (six, four, port) = found.unwrap();
     let zone = vec![a("app.test", 30, [127, 0, 0, 1]), aaaa("app.test", 30, "::1")];
     let dns = NameServer::of_zone(Arc::new(Mutex::new(zone)));
     let name = format!("app.test:{port}");

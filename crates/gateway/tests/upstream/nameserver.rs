@@ -119,7 +119,8 @@ impl Asked {
         self.message(0, 0x0200, &[])
     }
 
-    /// Writes an answer with those of the records that were asked for, or that there is no such name.
+    /// Writes an answer with those of the records that were asked for, or that there is no such
+    /// name.
     pub(crate) fn answer_of(&self, zone: &[Record]) -> Vec<u8> {
         let is_name = |record: &&Record| record.0.eq_ignore_ascii_case(&self.name);
         let of: Vec<_> =

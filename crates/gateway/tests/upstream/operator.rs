@@ -2,13 +2,12 @@
 
 use std::num::NonZeroU32;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use serde_json::Value;
 use superpoll_gateway::Config;
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, LIMIT, all, whole};
+use crate::gateway::{Gateway, LIMIT, all, wait, whole};
 use crate::origin::{Client, Origin};
 
 const ADMIN: &str = "[metrics]\n[admin]\naddress = \"127.0.0.1:0\"\n";
@@ -72,9 +71,7 @@ fn a_server_that_is_set_down_gets_no_request_and_those_under_way_end_as_usual() 
         // It is the first server's turn.
         let mut waits = Client::connect(&gateway.address);
         waits.send("GET /slow HTTP/1.1\r\nHost: a.example\r\n\r\n");
-        while slow.seen().is_empty() {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        wait(|| !slow.seen().is_empty());
         let told = set(&admin, &slow.address, "{\"state\":\"down\"}");
         let server = &told["upstreams"][0]["servers"][0];
         assert_eq!((&server["state"], &server["active"]), (&"down".into(), &1.into()), "{told}");
@@ -102,8 +99,8 @@ fn a_server_that_is_set_down_gets_no_request_and_those_under_way_end_as_usual() 
     }
 }
 
-/// A reload that changes the upstream makes another one of it, and the operator who waits for the last
-/// request before a server is stopped sees those of the one before.
+/// A reload that changes the upstream makes another one of it, and the operator who waits for the
+/// last request before a server is stopped sees those of the one before.
 #[test]
 fn requests_under_way_are_counted_after_a_reload_as_well() {
     let (slow, release) = slow_server();
@@ -129,7 +126,7 @@ fn requests_under_way_are_counted_after_a_reload_as_well() {
         let mut waits = Client::connect(&gateway.address);
         waits.send("GET /slow HTTP/1.1\r\nHost: a.example\r\n\r\n");
         clients.push(waits);
-        crate::gateway::wait(|| slow.seen().len() as u64 == round);
+        wait(|| slow.seen().len() as u64 == round);
         assert_eq!(active(), round);
         let text = upstream(1 + round as u32);
         gateway.call(move |runtime, server| {
@@ -141,7 +138,7 @@ fn requests_under_way_are_counted_after_a_reload_as_well() {
     for mut client in clients {
         assert_eq!(client.reply().text(), "slow");
     }
-    crate::gateway::wait(|| active() == 0);
+    wait(|| active() == 0);
 }
 
 #[test]
@@ -266,8 +263,8 @@ fn any_changes_have_the_effect_of_the_model() {
             assert_eq!(client.get("/").status, 503, "{round} {model:?}");
             continue;
         }
-        // A server that is out gets nothing, and each other one gets something in some rounds of turns:
-        // credit that was earned under other weights is spent in one.
+        // A server that is out gets nothing, and each other one gets something in some rounds of
+        // turns: credit that was earned under other weights is spent in one.
         let mut seen = [0; 3];
         for _ in 0..sum * 4 {
             let reply = client.get("/");

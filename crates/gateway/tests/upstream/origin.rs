@@ -200,9 +200,17 @@ impl Origin {
         address: &str,
         serve: impl Fn(&mut ServerConnection) -> io::Result<()> + Send + Sync + 'static,
     ) -> Origin {
-        let listener = TcpListener::bind(address).unwrap();
+        Origin::try_on(address, serve).unwrap()
+    }
+
+    /// As [`on`](Origin::on), where another program may have the address.
+    pub(crate) fn try_on(
+        address: &str,
+        serve: impl Fn(&mut ServerConnection) -> io::Result<()> + Send + Sync + 'static,
+    ) -> io::Result<Origin> {
+        let listener = TcpListener::bind(address)?;
         let address = listener.local_addr().unwrap().to_string();
-        Origin::serve(address, Accepts::Tcp(listener), serve)
+        Ok(Origin::serve(address, Accepts::Tcp(listener), serve))
     }
 
     pub(crate) fn unix(

@@ -27,7 +27,8 @@ fn origin() -> Origin {
     })
 }
 
-/// A gateway with these keys of the proxy and of the route, whose regular requests pass hyper or not.
+/// A gateway with these keys of the proxy and of the route, whose regular requests pass hyper or
+/// not.
 fn gateway(
     backend: BackendKind,
     server: &str,

@@ -51,8 +51,8 @@ fn with(
     });
 }
 
-/// A server that knows WebSockets: it greets, sends the bytes that it gets back until none come, and
-/// then says so. What is at other paths is no WebSocket.
+/// A server that knows WebSockets: it greets, sends the bytes that it gets back until none come,
+/// and then says so. What is at other paths is no WebSocket.
 fn chat() -> Origin {
     Origin::start(|line| {
         let seen = line.request()?;

@@ -8,6 +8,8 @@ mod balance;
 mod bodies;
 #[path = "../upstream/failures.rs"]
 mod failures;
+#[path = "../serve/gaps.rs"]
+mod gaps;
 #[path = "../upstream/gateway.rs"]
 mod gateway;
 #[path = "../upstream/heads.rs"]

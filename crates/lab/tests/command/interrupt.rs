@@ -1,7 +1,9 @@
 //! An experiment that is interrupted.
 
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::{Child, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::program::program;
 use crate::record::json;
@@ -10,12 +12,49 @@ use crate::start::lab;
 /// The bit of SIGINT in the masks of `/proc/PID/status`.
 const INTERRUPT: u64 = 1 << 1;
 
+/// The time after which a command that hangs fails the test: until it handles the interrupt, and
+/// until it has ended after that.
+const STARTS: Duration = Duration::from_secs(60);
+const ENDS: Duration = Duration::from_secs(300);
+
 /// Whether a process handles the interrupt.
 fn handles_interrupt(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     caught.is_some_and(|mask| mask & INTERRUPT != 0)
+}
+
+/// Waits until a command handles the interrupt.
+fn until_handled(mut child: Child) -> Child {
+    let end = Instant::now() + STARTS;
+    while !handles_interrupt(child.id()) {
+        if child.try_wait().unwrap().is_some() {
+            let output = child.wait_with_output().unwrap();
+            panic!("it ended before it was interrupted: {output:?}");
+        }
+        if Instant::now() > end {
+            child.kill().unwrap();
+            let output = child.wait_with_output().unwrap();
+            panic!("it does not handle the interrupt: {output:?}");
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+/// Waits until a command has ended.
+fn output(child: Child) -> Output {
+    let id = child.id().to_string();
+    let (ended, output) = mpsc::channel();
+    thread::spawn(move || ended.send(child.wait_with_output()));
+    let Ok(output) = output.recv_timeout(ENDS) else {
+        let _ = program("kill").args(["-KILL", &id]).status();
+        // The servers of the experiment may keep the other end of its output open.
+        let output = output.recv_timeout(Duration::from_secs(10));
+        panic!("it goes on after the interrupt: {output:?}");
+    };
+    output.unwrap()
 }
 
 /// Interrupts an experiment of several points at once, and checks its exit code, its output and its
@@ -30,12 +69,10 @@ fn interrupt(arguments: &[&str], subject: &str) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    while !handles_interrupt(child.id()) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let child = until_handled(child);
     let sent = program("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
-    let output = child.wait_with_output().unwrap();
+    let output = output(child);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{errors}");
     assert!(errors.contains("interrupted by signal 2"), "{errors}");

@@ -37,7 +37,8 @@ fn a_line_goes_to_all_others_and_the_chat_ends_gracefully() {
         let mut example = Example::start("chat", backend);
         let mut first = Client::join(&example);
         let mut second = Client::join(&example);
-        // Connections are accepted in order, so a client that is heard is known, and so is the first.
+        // Connections are accepted in order, so a client that is heard is known, and so is the
+        // first.
         second.say("he");
         second.say("llo\n");
         assert_eq!(first.line(), "hello\n");
@@ -70,8 +71,8 @@ fn a_client_with_endless_lines_or_one_that_does_not_read_costs_the_others_nothin
     let _ = (&endless.0.into_inner()).read_to_string(&mut end);
     assert_eq!(end, "");
     let (silent, speaker) = (Client::join(&example), Client::join(&example));
-    // Far more than the buffers of the kernel and 64 lines hold, and never more than 16 lines that the
-    // client that reads has not read.
+    // Far more than the buffers of the kernel and 64 lines hold, and never more than 16 lines that
+    // the client that reads has not read.
     let line = format!("{}\n", "y".repeat(4000));
     for _ in 0..300 {
         speaker.say(&line.repeat(16));

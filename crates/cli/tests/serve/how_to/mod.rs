@@ -1,7 +1,7 @@
 //! Each configuration of `docs/how-to`, at work.
 //!
-//! A test takes the configuration from the page, puts its own addresses and folders in, checks it with
-//! `--check`, starts the server and does what the page says, by curl and other programs.
+//! A test takes the configuration from the page, puts its own addresses and folders in, checks it
+//! with `--check`, starts the server and does what the page says, by curl and other programs.
 
 mod page;
 mod stub;
@@ -14,10 +14,12 @@ use std::process::Command;
 use page::{Page, curl, status};
 use stub::{Stub, field};
 
-use crate::stage::{Running, Server, free_port, has_ended, kill, run, tool, until};
+use crate::stage::{
+    Running, Server, accept, connect, free_port, has_ended, kill, run, tool, until,
+};
 
-/// Starts the server of a page by HTTPS for localhost, and returns it with the arguments of curl for
-/// that.
+/// Starts the server of a page by HTTPS for localhost, and returns it with the arguments of curl
+/// for that.
 fn secure(page: &mut Page, asked: &str, names: &str) -> (Server, Vec<String>) {
     page.put(asked, "tls = { internal = true, storage = \"state\" }");
     page.put(names, "names = [\"site.localhost\"]");
@@ -264,9 +266,9 @@ fn postgresql_and_redis() {
     page.put("cache.internal:6379", &cache.to_string());
     let server = page.start(2);
     let address = server.fronts[0].split(',').next().unwrap().to_owned();
-    let mut client = TcpStream::connect(address).unwrap();
+    let mut client = connect(address.parse().unwrap());
     client.write_all(b"query").unwrap();
-    let (mut end, _) = database.accept().unwrap();
+    let mut end = accept(&database);
     let mut bytes = [0; 5];
     end.read_exact(&mut bytes).unwrap();
     end.write_all(&bytes).unwrap();
@@ -278,7 +280,7 @@ fn postgresql_and_redis() {
         let mut client = UnixStream::connect(&socket).unwrap();
         client.write_all(b"PING\r\n").unwrap();
         let mut bytes = [0; 6];
-        redis.accept().unwrap().0.read_exact(&mut bytes).unwrap();
+        accept(&redis).read_exact(&mut bytes).unwrap();
         drop(client);
         return server.finish();
     };
