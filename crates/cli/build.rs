@@ -1,12 +1,12 @@
-//! Notes the compiler and the commit of a build, for `superpoll doctor` and the records of the laboratory, and makes the
-//! program smaller.
+//! Notes the compiler and the commit of a build, for `superpoll doctor` and the records of the
+//! laboratory, and makes the program smaller.
 
 use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // The places that depend on where the program is loaded take 0.3 MB, as each has three words; in this form each has a
-    // bit. glibc knows it since 2.36.
+    // The places that depend on where the program is loaded take 0.3 MB, as each has three words;
+    // in this form each has a bit. glibc knows it since 2.36.
     if std::env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "gnu") {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }

@@ -15,8 +15,8 @@ fn main() {
     find_rivals();
 }
 
-/// The crates that this one depends on, as words like `mio=1.0.4`, from the lock file that cargo uses: the nearest one
-/// that knows this crate. None where there is no such file.
+/// The crates that this one depends on, as words like `mio=1.0.4`, from the lock file that cargo
+/// uses: the nearest one that knows this crate. None where there is no such file.
 fn crates() -> String {
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
     for folder in folder.ancestors() {

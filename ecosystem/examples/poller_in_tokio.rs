@@ -34,7 +34,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         });
 
         let nested = poller.nest()?.try_clone_to_owned()?;
-        // SAFETY: the `OwnedFd` has one descriptor, which stays open as long as the `AsyncFd` has it.
+        // SAFETY: the `OwnedFd` has one descriptor, which stays open as long as the `AsyncFd` has
+        // it.
         let nested = unsafe { AsyncFd::register_with_interest(nested, TokioInterest::READABLE)? };
         let mut events = Events::with_limit(PIPES);
         let mut read = Vec::new();

@@ -1,7 +1,8 @@
 //! Arbitrary bytes of a client of HTTP/1, read by the proxy's lane and by hyper.
 //!
-//! `cargo +nightly fuzz run lane_request`. The first byte says in which pieces hyper gets the rest. If
-//! the lane takes the bytes, hyper must read the same request, and find its end at the same byte.
+//! `cargo +nightly fuzz run lane_request`. The first byte says in which pieces hyper gets the rest.
+//! If the lane takes the bytes, hyper must read the same request, and find its end at the same
+//! byte.
 
 #![no_main]
 

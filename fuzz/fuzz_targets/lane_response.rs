@@ -1,8 +1,8 @@
 //! Arbitrary bytes of a server of HTTP/1, read by the proxy's lane and by hyper.
 //!
-//! `cargo +nightly fuzz run lane_response`. The first byte says whether the request was HEAD, and in
-//! which pieces the rest comes. If the lane takes the bytes, hyper must read the same response, and
-//! find its end at the same byte.
+//! `cargo +nightly fuzz run lane_response`. The first byte says whether the request was HEAD, and
+//! in which pieces the rest comes. If the lane takes the bytes, hyper must read the same response,
+//! and find its end at the same byte.
 
 #![no_main]
 

@@ -2,7 +2,8 @@
 //!
 //! `cargo +nightly fuzz run operations`. The first byte chooses the back-end; the rest are steps,
 //! of three bytes each. Any difference from the model is a crash. A write to a pipe without readers
-//! must fail rather than kill: Rust's own start-up sees to that, but libFuzzer brings its own `main`.
+//! must fail rather than kill: Rust's own start-up sees to that, but libFuzzer brings its own
+//! `main`.
 
 #![no_main]
 

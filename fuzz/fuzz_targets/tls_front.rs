@@ -1,10 +1,10 @@
 //! Arbitrary bytes of a client of TLS, to a server on the loopback interface, compared with rustls.
 //!
-//! `cargo +nightly fuzz run tls_front`. The first byte chooses the versions of the client and how the
-//! rest is used: as the first bytes of a connection, as changes of a client's first message (a place
-//! and a byte, in three bytes), or as the bytes behind a handshake. Before a handshake the server's
-//! answer must have the records and the alerts of rustls' answer to the same bytes. Every answer is
-//! made of records, and the connection is gone when it ends.
+//! `cargo +nightly fuzz run tls_front`. The first byte chooses the versions of the client and how
+//! the rest is used: as the first bytes of a connection, as changes of a client's first message (a
+//! place and a byte, in three bytes), or as the bytes behind a handshake. Before a handshake the
+//! server's answer must have the records and the alerts of rustls' answer to the same bytes. Every
+//! answer is made of records, and the connection is gone when it ends.
 
 #![no_main]
 
@@ -177,7 +177,8 @@ fn records(mut bytes: &[u8]) -> Vec<(u8, Option<[u8; 2]>)> {
     all
 }
 
-/// Reads to the end, or to a reset: the server may close a connection before it has read everything.
+/// Reads to the end, or to a reset: the server may close a connection before it has read
+/// everything.
 fn read(stream: &mut TcpStream) -> Vec<u8> {
     let (mut bytes, mut room) = (Vec::new(), [0; 4096]);
     loop {

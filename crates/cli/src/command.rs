@@ -79,8 +79,8 @@ impl Command {
     }
 }
 
-/// Returns the command line with its subcommands and options. The manual pages and the completions of
-/// shells are made from it (`examples/manual.rs`).
+/// Returns the command line with its subcommands and options. The manual pages and the completions
+/// of shells are made from it (`examples/manual.rs`).
 pub fn command() -> clap::Command {
     Arguments::command()
 }

@@ -141,8 +141,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Ignores signals for servers, which `systemctl kill` sends to all processes of a unit, except for a
-/// line on standard error.
+/// Ignores signals for servers, which `systemctl kill` sends to all processes of a unit, except for
+/// a line on standard error.
 async fn pass_over(hang_up: &mut Signal, user: &mut Signal, log: &Log) -> io::Result<()> {
     loop {
         let hung_up = async { hang_up.recv().await.map(|()| "SIGHUP") };

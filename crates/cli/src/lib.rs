@@ -1,6 +1,6 @@
-//! The command `superpoll` as a library. Its public parts are the command line, from which manual pages are made, and
-//! the parts that the laboratory (`superpoll-lab`) uses too: the machine's description, tables for the terminal, and
-//! one-line refusals.
+//! The command `superpoll` as a library. Its public parts are the command line, from which manual
+//! pages are made, and the parts that the laboratory (`superpoll-lab`) uses too: the machine's
+//! description, tables for the terminal, and one-line refusals.
 
 pub mod environment;
 pub mod probe;

@@ -17,8 +17,8 @@ pub fn epoll_watches() -> Option<u64> {
     crate::environment::line("/proc/sys/fs/epoll/max_user_watches")?.parse().ok()
 }
 
-/// The sysctl that switches io_uring off: 0 leaves it on, 1 switches it off for processes without privileges, 2 for
-/// all. `None` where there is no such sysctl (before Linux 6.6).
+/// The sysctl that switches io_uring off: 0 leaves it on, 1 switches it off for processes without
+/// privileges, 2 for all. `None` where there is no such sysctl (before Linux 6.6).
 pub fn io_uring_disabled() -> Option<u64> {
     crate::environment::line("/proc/sys/kernel/io_uring_disabled")?.parse().ok()
 }
@@ -32,8 +32,8 @@ pub fn epoll_pwait2() -> std::io::Result<()> {
     sys::try_pwait2(&rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?)
 }
 
-/// Makes a back-end watch a pipe and report a byte that is written to it. Returns a limit of the back-end on this
-/// machine, if there is one.
+/// Makes a back-end watch a pipe and report a byte that is written to it. Returns a limit of the
+/// back-end on this machine, if there is one.
 ///
 /// # Errors
 ///

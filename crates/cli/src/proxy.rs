@@ -60,14 +60,15 @@ pub(crate) struct Options {
     /// for]
     #[arg(long, value_name = "N")]
     pub max_connections: Option<NonZeroUsize>,
-    /// The most connections at a time of one client address, or of one network of IPv6 (/64); further
-    /// ones are closed [default: no limit]
+    /// The most connections at a time of one client address, or of one network of IPv6 (/64);
+    /// further ones are closed [default: no limit]
     #[arg(long, value_name = "N")]
     pub connections_per_client: Option<NonZeroU32>,
     /// How long connections may go on after SIGTERM or SIGINT
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = patience)]
     pub drain: Duration,
-    /// Log of the connections that have ended, a line of JSON each: a file, or stderr [default: none]
+    /// Log of the connections that have ended, a line of JSON each: a file, or stderr [default:
+    /// none]
     #[arg(long, value_name = "PATH")]
     pub access_log: Option<PathBuf>,
     /// Place of the statistics socket for `superpoll top`: a path, which only this user can open,

@@ -1,5 +1,5 @@
-//! Numbers of connections and requests in words, the same in the log, in answers to commands, and in
-//! their output.
+//! Numbers of connections and requests in words, the same in the log, in answers to commands, and
+//! in their output.
 
 /// Returns a number with its noun, `1 connection` or `2 connections`.
 pub(crate) fn count(number: u64, one: &str) -> String {
@@ -9,7 +9,8 @@ pub(crate) fn count(number: u64, one: &str) -> String {
     }
 }
 
-/// Returns the numbers of connections and requests that a server has still open. A program that counts no requests has `None` of them.
+/// Returns the numbers of connections and requests that a server has still open. A program that
+/// counts no requests has `None` of them.
 pub(crate) fn open_work(connections: u64, requests: Option<u64>) -> String {
     let connections = count(connections, "connection");
     match requests {

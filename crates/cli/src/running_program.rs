@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 /// It, also if its file was replaced or removed.
 const RUNNING: &str = "/proc/self/exe";
 
-/// Returns the path of the program that runs here, for processes that are to be of the same version.
+/// Returns the path of the program that runs here, for processes that are to be of the same
+/// version.
 pub(crate) fn running_program() -> PathBuf {
     let path = std::env::current_exe().unwrap_or_default();
     let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();

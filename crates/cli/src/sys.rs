@@ -3,19 +3,20 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Makes a write to a closed standard output end the process quietly, as with other commands. Rust's start-up code
-/// makes such a write fail instead.
+/// Makes a write to a closed standard output end the process quietly, as with other commands.
+/// Rust's start-up code makes such a write fail instead.
 pub fn end_on_closed_output() {
     // SAFETY: restores the default action of one signal; no handler of ours is involved.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// Lets the signals that a server takes (SIGTERM, SIGINT, SIGHUP, SIGUSR2) wait, or no longer, in this thread and in the
-/// program that replaces this one (`pthread_sigmask(3)`). Returns whether that succeeded; if not, one of them ends the
-/// process as by default while nobody takes it.
+/// Lets the signals that a server takes (SIGTERM, SIGINT, SIGHUP, SIGUSR2) wait, or no longer, in
+/// this thread and in the program that replaces this one (`pthread_sigmask(3)`). Returns whether
+/// that succeeded; if not, one of them ends the process as by default while nobody takes it.
 pub fn block_signals(is_blocked: bool) -> bool {
     let how = if is_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
-    // SAFETY: the set is plain memory, is initialized by sigemptyset before it is used, and outlives the calls.
+    // SAFETY: the set is plain memory, is initialized by sigemptyset before it is used, and
+    // outlives the calls.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -30,8 +31,8 @@ pub fn block_signals(is_blocked: bool) -> bool {
 pub(crate) fn try_pwait2(set: &OwnedFd) -> io::Result<()> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes at most one event and reads one timespec, which outlive the call; the null signal mask
-    // means none.
+    // SAFETY: the kernel writes at most one event and reads one timespec, which outlive the call;
+    // the null signal mask means none.
     let returned = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,

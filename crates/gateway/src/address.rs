@@ -44,8 +44,8 @@ impl Address {
         (!host.is_unspecified()).then_some(SocketAddr::new(host, *port))
     }
 
-    /// Whether only programs on this machine can connect to it. A Unix socket is not included: it has
-    /// no address.
+    /// Whether only programs on this machine can connect to it. A Unix socket is not included: it
+    /// has no address.
     pub(crate) fn is_loopback(&self) -> bool {
         let Address::Tcp { host: Some(host), .. } = self else { return false };
         match host.parse::<IpAddr>() {

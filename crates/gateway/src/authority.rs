@@ -44,9 +44,9 @@ impl<'a> Authority<'a> {
         self.host.parse().ok()
     }
 
-    /// Whether the host is one that browsers are told to reach over encrypted connections only. Addresses
-    /// are none (RFC 6797, section 8.1.1). Neither is `localhost`, whose servers share the name and come
-    /// and go.
+    /// Whether the host is one that browsers are told to reach over encrypted connections only.
+    /// Addresses are none (RFC 6797, section 8.1.1). Neither is `localhost`, whose servers share
+    /// the name and come and go.
     pub(crate) fn may_have_hsts(&self) -> bool {
         self.address().is_none() && !self.is_loopback()
     }

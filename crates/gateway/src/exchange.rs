@@ -48,15 +48,16 @@ pub(crate) struct Exchange {
     /// Whether only programs on this machine reach the listener, and no proxy is known to be before
     /// it.
     pub(crate) is_private: bool,
-    /// Whether the answer to a request that waits without its head may have `Strict-Transport-Security`.
+    /// Whether the answer to a request that waits without its head may have
+    /// `Strict-Transport-Security`.
     pub(crate) may_have_hsts: bool,
     pub(crate) plan: Rc<RefCell<Option<Plan>>>,
     /// The events on the connection, if the request is alone on it.
     pub(crate) io_activity: Option<Rc<IoActivity>>,
     /// The id of the request and its trace, if requests are followed.
     pub(crate) trace: Option<Rc<RequestTrace>>,
-    /// The request's line of the access log, if there is a log. The line is written when no part of the
-    /// request has it any more.
+    /// The request's line of the access log, if there is a log. The line is written when no part of
+    /// the request has it any more.
     pub(crate) entry: Option<Rc<Entry>>,
 }
 

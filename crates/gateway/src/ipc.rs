@@ -3,7 +3,8 @@
 //! The processes are one program, so the form is the one that serde gives to the types (postcard):
 //! four bytes with the length, then the message. The first message of a connection is a greeting
 //! with the number of the protocol, and the first answer says whether it is the same: the types of
-//! another one differ. Messages come from processes of the same user only ([`is_own`]); a length above
+//! another one differ. Messages come from processes of the same user only ([`is_own`]); a length
+//! above
 //! [`LARGEST`] ends the connection.
 
 use std::io;
@@ -19,8 +20,8 @@ use superpoll_rt::net::unix::UnixStream;
 /// The most bytes of a message.
 const LARGEST: usize = 256 << 20;
 
-/// The number of the protocol, and of the form in which a supervisor leaves its state. It grows with
-/// each change of a type that is sent between processes, or left for the next program.
+/// The number of the protocol, and of the form in which a supervisor leaves its state. It grows
+/// with each change of a type that is sent between processes, or left for the next program.
 pub(crate) const PROTOCOL: u32 = 5;
 
 /// The first message of a connection to the supervisor.
@@ -87,7 +88,8 @@ pub(crate) async fn connect(name: &str, purpose: Purpose) -> io::Result<UnixStre
     }
 }
 
-/// Receives a greeting, and answers it. `None`: it is of another version, or the other side has gone.
+/// Receives a greeting, and answers it. `None`: it is of another version, or the other side has
+/// gone.
 ///
 /// # Errors
 ///

@@ -64,7 +64,8 @@ pub mod fuzzing {
     use crate::dns;
     use crate::upstream::lane;
 
-    /// Reads an answer of a server of DNS, and panics if it breaks a bound. Returns whether it counts.
+    /// Reads an answer of a server of DNS, and panics if it breaks a bound. Returns whether it
+    /// counts.
     pub fn check_answer_of_dns(bytes: &[u8], form: u8) -> bool {
         dns::check_answer(bytes, form)
     }

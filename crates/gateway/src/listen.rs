@@ -17,7 +17,7 @@ use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::net::{ListenOptions, TcpListener};
 
 use crate::address::Address;
-use crate::processes::Link;
+use crate::processes::SupervisorLink;
 use crate::transport::{Plain, Socket};
 
 /// How long a listener that has ended is kept open; its engine's poller waits at least once in that
@@ -46,7 +46,7 @@ pub(crate) enum Listener {
     Unix(UnixListener),
 }
 
-/// Returns the error of an address on which it cannot be listened, and what to do.
+/// Returns the error of an address that cannot be listened on, with advice.
 pub(crate) fn cannot_listen(address: &Address, error: &io::Error) -> String {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -216,7 +216,7 @@ pub struct Inherited {
     /// The sockets of a supervisor, by their addresses in the configuration.
     given: Vec<(Address, Bound)>,
     /// The connection to it.
-    worker: Option<Arc<Link>>,
+    worker: Option<Arc<SupervisorLink>>,
     /// The sockets from the service manager that are not used yet.
     passed: Vec<Bound>,
     /// The sockets that another server has as well, with their names if the kernel has chosen their
@@ -257,7 +257,7 @@ impl Inherited {
     /// Returns the sockets of a supervisor.
     pub(crate) fn by_supervisor(
         sockets: Vec<(Address, OwnedFd)>,
-        worker: Arc<Link>,
+        worker: Arc<SupervisorLink>,
     ) -> io::Result<Inherited> {
         let mut inherited = Inherited { worker: Some(worker), ..Inherited::default() };
         inherited.give(sockets)?;
@@ -280,7 +280,7 @@ impl Inherited {
     }
 
     /// Returns the connection to the supervisor, if there is one.
-    pub(crate) fn worker(&self) -> Option<&Arc<Link>> {
+    pub(crate) fn worker(&self) -> Option<&Arc<SupervisorLink>> {
         self.worker.as_ref()
     }
 

@@ -48,9 +48,9 @@ impl ParkedStream {
         self.keys.is_some()
     }
 
-    /// Seals messages, each in a record of its own. They have to be written in this order and before
-    /// anything else: by [`write_raw`](ParkedStream::write_raw), and what that leaves by
-    /// [`owes`](ParkedStream::owes). `None` if the stream has to go on with an engine first: the key
+    /// Seals messages, each in a record of its own. They must be written in this order and before
+    /// anything else: by [`write_raw`](ParkedStream::write_raw), and the bytes that it leaves by
+    /// [`owes`](ParkedStream::owes). `None` if the stream must go on with an engine first: the key
     /// must be changed, or a message is longer than a record.
     pub(crate) fn seal(&mut self, messages: &[&[u8]]) -> Option<Vec<u8>> {
         self.keys.as_mut()?.with(|keys| keys.seal(messages))?

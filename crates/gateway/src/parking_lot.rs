@@ -187,8 +187,8 @@ pub(crate) struct ParkingLot {
 }
 
 impl ParkingLot {
-    /// Creates everything that can fail, on any thread. With `leaves_keys`, encrypted connections go
-    /// on with another server as others do.
+    /// Creates everything that can fail, on any thread. With `leaves_keys`, encrypted connections
+    /// go on with another server as plain ones do.
     ///
     /// # Errors
     ///
@@ -366,9 +366,9 @@ impl ParkingLot {
         (entry.key == key).then(|| at(&mut entry.stream))
     }
 
-    /// Sends bytes to parked connections, at most [`MOST`](crate::sys::send_ring::MOST), as much as each has
-    /// room for now. `None` for a connection that has been given back already, or that was not
-    /// tried.
+    /// Sends bytes to parked connections, at most [`MOST`](crate::sys::send_ring::MOST), as much as
+    /// each has room for now. `None` for a connection that has been given back already, or that was
+    /// not tried.
     pub(crate) fn send_all(&self, ring: &mut SendRing, batch: &[(Key, Bytes)]) -> Sent {
         let entries = self.entries.borrow();
         let mut outgoing = Vec::with_capacity(batch.len());

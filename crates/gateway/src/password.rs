@@ -151,8 +151,8 @@ fn sha_crypt_is_usable(text: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Hashes of libxcrypt and OpenSSL, and two of the test vectors of Argon2's reference, with their
-    /// passwords.
+    /// Hashes of libxcrypt and OpenSSL, and two of the test vectors of Argon2's reference, with
+    /// their passwords.
     const KNOWN: &[(&str, &str)] = &[
         ("secret", "$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW"),
         ("secret", "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA"),

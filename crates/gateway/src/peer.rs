@@ -29,8 +29,8 @@ pub(crate) struct Peer {
     pub is_encrypted: bool,
     /// Whether a proxy connects for the client and names the client by the PROXY protocol.
     pub is_proxied: bool,
-    /// When the connection was accepted, in [seconds](seconds_now); zero if another server has accepted
-    /// it.
+    /// When the connection was accepted, in [seconds](seconds_now); zero if another server has
+    /// accepted it.
     pub since: u32,
     /// The number of the cipher suite of an encrypted connection; 0 if it is not known, as another
     /// server has done the handshake.
@@ -76,8 +76,9 @@ pub(crate) struct RequestForm {
     pub(crate) may_have_hsts: bool,
 }
 
-/// A form as it is left with a keeper: in two bytes, as before there was the third part, so that a server
-/// goes on with the connections of one of before. The other way round, those that may have the field are lost.
+/// A form as it is left with a keeper: in two bytes, as before there was the third part, so that a
+/// server goes on with the connections of one of before. The other way round, those that may have
+/// the field are lost.
 type StoredForm = (bool, u8);
 
 const CLOSES: u8 = 1;

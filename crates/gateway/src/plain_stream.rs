@@ -109,8 +109,8 @@ macro_rules! of {
 
 impl Plain {
     /// Sends bytes, and with the last one the end of the sending side: the kernel keeps the bytes
-    /// for more to come, and `shutdown(2)` sends both in one packet. Returns how many it took; `None`
-    /// if the usual way has to wait, or to report an error.
+    /// for more to come, and `shutdown(2)` sends both in one packet. Returns how many it took;
+    /// `None` if the usual way has to wait, or to report an error.
     pub(crate) fn send_last(&self, bytes: &[u8]) -> Option<usize> {
         let Plain::Tcp(stream) = self else { return None };
         let count = stream.try_write_more(bytes).ok()?;

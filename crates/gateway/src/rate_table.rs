@@ -1,5 +1,5 @@
-//! A table of clients and of how much of a rate each of them has used, for the messages, requests or
-//! failed logins of one client.
+//! A table of clients and of how much of a rate each of them has used, for the messages, requests
+//! or failed logins of one client.
 //!
 //! The table has one moment for each client: the end of the time that its events so far take at the
 //! rate, one after another. An event is admitted if that moment is no further ahead than a burst
@@ -12,7 +12,8 @@
 //! the clients in the table are not affected by it. A sweep looks at the whole table, and there are
 //! at most four in a second.
 //!
-//! All engines share the table. Without a rate it is empty, and an event costs one look at a number.
+//! All engines share the table. Without a rate it is empty, and an event costs one look at a
+//! number.
 
 use std::collections::HashMap;
 use std::hash::Hash;

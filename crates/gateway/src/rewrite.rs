@@ -1,17 +1,17 @@
-//! Where a route looks for a request (`rewrite`): another path, and maybe another query, in place of
-//! those of the request.
+//! Where a route looks for a request (`rewrite`): another path, and maybe another query, in place
+//! of those of the request.
 //!
 //! The text has placeholders: `{path}` is the path, `{below}` its part below the route's path,
-//! `{query}` the query, and the parameters of the route's path (`/blog/{slug}`) have their names. The
-//! route is chosen before, so a request is rewritten once and there is no loop. The query stays as it
-//! is, unless the text has one.
+//! `{query}` the query, and the parameters of the route's path (`/blog/{slug}`) have their names.
+//! The route is chosen before, so a request is rewritten once and there is no loop. The query stays
+//! as it is, unless the text has one.
 //!
-//! Values are copied as the client sent them, percent-encoded. So they keep their meaning in a path;
-//! in a query, characters that mean something there are encoded first. No value leads out of the
-//! place where the text has it: a path with a part `.` or `..` is refused, also if it shows only when
-//! the path is decoded, when a backslash counts as a slash (as in browsers and in Windows), or when
-//! everything behind a semicolon is left out (as in servers of Java). The path begins with one slash,
-//! since two would be read as a host.
+//! Values are copied as the client sent them, percent-encoded. So they keep their meaning in a
+//! path; in a query, characters that mean something there are encoded first. No value leads out of
+//! the place where the text has it: a path with a part `.` or `..` is refused, also if it shows
+//! only when the path is decoded, when a backslash counts as a slash (as in browsers and in
+//! Windows), or when everything behind a semicolon is left out (as in servers of Java). The path
+//! begins with one slash, since two would be read as a host.
 
 use std::fmt::Write;
 
@@ -313,8 +313,8 @@ mod tests {
         }
     }
 
-    /// Resolves a path as the most careless server does: decodes it, takes backslashes for slashes and
-    /// leaves out what is behind semicolons. Returns its parts; `None` above the root.
+    /// Resolves a path as the most careless server does: decodes it, takes backslashes for slashes
+    /// and leaves out what is behind semicolons. Returns its parts; `None` above the root.
     fn resolved(path: &str) -> Option<Vec<Vec<u8>>> {
         let decoded: Vec<u8> = percent_decode_str(path).collect();
         let mut parts = Vec::new();
@@ -337,8 +337,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client sends: the path stays below the folder that the text names, the parts of
-        /// the request are there unchanged, and a value in a query is one value.
+        /// Whatever a client sends: the path stays below the folder that the text names, the parts
+        /// of the request are there unchanged, and a value in a query is one value.
         #[test]
         fn values_stay_in_their_places(
             parts in prop::collection::vec(

@@ -23,7 +23,7 @@ pub(crate) enum Layered<T> {
     Plain(Plain),
     /// Encrypted.
     Tls(Box<FuturesIo<T>>),
-    /// A stream of a connection of HTTP/2, which has others.
+    /// One of the streams of a connection of HTTP/2.
     Stream(Box<Http2Stream>),
 }
 

@@ -75,7 +75,7 @@ pub(crate) struct Upload {
     limit: u64,
     left: u64,
     patience: Duration,
-    /// None until the body had to be waited for.
+    /// None until the first wait for the body.
     timer: Option<Pin<Box<Sleep>>>,
     /// Whether the service waits for the body now: the time in which it asks for no more does not
     /// count against the client.

@@ -10,7 +10,8 @@ use crate::protocol::{PACKET, Record};
 /// The most bytes that a record's packet needs in addition to the bytes of the record.
 const HEAD: usize = 64;
 
-/// The bytes of a record. There may be keys in them, and they are overwritten when they are dropped.
+/// The bytes of a record. There may be keys in them, and they are overwritten when they are
+/// dropped.
 type Bytes = Arc<Zeroizing<Vec<u8>>>;
 
 /// A record's space and id.

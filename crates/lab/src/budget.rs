@@ -35,8 +35,8 @@ const QUICK: f64 = 55.0;
 const LATE: f64 = 1.1;
 
 /// Time is reserved for a later point if it is expected to end before this part of the latest time.
-/// A point for which time is reserved and that then begins to look too long leaves that time unused;
-/// one without a reservation still begins if it fits.
+/// A point for which time is reserved and that then begins to look too long leaves that time
+/// unused; one without a reservation still begins if it fits.
 const RESERVED: f64 = 0.85;
 
 /// The most rounds of a point: more would show no more.
@@ -104,8 +104,8 @@ impl Budget {
         Budget::of_sizes(output, vec![1; points], quick, full)
     }
 
-    /// Like [`new`](Budget::new), for points that differ: the size of each is the time that it takes
-    /// with the fewest rounds, in comparison with the other points.
+    /// Like [`new`](Budget::new), for points that differ: the size of each is the time that it
+    /// takes with the fewest rounds, in comparison with the other points.
     pub(crate) fn of_sizes(output: &Output, sizes: Vec<usize>, quick: f64, full: f64) -> Budget {
         let started = Instant::now();
         Budget::by(output, sizes, quick, full, Rc::new(move || started.elapsed().as_secs_f64()))
@@ -271,9 +271,9 @@ impl Budget {
         self.now.done
     }
 
-    /// Returns the places of this many subjects in the order of the round under way. Each round begins
-    /// with another subject, and every other round goes backwards, so that no subject has the same
-    /// neighbour every time. The turns end early when the time is over.
+    /// Returns the places of this many subjects in the order of the round under way. Each round
+    /// begins with another subject, and every other round goes backwards, so that no subject has
+    /// the same neighbour every time. The turns end early when the time is over.
     pub(crate) fn turns(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let round = self.now.done;
         let turns = (0..count).map(move |turn| (turn + round / 2) % count);

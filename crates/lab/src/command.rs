@@ -85,11 +85,11 @@ enum Command {
     /// upgrade and a crash
     #[command(visible_alias = "sit")]
     Keep(keep::Options),
-    /// Three servers with the messages of one Redis, and subscribers that check every message while a
-    /// part fails
+    /// Three servers with the messages of one Redis, and subscribers that check every message while
+    /// a part fails
     Cluster(cluster::Options),
-    /// As many idle connections at once as the machine allows, over many processes: memory, a message to
-    /// all, and a crash
+    /// As many idle connections at once as the machine allows, over many processes: memory, a
+    /// message to all, and a crash
     Million(million::Options),
     /// Checks whether an operation of a core path takes more instructions or system calls than
     /// stored

@@ -1,11 +1,11 @@
 //! `superpoll-lab compare`: two reports side by side, of two machines, kernels or commits.
 //!
 //! Each experiment names figures that are worth comparing; figures with the same name at the same
-//! point in both reports are compared. A figure has a band: of a cost from its least round, which is
-//! the figure, to the median round, since interference only adds to a cost; of other figures from the
-//! least to the most of their rounds' values. Where the bands of both overlap, or the figures are less than 5 % apart, it is a
-//! tie: the difference is below the spread of the rounds themselves. Less is better for every
-//! figure.
+//! point in both reports are compared. A figure has a band: of a cost from its least round, which
+//! is the figure, to the median round, since interference only adds to a cost; of other figures
+//! from the least to the most of their rounds' values. Where the bands of both overlap, or the
+//! figures are less than 5 % apart, it is a tie: the difference is below the spread of the rounds
+//! themselves. Less is better for every figure.
 
 use std::path::PathBuf;
 

@@ -44,8 +44,8 @@ pub(crate) trait Experiment: Sized {
     /// # Errors
     ///
     /// [`Error::Usage`](crate::error::Error::Usage) for options that make no sense,
-    /// [`Error::Work`](crate::error::Error::Work) if a subject did not do its work, otherwise the error of
-    /// the kernel, a server or a load generator.
+    /// [`Error::Work`](crate::error::Error::Work) if a subject did not do its work, otherwise the
+    /// error of the kernel, a server or a load generator.
     const RUN: Run<Self>;
 
     /// Measures the appendix that is printed after the tables, and returns it as text.

@@ -78,8 +78,8 @@ pub(crate) enum Sample {
     Block,
 }
 
-/// Runs blocks of all subjects in turn, in the rounds of a point. Calls `told` before each block with the subject's name. A
-/// rival that fails, or that is lost already, has no outcome.
+/// Runs blocks of all subjects in turn, in the rounds of a point. Calls `told` before each block
+/// with the subject's name. A rival that fails, or that is lost already, has no outcome.
 pub(crate) fn interleave(
     pairs: &Pairs,
     entries: &[Entry],

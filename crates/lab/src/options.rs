@@ -25,7 +25,8 @@ pub(crate) struct Output {
     /// A shorter run, of at most 60 seconds
     #[arg(long)]
     pub quick: bool,
-    /// How long the run takes, in seconds, a fifth more or less; points that do not fit are left out
+    /// How long the run takes, in seconds, a fifth more or less; points that do not fit are left
+    /// out
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
     /// Measures every point, with three rounds at least, even if that takes longer than --seconds
@@ -49,8 +50,8 @@ impl Default for Output {
     }
 }
 
-/// Makes types the options of commands: their default is the command line without arguments, and they
-/// include the options for the output.
+/// Makes types the options of commands: their default is the command line without arguments, and
+/// they include the options for the output.
 macro_rules! commands {
     ($($module:ident)+) => {$(
         impl Default for crate::$module::Options {

@@ -40,8 +40,8 @@ pub(crate) fn first_line(name: &str, arguments: &[&str]) -> Option<String> {
     said.lines().next().map(|line| line.trim().to_owned())
 }
 
-/// Returns the version of a package of Debian's; `None` if it is not installed, or there are no such
-/// packages here.
+/// Returns the version of a package of Debian's; `None` if it is not installed, or there are no
+/// such packages here.
 pub(crate) fn package_version(package: &str) -> Option<String> {
     let line = first_line("dpkg-query", &["-W", "-f=${Version}\\n", package])?;
     Some(line).filter(|line| line.starts_with(|c: char| c.is_ascii_digit()))

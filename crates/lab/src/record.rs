@@ -25,8 +25,9 @@ pub(crate) struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
     /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`, `models`,
-    /// `registrations`, `zombies`, `idle`, `fanout`, `sit`, `cluster`, `million`, `targets`, `gate`, `threads`;
-    /// `atr-latency`, `mix-latency`, `herd-dups` and `idle-ramp`, other views of four of them.
+    /// `registrations`, `zombies`, `idle`, `fanout`, `sit`, `cluster`, `million`, `targets`,
+    /// `gate`, `threads`; `atr-latency`, `mix-latency`, `herd-dups` and `idle-ramp`, other views of
+    /// four of them.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,

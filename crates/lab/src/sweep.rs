@@ -136,9 +136,9 @@ impl Sweep {
         points
     }
 
-    /// Visits all points. `prepare` returns what all points over the same descriptors share, none if
-    /// there is nothing to measure there; `measure` measures one of them, in the rounds of the run's
-    /// budget.
+    /// Visits all points. `prepare` returns what all points over the same descriptors share, none
+    /// if there is nothing to measure there; `measure` measures one of them, in the rounds of the
+    /// run's budget.
     pub(crate) fn visit<T>(
         &self,
         run: &mut Run<'_>,

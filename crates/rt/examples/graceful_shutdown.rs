@@ -17,7 +17,7 @@ use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::signal::{SignalKind, signal};
 use superpoll_rt::{Runtime, serve_until, spawn, time};
 
-/// How long clients have to take their answers.
+/// The time that clients get to take their answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Body = Full<Bytes>;

@@ -20,8 +20,8 @@ use superpoll_rt::{JoinSet, Runtime, spawn};
 
 const REQUESTS: usize = 500;
 
-/// The number of HTTP/1.1 requests that are under way at a time. A client without such a limit opens
-/// a connection for each.
+/// The number of HTTP/1.1 requests that are under way at a time. A client without such a limit
+/// opens a connection for each.
 const LIMIT: usize = 20;
 
 type Body = Full<Bytes>;

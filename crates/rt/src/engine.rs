@@ -299,7 +299,7 @@ impl Engine {
         name
     }
 
-    /// Returns what an operation needs from its source; `None` if the registration is gone.
+    /// Returns the result of a function of the source; `None` if the registration is gone.
     #[inline]
     pub(crate) fn source<R>(&self, key: Key, f: impl FnOnce(&mut Source) -> R) -> Option<R> {
         self.sources.borrow_mut().get(key).map(f)

@@ -52,7 +52,7 @@ impl<M> Inbox<M> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a message; returns true if the engine has to be woken for it.
+    /// Adds a message; returns true if the engine must be woken for it.
     ///
     /// # Errors
     ///

@@ -123,8 +123,8 @@ impl IoRegistration {
         self.flags.get() & EXCLUSIVE != 0
     }
 
-    /// Returns the registration of a file that several engines wait for, of which the kernel wakes
-    /// one ([`Mode::Exclusive`]).
+    /// Returns the registration of a file that several engines wait for; the kernel wakes one of
+    /// them ([`Mode::Exclusive`]).
     pub(crate) fn exclusive() -> IoRegistration {
         let registration = IoRegistration::default();
         registration.set_flag(EXCLUSIVE);

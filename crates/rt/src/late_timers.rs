@@ -46,7 +46,7 @@ pub(crate) struct LoopState {
 enum Step {
     /// Waits until a wait has reported everything.
     Poll { left: usize },
-    /// Waits until tasks have been run this many times.
+    /// Waits until tasks were run this many times.
     RunTasks { until: u64 },
     #[default]
     Fire,

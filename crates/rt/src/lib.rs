@@ -64,8 +64,9 @@
 //!
 //! # Left to other crates
 //!
-//! `select` and `join` (futures-lite), cancellation (tokio-util), channels and locks (async-channel,
-//! async-lock, or tokio's) and files (async-fs) work as they are. [`coming_from_tokio`] and
+//! `select` and `join` (futures-lite), cancellation (tokio-util), channels and locks
+//! (async-channel, async-lock, or tokio's) and files (async-fs) work as they are.
+//! [`coming_from_tokio`] and
 //! [`coming_from_smol`] show each of them, next to the lines that it takes the place of.
 //!
 //! # Libraries that need tokio
@@ -76,8 +77,8 @@
 //! runtime, and such a library works as it is.
 //!
 //! A library may also move a stream of this crate to a thread without an engine, for example into a
-//! tokio task. The stream waits there too: a thread of its own, `superpoll-outside`, watches for all
-//! threads without an engine, and starts with the first such wait. Timers of this crate need an
+//! tokio task. The stream waits there too: a thread of its own, `superpoll-outside`, watches for
+//! all threads without an engine, and starts with the first such wait. Timers of this crate need an
 //! engine, and panic elsewhere with a message that says so.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -8,9 +8,9 @@ use pin_project_lite::pin_project;
 
 use crate::trace::{self, InSpan};
 
-/// Gives a future a name for `tracing`: it runs in a span `task` whose field `name` is this name, and
-/// all events from within are in that span, even that of its panic. It works with every function
-/// that spawns. Without the feature `tracing` it does nothing and costs nothing.
+/// Gives a future a name for `tracing`: it runs in a span `task` whose field `name` is this name,
+/// and all events from within are in that span, even that of its panic. It works with every
+/// function that spawns. Without the feature `tracing` it does nothing and costs nothing.
 ///
 /// ```
 /// # superpoll_rt::Runtime::new()?.block_on(async {

@@ -107,7 +107,7 @@ impl Operations {
         }
     }
 
-    /// Ends the operations of which too many results wait to be taken.
+    /// Ends the operations that have too many results waiting to be taken.
     #[inline]
     pub(crate) fn pause_full(&self, poller: &RefCell<Poller>) {
         for pending in self.full.borrow_mut().drain(..) {

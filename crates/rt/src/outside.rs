@@ -82,7 +82,8 @@ pub(crate) fn next_wait_name() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed) | OUTSIDE
 }
 
-/// Returns the thread if this process has started it, which a thread that only ends a wait never needs.
+/// Returns the thread if this process has started it, which a thread that only ends a wait never
+/// needs.
 pub(crate) fn started() -> Option<Arc<Outside>> {
     let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner).clone();
     thread.filter(|outside| outside.process == std::process::id())

@@ -299,8 +299,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// The same errors as [`try_block_on`](Runtime::try_block_on), or the error that made a worker's engine
-    /// end before its time. The runtime has ended all the same.
+    /// The same errors as [`try_block_on`](Runtime::try_block_on), or the error that made a
+    /// worker's engine end before its time. The runtime has ended all the same.
     pub fn shutdown(mut self, patience: Duration) -> Result<usize> {
         let end = Instant::now() + patience;
         let remotes = self.handle.remotes().to_vec();

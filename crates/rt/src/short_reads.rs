@@ -11,8 +11,8 @@ pub(crate) enum IoState {
     /// There may be more.
     Ready,
     /// A stream gave less than was asked for, or took less than was offered: it is drained, or
-    /// full. A read may have ended at an urgent byte instead, of which the engine
-    /// [knows](ShortReads).
+    /// full. A read may have ended at an urgent byte instead: the engine
+    /// [knows](ShortReads) of that byte.
     Drained,
     /// A pipe gave less than was asked for: it is drained, or that was a packet.
     DrainedOrPacket,

@@ -74,7 +74,7 @@ use crate::wake_list::WakeList;
 
 mod read_ahead;
 
-/// A direction in which an operation may have to wait.
+/// A direction in which an operation may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// Reading, receiving, accepting.
@@ -200,7 +200,7 @@ pub(crate) struct ReportEffects {
     pub wakers: WakeList,
     /// Whether there are bytes to read for the waiter, which has not been woken.
     pub can_read_ahead: bool,
-    /// The interest that the poller has to watch instead.
+    /// The interest for the poller to watch instead.
     pub narrowed: Option<Interest>,
     /// The descriptor, if it has been reported too often while no task acts upon it.
     pub spinning: Option<RawFd>,
@@ -416,7 +416,7 @@ impl Source {
         self.ready & direction.bit() != 0
     }
 
-    /// Adds to the watched interest; returns the interest that the poller has to watch.
+    /// Adds to the watched interest; returns the interest for the poller to watch.
     pub(crate) fn add_interest(&mut self, more: Interest) -> Interest {
         self.interest |= more & self.allowed;
         self.interest
@@ -479,7 +479,7 @@ impl Source {
     }
 
     /// Notes that the kernel refused to watch it. Operations are tried from now on, and a caller
-    /// that would have to wait gets the error.
+    /// that would wait gets the error.
     pub(crate) fn refuse(&mut self, error: io::Error) -> WakeList {
         self.end_read();
         self.refused = Some(Box::new(error));

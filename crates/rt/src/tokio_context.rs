@@ -36,7 +36,7 @@ use crate::error::{Error, Result};
 use crate::sources::Direction;
 use crate::sys;
 
-/// Something that a wake-up starts: the runtime that is to be driven, and its thread.
+/// The parts that a wake-up starts: the runtime to drive, and its thread.
 #[derive(Default)]
 struct Driver {
     /// The tokio runtime, as long as it is not driven.

@@ -26,8 +26,8 @@ use crate::sys::{buffer, transfer};
 /// all.
 const TRIES: u32 = 8;
 
-/// The most bytes that [`copy`] asks for at once. The size of the pipe, 64 KiB unless the system says
-/// otherwise, is a limit too.
+/// The most bytes that [`copy`] asks for at once. The size of the pipe, 64 KiB unless the system
+/// says otherwise, is a limit too.
 const MOST_AT_ONCE: usize = 1 << 20;
 
 /// A source or target of moved bytes: a stream, a pipe, or any [`AsyncFd`](crate::AsyncFd).
@@ -126,8 +126,8 @@ pub fn poll_splice(
     Poll::Pending
 }
 
-/// Copies all bytes from one descriptor to another within the kernel, through a pipe of its own, and
-/// returns how many when the source ends. The target stays open. For both directions of a
+/// Copies all bytes from one descriptor to another within the kernel, through a pipe of its own,
+/// and returns how many when the source ends. The target stays open. For both directions of a
 /// connection, await two copies at once, and end the writing direction of each target when its copy
 /// is done.
 ///
@@ -152,12 +152,12 @@ pub fn poll_splice(
 /// ```
 ///
 /// Not cancel safe: bytes that were taken from the source and have not reached the target, at most
-/// what a pipe holds, are lost with the future.
+/// the capacity of a pipe, are lost with the future.
 ///
 /// # Errors
 ///
-/// Those of [`pipe`](crate::pipe::pipe), and of [`splice`] on either side. Bytes that were taken from
-/// the source before an error of the target are lost.
+/// Those of [`pipe`](crate::pipe::pipe), and of [`splice`] on either side. Bytes that were taken
+/// from the source before an error of the target are lost.
 pub async fn copy(from: &impl Endpoint, to: &impl Endpoint) -> io::Result<u64> {
     let (reader, writer) = pipe::pipe()?;
     let mut copied = 0;

@@ -17,7 +17,7 @@ use crate::thread_hooks::{HookedThread, ThreadHooks};
 /// How long an engine may take to report its counters.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// What a worker begins with.
+/// The parts that a worker begins with.
 pub(crate) struct Start {
     pub poller: Poller,
     pub settings: Settings,

@@ -520,9 +520,9 @@ impl Poller {
     /// loop, and call [`wait`](Poller::wait) with a zero timeout when it is readable. From then on
     /// all descriptors are watched through epoll, and changes are applied at once.
     ///
-    /// This is a method and not `AsFd`, which cannot fail: `select` and `poll` have no descriptor of
-    /// their own, and after a fork it is another one. For a loop that wants to own what it watches,
-    /// such as tokio's `AsyncFd`, duplicate it.
+    /// This is a method and not `AsFd`, which cannot fail: `select` and `poll` have no descriptor
+    /// of their own, and after a fork it is another one. For a loop that wants to own what it
+    /// watches, such as tokio's `AsyncFd`, duplicate it.
     ///
     /// # Errors
     ///
@@ -560,8 +560,8 @@ impl Poller {
     /// make no use of it.
     ///
     /// Without the promise a poller may go to another thread at any time. If it goes there in spite
-    /// of the promise, everything works as before, but descriptors that are registered then stay open
-    /// for their peers until this thread ends: only this thread can give the ring's reference back.
+    /// of the promise, everything works as before, but descriptors that are registered then stay
+    /// open for their peers until this thread ends: only it can give the ring's reference back.
     pub fn stay_on_thread(&mut self) {
         let (backend, mut cx) = self.split();
         if let Some(operations) = backend.operations() {

@@ -105,8 +105,8 @@ const EXIT: Entries = &[
     ("2", "The command line cannot be parsed."),
 ];
 
-/// Returns the command without hidden subcommands and options, as users see it. Its names are leaked, as clap has names
-/// for the life of the program unless one more of its features is on.
+/// Returns the command without hidden subcommands and options, as users see it. Its names are
+/// leaked, as clap has names for the life of the program unless one more of its features is on.
 pub(crate) fn visible(command: Command) -> Command {
     let mut shown = Command::new(leaked(command.get_name()))
         .disable_help_flag(command.is_disable_help_flag_set())

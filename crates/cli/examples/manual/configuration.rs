@@ -1,8 +1,8 @@
 //! The manual page of the configuration, from the file that has every key.
 //!
-//! In that file a comment explains the lines that follow it. So each run of keys and tables becomes a list of terms, and
-//! the comment before it their text; the comment at the head is the description. Terms keep the `#` of defaults, which the
-//! description explains.
+//! In that file a comment explains the lines that follow it. So each run of keys and tables becomes
+//! a list of terms, and the comment before it their text; the comment at the head is the
+//! description. Terms keep the `#` of defaults, which the description explains.
 
 use clap_mangen::roff::{Roff, bold, roman};
 
@@ -37,7 +37,8 @@ pub(crate) fn page(text: &str) -> Result<String, String> {
                     section = Some(name.to_owned());
                 }
                 entry.terms.push(line.to_owned());
-                // Keys may follow without a comment of their own, and are not explained by that of the table.
+                // Keys may follow without a comment of their own, and are not explained by that of
+                // the table.
                 entry.flush(&mut roff);
             }
             Line::Key(line) => entry.terms.push(line.to_owned()),

@@ -1,9 +1,10 @@
 //! Writes the manual pages and the completions for shells that packages install:
 //! `cargo run -p superpoll-cli --example manual -- FOLDER`.
 //!
-//! They are made from the command line itself (`superpoll_cli::command`), so they have each command and option
-//! with the text of its help. The libraries that write them are dependencies of tests and examples alone: the
-//! server does not carry them, and a package that is built without them has the same program.
+//! They are made from the command line itself (`superpoll_cli::command`), so they have each command
+//! and option with the text of its help. The libraries that write them are dependencies of tests
+//! and examples alone: the server does not carry them, and a package that is built without them has
+//! the same program.
 //!
 //! | file | content |
 //! |---|---|

@@ -2,9 +2,9 @@
 //! running server.
 //!
 //! Each sends a command to the [statistics socket](superpoll_gateway::telemetry::socket) of the
-//! server, which does the same as for SIGHUP, SIGUSR2 or SIGTERM, and waits for the outcome. A signal
-//! has no outcome: a mistake in a file is in the log only, and the program that sent the signal has
-//! ended by then.
+//! server, which does the same as for SIGHUP, SIGUSR2 or SIGTERM, and waits for the outcome. A
+//! signal has no outcome: a mistake in a file is in the log only, and the program that sent the
+//! signal has ended by then.
 //!
 //! A connection that ends without an answer has one of two reasons. Either the process has ended,
 //! which `process` sees. Or the program of a supervisor was replaced in its process: then its
@@ -54,8 +54,8 @@ pub(crate) struct Options {
     /// only one of this user]
     #[arg(value_name = "PID|PATH")]
     pub of: Option<String>,
-    /// How long to wait for the outcome [default: 60 for reload, 300 for upgrade, as long as it takes
-    /// for drain]
+    /// How long to wait for the outcome [default: 60 for reload, 300 for upgrade, as long as it
+    /// takes for drain]
     #[arg(long, value_name = "SECONDS", value_parser = crate::proxy::seconds)]
     pub timeout: Option<Duration>,
 }

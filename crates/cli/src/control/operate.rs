@@ -66,8 +66,8 @@ struct ServerArguments {
     /// The server, by its address in the configuration
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// The gateway by the number of its process, or by the path of its statistics socket [default: the
-    /// only one of this user]
+    /// The gateway by the number of its process, or by the path of its statistics socket [default:
+    /// the only one of this user]
     #[arg(long = "of", value_name = "PID|PATH")]
     of: Option<String>,
 }

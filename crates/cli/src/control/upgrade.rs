@@ -1,8 +1,8 @@
 //! `superpoll upgrade`.
 //!
 //! A server of one process is told by its keeper that another one takes over, and answers with the
-//! number of that. A supervisor stays the process that it is, and its program is replaced: it cannot
-//! answer, and the new program is asked for the outcome.
+//! number of that. A supervisor stays the process that it is, and its program is replaced: it
+//! cannot answer, and the new program is asked for the outcome.
 
 use std::cell::RefCell;
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! The commands `superpoll reload`, `upgrade` and `drain` at the server: each is a [`Request`], as a
-//! signal is, with a [`CommandCall`] that waits for its outcome.
+//! The commands `superpoll reload`, `upgrade` and `drain` at the server: each is a [`Request`], as
+//! a signal is, with a [`CommandCall`] that waits for its outcome.
 
 use std::path::{Path, PathBuf};
 

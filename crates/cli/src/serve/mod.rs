@@ -152,7 +152,8 @@ fn begin(options: &Options) -> Result<(), Box<dyn Error>> {
     outcome
 }
 
-/// Opens the log. One that takes over from another program goes on without its log, rather than to end a server at work.
+/// Opens the log. One that takes over from another program goes on without its log, rather than to
+/// end a server at work.
 fn open_log(config: &Config, takes_over: bool) -> Result<ErrorLog, Box<dyn Error>> {
     let cannot =
         |error: std::io::Error| format!("opening the log {}: {error}", config.log.path.display());
@@ -281,8 +282,8 @@ fn keeper_of_worker(socket: &Path, slot: u32) -> Result<PathBuf, String> {
     Ok(path.into())
 }
 
-/// Returns the arguments of this process with more options, which come before all others: an argument behind `--` is no
-/// option.
+/// Returns the arguments of this process with more options, which come before all others: an
+/// argument behind `--` is no option.
 fn arguments_with(options: &[OsString]) -> Vec<OsString> {
     let mut own = std::env::args_os().skip(1);
     let command = own.next();

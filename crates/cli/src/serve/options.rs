@@ -73,7 +73,8 @@ pub(crate) struct Options {
     /// An address on which the service manager listens for the server; a supervisor sets it
     #[arg(long, hide = true, value_name = "ADDRESS")]
     pub passed: Vec<Address>,
-    /// With --check: the form of the state that the program leaves from which this one is to take over
+    /// With --check: the form of the state that the program leaves from which this one is to take
+    /// over
     #[arg(long, hide = true, value_name = "NUMBER")]
     pub takes_over: Option<u32>,
 }

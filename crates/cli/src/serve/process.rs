@@ -52,7 +52,8 @@ pub(super) fn configuration(place: &WorkerPlace) -> Result<String, Box<dyn Error
     Ok(told.map_err(|error| format!("joining the supervisor: {error}"))?.1)
 }
 
-/// Reads the configuration anew, with the listeners of the supervisor, if there is one. Returns its number, too.
+/// Reads the configuration anew, with the listeners of the supervisor, if there is one. Returns its
+/// number, too.
 async fn read_anew(
     path: &Path,
     worker: Option<(&Worker, &WorkerPlace)>,
@@ -303,8 +304,8 @@ pub(super) fn run(
         commands::begin_drain(drain_call, &work);
         server.stop();
         queue.note(|facts| facts.state = ServerState::Draining);
-        // A second signal ends the process at once. A worker gets SIGTERM from its supervisor and from a service
-        // manager, which may send it to all processes.
+        // A second signal ends the process at once. A worker gets SIGTERM from its supervisor and
+        // from a service manager, which may send it to all processes.
         let asked = async {
             let _ = match worker {
                 Some(_) => signals.interrupt().await,

@@ -33,7 +33,8 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. Dropped before it is ready, it has taken none, and so with the others.
+    /// Waits for the next one. Dropped before it is ready, it has taken none, and so with the
+    /// others.
     pub(super) async fn recv(&mut self) -> io::Result<Request> {
         let Signals { terminate, interrupt, hang_up, user } = self;
         let ends = async {

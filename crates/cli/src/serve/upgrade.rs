@@ -8,8 +8,8 @@
 //!    +------------------+-------------------+   the upgrade has failed, and this one goes on
 //! ```
 //!
-//! One upgrade is under way at a time. A successor that does not get anywhere has to be ended before
-//! the next one.
+//! One upgrade is under way at a time. A successor that does not get anywhere has to be ended
+//! before the next one.
 
 use std::cell::Cell;
 use std::future::pending;

@@ -96,8 +96,8 @@ pub(super) async fn check_replacement(passed: &[Address]) -> Result<(), String> 
     check_program(vec!["--takes-over".into(), form.into()], passed).await
 }
 
-/// Lets the program on disk, which may be another version by now, check the configuration, with more
-/// options.
+/// Lets the program on disk, which may be another version by now, check the configuration, with
+/// more options.
 ///
 /// # Errors
 ///

@@ -34,8 +34,8 @@ fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// Returns a name in exactly this many columns. A longer name loses its beginning: the end of a path
-/// says more than the name of a host.
+/// Returns a name in exactly this many columns. A longer name loses its beginning: the end of a
+/// path says more than the name of a host.
 pub(super) fn fit(name: &str, room: usize) -> String {
     if width(name) <= room {
         return format!("{name}{}", " ".repeat(room - width(name)));

@@ -1,8 +1,8 @@
 //! The page of engines: their sets, ratios, moves and calls, and more of the selected one.
 //!
 //! From 60 columns and 15 rows upward all parts are there, with fewer rows each where there is
-//! little room; a smaller screen has the list and the calls. Rows that remain explain the columns, and
-//! then make the histories taller.
+//! little room; a smaller screen has the list and the calls. Rows that remain explain the columns,
+//! and then make the histories taller.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -1,9 +1,9 @@
 //! The page of requests: routes, servers of upstreams, and channels.
 //!
-//! Each list begins with a line that names its columns. All three share the screen, each with the rows
-//! that come first in its order, or one has the screen to itself and can be scrolled. Lists that are
-//! empty are left out, and so are routes without requests and channels that are not used. Rows that
-//! remain show the requests of the last while.
+//! Each list begins with a line that names its columns. All three share the screen, each with the
+//! rows that come first in its order, or one has the screen to itself and can be scrolled. Lists
+//! that are empty are left out, and so are routes without requests and channels that are not used.
+//! Rows that remain show the requests of the last while.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -298,7 +298,8 @@ impl State {
         self.engine = numbers.get(at).copied().unwrap_or(0);
     }
 
-    /// Returns the first row that is shown of a list with `rows` rows, on a screen that shows `shown` of them.
+    /// Returns the first row that is shown of a list with `rows` rows, on a screen that shows
+    /// `shown` of them.
     pub(super) fn first_row(&self, rows: usize, shown: usize) -> usize {
         let first = self.scroll.get().min(rows.saturating_sub(shown));
         // The next key goes on from here, also from the end.

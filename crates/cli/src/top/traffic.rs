@@ -1,9 +1,9 @@
 //! The requests, servers and channels of a process: rates between two snapshots, and quantiles.
 //!
-//! Rates are of the last interval. Quantiles are of the last [`WINDOW`] or of the last interval, whichever
-//! is longer: the ninety-ninth percentile of the three requests of one second says nothing. They come
-//! from the difference of two histograms. A count that has become less belongs to another server, or to
-//! a configuration with fewer routes; then the figures begin anew.
+//! Rates are of the last interval. Quantiles are of the last [`WINDOW`] or of the last interval,
+//! whichever is longer: the ninety-ninth percentile of the three requests of one second says
+//! nothing. They come from the difference of two histograms. A count that has become less belongs
+//! to another server, or to a configuration with fewer routes; then the figures begin anew.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -66,12 +66,12 @@ impl<const N: usize> Rates<N> {
 
 /// The histograms of the last while.
 #[derive(Clone, Debug, Default)]
-struct Window {
+struct RecentHistograms {
     /// The oldest comes first.
     histograms: VecDeque<(u64, Vec<u64>)>,
 }
 
-impl Window {
+impl RecentHistograms {
     fn take(&mut self, at_ns: u64, buckets: &[u64]) {
         let is_less = self.histograms.back().is_some_and(|(at, before)| {
             let mut pairs = before.iter().zip(buckets);
@@ -119,7 +119,7 @@ pub(super) struct Quantiles {
 #[derive(Clone, Debug)]
 pub(super) struct RequestTrack {
     rates: Rates<5>,
-    window: Window,
+    window: RecentHistograms,
     pub quantiles: Quantiles,
     /// Requests a second in the last intervals.
     pub trend: VecDeque<f64>,
@@ -127,7 +127,7 @@ pub(super) struct RequestTrack {
 
 impl RequestTrack {
     fn new(at_ns: u64, requests: &Requests) -> RequestTrack {
-        let mut window = Window::default();
+        let mut window = RecentHistograms::default();
         window.take(at_ns, &requests.durations);
         RequestTrack {
             rates: Rates::new(at_ns, requests.responses),
@@ -191,7 +191,7 @@ pub(super) struct Server {
     pub name: String,
     pub now: ServerTraffic,
     rates: Rates<2>,
-    window: Window,
+    window: RecentHistograms,
     pub quantiles: Quantiles,
 }
 
@@ -300,14 +300,14 @@ fn located(hosts: &str, path: &str) -> String {
     format!("{first}{others}{path}")
 }
 
-/// Returns the key by which a route or a channel goes on from snapshot to snapshot. Control characters are
-/// escaped in both parts.
+/// Returns the key by which a route or a channel goes on from snapshot to snapshot. Control
+/// characters are escaped in both parts.
 fn key(hosts: &str, path: &str) -> String {
     format!("{hosts}\n{path}")
 }
 
-/// Returns the rows of a snapshot: each goes on with the one that had its name, or is new. Of two with
-/// one name only one does.
+/// Returns the rows of a snapshot: each goes on with the one that had its name, or is new. Of two
+/// with one name only one does.
 fn next_rows<T, R, N: Hash + Eq>(
     before: Vec<R>,
     names_before: impl Fn(&R) -> N,
@@ -395,7 +395,7 @@ impl TrafficModel {
             let mut next = known.unwrap_or_else(|| Server {
                 name: named(&now),
                 rates: Rates::new(at_ns, counts),
-                window: Window::default(),
+                window: RecentHistograms::default(),
                 quantiles: Quantiles::default(),
                 now: ServerTraffic::default(),
             });

@@ -1,7 +1,7 @@
 //! The screen: a head, a page, and a line with keys.
 //!
-//! From 40 columns and 10 rows upward each page is there, with fewer rows and columns where there is
-//! little room. On a smaller screen a line says so.
+//! From 40 columns and 10 rows upward each page is there, with fewer rows and columns where there
+//! is little room. On a smaller screen a line says so.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -109,8 +109,8 @@ pub(super) mod tests {
         state
     }
 
-    /// Compares the screen with the one that is stored next to this file. `SUPERPOLL_SCREENS` in the
-    /// environment stores it anew.
+    /// Compares the screen with the one that is stored next to this file. `SUPERPOLL_SCREENS` in
+    /// the environment stores it anew.
     fn is_as_kept(lines: &[String], name: &str) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/top/screens");
         let path = format!("{folder}/{name}");

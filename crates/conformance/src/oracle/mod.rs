@@ -4,8 +4,8 @@
 //! Each [kind](kinds::KINDS) is a short story of descriptors: sockets that are reset, pipes whose
 //! reader goes, terminals that hang up, files that cannot be waited for. After each step the oracle
 //! asks the kernel with `poll(2)` for the state of the descriptors, and asks the poller to wait.
-//! The mode determines how the two have to agree (`refresh_fast_path`). A story knows nothing of interests,
-//! modes and back-ends, and so each is told with all of them.
+//! The mode determines how the two have to agree (`refresh_fast_path`). A story knows nothing of
+//! interests, modes and back-ends, and so each is told with all of them.
 //!
 //! The complete product takes a while. [`examine`] takes a share of it, in turns: each turn has
 //! every pair of a kind with a back-end, an interest or a mode, and of an interest with a mode, and

@@ -38,7 +38,7 @@ pub(super) struct Certificate {
 
 impl Certificate {
     /// Reads a certificate for a name, with its issuers and its key; `source` stands for the texts
-    /// in errors. The error says in words what is wrong.
+    /// in errors. The error describes the fault in words.
     pub(super) fn parse(
         source: &str,
         name: &str,

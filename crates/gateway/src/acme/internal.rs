@@ -3,8 +3,8 @@
 //! Its root certificate and key are made once and stored; a user who makes a browser trust the root
 //! trusts every certificate that this server makes from then on. Those for the server's names are
 //! made when a client asks for a name, live in memory only, and are replaced by new ones after two
-//! thirds of their life. So names such as `a.localhost`, for which browsers accept no wildcard, work
-//! as well, and a restart has nothing to read but the root.
+//! thirds of their life. So names such as `a.localhost`, for which browsers accept no wildcard,
+//! work as well, and a restart has nothing to read but the root.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Certificates that the server gets by itself: by ACME (RFC 8555), or from an authority of its own.
+//! Certificates that the server gets by itself: by ACME (RFC 8555), or from an authority of its
+//! own.
 //!
 //! For each listener with `tls = { acme = ... }` one task of the first engine gets a certificate
 //! for each name of the hosts, renews them, and installs them in the listener's store; handshakes

@@ -36,8 +36,8 @@ pub struct OperationReport {
     /// and for a server of one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applied_processes: Vec<u32>,
-    /// The processes that have not answered in time. A list lacks what they have. A change takes effect
-    /// there as soon as they go on.
+    /// The processes that have not answered in time. A list lacks what they have. A change takes
+    /// effect there as soon as they go on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_processes: Vec<u32>,
 }
@@ -106,8 +106,8 @@ pub struct UpstreamReport {
 pub struct ServerReport {
     /// The address.
     pub address: String,
-    /// The address that the configuration has and that commands take, where the server was found by a
-    /// name.
+    /// The address that the configuration has and that commands take, where the server was found by
+    /// a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The state that an operator has set.

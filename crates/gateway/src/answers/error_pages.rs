@@ -60,7 +60,7 @@ impl ErrorPages {
         pages.collect::<Result<_, String>>().map(ErrorPages)
     }
 
-    /// Returns these pages, and others where these have none.
+    /// Returns these pages, and those of `others` where these have none.
     pub(crate) fn or(mut self, others: &ErrorPages) -> ErrorPages {
         for (errors, page) in &others.0 {
             // A page for a class counts more than one of the others for one status.
@@ -83,8 +83,8 @@ impl ErrorPages {
         ErrorKind::of(status).iter().find_map(|errors| self.0.get(errors))
     }
 
-    /// Puts a page in the place of the body of an error. The status stays, and so do the fields that
-    /// do not describe the body.
+    /// Puts a page in the place of the body of an error. The status stays, and so do the fields
+    /// that do not describe the body.
     pub(crate) fn replace(&self, response: &mut Response<Body>, is_head: bool) {
         let Some(page) = self.of(response.status()) else { return };
         let headers = response.headers_mut();

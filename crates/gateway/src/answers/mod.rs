@@ -11,9 +11,9 @@
 //!    also replace or remove the fields before.
 //!
 //! Most responses pass hyper, which has a map of fields ([`Additions::to`]). The lane copies the
-//! lines of fields instead, and asks for each whether it stays ([`Additions::keeps`]). A subscriber of a
-//! channel that was parked is answered behind the back of the router, and its channel has the rules
-//! ([`AnswerRules::change`]).
+//! lines of fields instead, and asks for each whether it stays ([`Additions::keeps`]). A subscriber
+//! of a channel that was parked is answered behind the back of the router, and its channel has the
+//! rules ([`AnswerRules::change`]).
 //!
 //! The id of a request comes after all of this, with the response as a whole (`trace`).
 
@@ -103,8 +103,8 @@ pub(crate) struct Additions {
     pub(crate) rules: Option<Arc<AnswerRules>>,
     /// The request was HEAD, so that a page has no body.
     pub(crate) is_head: bool,
-    /// The id of the request and its trace, in the lane. Otherwise they are added with the end of the
-    /// response's head.
+    /// The id of the request and its trace, in the lane. Otherwise they are added with the end of
+    /// the response's head.
     pub(crate) trace: Option<Rc<RequestTrace>>,
 }
 

@@ -42,7 +42,7 @@ impl fmt::Display for Token {
 
 /// The last entry that a reader has. A log that has another one there is not the log that it was.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     pub at: Position,
     /// `None`: not known, or there is no entry at that position.
     pub token: Option<Token>,
@@ -90,7 +90,7 @@ pub(crate) struct Entry {
 pub(crate) struct Append {
     pub log: LogOptions,
     /// The last entry that the server has.
-    pub place: Place,
+    pub place: LogPosition,
     pub token: Token,
     /// The publisher's key: no two publications with the same one are appended.
     pub key: Option<Key>,
@@ -132,7 +132,7 @@ pub(crate) struct Look {
     pub log: LogOptions,
     /// The last entry that the server has, if it has any. If the log is not that log any more, it
     /// begins anew.
-    pub place: Option<Place>,
+    pub place: Option<LogPosition>,
 }
 
 /// The state of a log.
@@ -205,8 +205,9 @@ pub(crate) trait Log: 'static {
         count: usize,
     ) -> Result<Vec<(usize, Vec<Entry>)>, Failure>;
 
-    /// Returns how long to wait before messages are appended or read. After a change of the engine's
-    /// process its logs may lack their last entries, and every server is to look at them first.
+    /// Returns how long to wait before messages are appended or read. After a change of the
+    /// engine's process its logs may lack their last entries, and every server is to look at them
+    /// first.
     async fn settling(&self) -> Result<Duration, Failure>;
 
     /// Returns the name by which [`interrupt`](Log::interrupt) knows the connection.

@@ -1,21 +1,21 @@
 //! Messages that several servers share: the logs of channels in an engine that exists already.
 //!
 //! A channel whose route says `broker = true` has its log in Redis or Valkey, and every server is a
-//! reader of it. The engine numbers the messages. A server publishes by one call that appends to the
-//! log, and learns of the message as of any other: when it reads it. So all servers have the same
-//! messages in the same order, and the path from the log to a subscriber is the one that a server
-//! alone has (`channel/hub.rs`).
+//! reader of it. The engine numbers the messages. A server publishes by one call that appends to
+//! the log, and learns of the message as of any other: when it reads it. So all servers have the
+//! same messages in the same order, and the path from the log to a subscriber is the one that a
+//! server alone has (`channel/hub.rs`).
 //!
 //! ```text
-//!   POST, WebSocket --> queue --> publisher ==> log ==> reader --> follower --> hub --> subscribers
-//!   (all engines)                 (engine 0)            (engine 0, one by shard)
+//! POST, WebSocket --> queue --> publisher ==> log ==> reader --> follower --> hub --> subscribers
+//! (all engines)                 (engine 0)            (engine 0, one by shard)
 //! ```
 //!
-//! [`log`] is the interface of an engine, `redis` implements it, and so does [`local`] for the processes
-//! of one server. The [`publisher`] has one connection
-//! for messages and questions. Each [`shard`] of logs has one for reading ([`reader`]). All of them
-//! run on the first engine of the runtime, as tasks. A connection that fails is opened anew without
-//! end; the first failure of a time is reported, and that all is well again.
+//! [`log`] is the interface of an engine, `redis` implements it, and so does [`local`] for the
+//! processes of one server. The [`publisher`] has one connection for messages and questions. Each
+//! [`shard`] of logs has one for reading ([`reader`]). All of them run on the first engine of the
+//! runtime, as tasks. A connection that fails is opened anew without end; the first failure of a
+//! time is reported, and that all is well again.
 //!
 //! While the broker is away, subscribers stay and publishing fails. Nothing is accepted here to be
 //! appended later: it would be behind messages that other servers have published meanwhile, and its
@@ -42,8 +42,8 @@ use ring::rand::{SecureRandom, SystemRandom};
 use superpoll_rt::{Handle, spawn};
 
 pub(crate) use self::log::{
-    Append, Appended, Content, Entry, Key, LogOptions, Look, Looked, Payload, Place, Position,
-    Token, digest,
+    Append, Appended, Content, Entry, Key, LogOptions, LogPosition, Look, Looked, Payload,
+    Position, Token, digest,
 };
 use self::log::{Connect, Failure};
 pub(crate) use self::queue::Unpublished;
@@ -88,7 +88,7 @@ impl<C: Connect + Send + Sync> Connector for C {}
 pub(crate) enum Engine {
     /// In an engine for several machines.
     Redis(config::Broker),
-    /// In the supervisor of this process and others.
+    /// In the supervisor, which this process shares with other workers.
     Supervisor(local::Connector),
 }
 
@@ -172,7 +172,8 @@ impl Broker {
         Ok(redis::Connector { url, tls, replicas, publish, prefix })
     }
 
-    /// Connects once, to find out whether the broker can be used. A broker that is away is no error.
+    /// Connects once, to find out whether the broker can be used. A broker that is away is no
+    /// error.
     ///
     /// # Errors
     ///

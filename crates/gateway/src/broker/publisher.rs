@@ -1,9 +1,9 @@
 //! The task that takes commands to the broker, many at a time, on one connection.
 //!
-//! A publication that could not be sent, or was sent and not answered, is tried again, in its order and with the
-//! same token, so that the log has it once. Until a publication is answered or its time is over, it
-//! stays at the front. A publication whose time is over before it was sent was not published; one
-//! that was sent may have been, and its publisher is told so.
+//! A publication that could not be sent, or was sent and not answered, is tried again, in its order
+//! and with the same token, so that the log has it once. Until a publication is answered or its
+//! time is over, it stays at the front. A publication whose time is over before it was sent was not
+//! published; one that was sent may have been, and its publisher is told so.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,7 +2,8 @@
 //!
 //! A read that waits does so for the logs that there were when it began. When a log is added, the
 //! read is interrupted by another connection. An interruption that comes before the read has begun
-//! at the broker does nothing, so it is repeated until the reader has noticed ([`Shard::is_behind`]).
+//! at the broker does nothing, so it is repeated until the reader has noticed
+//! ([`Shard::is_behind`]).
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 
-use super::log::{Entry, LogOptions, Looked, Place};
+use super::log::{Entry, LogOptions, LogPosition, Looked};
 
 /// The most logs of a connection before there is another connection.
 pub(super) const LOGS: usize = 64;
@@ -22,7 +23,7 @@ pub(crate) trait Follower: Send + Sync {
     fn options(&self) -> LogOptions;
 
     /// Returns the last entry that it has; `None` if it reads no more.
-    fn place(&self) -> Option<Place>;
+    fn place(&self) -> Option<LogPosition>;
 
     /// Ready when it can take entries.
     fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
@@ -105,8 +106,8 @@ impl Shard {
         .await;
     }
 
-    /// Notes that a read of the logs of a generation begins, on the connection of a name. `false` if a
-    /// log was added meanwhile: nobody would interrupt the read for it.
+    /// Notes that a read of the logs of a generation begins, on the connection of a name. `false`
+    /// if a log was added meanwhile: nothing would interrupt the read for it.
     pub(super) fn begin_read(&self, generation: u64, name: i64) -> bool {
         let mut state = self.state();
         let is_complete = state.generation == generation;
@@ -161,7 +162,7 @@ mod tests {
             LogOptions { key: self.0.clone(), history: 1, idle: None }
         }
 
-        fn place(&self) -> Option<Place> {
+        fn place(&self) -> Option<LogPosition> {
             None
         }
 
@@ -176,8 +177,8 @@ mod tests {
         fn refuse(&self, _: &str) {}
     }
 
-    /// Whenever a log is added, its first entries are not waited for: either the read does not begin
-    /// without it, or it is interrupted.
+    /// Whenever a log is added, its first entries are not waited for: either the read does not
+    /// begin without it, or it is interrupted.
     #[test]
     fn a_log_that_is_added_before_or_during_a_read_is_read() {
         let (shard, follower) = (Shard::default(), Arc::new(Nothing("a".into())));

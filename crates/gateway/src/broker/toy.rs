@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use superpoll_rt::time::sleep;
 
 use super::log::{
-    Append, Appended, Connect, Content, Entry, Failure, Log, LogOptions, Look, Looked, Place,
+    Append, Appended, Connect, Content, Entry, Failure, Log, LogOptions, LogPosition, Look, Looked,
     Position, Refusal, Token,
 };
 
@@ -95,7 +95,7 @@ impl Toy {
 
 impl World {
     /// Returns the last position of a log, and whether it has to begin anew.
-    fn last(&mut self, log: &LogOptions, known: Place) -> (Position, bool) {
+    fn last(&mut self, log: &LogOptions, known: LogPosition) -> (Position, bool) {
         self.clock += 1;
         let clock = self.clock;
         let stream = self.data.streams.entry(log.key.clone()).or_default();

@@ -14,7 +14,8 @@ use crate::address::Address;
 /// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS;
 /// `redis+unix://[USER[:PASSWORD]@]/PATH[?db=DATABASE]`;
 /// `redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT]/NAME[/DATABASE]`, or
-/// `rediss+sentinel://`. A password alone is written `:PASSWORD@`. Special characters are percent-encoded.
+/// `rediss+sentinel://`. A password alone is written `:PASSWORD@`. Special characters are
+/// percent-encoded.
 ///
 /// ```
 /// use superpoll_gateway::config::BrokerUrl;

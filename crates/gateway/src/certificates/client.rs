@@ -41,12 +41,14 @@ pub(super) fn verifier(
 }
 
 /// The verified certificate of a client. Upstreams learn about it with each request, so that it is
-/// kept as the client sent it, and written out when it is needed: an idle connection keeps one copy.
+/// kept as the client sent it, and written out when it is needed: an idle connection keeps one
+/// copy.
 #[derive(Debug)]
 pub(crate) struct ClientCertificate(CertificateDer<'static>);
 
 impl ClientCertificate {
-    /// Returns the certificate that a connection's client has shown, if any. rustls has verified it.
+    /// Returns the certificate that a connection's client has shown, if any. rustls has verified
+    /// it.
     pub(crate) fn shown(chain: Option<&[CertificateDer<'static>]>) -> Option<ClientCertificate> {
         chain?.first().map(|first| ClientCertificate(first.clone().into_owned()))
     }

@@ -1,8 +1,8 @@
 //! Key exchanges: those of ring, and one that quantum computers do not break.
 //!
-//! X25519MLKEM768 (draft-ietf-tls-ecdhe-mlkem) combines X25519 with ML-KEM-768: whoever records a
-//! connection today has to break both. Browsers offer it. ring has no ML-KEM; graviola has, for
-//! processors with these instructions.
+//! X25519MLKEM768 (draft-ietf-tls-ecdhe-mlkem) combines X25519 with ML-KEM-768: an attacker who
+//! records a connection today must break both. Browsers offer it. ring has no ML-KEM; graviola has
+//! it, for processors with these instructions.
 
 use futures_rustls::rustls::crypto::{CryptoProvider, ring};
 

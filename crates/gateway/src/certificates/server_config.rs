@@ -16,8 +16,8 @@ use crate::config::{Tls, TlsVersion};
 /// The protocols that connections speak, in the order of preference.
 pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Returns the parameters of a listener, of a relay or of HTTP, whose certificates come from `store`
-/// with each handshake, and the keys of whose tickets are made of `secrets`.
+/// Returns the parameters of a listener, of a relay or of HTTP, whose certificates come from
+/// `store` with each handshake, and the keys of whose tickets are made of `secrets`.
 ///
 /// # Errors
 ///
@@ -53,8 +53,8 @@ pub(crate) fn server_config(
     };
     let mut config = builder.with_cert_resolver(store);
     config.alpn_protocols = protocols;
-    // Sessions are kept by the clients. A cache here would hold some hundred of them, each among the
-    // memory of a handshake.
+    // Sessions are kept by the clients. A cache here would hold some hundred of them, each among
+    // the memory of a handshake.
     config.ticketer = Arc::new(Ticketer::new(secrets.clone(), purpose));
     config.session_storage = Arc::new(NoServerSessionStorage {});
     crate::tls::prepare(&mut config);

@@ -3,8 +3,8 @@
 //! A subject is a list of sets of attributes, each a type and a value. The text begins with the
 //! last set, joins the sets with commas and the attributes of a set with plus signs. Characters
 //! that have a meaning in such a text are escaped, and so is every byte that a field of HTTP cannot
-//! carry: a name in a certificate can neither end the field nor look like another attribute. A value
-//! that is no text is written as `#` and its bytes in hexadecimal.
+//! carry: a name in a certificate can neither end the field nor look like another attribute. A
+//! value that is no text is written as `#` and its bytes in hexadecimal.
 
 use std::fmt::Write;
 

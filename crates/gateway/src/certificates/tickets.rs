@@ -1,9 +1,9 @@
-//! Session tickets: what a client keeps so that its next handshake is a short one.
+//! Session tickets: a client keeps one so that its next handshake is a short one.
 //!
 //! A ticket is encrypted with a key that only servers know. The keys here are made of secrets that
 //! can be handed to the next server, so that an upgrade does not cost each client a full handshake;
-//! rustls' own ticketer keeps its keys to itself. A secret makes tickets for six hours and opens them
-//! for six more: whoever learns it can read the resumed connections of that time, if they were
+//! rustls' own ticketer keeps its keys to itself. A secret makes tickets for six hours and opens
+//! them for six more: whoever learns it can read the resumed connections of that time, if they were
 //! recorded.
 //!
 //! A listener's keys depend on the certificates that it asks of its clients. The identity of a

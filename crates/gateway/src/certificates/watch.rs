@@ -27,8 +27,9 @@ use crate::log::{Event, Level, Report};
 /// The time between two looks at the files.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The state of a file that changes with its content: device, inode, size, and the times of the last
-/// change of the content and of the inode. The last one changes even if a program sets the others.
+/// The state of a file that changes with its content: device, inode, size, and the times of the
+/// last change of the content and of the inode. The last one changes even if a program sets the
+/// others.
 type FileState = (u64, u64, u64, (i64, i64), (i64, i64));
 
 fn state_of(path: &Path) -> Option<FileState> {
@@ -104,8 +105,8 @@ impl CertificateStatus {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Returns the end of each certificate in seconds since 1970, by its first name. Of several with
-    /// the same name the one that ends first counts.
+    /// Returns the end of each certificate in seconds since 1970, by its first name. Of several
+    /// with the same name the one that ends first counts.
     pub(crate) fn ends(&self) -> std::collections::BTreeMap<String, u64> {
         let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut ends = std::collections::BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Counts of messages. Those of a route are the sum over its channels; the counts of a channel that ends
-//! are added to those of channels before, so that the sum never goes back.
+//! Counts of messages. Those of a route are the sum over its channels; the counts of a channel that
+//! ends are added to those of channels before, so that the sum never goes back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

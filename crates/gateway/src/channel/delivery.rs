@@ -1,7 +1,7 @@
 //! The delivery of messages to one engine's subscribers of a channel, some of them at a time.
 //!
-//! A parked subscriber is written to where it is. The first run of its messages waits until those of
-//! all parked subscribers of the turn are together: then they are sent with one system call
+//! A parked subscriber is written to where it is. The first run of its messages waits until those
+//! of all parked subscribers of the turn are together: then they are sent with one system call
 //! (`sys/send_ring.rs`), if there are enough of them and the kernel has rings. Nothing else happens
 //! on the engine between a subscriber's turn and that call, so its `last` is never ahead of what it
 //! was sent for anyone who looks.
@@ -46,7 +46,7 @@ const SEALED: usize = 16 << 10;
 /// subscriber's own.
 const SEALED_IN_ALL: usize = 1 << 20;
 
-/// The messages that are to be written in a turn.
+/// The messages to write in a turn.
 #[derive(Default)]
 struct Sendings {
     all: Vec<Sending>,

@@ -72,7 +72,7 @@ pub(super) struct StreamRequest {
     pub mercure: Option<MercureRequest>,
 }
 
-/// What only a client of Mercure asks for.
+/// The part of a request that only a client of Mercure sends.
 pub(super) struct MercureRequest {
     pub reader: ReaderRecord,
     /// The id of the last event that it has, as it was asked for.
@@ -151,7 +151,8 @@ impl LocalSubscribers {
         session.with_head(head).start(parked.stream);
     }
 
-    /// Returns the head of a response that hyper does not write, perhaps to the page of another site.
+    /// Returns the head of a response that hyper does not write, perhaps to the page of another
+    /// site.
     fn head(
         &self,
         mut fields: HeaderMap,
@@ -173,7 +174,8 @@ impl LocalSubscribers {
         }
         // Writing to memory cannot fail.
         let _ = write!(head, "date: {}\r\n", httpdate::fmt_http_date(SystemTime::now()));
-        // No request follows on the connection: requests that the client has sent already are dropped.
+        // No request follows on the connection: requests that the client has sent already are
+        // dropped.
         head.extend_from_slice(b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n");
         head
     }

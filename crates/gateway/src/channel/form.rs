@@ -234,10 +234,10 @@ impl Encoded {
         index.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 
-    /// Returns the position after so many bytes of records were sent, each of which is by `overhead`
-    /// bytes longer than the message in it: how many messages have begun to be sent, and how many
-    /// bytes of the record of the last of these were sent, if not all. `None` if there are not as
-    /// many messages, or if one of them is too long for a record.
+    /// Returns the position after so many bytes of records were sent, each of which is by
+    /// `overhead` bytes longer than the message in it: how many messages have begun to be sent, and
+    /// how many bytes of the record of the last of these were sent, if not all. `None` if there are
+    /// not as many messages, or if one of them is too long for a record.
     pub(super) fn sent_in_records(
         &self,
         count: usize,

@@ -70,7 +70,7 @@ struct EngineQueue {
     /// messages from another queue.
     id: u64,
     inbox: Arc<Inbox>,
-    /// Whether the engine knows that it has to look here.
+    /// Whether the engine knows that it must look here.
     is_listed: bool,
     subscribers: usize,
     /// Those of them that other subscribers are told of.
@@ -460,7 +460,7 @@ impl Hub {
 
 impl State {
     /// Gives a message that there is room for its number, and a place in the queue of each engine.
-    /// Returns its number, and adds the tasks that have to be woken.
+    /// Returns its number, and adds the tasks to wake.
     fn append(&mut self, draft: Draft, wakers: &mut Vec<Waker>) -> u64 {
         let length = self.options.history;
         self.append_and_keep(draft, length, wakers)

@@ -1,15 +1,15 @@
-//! The WebSocket subprotocol `superpoll.v1`: frames of JSON, which have what plain frames lack.
+//! The WebSocket subprotocol `superpoll.v1`: frames of JSON, with fields that plain frames lack.
 //!
-//! Each frame that the server sends names the channel and a position in it, as an id and an epoch. A
-//! frame with `data` (or `base64`, if the message is not text) is the message at that position. A
+//! Each frame that the server sends names the channel and a position in it, as an id and an epoch.
+//! A frame with `data` (or `base64`, if the message is not text) is the message at that position. A
 //! frame without them tells the position before the next message; it comes first, and with
 //! `"missed":true` after messages that were left out. A client that comes back asks for the
 //! messages after the last position that it has read.
 //!
-//! A client publishes with an object of `data` or `base64`, and perhaps `event`, `key` and `ttl`, and
-//! `channel` if its connection has several (`several`).
-//! With a `key` it gets `{"published":ID,"key":KEY}`, and `{"error":TEXT}` for what is refused. A
-//! binary frame is a binary message.
+//! A client publishes with an object of `data` or `base64`, and perhaps `event`, `key` and `ttl`,
+//! and `channel` if its connection has several (`several`). With a `key` it gets
+//! `{"published":ID,"key":KEY}`, and `{"error":TEXT}` for a refusal. A binary frame is a binary
+//! message.
 
 use bytes::Bytes;
 use data_encoding::BASE64;
@@ -40,8 +40,8 @@ impl From<u64> for Source<'static> {
     }
 }
 
-/// Returns the most bytes of a client's frame. A client may escape some characters, and base64 needs
-/// a third more.
+/// Returns the most bytes of a client's frame. A client may escape some characters, and base64
+/// needs a third more.
 pub(super) fn longest(message_bytes: u64) -> u64 {
     message_bytes.saturating_mul(2).saturating_add(1024)
 }

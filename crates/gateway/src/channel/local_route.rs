@@ -23,7 +23,8 @@ use crate::rules::RouteRules;
 pub(crate) struct LocalRoute {
     pub(super) channels: Arc<Channels>,
     rights: RefCell<Rc<Rights>>,
-    /// The rules of the route, for the answers that the router does not see: those to parked subscribers.
+    /// The rules of the route, for the answers that the router does not see: those to parked
+    /// subscribers.
     rules: RefCell<Option<Arc<RouteRules>>>,
     /// The value of `Strict-Transport-Security` of the host, for those answers.
     hsts: RefCell<Option<HeaderValue>>,
@@ -88,8 +89,9 @@ impl LocalRoute {
         RouteRules::keeps_users_of(self.rules.borrow().as_deref(), rules.map(Arc::as_ref))
     }
 
-    /// Changes the rules of the route, and the value of `Strict-Transport-Security` of the host. If a
-    /// password is not right any more, all subscribers have to come again: they may have come by it.
+    /// Changes the rules of the route, and the value of `Strict-Transport-Security` of the host. If
+    /// a password is not right any more, all subscribers have to come again: they may have come by
+    /// it.
     pub(crate) fn change_rules(&self, rules: Option<Arc<RouteRules>>, hsts: Option<HeaderValue>) {
         self.hsts.replace(hsts);
         let before = self.rules.replace(rules.clone());

@@ -45,8 +45,8 @@ pub(crate) struct LocalSubscribers {
     pub(super) parking_lot: Rc<ParkingLot>,
     pub(super) queue_id: u64,
     pub(super) subscribers: RefCell<Slab<Subscriber>>,
-    /// The lines of the access log of responses and WebSockets that are sent here, by subscriber. Each
-    /// is written with the end of its subscription. Without a log there are none.
+    /// The lines of the access log of responses and WebSockets that are sent here, by subscriber.
+    /// Each is written with the end of its subscription. Without a log there are none.
     pub(super) entries: RefCell<HashMap<usize, Rc<Entry>>>,
     /// The subscribers that get some of the messages: those of Mercure.
     readers: RefCell<Option<Box<Readers>>>,
@@ -185,8 +185,8 @@ impl LocalSubscribers {
         self.is_retired.get()
     }
 
-    /// Counts a subscriber in, and returns the messages that it has missed. If the channel was told of
-    /// it, the subscription has to [remember](Subscription::is_told) that.
+    /// Counts a subscriber in, and returns the messages that it has missed. If the channel was told
+    /// of it, the subscription has to [remember](Subscription::is_told) that.
     pub(super) fn enter(
         &self,
         after: Option<Cursor>,

@@ -159,8 +159,8 @@ impl Mailbox {
             && self.rest.get().is_none()
     }
 
-    /// Ends the mailbox. A subscriber does not get the rest if it is slow, or has no right to it any
-    /// more.
+    /// Ends the mailbox. A subscriber does not get the rest if it is slow, or has no right to it
+    /// any more.
     pub(super) fn end(&self, end: EndReason) {
         if end != EndReason::Retired {
             self.queue.take();

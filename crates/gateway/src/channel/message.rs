@@ -1,4 +1,4 @@
-//! A message, what its publisher says of it, and its cost in memory.
+//! A message, the properties that its publisher gave it, and its cost in memory.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,11 +15,11 @@ pub struct Message {
     pub data: Bytes,
     /// Whether it is text, which then is UTF-8.
     pub is_text: bool,
-    /// What the publisher has said of it, if anything.
+    /// The properties that the publisher gave it, if any.
     pub(crate) meta: Option<Arc<Meta>>,
 }
 
-/// What a publisher says of a message, apart from its data.
+/// The properties that a publisher gives a message, apart from its data.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Meta {
     /// The type of the event.
@@ -32,7 +32,7 @@ pub(crate) struct Meta {
     pub update: Option<Box<Update>>,
 }
 
-/// What a publisher of Mercure says of a message.
+/// The properties that a publisher of Mercure gives a message.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Update {
     /// Its topics, the canonical one first.
@@ -108,7 +108,7 @@ impl Draft {
 }
 
 impl Message {
-    /// Returns a message of which its publisher says nothing else.
+    /// Returns a message without properties of its publisher.
     pub(crate) fn new(id: u64, data: impl Into<Bytes>, is_text: bool) -> Message {
         Message { id, data: data.into(), is_text, meta: None }
     }

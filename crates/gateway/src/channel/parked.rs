@@ -216,9 +216,9 @@ impl LocalSubscribers {
 
     /// Continues a subscriber that another server has left after a given message, and to which that
     /// server has written this many bytes since. Those are whole messages, and the beginning of at
-    /// most one more, in its form, of those that its reader gets. The first of them need not be kept
-    /// any more if `offset` says where they began. Otherwise its position is unknown, and the client
-    /// has to come again: the answer is `None`.
+    /// most one more, in its form, of those that its reader gets. The first of them need not be
+    /// kept any more if `offset` says where they began. Otherwise its position is unknown, and the
+    /// client has to come again: the answer is `None`.
     pub(crate) fn adopt_named(
         self: &Rc<LocalSubscribers>,
         left: LeftConnection,
@@ -307,8 +307,8 @@ impl LocalSubscribers {
 
 impl Encoded {
     /// Goes on with a connection to which so many messages were sent that are not kept, and so many
-    /// bytes of these. Returns how many of these have begun, and the rest of the last one. `None` if
-    /// there are not as many.
+    /// bytes of these. Returns how many of these have begun, and the rest of the last one. `None`
+    /// if there are not as many.
     fn go_on(
         &self,
         left: LeftConnection,

@@ -93,8 +93,8 @@ impl Presence {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Present(pub Option<Box<str>>);
 
-/// The subscribers of one engine that the channel was told of, by their index. Without `presence` it
-/// takes no memory.
+/// The subscribers of one engine that the channel was told of, by their index. Without `presence`
+/// it takes no memory.
 #[derive(Default)]
 pub(super) struct LocalPresence(RefCell<Option<Box<Table>>>);
 

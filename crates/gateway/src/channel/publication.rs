@@ -22,7 +22,7 @@ const LONGEST: usize = 128;
 /// The types of events that have a meaning of their own.
 const RESERVED: [&str; 2] = ["missed", "base64"];
 
-/// What a publisher says of a message, unchecked.
+/// The properties that a publisher gives a message, unchecked.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Wanted {
     pub event: Option<String>,

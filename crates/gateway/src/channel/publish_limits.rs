@@ -1,7 +1,7 @@
 //! The most messages that one client may publish (`publish_rate`), for all channels of a route.
 //!
-//! A client is an IP address, or a network of IPv6 (`connection_limits`). Those without an address are
-//! one. The bounds are those of the table ([`RateTable`]).
+//! A client is an IP address, or a network of IPv6 (`connection_limits`). Those without an address
+//! are one. The bounds are those of the table ([`RateTable`]).
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -135,8 +135,8 @@ impl Registry {
     }
 
     /// Returns the channels of another configuration; those that it has in common with this one
-    /// stay the same. A channel and a hub of Mercure have nothing in common: a subscriber of a channel
-    /// gets all of it.
+    /// stay the same. A channel and a hub of Mercure have nothing in common: a subscriber of a
+    /// channel gets all of it.
     pub(crate) fn next_with(&self, config: &Config, brokers: Brokers) -> Registry {
         let mut next = Registry { brokers, ..Registry::default() };
         for host in &config.hosts {
@@ -214,8 +214,8 @@ impl Registry {
         named.map(|(hosts, _, channels)| (hosts.into(), channels.clone())).collect()
     }
 
-    /// Returns the channels of each route once, with the names of the host, separated by commas, and
-    /// the path in the configuration.
+    /// Returns the channels of each route once, with the names of the host, separated by commas,
+    /// and the path in the configuration.
     pub(super) fn by_host(&self) -> Vec<(String, String, &Arc<Channels>)> {
         let named = |channels| {
             let of = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));

@@ -145,7 +145,7 @@ impl LocalRoute {
     }
 }
 
-/// Returns what there is to know about a channel.
+/// Returns the information about a channel.
 fn info(hub: &Hub, is_head: bool) -> Response<Body> {
     let (last, subscribers) = (hub.last(), hub.subscribers());
     let mut response = match is_head {

@@ -1,5 +1,5 @@
-//! Responses to requests of more than one kind: JSON, a reader's place in a channel, and the reasons
-//! for which there is no channel.
+//! Responses to requests of more than one kind: JSON, a reader's place in a channel, and the
+//! reasons for which there is no channel.
 
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};

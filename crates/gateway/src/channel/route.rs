@@ -28,7 +28,7 @@ use super::mercure::subscriptions::Subscriptions;
 use super::pattern::{NameError, Pattern};
 use super::publish_limits::PublishLimits;
 use super::shared::{LogRoute, SharedChannel};
-use crate::broker::{Broker, LogOptions, Look, Looked, Place, Position, Unpublished};
+use crate::broker::{Broker, LogOptions, LogPosition, Look, Looked, Position, Unpublished};
 use crate::config::Channel;
 use crate::succession::Succession;
 use crate::succession::records::ChannelRecord;
@@ -186,7 +186,7 @@ impl Channels {
     fn share(self: &Arc<Channels>, hub: &Arc<Hub>, at: Position, target: Position) {
         let Some(SharedRoute { broker, host }) = &self.shared else { return };
         let key = broker.key(host, hub.name());
-        let place = (Place { at, token: None }, target);
+        let place = (LogPosition { at, token: None }, target);
         let route: Weak<Channels> = Arc::downgrade(self);
         let shared = SharedChannel::new(broker.clone(), key, hub, route, place);
         hub.share(shared.clone());
@@ -262,8 +262,8 @@ impl Channels {
         Ok(())
     }
 
-    /// Enters a channel of a log whose messages follow the one with this number. The caller puts its
-    /// name on the list.
+    /// Enters a channel of a log whose messages follow the one with this number. The caller puts
+    /// its name on the list.
     fn enter(&self, state: &mut State, name: &Arc<str>, place: (u64, u64)) -> Arc<Hub> {
         let options = state.options.clone();
         let hub = Hub::of_log(name.clone(), options, self.budget.clone(), place);

@@ -195,7 +195,7 @@ impl Session {
         self.is_publisher = false;
     }
 
-    /// Publishes what a client of `superpoll.v1` has sent.
+    /// Publishes a message that a client of `superpoll.v1` has sent.
     fn publish_json(&mut self, hub: &Hub, text: &str, limit: u64) {
         match json_frame::draft(text, hub.name(), limit) {
             _ if !self.is_publisher => self.refuse(NO_PUBLISHER),

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A log begins anew when its messages are gone: its database was emptied, or a copy without its
-//! last entries has taken over. Its epoch is another one then, so is the hub, and the subscribers of
-//! the old hub learn that they have missed something. The same happens if the log has dropped
+//! last entries has taken over. Its epoch is another one then, so is the hub, and the subscribers
+//! of the old hub learn that they have missed something. The same happens if the log has dropped
 //! messages before they were read.
 
 use std::fmt;
@@ -33,8 +33,8 @@ use super::counters;
 use super::hub::{Hub, NotPublished, Published};
 use super::message::{Draft, Meta};
 use crate::broker::{
-    Append, Appended, Broker, Content, Entry, Follower, Key, LogOptions, Looked, Payload, Place,
-    Position, Unpublished, digest,
+    Append, Appended, Broker, Content, Entry, Follower, Key, LogOptions, LogPosition, Looked,
+    Payload, Position, Unpublished, digest,
 };
 
 /// The route of a channel, as the channel's log sees it.
@@ -62,7 +62,7 @@ struct State {
     hub: Weak<Hub>,
     /// As the route had them when it was asked last.
     options: LogOptions,
-    place: Place,
+    place: LogPosition,
     /// The last entry that the log is known to have.
     target: Position,
     /// Tasks that wait until everything up to there is read.
@@ -127,7 +127,7 @@ impl SharedChannel {
         key: Arc<str>,
         hub: &Arc<Hub>,
         route: Weak<dyn LogRoute>,
-        (place, target): (Place, Position),
+        (place, target): (LogPosition, Position),
     ) -> Arc<SharedChannel> {
         let name = hub.name().clone();
         let history = hub.options().history as u64;
@@ -202,7 +202,7 @@ impl SharedChannel {
     }
 
     /// Takes one entry; `None` if the channel takes no more.
-    fn take_one(&self, hub: Arc<Hub>, place: &mut Place, entry: Entry) -> Option<Arc<Hub>> {
+    fn take_one(&self, hub: Arc<Hub>, place: &mut LogPosition, entry: Entry) -> Option<Arc<Hub>> {
         let Entry { at, token, content } = entry;
         let is_beginning = content == Content::Begin && at.id == 0;
         let message = match content {
@@ -230,7 +230,7 @@ impl SharedChannel {
                 hub
             }
         };
-        *place = Place { at, token };
+        *place = LogPosition { at, token };
         Some(hub)
     }
 
@@ -256,7 +256,7 @@ impl Follower for SharedChannel {
         state.options.clone()
     }
 
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<LogPosition> {
         let state = self.state();
         let hub = state.hub.upgrade()?;
         let place = state.place;

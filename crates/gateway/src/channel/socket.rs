@@ -304,8 +304,8 @@ struct SocketSession {
     sends: SendQueue,
     /// The time at which the silence is too long.
     quiet_until: Instant,
-    /// Output had to wait at the last ping, and some of it was written since. A stream of HTTP/2 has
-    /// no queue of its own that could be looked at.
+    /// Output had to wait at the last ping, and some of it was written since. A stream of HTTP/2
+    /// has no queue of its own that could be looked at.
     has_waited: bool,
     has_written: bool,
     /// The timer limits the end of the connection.

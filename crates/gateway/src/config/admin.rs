@@ -6,8 +6,8 @@ use super::rules::Rules;
 /// [`is_admin`](super::Listener::is_admin).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Admin {
-    /// The names that requests may have as their host, in lower case, in addition to `localhost` and
-    /// IP addresses. Default: none.
+    /// The names that requests may have as their host, in lower case, in addition to `localhost`
+    /// and IP addresses. Default: none.
     pub hosts: Vec<String>,
     /// The clients and users that are served. Default: all that reach the listener.
     pub rules: Rules,

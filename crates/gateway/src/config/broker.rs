@@ -23,8 +23,8 @@ pub struct Broker {
     /// How many replicas have to have a message before its publisher is told that it is published.
     /// Default: 0.
     pub replicas: u32,
-    /// How long a publication is tried before its publisher is told that it may have failed; at most
-    /// a minute. Default: 5 s.
+    /// How long a publication is tried before its publisher is told that it may have failed; at
+    /// most a minute. Default: 5 s.
     pub publish: Duration,
 }
 

@@ -57,8 +57,8 @@ pub struct Channel {
     /// is dropped within twice this time. Default: 10 minutes.
     #[serde(deserialize_with = "scalar::duration")]
     pub idle: Duration,
-    /// The most messages that one client, an IP address or a network of IPv6 (`/64`), may publish to
-    /// the channels of the route, with a burst of one second's messages. Default: no limit.
+    /// The most messages that one client, an IP address or a network of IPv6 (`/64`), may publish
+    /// to the channels of the route, with a burst of one second's messages. Default: no limit.
     #[serde(deserialize_with = "rate::some")]
     pub publish_rate: Option<Rate>,
     /// Whether the messages are those of the broker, which other servers have as well. Default: no.

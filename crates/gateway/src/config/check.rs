@@ -65,7 +65,8 @@ pub(super) struct Check<'a> {
     pub(super) has_broker: bool,
     /// The first listener of HTTP that clients on other machines, or a proxy, can use.
     open: Option<Address>,
-    /// The first listener of the host that is being checked on which passwords are sent in plain text.
+    /// The first listener of the host that is being checked on which passwords are sent in plain
+    /// text.
     unencrypted: Option<Address>,
     /// The places of the destinations of redirects, in their order.
     redirects: Vec<Range<usize>>,

@@ -13,13 +13,14 @@ use crate::address::Address;
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Dns {
-    /// The servers of DNS that are asked, one after the other. Then `/etc/hosts` and the search list
-    /// do not count. Default: those of the system.
+    /// The servers of DNS that are asked, one after the other. Then `/etc/hosts` and the search
+    /// list do not count. Default: those of the system.
     #[serde(deserialize_with = "scalar::resolvers")]
     pub resolver: Option<Vec<SocketAddr>>,
     /// The addresses that are used. Default: `auto`.
     pub family: Family,
-    /// The shortest time for which addresses are used before they are looked up again. Default: 1 s.
+    /// The shortest time for which addresses are used before they are looked up again. Default: 1
+    /// s.
     #[serde(deserialize_with = "scalar::duration")]
     pub min_ttl: Duration,
     /// The longest such time. Default: 5 min.

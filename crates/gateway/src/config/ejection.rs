@@ -26,12 +26,12 @@ pub struct Ejection {
     pub within: Duration,
     /// The least share of these errors among the answers of that time. Default: 50 %.
     pub share: Percentage,
-    /// How long the server is left out; twice, three times and up to ten times as long if it is left
-    /// out again soon. Default: 30 s.
+    /// How long the server is left out; twice, three times and up to ten times as long if it is
+    /// left out again soon. Default: 30 s.
     #[serde(rename = "for", deserialize_with = "scalar::duration")]
     pub duration: Duration,
-    /// The largest share of the servers that are left out at once; one server may always be, unless no
-    /// other one is up. Default: 50 %.
+    /// The largest share of the servers that are left out at once; one server may always be, unless
+    /// no other one is up. Default: 50 %.
     pub most: Percentage,
 }
 

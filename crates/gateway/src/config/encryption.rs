@@ -19,8 +19,9 @@ pub struct Tls {
     pub min_version: TlsVersion,
     /// The certificates that clients show. Default: clients are not asked for certificates.
     pub client: Option<ClientCertificates>,
-    /// The protocols that a relay agrees to (ALPN), the best first. Default: none, a relay agrees to
-    /// no protocol, which clients take for whichever they like. Listeners of HTTP have none here.
+    /// The protocols that a relay agrees to (ALPN), the best first. Default: none, a relay agrees
+    /// to no protocol, which clients take for whichever they like. Listeners of HTTP have none
+    /// here.
     pub alpn: Vec<String>,
 }
 

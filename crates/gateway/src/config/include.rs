@@ -1,13 +1,13 @@
 //! The files that a configuration includes.
 //!
 //! What is read is one text: that of the main file, and after it each included file, with its path
-//! before it. So a supervisor hands all files on as they were when it checked them, and a place in the text
-//! tells the file as well. The parts begin with a NUL, which TOML does not allow, so no file can
-//! pretend to be several.
+//! before it. So a supervisor hands all files on as they were when it checked them, and a place in
+//! the text tells the file as well. The parts begin with a NUL, which TOML does not allow, so no
+//! file can pretend to be several.
 //!
-//! Lists of an included file (`listeners`, `hosts`) follow those of the files before it; `upstreams` are
-//! joined by their names; each other table may be in one of the files only. An included file
-//! includes no others.
+//! Lists of an included file (`listeners`, `hosts`) follow those of the files before it;
+//! `upstreams` are joined by their names; each other table may be in one of the files only. An
+//! included file must not include another one.
 
 use std::io;
 use std::ops::Range;
@@ -27,7 +27,7 @@ const MOST_FILES: usize = 1000;
 pub(super) struct Part<'a> {
     /// The file; of the main file, the name that stands for it.
     pub(super) name: &'a str,
-    /// What the file has, or why it could not be read.
+    /// The text of the file, or the reason why it could not be read.
     content: Result<&'a str, &'a str>,
     /// Where that begins in the whole text.
     pub(super) start: usize,
@@ -100,7 +100,7 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
     Ok(whole)
 }
 
-/// Returns the elements of `include` with their places; what is no text is refused later.
+/// Returns the elements of `include` with their places; one that is no text is refused later.
 fn patterns(tree: &DeTable<'_>) -> impl Iterator<Item = (Range<usize>, String)> {
     let list = match tree.get("include").map(Spanned::get_ref) {
         Some(DeValue::Array(list)) => list.as_ref(),
@@ -115,7 +115,8 @@ fn patterns(tree: &DeTable<'_>) -> impl Iterator<Item = (Range<usize>, String)> 
     })
 }
 
-/// Returns the files that a pattern stands for, sorted by name; the error says what is wrong with it.
+/// Returns the files that a pattern stands for, sorted by name; the error says what is wrong with
+/// it.
 fn files(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let pattern = Path::new(pattern);
     let folder = base.join(pattern.parent().unwrap_or(Path::new("")));
@@ -144,8 +145,8 @@ fn files(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// Joins the tables of included files with that of the main file. `base` is the folder of that file, if
-/// it is one.
+/// Joins the tables of included files with that of the main file. `base` is the folder of that
+/// file, if it is one.
 pub(super) fn join<'a>(
     tree: &mut DeTable<'a>,
     parts: &[Part<'a>],

@@ -27,8 +27,8 @@ pub struct Log {
     pub path: PathBuf,
     /// The format of a line. Default: `text`.
     pub format: MessageFormat,
-    /// The level from which on events are logged. Default: `info`, and `notice` for text on standard
-    /// error.
+    /// The level from which on events are logged. Default: `info`, and `notice` for text on
+    /// standard error.
     #[serde(deserialize_with = "some_level")]
     pub level: Option<Level>,
 }

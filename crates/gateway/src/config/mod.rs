@@ -163,8 +163,8 @@ impl Config {
         Config::parse_file(path, &Config::read_text(path)?)
     }
 
-    /// Reads the text of a configuration from a file, for [`parse_file`](Config::parse_file). The texts
-    /// of included files follow, each with a NUL and its path before it.
+    /// Reads the text of a configuration from a file, for [`parse_file`](Config::parse_file). The
+    /// texts of included files follow, each with a NUL and its path before it.
     ///
     /// # Errors
     ///
@@ -339,7 +339,8 @@ impl Config {
         if let Some(host) = self.hosts.first_mut() {
             host.names.clear();
             host.addresses = matches!(automatic, Automatic::Internal(_));
-            // Browsers would insist on HTTPS for a year, also after a first try at the command line.
+            // Browsers would insist on HTTPS for a year, also after a first try at the command
+            // line.
             host.https = Some(Https { hsts: None });
         }
         for name in names {

@@ -81,7 +81,7 @@ pub struct Keeper {
 pub enum KeeperKind {
     /// In a thread for each engine.
     Thread,
-    /// In a process of its own (`superpoll sit`), which has the connections as well. They outlive
+    /// In a process of its own (`superpoll keep`), which has the connections as well. They outlive
     /// the server, however it ends, and the next server goes on with them.
     Process {
         /// The path where the process listens.
@@ -234,13 +234,13 @@ pub struct Files {
     pub root: PathBuf,
     /// The files that stand for a folder, the best first. Default: `index.html`.
     pub index: Vec<String>,
-    /// The path of the file that is sent for a path without a file, as `/index.html`. Default: none,
-    /// such a path is answered by 404.
+    /// The path of the file that is sent for a path without a file, as `/index.html`. Default:
+    /// none, such a path is answered by 404.
     pub fallback: Option<String>,
     /// Whether a folder without such a file is listed. Default: no.
     pub listing: bool,
-    /// Whether `FILE.br`, `FILE.zst` and `FILE.gz` are sent in place of `FILE` to clients that accept them.
-    /// Default: yes.
+    /// Whether `FILE.br`, `FILE.zst` and `FILE.gz` are sent in place of `FILE` to clients that
+    /// accept them. Default: yes.
     pub precompressed: bool,
     /// Whether files and folders are served whose name begins with a dot. Default: no, except
     /// `.well-known`.
@@ -321,8 +321,8 @@ pub struct Proxy {
     pub request_headers: HeaderChanges,
     /// Whether the pages for errors also take the place of errors of the servers. Default: no.
     pub replace_errors: bool,
-    /// Whether responses are compressed that are text of some sort, for clients that accept it. Such
-    /// a route does not take the fast way. Default: no.
+    /// Whether responses are compressed that are text of some sort, for clients that accept it.
+    /// Such a route does not take the fast way. Default: no.
     pub compress: bool,
 }
 
@@ -364,8 +364,8 @@ pub struct Upstream {
     pub eject: Option<Ejection>,
     /// The cookie by which clients come back to their servers. Default: none.
     pub sticky: Option<Sticky>,
-    /// How long the weight of a server grows once the server is up again, or new. Default: its weight
-    /// is whole at once.
+    /// How long the weight of a server grows once the server is up again, or new. Default: its
+    /// weight is whole at once.
     pub slow_start: Option<Duration>,
 }
 

@@ -43,8 +43,8 @@ pub enum KeySource {
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TokenRule {
-    /// The key that they are signed with: a secret for HS256, or a public key as PEM. Either this or
-    /// `jwks` is given.
+    /// The key that they are signed with: a secret for HS256, or a public key as PEM. Either this
+    /// or `jwks` is given.
     pub key: Option<KeySource>,
     /// A file with a set of keys (JWKS); the `kid` of a token selects a key.
     pub jwks: Option<PathBuf>,

@@ -25,13 +25,13 @@ pub struct Rules {
     pub access: Access,
     /// The most requests of one client, in addition to those of the host. Default: no limit.
     pub rate: Option<RequestRate>,
-    /// The users that are served, by their passwords. Default: those of the host; if there are none,
-    /// no password is asked for.
+    /// The users that are served, by their passwords. Default: those of the host; if there are
+    /// none, no password is asked for.
     pub basic_auth: Option<Arc<BasicAuth>>,
     /// The largest body of a request. Default: that of the limits.
     pub body_bytes: Option<u64>,
-    /// The path, and maybe the query, that files are looked for at or that a server is asked for, in
-    /// place of those of the request: `/v2{path}`. Default: those of the request.
+    /// The path, and maybe the query, that files are looked for at or that a server is asked for,
+    /// in place of those of the request: `/v2{path}`. Default: those of the request.
     pub rewrite: Option<String>,
 }
 
@@ -170,11 +170,11 @@ impl Access {
 pub struct RequestRate {
     /// The rate.
     pub rate: Rate,
-    /// What makes requests those of one client.
+    /// The property that the requests of one client share.
     pub by: RateKey,
 }
 
-/// What makes requests those of one client.
+/// The property that the requests of one client share.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum RateKey {
     /// The address of the client, or its network of IPv6 (`/64`).
@@ -213,8 +213,8 @@ pub struct BasicAuth {
     /// The most wrong passwords of one client address; further passwords that are not known are
     /// answered with 429. Default: 20 a minute, and at once.
     pub failures: Option<Rate>,
-    /// Whether clients of this machine and of Unix sockets, which are proxies as a rule, may send any
-    /// number of wrong passwords. Default: yes, unless the configuration says how many.
+    /// Whether clients of this machine and of Unix sockets, which are proxies as a rule, may send
+    /// any number of wrong passwords. Default: yes, unless the configuration says how many.
     pub spares_local: bool,
 }
 

@@ -1,6 +1,7 @@
 //! The key or value that was probably meant by one that is unknown.
 
-/// The least likeness, from 0 to 1, of a suggestion: three of ten letters are too many, too few or wrong.
+/// The least likeness, from 0 to 1, of a suggestion: three of ten letters are too many, too few or
+/// wrong.
 const LEAST: f64 = 0.7;
 
 /// Adds the known word that an unknown one is most like, to a message as `unknown key `x`, expected

@@ -45,7 +45,7 @@ pub struct RequestIds {
 /// The traces that the server takes part in.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Traces {
-    /// The share of new traces that are to be recorded. Default: 100 %.
+    /// The share of new traces that is recorded. Default: 100 %.
     pub sample: Percentage,
     /// The clients whose traces go on; the requests of others begin a new one. Default: all.
     pub trust: Option<Vec<ClientRange>>,

@@ -1,9 +1,9 @@
 //! Variables of the environment in the strings of a configuration.
 //!
-//! `${NAME}` stands for the value of a variable, `${NAME:-TEXT}` for a text where the variable is not
-//! set or empty, and `$${` for `${` itself. They are replaced after the text was parsed, so that no
-//! value can add a key or end a string, and each mistake has the place in the file. Where a number or
-//! a boolean is expected, the value of a string that has variables is read as one.
+//! `${NAME}` stands for the value of a variable, `${NAME:-TEXT}` for a text where the variable is
+//! not set or empty, and `$${` for `${` itself. They are replaced after the text was parsed, so
+//! that no value can add a key or end a string, and each mistake has the place in the file. Where a
+//! number or a boolean is expected, the value of a string that has variables is read as one.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -69,8 +69,8 @@ impl Expanded {
         array.as_mut().iter_mut().for_each(|element| self.put_below(element));
     }
 
-    /// Turns a string with variables into the number or boolean that its text is. Returns whether it
-    /// was such a string.
+    /// Turns a string with variables into the number or boolean that its text is. Returns whether
+    /// it was such a string.
     pub(super) fn read_as_scalar<'a>(&'a self, tree: &mut DeTable<'a>, at: &Range<usize>) -> bool {
         let Some(text) = self.0.get(&at.start) else { return false };
         let Some(value) = place::find_mut(tree, at) else { return false };
@@ -98,7 +98,8 @@ fn read(name: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// Replaces the variables of a text by those of the environment; the error says which cannot be replaced.
+/// Replaces the variables of a text by those of the environment; the error says which cannot be
+/// replaced.
 pub(super) fn of_environment(text: &str) -> Result<String, String> {
     expand(text, read)
 }

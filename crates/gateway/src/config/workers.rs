@@ -11,7 +11,8 @@ use serde::de::{Deserializer, Error, Visitor};
 /// beyond the number of processors only share the processors.
 const MOST_WORKERS: usize = 1024;
 
-/// The number of workers of a process: engines that share the connections, each on a thread of its own.
+/// The number of workers of a process: engines that share the connections, each on a thread of its
+/// own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Workers {
     /// One for each processor that the process may use; several processes share the processors out

@@ -66,8 +66,8 @@ const ABSENT: Duration = Duration::from_secs(10);
 pub(crate) struct Found<T> {
     pub records: T,
     pub ttl: Duration,
-    /// The reason for which a part could not be looked up: a family of addresses. The records contain the
-    /// known ones of that part, and the time to live is that of the rest.
+    /// The reason for which a part could not be looked up: a family of addresses. The records
+    /// contain the known ones of that part, and the time to live is that of the rest.
     pub failed: Option<String>,
 }
 
@@ -259,8 +259,8 @@ fn bounded<T: Ord>(mut records: Vec<T>) -> Vec<T> {
     records
 }
 
-/// Joins the addresses of two families. A family that has failed has the addresses that are known of
-/// it; the failure is the outcome only if there are no addresses at all.
+/// Joins the addresses of two families. A family that has failed has the addresses that are known
+/// of it; the failure is the outcome only if there are no addresses at all.
 fn both(
     v4: Outcome<Vec<IpAddr>>,
     v6: Outcome<Vec<IpAddr>>,

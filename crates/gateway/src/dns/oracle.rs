@@ -1,8 +1,9 @@
-//! The bounds of an answer, checked on arbitrary bytes: for the fuzz target `dns_answer` and the tests.
+//! The bounds of an answer, checked on arbitrary bytes: for the fuzz target `dns_answer` and the
+//! tests.
 //!
-//! A resolver, or a machine between, may send anything. Whatever it is, an answer that counts is one to
-//! the question; its records are of the kind that was asked for, and are in its bytes; and texts of it
-//! that reach the log or the configuration of servers are short and harmless.
+//! A resolver, or a machine between, may send anything. Whatever it is, an answer that counts is
+//! one to the question; its records are of the kind that was asked for, and are in its bytes; and
+//! texts of it that reach the log or the configuration of servers are short and harmless.
 
 use std::net::IpAddr;
 
@@ -14,9 +15,9 @@ const NAME: &str = "app.test";
 const QUESTION: &[u8] = b"\x03app\x04test\0";
 const ID: u16 = 7;
 
-/// Reads bytes as an answer, and panics if a bound does not hold. The last two bits of `form` choose the
-/// kind of the question; the next one says whether the bytes are a whole message, or the part behind the
-/// question. Returns whether they answer the question.
+/// Reads bytes as an answer, and panics if a bound does not hold. The last two bits of `form`
+/// choose the kind of the question; the next one says whether the bytes are a whole message, or the
+/// part behind the question. Returns whether they answer the question.
 pub(crate) fn check_answer(bytes: &[u8], form: u8) -> bool {
     let (kind, number) =
         [(Kind::V4, 1), (Kind::V6, 28), (Kind::Service, 33)][usize::from(form & 3) % 3];

@@ -57,7 +57,7 @@ impl Folder {
     }
 
     /// Opens files on the thread that asks for them, even if the kernel could say that opening
-    /// would have to wait.
+    /// would block.
     #[must_use]
     pub fn without_threads(self) -> Folder {
         self.waits.store(true, Ordering::Relaxed);

@@ -48,7 +48,8 @@ pub(crate) fn media_type(name: &str) -> http::HeaderValue {
     kind::Kind::of(name).field
 }
 
-/// Whether bodies with this Content-Type are text of some sort, which compression makes much shorter.
+/// Whether bodies with this Content-Type are text of some sort, which compression makes much
+/// shorter.
 pub(crate) fn is_text(kind: &http::HeaderValue) -> bool {
     kind::is_text(kind)
 }

@@ -188,7 +188,7 @@ pub(crate) struct Pieces {
     reading: Option<Blocking<io::Result<LentBuffer>>>,
     /// The most bytes that are read at a time.
     most: usize,
-    /// The buffer that has to be back before another buffer is used.
+    /// The buffer that must be back before another buffer is used.
     lent: Option<Arc<BufferReturn>>,
 }
 

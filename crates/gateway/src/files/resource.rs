@@ -139,8 +139,8 @@ impl Resource {
         }
     }
 
-    /// Returns the representation for a request without conditions and ranges, which has these values
-    /// of `Accept-Encoding`, if it need not be compressed first.
+    /// Returns the representation for a request without conditions and ranges, which has these
+    /// values of `Accept-Encoding`, if it need not be compressed first.
     pub(super) fn whole<'a>(
         &self,
         mut accepted: impl Iterator<Item = &'a [u8]>,

@@ -2,9 +2,9 @@
 //!
 //! A request under way has an [`Entry`], which all parts that have a hand in it share: the
 //! connection, the route, the way to a server, and the tunnel that an upgraded connection becomes.
-//! Each notes what it knows. The line is written when the last of them lets go of the entry, so that
-//! there is one line for each request, with the bytes and times up to its end. A part that may outlive
-//! the request, as the body that a client still sends, has a weak reference.
+//! Each notes what it knows. The line is written when the last of them lets go of the entry, so
+//! that there is one line for each request, with the bytes and times up to its end. A part that may
+//! outlive the request, as the body that a client still sends, has a weak reference.
 //!
 //! Without an access log there is no entry, and noting is the test of an `Option`.
 
@@ -89,8 +89,8 @@ impl Entry {
         }
     }
 
-    /// Notes that the connection is parked while the request, or the protocol that it has changed to,
-    /// goes on.
+    /// Notes that the connection is parked while the request, or the protocol that it has changed
+    /// to, goes on.
     pub(crate) fn parked(&self) {
         self.note(|record| record.was_parked = true);
     }

@@ -82,8 +82,8 @@ impl Field {
         Field::TraceId,
     ];
 
-    /// Returns the fields of a line unless the configuration lists others: all but `sni`, which each
-    /// encrypted connection would have to keep.
+    /// Returns the fields of a line unless the configuration lists others: all but `sni`, which
+    /// each encrypted connection would have to keep.
     #[must_use]
     pub fn usual() -> Vec<Field> {
         Field::ALL.into_iter().filter(|field| *field != Field::Sni).collect()

@@ -79,8 +79,8 @@ impl Log {
         Ok(Log { format, fields, writer, latest, version: AtomicU64::new(0) })
     }
 
-    /// Takes the place of the log before: lines of requests that have begun under that one come here
-    /// as well. A log that was moved away gets no line behind the change.
+    /// Takes the place of the log before: lines of requests that have begun under that one come
+    /// here as well. A log that was moved away gets no line behind the change.
     pub(crate) fn begin(self: &Arc<Log>) {
         let mut latest = self.latest.log.lock().unwrap_or_else(PoisonError::into_inner);
         *latest = Arc::downgrade(self);
@@ -98,8 +98,8 @@ impl Log {
         self.latest.log.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
-    /// Returns the thread that writes. As long as it is kept, no engine that drops the log waits for
-    /// the disk.
+    /// Returns the thread that writes. As long as it is kept, no engine that drops the log waits
+    /// for the disk.
     pub(crate) fn thread(&self) -> Arc<WriterThread> {
         self.writer.thread()
     }

@@ -39,8 +39,8 @@ impl BrokenBy {
 pub(crate) struct ClientEnd {
     /// None in the Unix domain.
     pub(crate) address: Option<SocketAddr>,
-    /// The number of the cipher suite of TLS; 0 for a connection without encryption, or one that another
-    /// server has handed over.
+    /// The number of the cipher suite of TLS; 0 for a connection without encryption, or one that
+    /// another server has handed over.
     pub(crate) cipher: u16,
     /// The server name that the client has asked for, if it is logged.
     pub(crate) server_name: Option<Box<str>>,
@@ -136,7 +136,8 @@ pub(crate) struct Record {
     /// The user whose password or token was verified.
     pub(crate) user: Option<Box<str>>,
     pub(crate) upstream: Option<Box<UpstreamEnd>>,
-    /// The id of the request and its trace, if requests are followed. Which id counts is known when the route is.
+    /// The id of the request and its trace, if requests are followed. Which id counts is known when
+    /// the route is.
     pub(crate) trace: Option<Rc<RequestTrace>>,
     /// The first line as it came, for a request that was refused before it was understood. Method,
     /// target and version mean nothing then.
@@ -144,7 +145,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Creates the record of a request that has come now. Everything else about it is still to be noted.
+    /// Creates the record of a request that has come now. Everything else about it is still to be
+    /// noted.
     pub(crate) fn new(client: ClientEnd, method: Method, uri: Uri, version: Version) -> Record {
         Record {
             at: SystemTime::now(),
@@ -201,8 +203,8 @@ pub(crate) struct RelayRecord {
 }
 
 impl RelayRecord {
-    /// Creates the record of a connection that was accepted now. `otherwise` has ended it unless another
-    /// side, or an end in order, is noted.
+    /// Creates the record of a connection that was accepted now. `otherwise` has ended it unless
+    /// another side, or an end in order, is noted.
     pub(crate) fn new(
         address: Option<SocketAddr>,
         relay: Arc<str>,

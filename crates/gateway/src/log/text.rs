@@ -22,7 +22,8 @@ fn bounded(bytes: &[u8], most: usize) -> Cow<'_, [u8]> {
     }
 }
 
-/// Appends text from a client without any byte that ends a field or a line, or that a terminal obeys.
+/// Appends text from a client without any byte that ends a field or a line, or that a terminal
+/// obeys.
 pub(super) fn quote(out: &mut Vec<u8>, bytes: &[u8]) {
     escape(out, bytes, b"");
 }
@@ -32,7 +33,8 @@ pub(super) fn word(out: &mut Vec<u8>, bytes: &[u8]) {
     escape(out, bytes, b" ");
 }
 
-/// Appends a field from a client without quotes around it: as [`word`], and no bracket begins the date.
+/// Appends a field from a client without quotes around it: as [`word`], and no bracket begins the
+/// date.
 pub(super) fn field(out: &mut Vec<u8>, bytes: &[u8]) {
     escape(out, bytes, b" []");
 }

@@ -11,8 +11,8 @@ use crate::log::BrokenBy;
 use crate::succession::state::ConnectionRecord;
 
 impl ParkingLot {
-    /// Parks a connection of another server, with the state that this server has left it with, until
-    /// it is [taken](ParkingLot::take). The owner gets it if it hangs up before.
+    /// Parks a connection of another server, with the state that this server has left it with,
+    /// until it is [taken](ParkingLot::take). The owner gets it if it hangs up before.
     ///
     /// # Errors
     ///
@@ -74,7 +74,8 @@ impl ParkingLot {
         // This wait reports each connection that became ready before the keeper heard that the
         // connections belong to another server.
         let _ = self.poller.borrow_mut().wait(&mut Events::with_limit(BATCH), Some(Duration::ZERO));
-        // Without its keeper the poller has all of them back, and another server may have them, too.
+        // Without its keeper the poller has all of them back, and another server may have them,
+        // too.
         let is_lost = matches!(self.poller.borrow().keeper_status(), KeeperStatus::Lost(_));
         if !is_lost {
             self.reclaim_rest();

@@ -33,7 +33,8 @@ pub struct Left {
     pub(super) name: String,
     /// The socket to which workers connect.
     pub(super) door: OwnedFd,
-    /// The listeners by their addresses in the configuration, and whether this process has made their files.
+    /// The listeners by their addresses in the configuration, and whether this process has made
+    /// their files.
     pub(super) listeners: Vec<(Address, OwnedFd, bool)>,
     pub(super) log: Store,
     pub(super) tickets: Vec<u8>,

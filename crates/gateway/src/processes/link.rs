@@ -74,7 +74,7 @@ pub(crate) trait Source: Send + Sync {
 type Collected = (Vec<Vec<u8>>, Vec<u32>);
 
 /// The connection of a worker to its supervisor, for all engines.
-pub(crate) struct Link {
+pub(crate) struct SupervisorLink {
     pub(super) place: WorkerPlace,
     outgoing: mpsc::UnboundedSender<FromWorker>,
     /// How many messages are on their way to the supervisor.
@@ -92,9 +92,9 @@ pub(crate) struct Link {
     pub(super) settings: Mutex<Settings>,
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for SupervisorLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("SupervisorLink").field("place", &self.place).finish_non_exhaustive()
     }
 }
 
@@ -103,9 +103,12 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Link {
-    pub(super) fn new(place: WorkerPlace, outgoing: mpsc::UnboundedSender<FromWorker>) -> Link {
-        Link {
+impl SupervisorLink {
+    pub(super) fn new(
+        place: WorkerPlace,
+        outgoing: mpsc::UnboundedSender<FromWorker>,
+    ) -> SupervisorLink {
+        SupervisorLink {
             place,
             outgoing,
             unwritten: AtomicUsize::new(0),
@@ -147,8 +150,9 @@ impl Link {
         local::Connector { name: self.place.name.as_str().into() }
     }
 
-    /// Answers the supervisor's questions about a server from now on, and shares its tickets' secrets.
-    pub(crate) fn answer_by(self: &Arc<Link>, source: Arc<dyn Source>) {
+    /// Answers the supervisor's questions about a server from now on, and shares its tickets'
+    /// secrets.
+    pub(crate) fn answer_by(self: &Arc<SupervisorLink>, source: Arc<dyn Source>) {
         let mut answering = lock(&self.source);
         let early = std::mem::take(&mut *lock(&self.early_tickets));
         if !early.is_empty() {
@@ -166,8 +170,8 @@ impl Link {
         *answering = Some(source);
     }
 
-    /// Returns the counters of all workers, with the processes of those that have not answered. `None`
-    /// if the supervisor does not answer, or has too many questions already.
+    /// Returns the counters of all workers, with the processes of those that have not answered.
+    /// `None` if the supervisor does not answer, or has too many questions already.
     pub(crate) async fn collect(&self, kind: Kind) -> Option<Collected> {
         self.ask(COLLECT, |id| FromWorker::Collect { id, kind }).await
     }
@@ -202,7 +206,11 @@ impl Link {
         all.ok()?.ok()
     }
 
-    pub(super) fn take(self: &Arc<Link>, message: ToWorker, counters: &RefCell<Option<Counters>>) {
+    pub(super) fn take(
+        self: &Arc<SupervisorLink>,
+        message: ToWorker,
+        counters: &RefCell<Option<Counters>>,
+    ) {
         let known = lock(&self.source);
         let source = known.clone();
         match message {

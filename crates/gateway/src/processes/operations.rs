@@ -1,8 +1,8 @@
 //! The operations of operators on a server of several processes.
 //!
-//! The supervisor has the settings of operators. It checks a change, sends the settings to all workers,
-//! and then asks the workers for the answer, on the same connections: a worker that answers has the
-//! settings already. Everything else is asked of all workers, and merged.
+//! The supervisor has the settings of operators. It checks a change, sends the settings to all
+//! workers, and then asks the workers for the answer, on the same connections: a worker that
+//! answers has the settings already. Everything else is asked of all workers, and merged.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -63,14 +63,14 @@ struct Asked {
 }
 
 impl Asked {
-    /// Returns a list of what the workers have.
+    /// Merges the reports of the workers into one list.
     fn listed(self, operation: &Operation) -> Outcome {
         let report = merge(operation, self.reports)?;
         Ok(OperationReport { missing_processes: self.missing, ..report.into() })
     }
 
-    /// Returns the report of a change, which was sent to all workers: it is none of its failures that
-    /// a worker has not answered. Without any answer the report is `unseen`.
+    /// Returns the report of a change, which was sent to all workers: it is none of its failures
+    /// that a worker has not answered. Without any answer the report is `unseen`.
     fn changed(self, operation: &Operation, unseen: Report) -> Outcome {
         let report = match self.reports.is_empty() {
             true => unseen,
@@ -90,7 +90,8 @@ fn only(change: &ServerChange, mut outcome: Outcome) -> Outcome {
 }
 
 impl Supervisor {
-    /// Takes operations from now on: with the commands of a queue, and the level of this process' log.
+    /// Takes operations from now on: with the commands of a queue, and the level of this process'
+    /// log.
     pub fn administer(
         &self,
         backend: &'static str,
@@ -123,7 +124,8 @@ impl Supervisor {
                 }
                 self.send_settings();
                 let own = self.log_report()?;
-                // The level of this process is that of all; a worker that refuses to say has it too.
+                // The level of this process is that of all; a worker that refuses to say has it
+                // too.
                 let asked = self.ask(&Operation::Log).await?;
                 Asked { reports: Vec::new(), ..asked }.changed(&Operation::Log, own)
             }

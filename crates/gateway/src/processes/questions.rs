@@ -13,8 +13,8 @@ use crate::admin::Operation;
 /// How long workers may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The most questions that a worker has not answered; it is asked no more until it answers. Operators
-/// come on top, and viewers that ask each second leave room for them.
+/// The most questions that a worker has not answered; it is asked no more until it answers.
+/// Operators come on top, and viewers that ask each second leave room for them.
 const UNANSWERED: u32 = 64;
 
 /// Returns the same limit for an operation. Lists leave room for closing connections.

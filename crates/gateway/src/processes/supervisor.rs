@@ -1,4 +1,5 @@
-//! The supervisor's side: it answers its workers. Their processes are started and ended by its user.
+//! The supervisor's side: it answers its workers. Their processes are started and ended by its
+//! user.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -87,7 +88,7 @@ pub enum WorkerEvent {
 }
 
 /// A worker that is connected.
-pub(super) struct Member {
+pub(super) struct ConnectedWorker {
     pub(super) slot: u32,
     pub(super) process: u32,
     pub(super) outgoing: mpsc::UnboundedSender<ToWorker>,
@@ -104,7 +105,7 @@ pub struct Supervisor {
     log: Rc<LogService>,
     configuration: RefCell<Configuration>,
     /// The workers by the numbers of their connections.
-    pub(super) members: RefCell<HashMap<u64, Member>>,
+    pub(super) members: RefCell<HashMap<u64, ConnectedWorker>>,
     /// The processes of the workers that serve, connected or not.
     pub(super) serving: RefCell<Vec<u32>>,
     /// The questions that are not answered by all workers.
@@ -270,12 +271,13 @@ impl Supervisor {
             // It may be about to go.
             let _ = member.outgoing.unbounded_send(ToWorker::Reload(state));
         }
-        // Settings were forgotten with their servers; a worker may never have seen the configuration
-        // without them.
+        // Settings were forgotten with their servers; a worker may never have seen the
+        // configuration without them.
         self.send_settings();
     }
 
-    /// Returns the addresses that it listens on, in no order, with the ports that the kernel has chosen.
+    /// Returns the addresses that it listens on, in no order, with the ports that the kernel has
+    /// chosen.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
         let listeners = self.listeners.borrow();
@@ -283,8 +285,8 @@ impl Supervisor {
         listeners.iter().filter_map(address).collect()
     }
 
-    /// Returns the addresses of a configuration's listeners as users write them, with the ports that
-    /// the kernel has chosen.
+    /// Returns the addresses of a configuration's listeners as users write them, with the ports
+    /// that the kernel has chosen.
     #[must_use]
     pub fn fronts(&self, config: &Config) -> Vec<String> {
         let listeners = self.listeners.borrow();
@@ -399,8 +401,8 @@ impl Supervisor {
         self.members.borrow().values().any(|member| member.process == process)
     }
 
-    /// Notes the processes of the workers that serve. One of them that is not connected counts as one
-    /// that does not answer.
+    /// Notes the processes of the workers that serve. One of them that is not connected counts as
+    /// one that does not answer.
     pub fn set_serving(&self, processes: impl IntoIterator<Item = u32>) {
         let mut serving = self.serving.borrow_mut();
         serving.clear();
@@ -486,7 +488,7 @@ impl Supervisor {
         let id = self.next_id();
         self.members
             .borrow_mut()
-            .insert(id, Member { slot, process, outgoing, unanswered: Cell::new(0) });
+            .insert(id, ConnectedWorker { slot, process, outgoing, unanswered: Cell::new(0) });
         let reads = async {
             while let Some(message) = ipc::receive(stream).await? {
                 self.take(id, message);
@@ -515,7 +517,7 @@ impl Supervisor {
     fn take(&self, member: u64, message: FromWorker) {
         let members = self.members.borrow();
         let Some(known) = members.get(&member) else { return };
-        let Member { slot, process, outgoing, unanswered } = known;
+        let ConnectedWorker { slot, process, outgoing, unanswered } = known;
         let (slot, process) = (*slot, *process);
         match message {
             FromWorker::Ready { fronts, roots } => {
@@ -554,8 +556,8 @@ impl Supervisor {
         }
     }
 
-    /// Makes the secrets of one worker those of all. The first one of two that have made new ones at
-    /// the same time wins: the other one is told.
+    /// Makes the secrets of one worker those of all. The first one of two that have made new ones
+    /// at the same time wins: the other one is told.
     fn share_tickets(&self, from: u64, record: Vec<u8>) {
         let mut tickets = self.tickets.borrow_mut();
         let is_newer = certificates::is_newer(&record, &tickets);

@@ -13,7 +13,7 @@ use futures_lite::{StreamExt, future};
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{spawn, time};
 
-use super::link::{Link, WorkerPlace, lock};
+use super::link::{SupervisorLink, WorkerPlace, lock};
 use super::messages::{Configuration, FromWorker, ListenerHead, ToWorker, WorkerDrain};
 use crate::address::Address;
 use crate::ipc::{self, Purpose};
@@ -37,7 +37,7 @@ const HEAD: usize = 4096;
 
 /// A worker process, as a member of its server.
 pub struct Worker {
-    link: Arc<Link>,
+    link: Arc<SupervisorLink>,
     lost: oneshot::Receiver<()>,
 }
 
@@ -48,7 +48,8 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Joins the server of a supervisor, from a task of the first engine. Returns the listeners as well.
+    /// Joins the server of a supervisor, from a task of the first engine. Returns the listeners as
+    /// well.
     ///
     /// # Errors
     ///
@@ -57,7 +58,7 @@ impl Worker {
         let stream = introduce(place).await?;
         let (outgoing, messages) = mpsc::unbounded();
         let (lose, lost) = oneshot::channel();
-        let link = Arc::new(Link::new(place.clone(), outgoing));
+        let link = Arc::new(SupervisorLink::new(place.clone(), outgoing));
         // This process knows the settings of operators before it serves any client.
         if let Some(ToWorker::Settings(settings)) = ipc::receive(&stream).await? {
             *lock(&link.settings) = settings;
@@ -146,7 +147,7 @@ fn is_end(error: &io::Error) -> bool {
 
 /// Exchanges messages with the supervisor as long as there is one.
 async fn talk(
-    link: Arc<Link>,
+    link: Arc<SupervisorLink>,
     mut stream: UnixStream,
     mut messages: mpsc::UnboundedReceiver<FromWorker>,
     lose: oneshot::Sender<()>,
@@ -185,7 +186,8 @@ async fn talk(
         stream = loop {
             match introduce(&link.place).await {
                 Ok(stream) => break stream,
-                // Its socket stays open while its program is replaced: if nobody listens, it has ended.
+                // Its socket stays open while its program is replaced: if nobody listens, it has
+                // ended.
                 Err(error) if !is_end(&error) && Instant::now() < end => time::sleep(AGAIN).await,
                 Err(_) => {
                     // A process that is about to end does not listen any more.

@@ -1,13 +1,13 @@
 //! The server name in a client's first bytes, which are passed on unchanged.
 //!
-//! A client of TLS begins with a message, the ClientHello, that is not encrypted and has the name of
-//! the server that it wants (SNI, RFC 6066). The message may be split over records in any way, and
-//! the records over segments. Everything else counts as a client without a name: other protocols,
-//! messages that break the rules, and messages without the extension. Whether to serve such a
-//! client is for the other end to decide, not for a reader that only wants the name.
+//! A client of TLS begins with a message, the ClientHello, that is not encrypted and has the name
+//! of the server that it wants (SNI, RFC 6066). The message may be split over records in any way,
+//! and the records over segments. Everything else counts as a client without a name: other
+//! protocols, messages that break the rules, and messages without the extension. Whether to serve
+//! such a client is for the other end to decide, not for a reader that only wants the name.
 //!
-//! Encrypted ClientHello hides the name of the inner message. The relay sees the outer one, which is
-//! the name of the provider that can decrypt it.
+//! Encrypted ClientHello hides the name of the inner message. The relay sees the outer one, which
+//! is the name of the provider that can decrypt it.
 
 use std::io;
 

@@ -1,16 +1,17 @@
 //! Whether it is worth it to put off watching the sockets of a pair.
 //!
 //! The answer differs by situation, protocol and load: a wait that the engine fills with other work
-//! is usually over before the engine would watch any socket, and a wait in which the engine falls asleep
-//! never is. So each situation is judged by its outcomes, in trials of a fixed number of pairs. As
-//! long as trials succeed, watching is put off. After some trials in a row that fail, watching is
-//! not put off for a number of pairs that doubles with each further failure, up to a bound.
+//! is usually over before the engine would watch any socket, and a wait in which the engine falls
+//! asleep never is. So each situation is judged by its outcomes, in trials of a fixed number of
+//! pairs. As long as trials succeed, watching is put off. After some trials in a row that fail,
+//! watching is not put off for a number of pairs that doubles with each further failure, up to a
+//! bound.
 //!
-//! All pairs of a trial count alike, and a trial after a pause is as long as any other. A score that
-//! is updated by each outcome while it is high and by rare probes while it is low would stay low for
-//! long after each streak of misses. The cost of wrong decisions is bounded: if all pairs miss, one
-//! in 33 is put off; if all hit, all are put off after at most one pause. The tests compare the rule
-//! with the better fixed choice.
+//! All pairs of a trial count alike, and a trial after a pause is as long as any other. A score
+//! that is updated by each outcome while it is high and by rare probes while it is low would stay
+//! low for long after each streak of misses. The cost of wrong decisions is bounded: if all pairs
+//! miss, one in 33 is put off; if all hit, all are put off after at most one pause. The tests
+//! compare the rule with the better fixed choice.
 
 use std::cell::Cell;
 
@@ -114,7 +115,8 @@ impl Deferral {
         Deferral(std::array::from_fn(|_| Situation::new()))
     }
 
-    /// Returns whether to put off watching. If so, the caller [records](Deferral::record) an outcome.
+    /// Returns whether to put off watching. If so, the caller [records](Deferral::record) an
+    /// outcome.
     pub(super) fn admits(&self, after: After) -> bool {
         self.0[after as usize].admits()
     }

@@ -30,8 +30,8 @@ use crate::sys;
 /// twelfth of adding them to epoll.
 const LOOKS: u8 = 12;
 
-/// The number of pairs from which on a look pays: it takes a wait that does not block, and a call of
-/// its own, and a pair needs two or three looks. Watching a pair takes two calls.
+/// The number of pairs from which on a look pays: it takes a wait that does not block, and a call
+/// of its own, and a pair needs two or three looks. Watching a pair takes two calls.
 const COMPANY: usize = 4;
 
 /// The state of a socket that was looked at.

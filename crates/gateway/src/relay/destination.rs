@@ -1,5 +1,5 @@
-//! Where a relay leads: an address, a name that is looked up again and again, or a group of servers;
-//! and the choice among several by the server name that clients ask for.
+//! Where a relay leads: an address, a name that is looked up again and again, or a group of
+//! servers; and the choice among several by the server name that clients ask for.
 //!
 //! The addresses of a name are part of the relay's settings, and new addresses are new settings. So
 //! a connection to a name costs what a connection to an address does, except for one a second: that

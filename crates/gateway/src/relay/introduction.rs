@@ -1,12 +1,12 @@
 //! The time between accepting a client and relaying its bytes: finding out who it is and where it
 //! wants to go, and connecting to there.
 //!
-//! An introduction is a task that ends when the pair begins as another one: the state of a handshake
-//! is larger than that of a pair, and a pair may live for days. Nothing that the client has sent is
-//! lost on the way. Bytes that were read to look at them go ahead of all others.
+//! An introduction is a task that ends when the pair begins as another one: the state of a
+//! handshake is larger than that of a pair, and a pair may live for days. Nothing that the client
+//! has sent is lost on the way. Bytes that were read to look at them go ahead of all others.
 //!
-//! With a group, a server that cannot be reached is followed by another one, each at most once. So a
-//! client waits at most for as many timeouts as the group has servers.
+//! With a group, a server that cannot be reached is followed by another one, each at most once. So
+//! a client waits at most for as many timeouts as the group has servers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -7,8 +7,8 @@
 //!
 //! That is the pair of two plain sockets (`pair`). A pair of which an end is encrypted (`sealed`)
 //! has the same two directions over other streams, and nothing else in common with it. What comes
-//! before a pair is a connection's introduction (`introduction`): headers of the PROXY protocol, the
-//! handshake of TLS, the server name that the client asks for (`client_hello`), the choice of a
+//! before a pair is a connection's introduction (`introduction`): headers of the PROXY protocol,
+//! the handshake of TLS, the server name that the client asks for (`client_hello`), the choice of a
 //! destination (`destination`) and the connection to it. A connection that needs none of these
 //! begins as a pair, at no further cost.
 //!

@@ -32,7 +32,8 @@ use super::shared::ActivePair;
 use super::stream::{Reading, Stream};
 use crate::log::BrokenBy;
 
-/// The most bytes ahead of those of the client that leave enough room in a buffer to read the client.
+/// The most bytes ahead of those of the client that leave enough room in a buffer to read the
+/// client.
 const MOST_AHEAD: usize = BUFFER / 2;
 
 /// A direction, and how far its end has come.

@@ -1,8 +1,8 @@
 //! A client and its upstream, with encryption at one end or at both.
 //!
 //! The two directions are those of a pair of plain sockets (`flow`): they read before they wait and
-//! hold a buffer only while their target is slow. They copy, as the kernel can splice no bytes that have
-//! to be sealed or opened. The end of a direction is another one:
+//! hold a buffer only while their target is slow. They copy, as the kernel can splice no bytes that
+//! have to be sealed or opened. The end of a direction is another one:
 //!
 //! | the source | the target is sent |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | ends without `close_notify`, breaks, or sends a record that is not genuine | a reset |
 //!
 //! A stream that ends without `close_notify` may have been cut off by anyone on the way (RFC 8446,
-//! section 6.1). Passing that on as an end in order would hide it. For the same reason neither end is
-//! sent a `close_notify` where a pair breaks or is idle for too long.
+//! section 6.1). Passing that on as an end in order would hide it. For the same reason neither end
+//! is sent a `close_notify` where a pair breaks or is idle for too long.
 //!
 //! An encrypted stream takes bytes before the kernel has room for them. So a target is flushed in
 //! each turn, and its end is only sent behind all bytes that it has taken.

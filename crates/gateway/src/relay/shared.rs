@@ -442,8 +442,8 @@ impl ActivePair {
         Some(ActivePair { local, connection_permit, entry: None, _permit: permit })
     }
 
-    /// Begins its line of the access log, if there is a log. `otherwise` has ended the connection if
-    /// nothing else is noted.
+    /// Begins its line of the access log, if there is a log. `otherwise` has ended the connection
+    /// if nothing else is noted.
     pub(super) fn begin_entry(&mut self, client: Option<SocketAddr>, otherwise: BrokenBy) {
         let Some(access_log) = &self.local.access_log else { return };
         if let Some((_, relay)) = &self.local.settings.rules.access_log {
@@ -470,7 +470,7 @@ impl ActivePair {
         }
     }
 
-    /// Notes who has ended the connection.
+    /// Notes the cause of the connection's end.
     pub(super) fn broken_by(&self, who: BrokenBy) {
         self.note(|record| record.broken_by = Some(who));
     }

@@ -3,25 +3,25 @@
 //! The hash of a password is made to take long: a tenth of a second is usual. Clients send their
 //! password with each request, so there are five bounds:
 //!
-//! * An engine computes no hash. Threads for calls that block do, at most [`AT_ONCE`] in the process for
-//!   clients, and two more for operators.
-//! * At most [`MOST_WAITING`] requests wait for such a thread. Further ones are answered by 503, which
-//!   bounds the memory that clients with wrong passwords take. Requests to the admin listener wait in a
-//!   queue of their own ([`LoginQueue`]): the flood that an operator wants to end would otherwise keep the
-//!   operator out.
+//! * An engine computes no hash. Threads for calls that block do, at most [`AT_ONCE`] in the
+//!   process for clients, and two more for operators.
+//! * At most [`MOST_WAITING`] requests wait for such a thread. Further ones are answered by 503,
+//!   which bounds the memory that clients with wrong passwords take. Requests to the admin listener
+//!   wait in a queue of their own ([`LoginQueue`]): the flood that an operator wants to end would
+//!   otherwise keep the operator out.
 //! * A password that was verified is known from then on, as a keyed hash of it, for at most
 //!   [`MOST_KNOWN`] users and passwords of a route. The key is random, and no longer-lived than the
 //!   configuration; so the memory of the process has nothing that a password can be guessed from.
-//! * The wrong passwords of one client address have a rate (`failures`), of a table that is bounded. A
-//!   client beyond it is answered by 429 without a hash. A password counts only while its hash is
-//!   computed, so a browser that sends many requests with a right password is not refused. Passwords
-//!   that are known pass in any case: a client that guesses locks out no user at the same address who
-//!   has logged in before.
+//! * The wrong passwords of one client address have a rate (`failures`), of a table that is
+//!   bounded. A client beyond it is answered by 429 without a hash. A password counts only while
+//!   its hash is computed, so a browser that sends many requests with a right password is not
+//!   refused. Passwords that are known pass in any case: a client that guesses locks out no user at
+//!   the same address who has logged in before.
 //! * A hash that takes too long is refused with the configuration ([`password`](crate::password)).
 //!
 //! A request for a user who does not exist takes as long as one with a wrong password: the hash of
-//! another user is computed. What was verified is only looked up by the keyed hash, so the time that
-//! this takes says nothing about a password.
+//! another user is computed. What was verified is only looked up by the keyed hash, so the time
+//! that this takes says nothing about a password.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::IpAddr;

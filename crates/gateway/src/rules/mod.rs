@@ -1,22 +1,22 @@
 //! The rules of routes: which clients are served, and the rules for answers.
 //!
 //! A request meets the rules of its route when the router has found the route, before its handler
-//! and before its body is read: the address of the client first, which costs nothing, then the rates,
-//! and then the password. A request that passes hyper meets the same rules in the router's `lane_for`,
-//! and counts for the rates as the last thing before it is taken. It goes to hyper if it is to be
-//! refused, or if a password has to be verified first.
+//! and before its body is read: the address of the client first, which costs nothing, then the
+//! rates, and then the password. A request that passes hyper meets the same rules in the router's
+//! `lane_for`, and counts for the rates as the last thing before it is taken. It goes to hyper if
+//! it will be refused, or if a password must be verified first.
 //!
-//! The rules for clients of a host hold for its routes as well: the addresses and the rate in addition
-//! to those of the route, the users in place of those that the route does not have. A path without a
-//! route meets the rules of the host, so that a client that is not served does not learn which paths
-//! there are.
+//! The rules for clients of a host hold for its routes as well: the addresses and the rate in
+//! addition to those of the route, the users in place of those that the route does not have. A path
+//! without a route meets the rules of the host, so that a client that is not served does not learn
+//! which paths there are.
 //!
 //! The rules are opened once for all engines: files are read, and users are known by the passwords
 //! that were verified ([`Login`]).
 //!
 //! The address of a client is that of its connection, or that of the header of the PROXY protocol
-//! where the listener expects one. Fields as `X-Forwarded-For` say nothing here, as every client can
-//! write them.
+//! where the listener expects one. Fields as `X-Forwarded-For` say nothing here, as every client
+//! can write them.
 
 mod login;
 mod rates;
@@ -65,7 +65,7 @@ pub(crate) struct RouteRules {
 pub(crate) enum Admission {
     Allowed,
     Refused(Box<Refused>),
-    /// A password has to be verified first.
+    /// A password must be verified first.
     Verifies(Verification),
 }
 
@@ -73,8 +73,8 @@ pub(crate) enum Admission {
 pub(crate) struct JoinedRates(Vec<Arc<RequestLimits>>);
 
 impl JoinedRates {
-    /// Joins the rates of a request's own route and those of others. A rate that holds for several of
-    /// them, such as that of their host, counts the request once.
+    /// Joins the rates of a request's own route and those of others. A rate that holds for several
+    /// of them, such as that of their host, counts the request once.
     pub(crate) fn of<'a>(
         own: Option<&'a RouteRules>,
         others: impl Iterator<Item = &'a RouteRules>,
@@ -108,8 +108,8 @@ impl JoinedRates {
 }
 
 impl HostRules {
-    /// Opens the rules of all hosts of a configuration, and behind them those of the admin listener,
-    /// if there is one. Rates go on that the rules `before` have as well.
+    /// Opens the rules of all hosts of a configuration, and behind them those of the admin
+    /// listener, if there is one. Rates go on that the rules `before` have as well.
     ///
     /// # Errors
     ///
@@ -294,8 +294,8 @@ impl RouteRules {
         !self.limits.is_empty()
     }
 
-    /// Counts a request in that passes hyper; `None` if it comes too fast. `values` returns the values
-    /// of a field.
+    /// Counts a request in that passes hyper; `None` if it comes too fast. `values` returns the
+    /// values of a field.
     pub(crate) fn count<'a, V>(
         &self,
         client: Option<IpAddr>,
@@ -334,8 +334,8 @@ impl RouteRules {
                 .is_none_or(|login| matches!(login.check(client, credentials), Checked::Known))
     }
 
-    /// Whether all users of the rules before are users with the same passwords in the rules now. Without
-    /// users, each client is one.
+    /// Whether all users of the rules before are users with the same passwords in the rules now.
+    /// Without users, each client is one.
     pub(crate) fn keeps_users_of(now: Option<&RouteRules>, before: Option<&RouteRules>) -> bool {
         fn login(rules: Option<&RouteRules>) -> Option<&Login> {
             rules.and_then(|rules| rules.login.as_deref())

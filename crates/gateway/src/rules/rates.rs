@@ -1,9 +1,9 @@
 //! The most requests of one client (`rate`), of a route or of all routes of a host.
 //!
 //! A request counts when it is admitted by every rate that holds for it, and then once: one that a
-//! rate refuses costs nothing, one for channels of several routes counts at the rates of all of them,
-//! and one that passes hyper counts when nothing can hand it over to
-//! hyper any more, or is given back ([`Counted`]).
+//! rate refuses costs nothing, one for channels of several routes counts at the rates of all of
+//! them, and one that passes hyper counts when nothing can hand it over to hyper any more, or is
+//! given back ([`Counted`]).
 //!
 //! The value of a field is known by a keyed hash of it, so that the table takes no more memory for
 //! long values, and no client can choose values that count as one.
@@ -42,8 +42,8 @@ pub(super) struct RequestLimits {
 pub(super) type ByPlace = HashMap<(String, RequestRate), Arc<RequestLimits>>;
 
 impl RequestLimits {
-    /// Returns the limits of a rate; those of the configuration before, if it has the same rate in the
-    /// same place.
+    /// Returns the limits of a rate; those of the configuration before, if it has the same rate in
+    /// the same place.
     pub(super) fn open(
         rule: &RequestRate,
         place: String,
@@ -64,7 +64,8 @@ impl RequestLimits {
         V: Iterator<Item = &'a [u8]>,
     {
         if let RateKey::Header(name) = &self.rule.by {
-            // Of several values, the server behind may take any: a client could add one that changes.
+            // Of several values, the server behind may take any: a client could add one that
+            // changes.
             let mut values = values(name.as_str());
             if let (Some(value), None) = (values.next(), values.next()) {
                 let mut hash = self.hasher.build_hasher();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use crate::admin::{Operation, Outcome, Refusal};
-use crate::processes::Link;
+use crate::processes::SupervisorLink;
 use crate::telemetry::socket::Subject;
 
 /// The way of operations from the admin listener.
@@ -11,7 +11,7 @@ use crate::telemetry::socket::Subject;
 pub(crate) struct Administration {
     subject: RwLock<Option<Arc<Subject>>>,
     /// The connection to the supervisor, if this process is one of several.
-    link: OnceLock<Weak<Link>>,
+    link: OnceLock<Weak<SupervisorLink>>,
 }
 
 impl Administration {
@@ -22,7 +22,7 @@ impl Administration {
     }
 
     /// Gives operations to the supervisor.
-    pub(crate) fn join(&self, link: &Arc<Link>) {
+    pub(crate) fn join(&self, link: &Arc<SupervisorLink>) {
         // A server joins one supervisor, once.
         let _ = self.link.set(Arc::downgrade(link));
     }

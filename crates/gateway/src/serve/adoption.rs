@@ -300,7 +300,7 @@ struct Adoption {
 
 /// An encrypted connection that has not been touched since another server left it: its key in the
 /// parking lot, and the state that it was left with.
-type Held = (Key, ConnectionRecord);
+type UntouchedConnection = (Key, ConnectionRecord);
 
 /// The owner of connections that are held. One that hangs up meanwhile is closed.
 struct Nobody;
@@ -344,7 +344,7 @@ impl Adoption {
 
     /// Leaves connections with the keeper, with turns for new ones in between. Encrypted ones are
     /// left as they came, and returned.
-    async fn arrive(&self, local: &Local, share: EngineShare) -> Vec<Held> {
+    async fn arrive(&self, local: &Local, share: EngineShare) -> Vec<UntouchedConnection> {
         let (all, mut adopted) = (share.len(), 0);
         let (mut held, mut share) = (Vec::new(), share.into_iter());
         while share.len() > 0 {
@@ -368,7 +368,12 @@ impl Adoption {
     /// Leaves an encrypted connection as it came. What is written to it is not a number of whole
     /// messages, as a successor takes it to be, before its state is left anew; and that state must
     /// not be there twice.
-    fn hold(&self, local: &Local, stream: TcpStream, left: ConnectionRecord) -> Option<Held> {
+    fn hold(
+        &self,
+        local: &Local,
+        stream: TcpStream,
+        left: ConnectionRecord,
+    ) -> Option<UntouchedConnection> {
         let is_fit = left.keys.as_ref().is_some_and(KeysRecord::outlives_crashes);
         if !self.is_orderly && !is_fit {
             return None;
@@ -381,7 +386,7 @@ impl Adoption {
 
     /// Goes on with encrypted connections, which no other server can be given any more as they
     /// were left.
-    async fn go_on(&self, local: &Local, held: Vec<Held>) {
+    async fn go_on(&self, local: &Local, held: Vec<UntouchedConnection>) {
         let mut held = held.into_iter();
         while held.len() > 0 {
             for (key, left) in held.by_ref().take(TOGETHER) {

@@ -64,7 +64,8 @@ pub(super) struct ConnectionState {
     pub is_closed_here: Cell<bool>,
     /// Requests in a row that hyper has answered though they might have passed it.
     pub lane_misses: Cell<u32>,
-    /// The line of the access log of the request under way, on a connection with one request at a time.
+    /// The line of the access log of the request under way, on a connection with one request at a
+    /// time.
     pub entry: RefCell<Option<Rc<Entry>>>,
     /// The id of that request and its trace.
     pub trace: RefCell<Option<Rc<RequestTrace>>>,

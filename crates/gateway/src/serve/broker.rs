@@ -8,8 +8,8 @@ use super::{Error, Server, failed};
 use crate::broker::{Broker, Brokers, Engine};
 use crate::config::{self, Config};
 
-/// Finds out whether a broker can be used. This takes a runtime of its own: the caller may be a task of
-/// the server's.
+/// Finds out whether a broker can be used. This takes a runtime of its own: the caller may be a
+/// task of the server's.
 fn check(wanted: &config::Broker) -> Result<(), String> {
     let connects = || {
         let runtime = Runtime::builder().backend(BackendKind::Epoll).build();

@@ -1,8 +1,8 @@
-//! WebSockets on streams of HTTP/2 (RFC 8441): from the handshake (`handshake`) on, such a stream is
-//! what a connection of HTTP/1.1 is after an upgrade.
+//! WebSockets on streams of HTTP/2 (RFC 8441): from the handshake (`handshake`) on, such a stream
+//! is like a connection of HTTP/1.1 after an upgrade.
 //!
-//! The response of hyper ends with its head. The stream then counts as a running request until it is
-//! closed, and as a stream of its connection until its last byte was written (`streams`).
+//! The response of hyper ends with its head. The stream then counts as a running request until it
+//! is closed, and as a stream of its connection until its last byte was written (`streams`).
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -2,8 +2,8 @@
 //! hyper.
 //!
 //! hyper and h2 keep 34 KiB for a connection, idle or not, and have no option to give them back. So
-//! the server drops the state of an idle connection, which is then *dormant*, and makes it anew when
-//! the client sends a frame that needs it. The client notices two `SETTINGS`, and no more.
+//! the server drops the state of an idle connection, which is then *dormant*, and makes it anew
+//! when the client sends a frame that needs it. The client notices two `SETTINGS`, and no more.
 //!
 //! ```text
 //!              SETTINGS: no table               its ACK, still idle
@@ -18,16 +18,17 @@
 //!
 //! Both sides of a connection share state, and each part of it is brought to where a new h2 begins:
 //!
-//! * **Compression of the client's fields** (RFC 7541): the server asks the client to use no dynamic
-//!   table (`SETTINGS_HEADER_TABLE_SIZE` 0). When the client has agreed, a new decoder knows as much
-//!   as the old one. The new h2 gives the client a table again, which the client fills anew.
+//! * **Compression of the client's fields** (RFC 7541): the server asks the client to use no
+//!   dynamic table (`SETTINGS_HEADER_TABLE_SIZE` 0). When the client has agreed, a new decoder
+//!   knows as much as the old one. The new h2 gives the client a table again, which the client
+//!   fills anew.
 //! * **Compression of the server's fields**: indexes count from the newest entry. So the client
 //!   understands a new encoder, which refers to its own entries only.
 //! * **Windows of the connection**: the filter counts both. A `WINDOW_UPDATE` tells the new h2 how
 //!   much the client allows. The client allows itself more than a new h2 does, so the first
 //!   `WINDOW_UPDATE` of the new h2 is shortened by the difference.
-//! * **Settings**: the filter keeps those of the client and tells them again. Those of the server do
-//!   not change.
+//! * **Settings**: the filter keeps those of the client and tells them again. Those of the server
+//!   do not change.
 //! * **Streams**: all have ended. A new h2 has never seen them, so their late frames end here.
 //!
 //! [`Replay`] is the time in which the new h2 hears the client's part of this again. The filter
@@ -86,13 +87,13 @@ struct Direction {
     cutter: FrameCutter,
     fate: Fate,
     collected: Vec<u8>,
-    /// Bytes to be passed on before any others, and the number of those that were.
+    /// Bytes that go before all other bytes, and the number of those that have gone.
     first: Vec<u8>,
     gone: usize,
 }
 
 impl Direction {
-    /// Returns the bytes to be passed on before any others.
+    /// Returns the bytes that are left to go before all other bytes.
     fn first(&self) -> &[u8] {
         &self.first[self.gone..]
     }
@@ -244,8 +245,8 @@ impl FrameFilter {
         self.replay = Some(Replay { has_settings: false, has_accepted: false, ahead });
     }
 
-    /// Ready when the connection has to be woken: the client has sent a frame that hyper must see, or
-    /// has ended the connection.
+    /// Ready when the connection has to be woken: the client has sent a frame that hyper must see,
+    /// or has ended the connection.
     pub(super) fn poll_dormant(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let _ = self.poll_flush(cx)?;
         let outcome = self.poll_frame(cx);

@@ -1,12 +1,12 @@
 //! A request for a WebSocket on a stream of HTTP/2 (RFC 8441), and the response to it.
 //!
 //! The rest of the server, and the servers behind it, know WebSockets of HTTP/1.1 only. So the
-//! request, a `CONNECT` with the pseudo-field `:protocol`, becomes a `GET` with `Upgrade` and with a
-//! key that is made here, and the answer 101 to it becomes 200.
+//! request, a `CONNECT` with the pseudo-field `:protocol`, becomes a `GET` with `Upgrade` and with
+//! a key that is made here, and the answer 101 to it becomes 200.
 //!
-//! An answer that says no is passed on. An answer that says yes without having changed the protocol,
-//! such as a file or the page of a server that ignores `Upgrade`, becomes 501: on such a stream, 200
-//! means that WebSocket has begun.
+//! An answer that says no is passed on. An answer that says yes without having changed the
+//! protocol, such as a file or the page of a server that ignores `Upgrade`, becomes 501: on such a
+//! stream, 200 means that WebSocket has begun.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -58,7 +58,7 @@ pub(super) struct InitialState {
     pub requests: u32,
     /// The client has sent bytes, which are answered even if the server is about to end.
     pub speaks: bool,
-    /// The answer to the first request that comes, and what is known of that.
+    /// The answer to the first request that comes, and the note about that request.
     pub first: Option<(Response<Body>, Note)>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A request of such a host that is not encrypted is answered with 308 and the same URL under
 //! `https`, so that its method and its body stay. One kind of request is served as it is: that of a
-//! certificate authority which validates the host by HTTP-01 (RFC 8555, section 8.3), because it may
-//! come before there is a certificate. Programs on this machine also keep their access to the
+//! certificate authority which validates the host by HTTP-01 (RFC 8555, section 8.3), because it
+//! may come before there is a certificate. Programs on this machine also keep their access to the
 //! metrics and the live page, which no other client has without encryption.
 
 use http::header::LOCATION;

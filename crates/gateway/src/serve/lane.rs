@@ -1,5 +1,5 @@
-//! A connection of HTTP/1 whose requests pass hyper as long as they are plainly regular, and proxied or
-//! for files in memory.
+//! A connection of HTTP/1 whose requests pass hyper as long as they are plainly regular, and
+//! proxied or for files in memory.
 //!
 //! The connection's state, its limits of time and its log are those of the way through hyper; see
 //! `answer` and `clock`. [`upstream::lane`](crate::upstream::lane) has the requests.
@@ -33,8 +33,8 @@ use crate::upstream::lane::{
     pass_file, room,
 };
 
-/// How long the lane waits for the rest of a request's body. hyper need not have all of it before the
-/// server has some.
+/// How long the lane waits for the rest of a request's body. hyper need not have all of it before
+/// the server has some.
 const BODY_WAIT: Duration = Duration::from_millis(100);
 
 /// After so many requests in a row that hyper had to answer, a connection stays with hyper: the way

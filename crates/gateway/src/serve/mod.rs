@@ -71,7 +71,7 @@ use crate::descriptors;
 use crate::listen::Inherited;
 use crate::log::{AccessLogWriter, Event, Level, Log, Report, WriterThread};
 use crate::parking_lot::ParkingLot;
-use crate::processes::Link;
+use crate::processes::SupervisorLink;
 use crate::rules::HostRules;
 use crate::succession::{PredecessorState, Succession};
 use crate::telemetry::counters::EngineCounters;
@@ -113,7 +113,7 @@ pub struct Server {
     adopting: Arc<AtomicBool>,
     has_yielded: bool,
     connection_limits: Arc<ConnectionLimits>,
-    /// The connections of the admin listener, which are there although clients have all others.
+    /// The connections of the admin listener, apart from those of clients.
     admin_limits: Arc<ConnectionLimits>,
     operations: Arc<ServerOperations>,
     administration: Arc<Administration>,
@@ -127,7 +127,7 @@ pub struct Server {
     /// The engines that keep the messages of channels that other processes have as well.
     brokers: Brokers,
     /// The connection to the supervisor, if this process is one of several.
-    worker: Option<Arc<Link>>,
+    worker: Option<Arc<SupervisorLink>>,
     report: Report,
 }
 

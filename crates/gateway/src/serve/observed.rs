@@ -45,8 +45,8 @@ impl Server {
         u64::from(self.connection_limits.in_use())
     }
 
-    /// Returns how many requests are under way: those whose response is not complete. A connection that
-    /// has left HTTP, as a WebSocket has, has none.
+    /// Returns how many requests are under way: those whose response is not complete. A connection
+    /// that has left HTTP, as a WebSocket has, has none.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.engines.iter().map(|engine| engine.running.get()).sum()
@@ -62,8 +62,8 @@ impl Server {
         subject.with_traffic(self.overview.clone()).operated_by(self.operations.clone())
     }
 
-    /// Takes the commands of the admin listener into a queue from now on, and lets operators set the
-    /// level of this log. Without this, such commands are refused.
+    /// Takes the commands of the admin listener into a queue from now on, and lets operators set
+    /// the level of this log. Without this, such commands are refused.
     pub fn administer(&self, commands: CommandSender, log: LogLevel) {
         self.operations.set_log(log);
         self.administration.serve(self.subject().with_commands(commands));

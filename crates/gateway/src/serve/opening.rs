@@ -180,8 +180,8 @@ impl Server {
         Ok(Some((store.clone(), parameters(tls, is_relay, store, &self.tickets)?)))
     }
 
-    /// Returns the front of a listener, on the socket of `kept` or on another one, with the settings of
-    /// its relay if it is one.
+    /// Returns the front of a listener, on the socket of `kept` or on another one, with the
+    /// settings of its relay if it is one.
     fn front(
         &self,
         (asked, kept): (&config::Listener, Option<&Frontend>),
@@ -283,8 +283,8 @@ fn kept(
     // A port that the kernel has chosen may be asked for by its number.
     first(&|front| front.listening == asked.address).or_else(|| {
         first(&|front| {
-            // One that is still to be chosen is not that of the hosts for the admin listener, or the other
-            // way round, and not one that another listener asks for by its number.
+            // One that is still to be chosen is not that of the hosts for the admin listener, or
+            // the other way round, and not one that another listener asks for by its number.
             let is_alike = front.asked.is_admin == asked.is_admin;
             is_alike
                 && front.asked.address == asked.address

@@ -193,7 +193,7 @@ impl Router {
     }
 
     /// Returns the client of channels if a path is that of one of its files, on a host that has
-    /// channels. Unlike the live page it is for everybody: it tells nothing about this server.
+    /// channels. Unlike the live page it is for all clients: it tells nothing about this server.
     fn client_at(&self, routes: &Routes, path: &str) -> Option<&Rc<Embedded>> {
         let name = path.strip_prefix(PAGE)?;
         let client = self.client.as_ref().filter(|client| client.has(name))?;

@@ -67,9 +67,9 @@ impl Watched {
         }
     }
 
-    /// Records whether an encrypted connection can be parked. If some of a record has come, the client
-    /// is sending: the limits of a request hold, not those of idleness, until the record turns out
-    /// to be none of data.
+    /// Records whether an encrypted connection can be parked. If some of a record has come, the
+    /// client is sending: the limits of a request hold, not those of idleness, until the record
+    /// turns out to be none of data.
     fn look_at_records(&mut self) {
         let io_activity = &self.io_activity;
         io_activity.is_busy.set(!self.transport.is_quiet());

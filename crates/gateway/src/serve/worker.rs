@@ -195,8 +195,8 @@ impl Worker {
         ActiveConnection { waits, _counted: ActiveTask::begin(&self.counters) }
     }
 
-    /// Looks at connections that have a task, from a place on and at some places. Returns the place to
-    /// go on at, if there are further ones.
+    /// Looks at connections that have a task, from a place on and at some places. Returns the place
+    /// to go on at, if there are further ones.
     pub(super) fn visit(
         &self,
         from: usize,
@@ -245,8 +245,8 @@ impl ActiveConnection {
         self.waits.remember(waker)
     }
 
-    /// Runs the protocol for which the connection has left HTTP, until it ends or an operator closes
-    /// the connection.
+    /// Runs the protocol for which the connection has left HTTP, until it ends or an operator
+    /// closes the connection.
     pub(super) async fn run_upgraded(&self, upgraded: LocalFuture) {
         if let Some(task) = self.waits.worker.tasks.borrow_mut().get_mut(self.waits.index)
             && let Some(connection) = &mut task.connection

@@ -304,7 +304,8 @@ impl Succession {
         self.with(|control| control.is_to_yield()).unwrap_or(false)
     }
 
-    /// Reports that all idle connections have been left, and whether this server came to rest before.
+    /// Reports that all idle connections have been left, and whether this server came to rest
+    /// before.
     pub(crate) fn report_yielded(&self, is_orderly: bool) {
         if is_orderly {
             self.keep(SERVER, ORDERLY, &[1]);

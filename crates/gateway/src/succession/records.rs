@@ -20,7 +20,8 @@ pub(crate) const ORDERLY: u64 = 0;
 /// The record with the secrets of tickets.
 pub(crate) const TICKETS: u64 = 1;
 
-/// The record with the settings of operators, of a server without a supervisor, which has them otherwise.
+/// The record with the settings of operators, of a server without a supervisor, which has them
+/// otherwise.
 pub(crate) const SETTINGS: u64 = 2;
 
 /// A store of records for a successor. It is called under a channel's lock, in the order of the

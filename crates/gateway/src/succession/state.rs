@@ -135,10 +135,10 @@ pub(crate) struct ConnectionRecord {
 }
 
 /// The first byte of a state. Earlier states had no such byte and begin with 0 or 1, or have 2 and
-/// know neither events nor rights, or have 3 and know neither the rights that they are from nor offsets. Current
-/// servers do not accept them, nor do earlier servers accept this format. Behind it come the length
-/// of the keys, and the keys. A change of the bytes of any form of messages needs another format: the
-/// rest of a record that was cut off is made again.
+/// know neither events nor rights, or have 3 and know neither the rights that they are from nor
+/// offsets. Current servers do not accept them, nor do earlier servers accept this format. Behind
+/// it come the length of the keys, and the keys. A change of the bytes of any form of messages
+/// needs another format: the rest of a record that was cut off is made again.
 const FORMAT: u8 = 5;
 
 impl ConnectionRecord {
@@ -229,7 +229,8 @@ mod tests {
         }
         assert_eq!(ConnectionRecord::decode(b""), None);
         assert_eq!(ConnectionRecord::decode(b"listener 1.2.3.4:80"), None);
-        // The formats of earlier servers: without rights, which would come to nobody, and with or without addresses.
+        // The formats of earlier servers: without rights, which would come to nobody, and with or
+        // without addresses.
         assert_eq!(ConnectionRecord::decode(&[2, 0, 0, 60, 9, 0, 2, 1, 2, 0]), None);
         assert_eq!(ConnectionRecord::decode(&[0, 0, 60, 9, 0, 3]), None);
         assert_eq!(ConnectionRecord::decode(&[1, 0, 127, 0, 0, 1, 80, 0, 60, 9, 0, 3]), None);

@@ -3,12 +3,12 @@
 //! A message to thousands of parked subscribers is a `send` for each of them, and entering the
 //! kernel is a good part of each. A ring takes all of them along at once. The kernel carries out a
 //! send with `MSG_DONTWAIT` while it is handed in, or answers that there is no room, so every
-//! completion is there when the call returns and nothing stays under way: the buffers are free again,
-//! and no send can be carried out later on whatever file has a socket's number by then.
+//! completion is there when the call returns and nothing stays under way: the buffers are free
+//! again, and no send can be carried out later on whatever file has a socket's number by then.
 //!
-//! A call that fails may have handed in some of the entries (`EAGAIN`, `ENOMEM`). Those are known by
-//! their order. The others were not sent, and the ring is of no more use: it would carry them out with
-//! the next call. Its owner drops it, and writes without one.
+//! A call that fails may have handed in some of the entries (`EAGAIN`, `ENOMEM`). Those are known
+//! by their order. The others were not sent, and the ring is of no more use: it would carry them
+//! out with the next call. Its owner drops it, and writes without one.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! The routes of channels: their subscribers, and what becomes of their messages.
+//! The routes of channels: their subscribers, and the fate of their messages.
 
 use std::fmt;
 

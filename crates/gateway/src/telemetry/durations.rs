@@ -1,11 +1,11 @@
 //! Histograms of durations, and those of the requests of each route.
 //!
 //! A duration counts in one bucket and in a sum, so that counting is two additions; a reader makes
-//! the cumulative buckets of Prometheus. The bounds are fixed: they go from half a millisecond, which
-//! is slow for a file, to the ten seconds after which users have left. The requests of a route have a
-//! histogram for each engine, which no other thread writes, and for each class of status. Their
-//! memory is bounded by the configuration: 712 bytes a route and engine, with the counts of requests that
-//! were refused (`refusals`).
+//! the cumulative buckets of Prometheus. The bounds are fixed: they go from half a millisecond,
+//! which is slow for a file, to the ten seconds after which users have left. The requests of a
+//! route have a histogram for each engine, which no other thread writes, and for each class of
+//! status. Their memory is bounded by the configuration: 712 bytes a route and engine, with the
+//! counts of requests that were refused (`refusals`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000 * MICROSECOND;
 const SECOND: u64 = 1_000 * MILLISECOND;
 
-/// The upper bounds of the buckets, in nanoseconds. Longer durations count in a bucket of their own.
+/// The upper bounds of the buckets, in nanoseconds. Longer durations count in a bucket of their
+/// own.
 pub(super) const BOUNDS: [u64; 14] = [
     500 * MICROSECOND,
     MILLISECOND,
@@ -120,7 +121,8 @@ pub(super) fn write_histograms<'a>(
     Ok(())
 }
 
-/// The durations of one engine's requests to a route, by class of status, and those that were refused.
+/// The durations of one engine's requests to a route, by class of status, and those that were
+/// refused.
 #[derive(Debug, Default)]
 pub(crate) struct RequestDurations {
     /// The path of the route in the configuration; empty for requests that have no route.
@@ -198,7 +200,8 @@ impl RequestCounts {
         self.routes.iter().find(|route| route.host == host && route.path == path)
     }
 
-    /// Returns an engine's counts of each route in their order, and last the counts of requests that have none.
+    /// Returns an engine's counts of each route in their order, and last the counts of requests
+    /// that have none.
     pub(crate) fn of_engine(&self, engine: usize) -> Vec<Arc<RequestDurations>> {
         self.routes.iter().map(|route| route.of_engine(engine).clone()).collect()
     }

@@ -4,8 +4,8 @@
 //! the connections and channels of the server: it reads the counters of the engines, and leaves out
 //! the state of each channel that [`Counts`](super::overview::Counts) are made from.
 //!
-//! A page that shows several processes goes on with the last counters of one that does not answer, as
-//! long as it exists: otherwise its sums would fall, and come back as a burst.
+//! A page that shows several processes goes on with the last counters of one that does not answer,
+//! as long as it exists: otherwise its sums would fall, and come back as a burst.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -113,7 +113,8 @@ pub(super) struct PageProcesses {
 }
 
 impl PageProcesses {
-    /// Takes the answers of processes, and returns the sum over all that exist. `None`: there is none.
+    /// Takes the answers of processes, and returns the sum over all that exist. `None`: there is
+    /// none.
     fn sum(
         &mut self,
         answers: impl IntoIterator<Item = ((u32, u32), ProcessEngines)>,
@@ -321,8 +322,8 @@ mod tests {
         assert!(PageProcesses::default().sum([], |_| true).is_none());
     }
 
-    /// A page is open for a while on a server of many channels: they are looked at once, and for metrics
-    /// each time.
+    /// A page is open for a while on a server of many channels: they are looked at once, and for
+    /// metrics each time.
     #[test]
     fn the_work_for_a_page_does_not_grow_with_the_channels() {
         const CHANNELS: usize = 5000;

@@ -27,7 +27,7 @@ use crate::certificates::CertificateStatus;
 use crate::channel::{Registry, RouteState};
 use crate::config::Config;
 use crate::connection_limits::ConnectionLimits;
-use crate::processes::{self, Link};
+use crate::processes::{self, SupervisorLink};
 use crate::relay::RelayTotals;
 use crate::upstream::Group;
 
@@ -54,7 +54,7 @@ pub(crate) struct Overview {
     since: SystemTime,
     ending: AtomicBool,
     /// The connection to the supervisor, if this process is one of several.
-    link: OnceLock<Weak<Link>>,
+    link: OnceLock<Weak<SupervisorLink>>,
 }
 
 /// The status of a process at one moment, as far as it differs among the workers of a server.
@@ -206,7 +206,7 @@ impl Overview {
     }
 
     /// Lets other processes of the server be asked, too.
-    pub(crate) fn join(&self, link: &Arc<Link>) {
+    pub(crate) fn join(&self, link: &Arc<SupervisorLink>) {
         // A server joins one supervisor, once.
         let _ = self.link.set(Arc::downgrade(link));
     }
@@ -231,7 +231,8 @@ impl Overview {
         postcard::to_allocvec(&counts).ok()
     }
 
-    /// Returns the traffic of this process, with the figures of some channels. Call it on an engine.
+    /// Returns the traffic of this process, with the figures of some channels. Call it on an
+    /// engine.
     pub(super) fn traffic(&self, wanted: &[ChannelName]) -> Traffic {
         let channels = lock(&self.channels).clone();
         let upstreams = lock(&self.upstreams).clone();
@@ -317,7 +318,7 @@ impl Overview {
     }
 
     /// Returns the connection to the supervisor, if this process is one of several.
-    pub(super) fn link(&self) -> Option<Arc<Link>> {
+    pub(super) fn link(&self) -> Option<Arc<SupervisorLink>> {
         self.link.get().and_then(Weak::upgrade)
     }
 }

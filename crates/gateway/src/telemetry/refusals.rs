@@ -1,7 +1,8 @@
 //! Requests that the rules for clients have refused, by route and reason.
 //!
-//! A route has one count for each reason that its rules can give, on each engine. These counts are written
-//! from the start, so that the first refusal is an increase that alerts see. The other reasons have none.
+//! A route has one count for each reason that its rules can give, on each engine. These counts are
+//! written from the start, so that the first refusal is an increase that alerts see. The other
+//! reasons have none.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

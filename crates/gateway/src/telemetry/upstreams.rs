@@ -35,8 +35,8 @@ struct ServerState {
     durations: HistogramState,
 }
 
-/// The servers of upstreams that another configuration has replaced, as long as anything is under way on
-/// them: they are none of the next configuration's, and have its addresses.
+/// The servers of upstreams that another configuration has replaced, as long as anything is under
+/// way on them: they are none of the next configuration's, and have its addresses.
 #[derive(Debug, Default)]
 pub(crate) struct ReplacedServers(Vec<(String, Weak<GroupServer>)>);
 

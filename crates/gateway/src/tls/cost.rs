@@ -3,9 +3,9 @@
 //! `cargo test --release -p superpoll-gateway --lib tls::cost -- --ignored --nocapture`
 //!
 //! Both subjects take the same steps, without a socket. Sealing begins with text and ends with
-//! records in a buffer. Opening begins with records in a buffer, as a read of the socket leaves them,
-//! and ends with text in a buffer of the caller. The subjects take turns on one processor, and the
-//! clock is that of the thread.
+//! records in a buffer. Opening begins with records in a buffer, as a read of the socket leaves
+//! them, and ends with text in a buffer of the caller. The subjects take turns on one processor,
+//! and the clock is that of the thread.
 
 use std::hint::black_box;
 use std::io::{Read, Write};

@@ -30,8 +30,8 @@ pub(crate) fn prepare(config: &mut ServerConfig) {
     config.key_log = Arc::new(SecretLog);
 }
 
-/// Returns the number of a connection's cipher suite, which tells the version of TLS as well; 0 before
-/// it is agreed upon.
+/// Returns the number of a connection's cipher suite, which tells the version of TLS as well; 0
+/// before it is agreed upon.
 pub(crate) fn cipher_of(session: &ServerConnection) -> u16 {
     session.negotiated_cipher_suite().map_or(0, |suite| suite.suite().into())
 }
@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// Writes the bytes that rustls has to send.
+    /// Writes the bytes that rustls wants to send.
     async fn write(&mut self, session: &mut ServerConnection) -> io::Result<()> {
         let mut bytes = Vec::new();
         while session.wants_write() {
@@ -130,7 +130,7 @@ impl Client {
 ///
 /// # Errors
 ///
-/// The socket's error, or what is wrong with the client's bytes; the client was told.
+/// The socket's error, or the fault in the client's bytes; the client was told.
 ///
 /// # Cancel safety
 ///

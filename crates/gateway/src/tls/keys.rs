@@ -32,8 +32,8 @@ impl hkdf::KeyType for Length {
     }
 }
 
-/// Makes bytes of a traffic secret, as `HKDF-Expand-Label` does without a context (RFC 8446, section
-/// 7.1).
+/// Makes bytes of a traffic secret, as `HKDF-Expand-Label` does without a context (RFC 8446,
+/// section 7.1).
 fn expand(prk: &hkdf::Prk, label: &[u8], to: &mut [u8]) {
     const PREFIX: &[u8] = b"tls13 ";
     // No length here is more than 48.

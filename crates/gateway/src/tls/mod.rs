@@ -2,13 +2,13 @@
 //!
 //! rustls does the handshake. A connection leaves rustls when its handshake is over (`handshake`):
 //! its secrets and the numbers of its next records are taken from rustls, and a record layer of our
-//! own goes on with them (`records`). It has no cryptography of its own either: HKDF and the ciphers
-//! are ring's, as rustls' are.
+//! own goes on with them (`records`). It has no cryptography of its own either: HKDF and the
+//! ciphers are ring's, as rustls' are.
 //!
-//! The reason is idleness. An object of rustls can neither be small nor go elsewhere. A record layer
-//! between two records is two secrets and two numbers ([`PooledKeys`]), so a connection on which
-//! nothing happens is parked with 136 bytes more than one that is not encrypted. A connection of
-//! HTTP/2 is not parked, but its stream has no buffers either while nothing happens.
+//! The reason is idleness. An object of rustls can neither be small nor go elsewhere. A record
+//! layer between two records is two secrets and two numbers ([`PooledKeys`]), so a connection on
+//! which nothing happens is parked with 136 bytes more than one that is not encrypted. A connection
+//! of HTTP/2 is not parked, but its stream has no buffers either while nothing happens.
 //!
 //! ```text
 //!   HANDSHAKE
@@ -22,9 +22,10 @@
 //! ```
 //!
 //! A number is spent before a record is sealed with it, and whoever seals owns the only copy of the
-//! keys: [`TlsStream::park`] and [`ParkedStream::resume`](crate::parked_stream::ParkedStream::resume)
-//! consume the stream that they are called on. Two records
-//! with one number would give away both texts, and with AES-GCM the key that authenticates.
+//! keys: [`TlsStream::park`] and
+//! [`ParkedStream::resume`](crate::parked_stream::ParkedStream::resume) consume the stream that
+//! they are called on. Two records with one number would give away both texts, and with AES-GCM the
+//! key that authenticates.
 //!
 //! The rules are those of RFC 8446 (TLS 1.3, section 5 and 4.6.3) and RFC 5246 (TLS 1.2), and the
 //! limits are those of rustls.

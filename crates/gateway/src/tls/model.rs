@@ -53,8 +53,8 @@ fn few() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn one() -> impl Strategy<Value = Sent> {
-    // Of the two levels, and user_canceled (90) as a warning: rustls goes by the level, which may be
-    // ignored (RFC 8446, section 6).
+    // Of the two levels, and user_canceled (90) as a warning: rustls goes by the level, which may
+    // be ignored (RFC 8446, section 6).
     let level = 1..3_u8;
     let alert = prop_oneof![
         Just([1, 90]),
@@ -65,8 +65,8 @@ fn one() -> impl Strategy<Value = Sent> {
             [level, number]
         }),
     ];
-    // Whole messages, or the beginning of one that has a place behind a handshake: rustls collects the
-    // parts of the others before it refuses them.
+    // Whole messages, or the beginning of one that has a place behind a handshake: rustls collects
+    // the parts of the others before it refuses them.
     let message = prop_oneof![
         Just(vec![0, 0, 0, 0]),
         Just([&[20, 0, 0, 12][..], &[0; 12]].concat()),

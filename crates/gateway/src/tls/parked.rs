@@ -12,8 +12,8 @@ use super::stream::TlsStream;
 use super::suite::{LONGEST_SECRET, Suite};
 use crate::plain_stream::Plain;
 
-/// The records that a parked connection leaves to the stream that goes on with it, which may have to
-/// change the key.
+/// The records that a parked connection leaves to the stream that goes on with it, which may have
+/// to change the key.
 const KEPT: u64 = 16;
 
 /// A message whose record was written in part.

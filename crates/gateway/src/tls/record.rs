@@ -7,8 +7,8 @@ use zeroize::Zeroizing;
 use super::records::{Counts, HEADER};
 use super::suite::{LONGEST_SECRET, Suite};
 
-/// The bytes before the secrets: the suite, whether the key of writing must be changed and whether a
-/// renegotiation was refused, three counts, and the numbers of the next records.
+/// The bytes before the secrets: the suite, whether the key of writing must be changed and whether
+/// a renegotiation was refused, three counts, and the numbers of the next records.
 const HEAD: usize = 5 + 2 * 8;
 
 /// The keys of a connection, between two records.

@@ -25,8 +25,8 @@ const MOST_EMPTY: u8 = 32;
 const MOST_UPDATES: u8 = 32;
 const MOST_WARNINGS: u8 = 4;
 
-/// A connection with fewer records left of its key changes the key (TLS 1.3) when it writes next. So
-/// a parked one has some left.
+/// A connection with fewer records left of its key changes the key (TLS 1.3) when it writes next.
+/// So a parked one has some left.
 pub(super) const NEAR_THE_LIMIT: u64 = 1 << 16;
 
 /// The version in every record's header.

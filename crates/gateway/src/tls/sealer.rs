@@ -12,7 +12,7 @@ const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 pub(super) struct Sealer {
     suite: Suite,
     tx: Direction,
-    /// The key has to be changed before anything is sealed.
+    /// The key must be changed before anything is sealed.
     must_change: bool,
 }
 
@@ -31,7 +31,7 @@ impl Sealer {
         self.must_change
     }
 
-    /// Changes the key, if that has to be the first record.
+    /// Changes the key, if that must be the first record.
     fn begin(&mut self, to: &mut Vec<u8>) -> Result<(), Violation> {
         if self.must_change { self.update(to) } else { Ok(()) }
     }
@@ -53,8 +53,8 @@ impl Sealer {
         Ok(())
     }
 
-    /// As [`seal`](Sealer::seal), with new keys when those at hand have sealed nearly as many records
-    /// as they may.
+    /// As [`seal`](Sealer::seal), with new keys when those at hand have sealed nearly as many
+    /// records as they may.
     pub(super) fn seal_with_new_keys(
         &mut self,
         data: &[u8],

@@ -11,8 +11,8 @@
 //!   encrypt, decrypt        the number of the next record
 //! ```
 //!
-//! What is told is that of one connection: the one whose [`TrafficKeys::collect`] is under way in
-//! this thread. Nothing is kept otherwise.
+//! The reported keys are those of one connection: the one whose [`TrafficKeys::collect`] is under
+//! way in this thread. Nothing is kept otherwise.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ use futures_rustls::rustls::{
 use super::keys::{Direction, RawKey, Secret, secret};
 use super::suite::{Cipher, Suite};
 
-/// What was told of a direction.
+/// The secret and the key that rustls reported for a direction.
 #[derive(Default)]
 struct Told {
     /// The secret that the key is made of (TLS 1.3).
@@ -41,7 +41,7 @@ struct Told {
     number: u64,
 }
 
-/// What was told of both directions.
+/// The secrets and the keys that rustls reported for both directions.
 #[derive(Default)]
 struct Both {
     client: Told,
@@ -57,7 +57,7 @@ thread_local! {
     static KEYS: RefCell<TrafficKeys> = const { RefCell::new(TrafficKeys(None)) };
 }
 
-/// Adds something to what is told, if anyone collects it.
+/// Adds to the reported keys, if a caller collects them.
 fn tell(act: impl FnOnce(&mut Both)) {
     KEYS.with_borrow_mut(|keys| keys.0.as_deref_mut().map(act));
 }
@@ -80,7 +80,8 @@ impl Told {
 }
 
 impl TrafficKeys {
-    /// Collects what is told while a function runs, which works on this connection alone.
+    /// Collects the keys that are reported while a function runs, which works on this connection
+    /// alone.
     pub(super) fn collect<R>(&mut self, work: impl FnOnce() -> R) -> R {
         KEYS.set(TrafficKeys(Some(self.0.take().unwrap_or_default())));
         let outcome = work();

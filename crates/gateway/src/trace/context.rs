@@ -1,12 +1,13 @@
 //! The trace that a request belongs to (W3C Trace Context, level 1).
 //!
-//! `traceparent` is `VERSION-TRACE-PARENT-FLAGS` in lower case hexadecimal. A server that takes part passes
-//! on the trace and puts itself in the place of the parent. A field that is not valid begins another
-//! trace, and `tracestate`, which describes the invalid one, is left out then (sections 3.2 and 4.3).
+//! `traceparent` is `VERSION-TRACE-PARENT-FLAGS` in lower case hexadecimal. A server that takes
+//! part passes on the trace and puts itself in the place of the parent. A field that is not valid
+//! begins another trace, and `tracestate`, which describes the invalid one, is left out then
+//! (sections 3.2 and 4.3).
 //!
 //! A later version than 00 may have more behind the flags; the known parts are read, and sent as
-//! version 00. Of the flags two have a meaning: the trace is recorded (01), and its number is random (02,
-//! level 2). All other flags are sent as 0.
+//! version 00. Of the flags two have a meaning: the trace is recorded (01), and its number is
+//! random (02, level 2). All other flags are sent as 0.
 
 use std::fmt;
 

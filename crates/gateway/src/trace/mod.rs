@@ -1,8 +1,8 @@
 //! Following a request from server to server: its id, its trace, and the servers on its way.
 //!
-//! All three are off until the configuration asks for them. A request then has a [`RequestTrace`], which is
-//! made before the route is known, so that each answer has it: files, redirects, errors. A request
-//! without them costs one test.
+//! All three are off until the configuration asks for them. A request then has a [`RequestTrace`],
+//! which is made before the route is known, so that each answer has it: files, redirects, errors. A
+//! request without them costs one test.
 //!
 //! | part | fields | on the way to a server | in the response |
 //! |---|---|---|---|
@@ -13,12 +13,13 @@
 //! A client may write each of these fields. An id is kept if the client's address is trusted, or if
 //! the route trusts the fields about clients (`trust_forwarded`); the id of any other client is
 //! replaced. So an id is in the logs of this server for one request, unless a trusted proxy repeats
-//! it. An id and a trace are read by rules that leave no character for a log or a head to stumble over.
+//! it. An id and a trace are read by rules that leave no character for a log or a head to stumble
+//! over.
 //!
-//! hyper's way changes maps of fields, and the lane leaves lines out and appends lines. Both ways have
-//! the same decisions here: [`RequestTrace::forward`] next to [`RequestTrace::passes`] and
-//! [`RequestTrace::write_forwarded`], and [`RequestTrace::mark`] next to [`RequestTrace::replaces`] and
-//! [`RequestTrace::write_mark`].
+//! hyper's way changes maps of fields, and the lane leaves lines out and appends lines. Both ways
+//! have the same decisions here: [`RequestTrace::forward`] next to [`RequestTrace::passes`] and
+//! [`RequestTrace::write_forwarded`], and [`RequestTrace::mark`] next to [`RequestTrace::replaces`]
+//! and [`RequestTrace::write_mark`].
 
 mod context;
 mod random;
@@ -198,8 +199,8 @@ impl RequestTrace {
         self.id().map_or_else(String::new, |id| format!(" (request {id})"))
     }
 
-    /// Adds the id and the trace to a request of this server's own on behalf of this one, in place of
-    /// any that it has.
+    /// Adds the id and the trace to a request of this server's own on behalf of this one, in place
+    /// of any that it has.
     pub(crate) fn introduce(&self, headers: &mut HeaderMap) {
         if let Some(ids) = &self.rules.ids {
             let is_field = |name: &&HeaderName| ids.is_field(name.as_str().as_bytes());

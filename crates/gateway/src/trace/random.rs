@@ -1,6 +1,6 @@
-//! Random bytes for ids. They come from the kernel, so that no client can guess the id of another one's
-//! request. An engine fetches them for many requests at once, since a system call for each would cost more
-//! than the id.
+//! Random bytes for ids. They come from the kernel, so that no client can guess the id of another
+//! one's request. An engine fetches them for many requests at once, since a system call for each
+//! would cost more than the id.
 
 use std::cell::RefCell;
 
@@ -19,7 +19,8 @@ thread_local! {
     static SUPPLY: RefCell<Supply> = const { RefCell::new(Supply { bytes: [0; ROOM], used: ROOM }) };
 }
 
-/// Returns random bytes; `None` if the kernel has none, which it has on every machine that has booted.
+/// Returns random bytes; `None` if the kernel has none, which it has on every machine that has
+/// booted.
 pub(super) fn bytes<const N: usize>() -> Option<[u8; N]> {
     const { assert!(N <= ROOM) };
     SUPPLY.with_borrow_mut(|supply| {

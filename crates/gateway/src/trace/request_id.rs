@@ -1,8 +1,8 @@
 //! Ids of requests.
 //!
 //! A new id is 128 random bits in hexadecimal, as that of nginx. An id of an earlier proxy may have
-//! another form: it is a text of letters, digits and a few signs that neither end a field nor a line of
-//! a log, and need no escape in JSON, a URL's path or a shell's quotes.
+//! another form: it is a text of letters, digits and a few signs that neither end a field nor a
+//! line of a log, and need no escape in JSON, a URL's path or a shell's quotes.
 
 use data_encoding::HEXLOWER;
 use http::HeaderValue;

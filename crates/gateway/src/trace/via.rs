@@ -1,9 +1,9 @@
 //! The servers on the way of a message (RFC 9110, section 7.6.3).
 //!
-//! Each server adds the version of HTTP that the message came with, and a name. The line is a field of its
-//! own behind the fields of the servers before, which are passed on as they are: several fields mean the
-//! same as one list. A request whose list has this server's name was here before, and is not forwarded
-//! again.
+//! Each server adds the version of HTTP that the message came with, and a name. The line is a field
+//! of its own behind the fields of the servers before, which are passed on as they are: several
+//! fields mean the same as one list. A request whose list has this server's name was here before,
+//! and is not forwarded again.
 
 use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
@@ -69,8 +69,8 @@ impl Via {
     }
 }
 
-/// Returns a value with a space for each comment; `None` if a comment does not end. Comments may contain
-/// commas and further comments.
+/// Returns a value with a space for each comment; `None` if a comment does not end. Comments may
+/// contain commas and further comments.
 fn without_comments(value: &[u8]) -> Option<Vec<u8>> {
     let (mut plain, mut depth, mut is_escaped) = (Vec::with_capacity(value.len()), 0_usize, false);
     for byte in value {

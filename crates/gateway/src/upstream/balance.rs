@@ -33,7 +33,8 @@ pub(super) fn by_turns(
     }
     if let Some(best) = best {
         credit[best] -= given;
-        // Weights may have been larger before: nobody owes or is owed more than a round of each server.
+        // Weights may have been larger before: nobody owes or is owed more than a round of each
+        // server.
         let most = given.saturating_mul(credit.len() as i64);
         credit.iter_mut().for_each(|credit| *credit = (*credit).clamp(-most, most));
     }

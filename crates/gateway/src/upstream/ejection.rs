@@ -3,17 +3,17 @@
 //! A server is ejected when its last `errors` errors came `within` a time and were at least a
 //! `share` of what it has answered since the first of them. An error is a response of 5xx, or a
 //! request that has failed. So a busy server may have some errors among many good answers, and one
-//! that fails each request is out at once. The memory is one pair of numbers for each counted error;
-//! good answers only count up.
+//! that fails each request is out at once. The memory is one pair of numbers for each counted
+//! error; good answers only count up.
 //!
-//! An ejection takes a server from the others only as long as enough are left: at most a share of the
-//! servers is ejected at once, and none if no other server is up. The decision is made under a lock
-//! of the group, as two engines could each eject one of the last two servers. A server that is
+//! An ejection takes a server from the others only as long as enough are left: at most a share of
+//! the servers is ejected at once, and none if no other server is up. The decision is made under a
+//! lock of the group, as two engines could each eject one of the last two servers. A server that is
 //! ejected all the same for want of better ones is used, like any that is left out for a while.
 //!
 //! After the time for which it is ejected, a server begins with a clean record. If it is ejected
-//! again before it was back for as long as an ejection takes, the next one takes longer: twice, three
-//! times, up to ten times.
+//! again before it was back for as long as an ejection takes, the next one takes longer: twice,
+//! three times, up to ten times.
 //!
 //! Health checks do not end an ejection: a server that answers checks and fails requests is the one
 //! that ejection is for.
@@ -37,7 +37,8 @@ fn may_eject(list: &ServerList, server: &GroupServer, rule: &Ejection, now: u64)
 }
 
 impl Group {
-    /// Counts the outcome of a request to a server, and ejects the server if it has too many errors.
+    /// Counts the outcome of a request to a server, and ejects the server if it has too many
+    /// errors.
     pub(super) fn rate(&self, server: &GroupServer, is_error: bool) {
         if let Some(rule) = &self.config().eject {
             self.rate_at(server, is_error, rule, || self.clock.now());
@@ -204,7 +205,8 @@ mod tests {
             }
         }
         let ejected: Vec<_> = list.iter().map(|server| server.ejected_until() > 1).collect();
-        // The first one is down by its check, so it could be ejected as well, and the third one is left.
+        // The first one is down by its check, so it could be ejected as well, and the third one is
+        // left.
         assert_eq!(ejected, [true, true, false]);
         assert!(list[2].share(|| 1).is_some());
     }

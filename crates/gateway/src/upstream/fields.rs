@@ -7,8 +7,8 @@
 //! A server learns about the client from `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host`
 //! and, where a path was taken off, `X-Forwarded-Prefix`. Any client can write them, so the values
 //! that came with the request are replaced, and so are further fields that servers believe
-//! (`Forwarded`, `X-Real-IP`), unless the configuration trusts the proxy in front. `Via`, the id of a
-//! request and its trace are those of `trace`.
+//! (`Forwarded`, `X-Real-IP`), unless the configuration trusts the proxy in front. `Via`, the id of
+//! a request and its trace are those of `trace`.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -293,8 +293,9 @@ pub(super) fn response(headers: &mut HeaderMap, has_trailers: bool) -> Result<()
     Ok(())
 }
 
-/// Leaves one field with the length of a response. hyper reads the lengths of those that have a body, and
-/// not those of answers to HEAD and of 304, whose length could otherwise not be passed on.
+/// Leaves one field with the length of a response. hyper reads the lengths of those that have a
+/// body, and not those of answers to HEAD and of 304, whose length could otherwise not be passed
+/// on.
 ///
 /// # Errors
 ///

@@ -519,7 +519,7 @@ fn is_small(upload: &Upload) -> bool {
     upload.size_hint().exact().is_some_and(|length| length <= KEPT_BODY)
 }
 
-/// Reads a body that may have to be sent again.
+/// Reads a whole body, so that it can be sent again.
 async fn kept(mut upload: Upload) -> Result<Outgoing, UploadError> {
     let mut bytes = Bytes::new();
     let mut trailers = None;

@@ -37,14 +37,15 @@ use crate::telemetry::traffic::ServerCondition;
 /// How long a server is left out after failures, without active checks.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
 
-/// The time between two reports that a group has no server for requests, or that requests come back.
+/// The time between two reports that a group has no server for requests, or that requests come
+/// back.
 const TURNED_AWAY: Duration = Duration::from_secs(10);
 
 /// The servers of a group at one moment, in the order of the configuration; those of a name in the
 /// order of their addresses.
 pub struct ServerList {
     servers: Vec<Arc<GroupServer>>,
-    /// Whether some of them are for times when others are down.
+    /// Whether some of them are for times when other servers are down.
     has_levels: bool,
     /// Grows with each list.
     pub(super) version: u64,
@@ -235,7 +236,8 @@ impl Group {
         let gone = |server: &&Arc<GroupServer>| !list.iter().any(|kept| Arc::ptr_eq(kept, server));
         let gone: Vec<_> = before.iter().filter(gone).cloned().collect();
         gone.iter().for_each(|server| server.leave());
-        // Before the list is known, so that no server gets a request that an operator has taken out.
+        // Before the list is known, so that no server gets a request that an operator has taken
+        // out.
         self.apply_settings(&list);
         self.version.store(list.version, Ordering::Release);
         listed.list = Arc::new(list);

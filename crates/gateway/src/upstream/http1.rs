@@ -293,9 +293,9 @@ impl Http1Connection {
         Http1Connection::over(stream, Bytes::new(), Replay::No, None).await
     }
 
-    /// Reads the response to a request that was sent already, of which some bytes were read. The next
-    /// request stands for that one, and is not sent; those behind it are. `unsent` is the rest of the
-    /// request that is still to be sent, if there is one.
+    /// Reads the response to a request that was sent already, of which some bytes were read. The
+    /// next request stands for that one, and is not sent; those behind it are. `unsent` is the rest
+    /// of the request that is still to be sent, if there is one.
     pub(super) async fn replay(
         stream: Upstream,
         before: Bytes,
@@ -402,8 +402,8 @@ mod tests {
     use super::*;
     use crate::plain_stream::narrow;
 
-    /// The response to a request that was sent in part is there at once, and the rest of the request is
-    /// sent before another one.
+    /// The response to a request that was sent in part is there at once, and the rest of the
+    /// request is sent before another one.
     #[test]
     fn no_request_follows_one_that_was_sent_in_part() {
         let rest: Vec<u8> = (0..200_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();

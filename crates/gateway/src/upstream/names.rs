@@ -3,14 +3,15 @@
 //!
 //! One task for each name, on one engine for the whole group, looks it up when its addresses expire
 //! (`dns`), and changes the list of servers. The time to live is kept within `min_ttl` and
-//! `max_ttl`. As long as resolvers fail, the last known servers stay, and the name is looked up more
-//! and more rarely, every 30 s in the end. An answer that the name is not there, or has no address,
-//! is believed after `hold` only: such answers are often a mistake that is put right soon, and a
-//! server that is gone in fact is found out by its failures.
+//! `max_ttl`. As long as resolvers fail, the last known servers stay, and the name is looked up
+//! more and more rarely, every 30 s in the end. An answer that the name is not there, or has no
+//! address, is believed after `hold` only: such answers are often a mistake that is put right soon,
+//! and a server that is gone in fact is found out by its failures.
 //!
-//! A look-up may fail in part: one family of addresses, or one target of a service. The rest is believed,
-//! the failed part keeps the servers that are known of it, and the look-up counts as one that has failed:
-//! it is reported, and repeated more and more rarely, but no later than the rest expires.
+//! A look-up may fail in part: one family of addresses, or one target of a service. The rest is
+//! believed, the failed part keeps the servers that are known of it, and the look-up counts as one
+//! that has failed: it is reported, and repeated more and more rarely, but no later than the rest
+//! expires.
 //!
 //! A request that comes before the first look-up waits for it.
 //!

@@ -9,7 +9,8 @@ use crate::admin::{ServerReport, ServerState, Settings, UpstreamReport};
 use crate::log::{Event, Level};
 
 impl Group {
-    /// Applies the settings of operators, and reports the servers for which that is another setting.
+    /// Applies the settings of operators, and reports the servers for which that is another
+    /// setting.
     pub(crate) fn set(&self, settings: &Settings) {
         // The list cannot change between the two: `install` has its lock.
         let list = self.listed();
@@ -40,7 +41,8 @@ impl Group {
         configured.map_or_else(String::new, |configured| configured.address.to_string())
     }
 
-    /// Whether a server goes on with clients that are bound to it: it is healthy, and is up or drains.
+    /// Whether a server goes on with clients that are bound to it: it is healthy, and is up or
+    /// drains.
     pub(super) fn takes_bound(&self, server: &GroupServer) -> bool {
         server.operator.state() != ServerState::Down && server.is_healthy(self.clock.now())
     }
@@ -177,8 +179,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
-        /// Health and the settings of operators are independent of each other, and both decide. `rise` and
-        /// `fall` are 1, so that the model of a server's health is its last check or failure.
+        /// Health and the settings of operators are independent of each other, and both decide.
+        /// `rise` and `fall` are 1, so that the model of a server's health is its last check or
+        /// failure.
         #[test]
         fn a_server_gets_requests_if_it_is_healthy_and_not_taken_out(
             steps in steps(),

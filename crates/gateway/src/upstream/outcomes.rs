@@ -6,8 +6,9 @@
 //! A response is not a failure, whatever its status: a server that answers 500 to one path may well
 //! serve other paths. It counts as an error where the group ejects servers (`ejection`).
 //!
-//! The head of a response counts at once, as a response may take indefinitely. A response that breaks off
-//! behind it, or cannot be passed on, is an error there in place of an answer: each request has one outcome.
+//! The head of a response counts at once, as a response may take indefinitely. A response that
+//! breaks off behind it, or cannot be passed on, is an error there in place of an answer: each
+//! request has one outcome.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -33,8 +34,8 @@ fn described(event: Event, trace: Option<&Rc<RequestTrace>>) -> Event {
     }
 }
 
-/// Whether a status counts as an error of the server. 508 says something about the way of the request,
-/// which its client may have written into `Via`.
+/// Whether a status counts as an error of the server. 508 says something about the way of the
+/// request, which its client may have written into `Via`.
 fn is_error(status: StatusCode) -> bool {
     status.is_server_error() && status != StatusCode::LOOP_DETECTED
 }
@@ -154,8 +155,8 @@ impl Group {
         self.unreachable(server);
     }
 
-    /// Notes that a connection that is relayed could not be opened. As no answers of such a server are
-    /// counted, this is no error that ejects it.
+    /// Notes that a connection that is relayed could not be opened. As no answers of such a server
+    /// are counted, this is no error that ejects it.
     pub(crate) fn unreachable(&self, server: &GroupServer) {
         server.failures.fetch_add(1, Ordering::Relaxed);
         let failures = server.failures_in_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);

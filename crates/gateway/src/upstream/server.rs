@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A server may be down, paused and ejected at once; it is up when none of the reasons holds. In a
-//! slow start (`slow_start`) it is up, with a weight that grows from a tenth to the whole. Servers of
-//! the configuration begin without one.
+//! slow start (`slow_start`) it is up, with a weight that grows from a tenth to the whole. Servers
+//! of the configuration begin without one.
 //!
 //! [`GroupServer::share`] is the one place that says whether a server is up and with which weight:
 //! all ways of balancing ask it. A time that has passed ends a pause without any further event, so

@@ -1,9 +1,10 @@
 //! The cookie by which a client comes back to its server.
 //!
 //! The value is a keyed hash of the upstream and of the server's address. Without the secret, a
-//! client can neither tell an address from it nor make one for another server. Gateways with the same
-//! secret agree on it, also after a restart. A client whose server is not up is forwarded to another one, whose
-//! cookie takes the place of the former. Cookies that no server has are as good as none.
+//! client can neither tell an address from it nor make one for another server. Gateways with the
+//! same secret agree on it, also after a restart. A client whose server is not up is forwarded to
+//! another one, whose cookie takes the place of the former. Cookies that no server has are as good
+//! as none.
 //!
 //! A cookie comes with a response only where it changes something: a client that has the right one
 //! gets none.

@@ -382,8 +382,8 @@ fn rings(document: &Document) -> Option<String> {
     table(["runtime", "ns per pipe", "/ tokio", "system calls"], rows)
 }
 
-/// Returns each work that servers of others do as well: the work, the server, and its processor time
-/// next to two others.
+/// Returns each work that servers of others do as well: the work, the server, and its processor
+/// time next to two others.
 pub(super) fn compared_work(document: &Document) -> impl Iterator<Item = [String; 4]> {
     let files = experiments::rows(&document.records.files).map(|row| {
         [

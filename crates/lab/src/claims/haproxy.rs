@@ -1,4 +1,5 @@
-//! The claims of a commit message of HAProxy about speculative I/O, and how each claim is evaluated.
+//! The claims of a commit message of HAProxy about speculative I/O, and how each claim is
+//! evaluated.
 //!
 //! The message counts the system calls of 10,000 forwarded connections before and after speculative
 //! I/O was merged with polling. Here the calls of our own relay are counted with both merged and

@@ -1,4 +1,5 @@
-//! `superpoll-lab cluster`: several servers with the messages of one Redis, and faults of each part.
+//! `superpoll-lab cluster`: several servers with the messages of one Redis, and faults of each
+//! part.
 //!
 //! Three `superpoll serve` have a channel whose log is in Redis (`broker = true`). Thousands of
 //! subscribers by WebSocket, server-sent events and long-poll are spread evenly over them, and each
@@ -47,7 +48,8 @@ const SERVERS: usize = 3;
 /// Options of `superpoll-lab cluster`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The parts that fail: none, gateway, redis, stop, flush, cut, reply, promote, partition or all
+    /// The parts that fail: none, gateway, redis, stop, flush, cut, reply, promote, partition or
+    /// all
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub faults: String,
     /// Subscribers of all servers together [default: 3000, or 150 if quick]

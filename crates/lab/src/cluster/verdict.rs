@@ -17,8 +17,8 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Judges a round. `checked` are the reports on lost messages; `destroys` says whether the fault
-    /// may destroy confirmed messages.
+    /// Judges a round. `checked` are the reports on lost messages; `destroys` says whether the
+    /// fault may destroy confirmed messages.
     pub(super) fn new(
         published: &Published,
         reports: Vec<Report>,

@@ -50,7 +50,8 @@ impl Software {
         }
     }
 
-    /// Serves until its connections are closed, or until the parent no longer asks for its counters.
+    /// Serves until its connections are closed, or until the parent no longer asks for its
+    /// counters.
     pub(crate) fn serve(self, connections: Connections, control: &mut Control) -> Result<()> {
         match self {
             Poller(backend) => poller::serve(connections, control, backend),

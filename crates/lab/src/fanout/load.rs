@@ -113,8 +113,8 @@ impl generator::Load for Load {
     }
 }
 
-/// Waits until no thread of these processes runs. Processor time would not tell: the kernel accounts
-/// that of a running thread at its next tick.
+/// Waits until no thread of these processes runs. Processor time would not tell: the kernel
+/// accounts that of a running thread at its next tick.
 fn until_asleep(pids: &[i32]) {
     let begun = process::now();
     let mut looks = 0;

@@ -12,8 +12,8 @@
 //! for parts of the work, all of them there). The subscribers live in processes on the other
 //! processor (`crowd.rs`), each with one epoll set, one read for a message and one comparison, so
 //! that the load is cheaper than any server; its time is not counted. Every message is checked at
-//! every subscriber: number, order and each byte (`wire/`). A subscriber that misses a message, gets
-//! one twice or gets another one ends the server's part in the experiment.
+//! every subscriber: number, order and each byte (`wire/`). A subscriber that misses a message,
+//! gets one twice or gets another one ends the server's part in the experiment.
 //!
 //! `subject.rs` lists the servers and `service.rs` starts them; `hyper.rs` and `server.js` are
 //! servers that a programmer would write with hyper and with `ws`. `publisher.rs` posts, `load.rs`
@@ -100,8 +100,8 @@ pub(crate) struct Row {
     pub first_half_pss_bytes_per_subscriber: f64,
     /// The server's memory without subscribers, in bytes.
     pub start_bytes: f64,
-    /// Processor time of the server for a connect and the beginning of a subscription, in the lowest
-    /// decile of the groups of connects.
+    /// Processor time of the server for a connect and the beginning of a subscription, in the
+    /// lowest decile of the groups of connects.
     pub connect_cpu_ns_low: f64,
     /// The same in the median group.
     pub connect_cpu_ns_median: f64,

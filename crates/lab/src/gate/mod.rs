@@ -13,9 +13,10 @@
 //! finds added work, not slower work; the experiments cover the rest. System calls are counted by
 //! the kernel (strace) and by our own counters.
 //!
-//! It counts in a build of its own (`.cargo/gate.toml`): our own crates are optimized, and the others' are as the tests have
-//! compiled them. An operation takes up to a fifth more instructions there than in a release build, where all crates
-//! are optimized together; but that build takes more than twice the processor time, and added work shows in both.
+//! It counts in a build of its own (`.cargo/gate.toml`): our own crates are optimized, and the
+//! others' are as the tests have compiled them. An operation takes up to a fifth more instructions
+//! there than in a release build, where all crates are optimized together; but that build takes
+//! more than twice the processor time, and added work shows in both.
 //!
 //! `measure.rs` counts, in processes of this program (`child.rs`). `stored.rs` reads and writes the
 //! figures. `compare.rs` compares them. A figure that varies by itself is measured again before it

@@ -41,8 +41,8 @@ pub(super) fn read(trace: &str, uncounted: Option<i32>) -> Result<BTreeMap<Strin
     }
 }
 
-/// The process and the call that begins in a line; none for a line about a signal, an end, or a call
-/// that began before.
+/// The process and the call that begins in a line; none for a line about a signal, an end, or a
+/// call that began before.
 fn begun(line: &str) -> Option<(i32, &str)> {
     let (process, rest) = line.split_once(' ')?;
     let process = process.parse().ok()?;

@@ -31,7 +31,8 @@ impl Experiment for Herd {
         ]
     }
 
-    /// The targets that `superpoll-lab herd` measures, for the methods that promise to spare the herd.
+    /// The targets that `superpoll-lab herd` measures, for the methods that promise to spare the
+    /// herd.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let sparing = [
             "superpoll-rt-exclusive",

@@ -13,9 +13,9 @@
 //! the method of waiting, so there is a control, `epoll-alone`: one process waits for the listener,
 //! and as many processes as in the herd sleep elsewhere. `/ alone` is the ratio to it.
 //!
-//! `method/` has the methods of waiting; `crowd.rs` starts and watches the waiters. For the duplicates,
-//! the control is duplicates of an empty pipe: the same number of descriptors, without any that the
-//! connection concerns.
+//! `method/` has the methods of waiting; `crowd.rs` starts and watches the waiters. For the
+//! duplicates, the control is duplicates of an empty pipe: the same number of descriptors, without
+//! any that the connection concerns.
 
 use serde::{Deserialize, Serialize};
 

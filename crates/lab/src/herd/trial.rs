@@ -26,7 +26,8 @@ const CONNECTS: (usize, usize) = (40, 500);
 /// connections.
 const CONNECTS_OF_LARGE: usize = 10;
 
-/// The number of herds of each method that connections are shared out for, unless the options give one.
+/// The number of herds of each method that connections are shared out for, unless the options give
+/// one.
 const HERDS: usize = 3;
 
 /// A herd of more processes than this is large, as is a herd that waits in more places than that.

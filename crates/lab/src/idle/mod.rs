@@ -2,15 +2,15 @@
 //!
 //! The experiment starts a server. Clients connect and make a connection of its kind: nothing at
 //! all, one request over HTTP/1 (plain or encrypted), a long-poll without an answer, the handshake
-//! of a WebSocket, a stream of server-sent events without a message, or one request through a relay.
-//! Then they are silent. When the server's memory
-//! has settled, it is read from `smaps_rollup`; after the same number of further connections, it is
-//! read a second time. The figure is the difference per connection, so that one-time memory of the
-//! server does not count. It is the memory that the process has to itself (`Private_Dirty`). It
-//! includes memory that the allocator has obtained and does not give back, and for that reason
-//! connections come in two ways. *One by one*: each client does its part before the next one
-//! connects. In a *burst*: all connect, then all send their requests, then all get answers, so that
-//! a server has buffers for all of them at the same time, and holes where the buffers were.
+//! of a WebSocket, a stream of server-sent events without a message, or one request through a
+//! relay. Then they are silent. When the server's memory has settled, it is read from
+//! `smaps_rollup`; after the same number of further connections, it is read a second time. The
+//! figure is the difference per connection, so that one-time memory of the server does not count.
+//! It is the memory that the process has to itself (`Private_Dirty`). It includes memory that the
+//! allocator has obtained and does not give back, and for that reason connections come in two ways.
+//! *One by one*: each client does its part before the next one connects. In a *burst*: all connect,
+//! then all send their requests, then all get answers, so that a server has buffers for all of them
+//! at the same time, and holes where the buffers were.
 //!
 //! The kernel's part is read for the whole machine (`Slab` of `/proc/meminfo`, the pages of
 //! `/proc/net/sockstat`). It includes both ends of a connection and everything else that the

@@ -98,7 +98,7 @@ impl Pair {
         let costs: Vec<f64> = self.main.answer()?;
         let of = |place: usize| costs.get(place).copied().unwrap_or_default();
         let (p50, p99) = (statistics::median(&times), statistics::quantile(&times, 0.99));
-        Ok(([("p50", p50), ("p99", p99), ("main", of(0)), ("sitter", of(1))], ("away", of(2))))
+        Ok(([("p50", p50), ("p99", p99), ("main", of(0)), ("keeper", of(1))], ("away", of(2))))
     }
 }
 

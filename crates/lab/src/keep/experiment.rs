@@ -43,18 +43,18 @@ impl Experiment for Keep {
         let largest = rows.iter().filter(|row| leaves(row)).map(|row| row.descriptors).max();
         let moved =
             |row: &Row| leaves(row) && row.subject == "process" && Some(row.descriptors) == largest;
-        let name = "sit: us of the main loop to move one of a batch to the process";
+        let name = "keep: us of the main loop to move one of a batch to the process";
         targets.add(name, 3.0, moved, |row| Some(row.median / 1e3));
         let woken = |row: &Row| is("wake", "p50")(row) && row.subject != "nested";
-        let name = "sit: us from a write until the main loop has read it, p50";
+        let name = "keep: us from a write until the main loop has read it, p50";
         targets.add(name, 50.0, woken, |row| Some(row.median / 1e3));
         // The promise holds for every round.
         for name in ["dropped", "lost", "doubled"] {
             let all = is("restart", name);
-            let name = format!("sit: connections or messages {name}");
+            let name = format!("keep: connections or messages {name}");
             targets.add(name, 0.0, all, |row| Some(row.most));
         }
-        let name = "sit: ms from a server's start until it answers";
+        let name = "keep: ms from a server's start until it answers";
         targets.add(name, 200.0, is("restart", "first answer"), |row| Some(row.median / 1e6));
         targets.all
     }

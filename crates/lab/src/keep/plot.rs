@@ -36,12 +36,12 @@ mod tests {
         let rows = [
             row("leave, main", 1, 3000.0),
             row("leave, main", 10, 900.0),
-            row("leave, sitter", 1, 2000.0),
-            row("leave, sitter", 10, 700.0),
+            row("leave, keeper", 1, 2000.0),
+            row("leave, keeper", 10, 700.0),
         ];
         let plot = over_batches(&rows).unwrap();
         let names: Vec<&str> = plot.curves.iter().map(|curve| curve.name.as_str()).collect();
-        assert_eq!(names, ["thread: leave, main", "thread: leave, sitter"]);
+        assert_eq!(names, ["thread: leave, main", "thread: leave, keeper"]);
         assert_eq!(plot.curves[0].points, [(0.0, 3000.0), (1.0, 900.0)]);
         assert!(over_batches(&rows[..1]).is_none());
     }

@@ -214,7 +214,7 @@ impl Run<'_> {
                 self.frame.progress.step(format!("{subject} moves"));
                 for &batch in plan.batches.iter().filter(|_| plan.parts.contains(&Part::Move)) {
                     let all: Vec<f64> = one.ask(&Order::Move { batch, times: MOVES })?;
-                    let names = ["leave, main", "leave, sitter", "back, main", "back, sitter"];
+                    let names = ["leave, main", "leave, keeper", "back, main", "back, keeper"];
                     let figures: Vec<_> = names.into_iter().zip(all).collect();
                     self.findings.note((Part::Move, subject, batch), "ns", &figures);
                 }
@@ -333,7 +333,7 @@ mod tests {
         for kind in Kind::ALL {
             for batch in [1, 7] {
                 assert!(of("move", kind.name(), batch, "back, main") > 0.0);
-                let keeper = of("move", kind.name(), batch, "back, sitter");
+                let keeper = of("move", kind.name(), batch, "back, keeper");
                 assert_eq!(keeper > 0.0, kind != Kind::Nested, "{kind:?}");
             }
             assert!(of("wake", kind.name(), WATCHED, "p50") > 0.0);

@@ -179,8 +179,8 @@ impl Crowd {
         Ok(std::mem::take(&mut self.report))
     }
 
-    /// Begins something on one connection after the other, as long as fewer than `in_flight` wait and
-    /// `begin` returns true, and waits for all of them.
+    /// Begins something on one connection after the other, as long as fewer than `in_flight` wait
+    /// and `begin` returns true, and waits for all of them.
     fn exchange(
         &mut self,
         in_flight: usize,

@@ -1,5 +1,5 @@
-//! The processes of the server, each with a keeper: `superpoll serve` and `superpoll keep`, as a user
-//! starts them.
+//! The processes of the server, each with a keeper: `superpoll serve` and `superpoll keep`, as a
+//! user starts them.
 
 use std::fmt::Write as _;
 use std::fs::File;

@@ -1,20 +1,20 @@
 //! `superpoll-lab million`: as many idle connections at once as the machine allows.
 //!
-//! A process may have only so many descriptors, so the connections are spread over many processes of
-//! `superpoll serve`, each with a keeper, and as many processes of clients. Every process of clients
-//! connects to one server, from an address of its own (127.0.1.1 and up), which has all ports to
-//! itself. First come connections that have sent one request and stay open, then, in a second pass
-//! with new processes, subscribers of a channel by WebSocket.
+//! A process may have only so many descriptors, so the connections are spread over many processes
+//! of `superpoll serve`, each with a keeper, and as many processes of clients. Every process of
+//! clients connects to one server, from an address of its own (127.0.1.1 and up), which has all
+//! ports to itself. First come connections that have sent one request and stay open, then, in a
+//! second pass with new processes, subscribers of a channel by WebSocket.
 //!
-//! When all connections are parked, memory and processor time are read. Then a message is published to
-//! all subscribers, a server is killed and started again with the same keeper, and every connection
-//! must answer, or receive another message, once. The folder `/proc/PID/fd` is never read: a look
-//! there makes the kernel hold memory for each descriptor.
+//! When all connections are parked, memory and processor time are read. Then a message is published
+//! to all subscribers, a server is killed and started again with the same keeper, and every
+//! connection must answer, or receive another message, once. The folder `/proc/PID/fd` is never
+//! read: a look there makes the kernel hold memory for each descriptor.
 //!
 //! `plan.rs` checks the options and finds the limit, `fleet.rs` has the servers and their keepers,
 //! `crowd.rs` the connections of a process of clients, and `expected.rs` judges the bytes that each
-//! one receives. `stage.rs` takes all connections through the steps, and `trial.rs` runs the kinds in
-//! turn.
+//! one receives. `stage.rs` takes all connections through the steps, and `trial.rs` runs the kinds
+//! in turn.
 
 use serde::{Deserialize, Serialize};
 

@@ -8,8 +8,8 @@ use crate::headroom::{Headroom, Limit};
 use crate::million::{Kind, Options};
 use crate::options;
 
-/// The assumed memory of a pair of sockets with both of its ends, in bytes: 10 KB of the kernel's and the
-/// rest of the processes'.
+/// The assumed memory of a pair of sockets with both of its ends, in bytes: 10 KB of the kernel's
+/// and the rest of the processes'.
 const BYTES: u64 = 12 << 10;
 
 /// Descriptors that a server keeps for files (see `docs/memory.md`), and those of its own.

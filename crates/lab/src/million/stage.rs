@@ -14,8 +14,8 @@ use crate::server::clients::Clients;
 use crate::server::memory;
 use crate::sys::process;
 
-/// Processes of clients that open connections, or send requests, at the same time; and how many each
-/// of them has under way.
+/// Processes of clients that open connections, or send requests, at the same time; and how many
+/// each of them has under way.
 const AT_ONCE: usize = 4;
 const IN_FLIGHT: usize = 50;
 
@@ -235,9 +235,9 @@ fn address(process: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 1, 1).to_bits() + process as u32)
 }
 
-/// Gives each process an order, so that at most `at_once` have one at the same time, and returns the
-/// reports. No further process gets an order after one without an order, or after a report that is
-/// not good.
+/// Gives each process an order, so that at most `at_once` have one at the same time, and returns
+/// the reports. No further process gets an order after one without an order, or after a report that
+/// is not good.
 fn in_turn(
     crowds: &mut [Clients],
     at_once: usize,

@@ -21,8 +21,8 @@ use crate::subject::{ReadLog, Subject};
 use crate::sys::poll;
 use crate::sys::signal::{self, Batch, BlockedSignals, Signal};
 
-/// Signals for the readers of all pairs. They end when this value is dropped, before [`BlockedSignals`]
-/// empties the queue.
+/// Signals for the readers of all pairs. They end when this value is dropped, before
+/// [`BlockedSignals`] empties the queue.
 pub(super) struct Asked<'a> {
     pub(super) readers: &'a [RawFd],
 }

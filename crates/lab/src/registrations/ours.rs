@@ -23,8 +23,8 @@ struct Ours {
     pairs: Vec<usize>,
 }
 
-/// With `through_registrar`, registrations end as those of dropped owners of descriptors do, through
-/// a [`Registrar`]: the poller learns of it when it is told to flush.
+/// With `through_registrar`, registrations end as those of dropped owners of descriptors do,
+/// through a [`Registrar`]: the poller learns of it when it is told to flush.
 pub(super) fn start(
     total: usize,
     kind: BackendKind,

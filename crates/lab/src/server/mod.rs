@@ -5,8 +5,8 @@
 //! receives a byte on the line only if it is a server that counts, and answers with its counters. A
 //! server's processor time is read from its process' clock from outside, round by round
 //! (`rounds.rs`). A load generator (`generator.rs`) on a processor of its own (`processors.rs`)
-//! asks the servers in turn (`turns.rs`). `subject.rs` has the servers by name, `trial.rs` the frame
-//! of an experiment with servers, and `web.rs` the clients of those that are web servers.
+//! asks the servers in turn (`turns.rs`). `subject.rs` has the servers by name, `trial.rs` the
+//! frame of an experiment with servers, and `web.rs` the clients of those that are web servers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};

@@ -81,8 +81,8 @@ pub(crate) fn names<Start>(all: &[Entry<Start>]) -> Vec<&'static str> {
     all.iter().map(|entry| entry.name).collect()
 }
 
-/// Returns what a record says of those that take part: the names, the descriptions, and the versions
-/// of the rivals among `all`.
+/// Returns what a record says of those that take part: the names, the descriptions, and the
+/// versions of the rivals among `all`.
 pub(crate) fn parameters<Start>(
     subjects: &[Subject<Start>],
     all: Vec<&'static str>,

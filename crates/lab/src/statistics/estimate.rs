@@ -1,15 +1,15 @@
 //! The ratio of two costs from blocks that took turns, with a confidence interval.
 //!
 //! Interference only ever adds time: another process, an interrupt, a neighbour on the same host.
-//! The cheapest blocks of a subject are those that were disturbed least, so the cost of a subject is
-//! the lowest decile of its blocks, and the headline of a comparison is the ratio of two lowest
-//! deciles. Up to ten blocks the lowest decile is the minimum. For a rate, where more is better, the
-//! same holds for its inverse: take the ratio of the times.
+//! The cheapest blocks of a subject are those that were disturbed least, so the cost of a subject
+//! is the lowest decile of its blocks, and the headline of a comparison is the ratio of two lowest
+//! deciles. Up to ten blocks the lowest decile is the minimum. For a rate, where more is better,
+//! the same holds for its inverse: take the ratio of the times.
 //!
 //! The interval of 90 % is a percentile bootstrap (Efron 1979): blocks are drawn with replacement,
-//! a thousand times, and the ratio is computed each time. Blocks of the same turn are drawn together,
-//! since interference that lasts hits both. The generator has a fixed seed, so the same blocks
-//! always give the same interval.
+//! a thousand times, and the ratio is computed each time. Blocks of the same turn are drawn
+//! together, since interference that lasts hits both. The generator has a fixed seed, so the same
+//! blocks always give the same interval.
 
 use serde::{Deserialize, Serialize};
 
@@ -127,9 +127,9 @@ impl Estimator {
         Some(Estimate { value, low: low.min(value), high: high.max(value) })
     }
 
-    /// Returns how many blocks a resample has. As many as there are, but half of them for a minimum:
-    /// a resample of all would have the minimum itself in it two times in three, and its interval
-    /// would be too narrow (Bickel, Goetze and van Zwet 1997).
+    /// Returns how many blocks a resample has. As many as there are, but half of them for a
+    /// minimum: a resample of all would have the minimum itself in it two times in three, and its
+    /// interval would be too narrow (Bickel, Goetze and van Zwet 1997).
     fn drawn_at_once(self, blocks: usize) -> usize {
         let is_minimum = match self {
             Estimator::Minimum => true,

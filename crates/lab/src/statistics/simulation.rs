@@ -2,12 +2,12 @@
 //!
 //! Two subjects take turns; one of them is really 5 % more expensive. Each block costs what the
 //! subject costs, give or take one per cent (memory lies elsewhere in each block), and the
-//! interference of a shared machine comes on top. It comes in bursts that last some blocks, its size
-//! has a heavy tail, and in a quarter of the runs it keeps the period of the turns, so that by bad
-//! luck only one of the two subjects is hit. The parameters are those that were measured on two
+//! interference of a shared machine comes on top. It comes in bursts that last some blocks, its
+//! size has a heavy tail, and in a quarter of the runs it keeps the period of the turns, so that by
+//! bad luck only one of the two subjects is hit. The parameters are those that were measured on two
 //! cores of a virtual machine while other programs compiled: a burst begins in every thirteenth
-//! block and goes on with a probability of one half, half of all hits cost a tenth or more, and one in a
-//! hundred doubles the block.
+//! block and goes on with a probability of one half, half of all hits cost a tenth or more, and one
+//! in a hundred doubles the block.
 
 use super::estimate::Estimator;
 use super::{mean, quantile};

@@ -127,7 +127,8 @@ impl Ready for ReadLog {
 
 /// A loop that waits for its readers, and hands those that are ready to anyone.
 pub(crate) trait Turn {
-    /// Waits once, and hands over what is ready; returns false as soon as a receiver has had enough.
+    /// Waits once, and hands over what is ready; returns false as soon as a receiver has had
+    /// enough.
     fn turn(&mut self, receiver: &mut impl Ready) -> Result<bool>;
 }
 

@@ -37,9 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The queues of this process.
 static QUEUES: AtomicUsize = AtomicUsize::new(0);
 
-/// Held during each call of `kqueue`. The first one begins a thread under a lock, and waits for it with
-/// the lock given up for a moment. A call of another thread that takes the lock then would wait for the
-/// first one to end, which waits for the lock.
+/// Held during each call of `kqueue`. The first one begins a thread under a lock, and waits for it
+/// with the lock given up for a moment. A call of another thread that takes the lock then would
+/// wait for the first one to end, which waits for the lock.
 static CALLING: Mutex<()> = Mutex::new(());
 
 #[repr(C)]
@@ -85,7 +85,8 @@ fn load(file: &CStr) -> Result<Library, String> {
         return Err(complaint());
     }
     let find = |name: &CStr| {
-        // SAFETY: the handle is that of a library that is never unloaded; the name ends with a zero.
+        // SAFETY: the handle is that of a library that is never unloaded; the name ends with a
+        // zero.
         let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
         if address.is_null() { Err(complaint()) } else { Ok(address) }
     };

@@ -75,8 +75,8 @@ pub(crate) fn begin_to_connect_from(from: Ipv4Addr, port: u16) -> io::Result<Own
     Ok(socket)
 }
 
-/// Returns a socket with an address of its own. The kernel chooses the port at the connect, when the
-/// peer is known; without that option it chooses now, from far fewer.
+/// Returns a socket with an address of its own. The kernel chooses the port at the connect, when
+/// the peer is known; without that option it chooses now, from far fewer.
 fn bound(from: Ipv4Addr, flags: SockFlag) -> io::Result<OwnedFd> {
     let socket = stream(flags)?;
     let _ = setsockopt(&socket, sockopt::IpBindAddressNoPort, &true);

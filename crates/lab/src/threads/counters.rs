@@ -133,7 +133,8 @@ impl SharedCounters {
         Outcome::Ended
     }
 
-    /// Notes bytes that were read from a pair, and answers them on `fd` if the writer wants answers.
+    /// Notes bytes that were read from a pair, and answers them on `fd` if the writer wants
+    /// answers.
     #[inline(always)]
     pub(super) fn took(&self, pair: usize, bytes: &[u8], fd: RawFd) -> Outcome {
         for &byte in bytes {

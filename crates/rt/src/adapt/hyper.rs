@@ -24,8 +24,8 @@
 //! Runtime::new()?.block_on(async {
 //!     let greeting = Rc::new("hello".to_owned());
 //!     let service = service_fn(move |_: Request<Incoming>| {
-//!         let greeting = greeting.clone();
-//!         async move { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from((*greeting).clone())))) }
+//!         let text = Bytes::from((*greeting).clone());
+//!         async move { Ok::<_, Infallible>(Response::new(Full::new(text))) }
 //!     });
 //!     let server = hyper::server::conn::http2::Builder::new(EngineExecutor)
 //!         .timer(EngineTimer)

@@ -22,7 +22,7 @@ pub(super) struct Multishot {
 pub(super) enum Next {
     Gain(Gain),
     Failed(io::Error),
-    /// The work has to be done in another way here.
+    /// The work must be done in another way here.
     ByReadiness,
 }
 

@@ -128,7 +128,7 @@ async fn send_from<S: Socket>(
 /// The outcome of an operation.
 enum SendOutcome {
     Done(io::Result<usize>, Vec<u8>),
-    /// Nothing was sent, and the send has to be repeated in another way.
+    /// Nothing was sent, and the send must be repeated in another way.
     Retry(Vec<u8>),
 }
 

@@ -1,4 +1,5 @@
-//! Reads that the engine makes ahead of its tasks, from the report that bytes have arrived to the end of the read;
+//! Reads that the engine makes ahead of its tasks, from the report that bytes have arrived to the
+//! end of the read;
 //! [`read_ahead`](crate::read_ahead) says why.
 
 use std::io;
@@ -16,8 +17,8 @@ use crate::counters::count;
 use crate::operations;
 use crate::sources::Source;
 
-/// How many reads are made for tasks with one wait. Their bytes, and the sockets in the kernel, are still in the
-/// processor's caches when the tasks run.
+/// How many reads are made for tasks with one wait. Their bytes, and the sockets in the kernel, are
+/// still in the processor's caches when the tasks run.
 const MAX_BATCH: usize = 64;
 
 impl Engine {
@@ -45,9 +46,9 @@ impl Engine {
         self.due.set(due);
     }
 
-    /// Notes the results of reads and of operations, and wakes the tasks that wait for them. All results are noted before
-    /// the first waker is called: a waker may give up another operation, or take a stream apart whose bytes have left the
-    /// socket.
+    /// Notes the results of reads and of operations, and wakes the tasks that wait for them. All
+    /// results are noted before the first waker is called: a waker may give up another operation,
+    /// or take a stream apart whose bytes have left the socket.
     #[inline]
     pub(super) fn handle_completed(&self, events: &mut Events) {
         let mut due = self.due.take();

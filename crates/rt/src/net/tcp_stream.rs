@@ -94,8 +94,8 @@ impl TcpStream {
         Ok(TcpStream::nonblocking(socket.into()))
     }
 
-    /// Connects the socket, or goes on with an attempt that has begun. The future owns the stream, so
-    /// that it is `Send` as the stream is: a reference to a stream is not.
+    /// Connects the socket, or goes on with an attempt that has begun. The future owns the stream,
+    /// so that it is `Send` as the stream is: a reference to a stream is not.
     pub(crate) async fn connect_to(self, address: SocketAddr) -> io::Result<TcpStream> {
         if self.begin_connect(address)? {
             return Ok(self);
@@ -337,8 +337,8 @@ impl TcpStream {
         self.fd.try_write(buffer)
     }
 
-    /// Like [`try_write`](TcpStream::try_write), for bytes that others follow (`MSG_MORE`): the kernel
-    /// keeps those that fill no packet, until the next write, the [end](TcpStream::shutdown) of the
+    /// Like [`try_write`](TcpStream::try_write), if more bytes follow (`MSG_MORE`): the kernel
+    /// keeps bytes that fill no packet, until the next write, the [end](TcpStream::shutdown) of the
     /// direction, which travels in the same packet then, or 200 ms have gone by.
     ///
     /// # Errors

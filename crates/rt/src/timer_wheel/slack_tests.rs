@@ -1,5 +1,5 @@
-//! The wake-ups that the wheel asks for with a slack, compared with a plain list of the timers, in a
-//! loop whose clock the test moves.
+//! The wake-ups that the wheel asks for with a slack, compared with a plain list of the timers, in
+//! a loop whose clock the test moves.
 
 use proptest::prelude::*;
 

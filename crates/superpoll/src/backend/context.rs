@@ -1,5 +1,5 @@
-//! The parts of the poller that a back-end gets with each call: registrations, counters, the place for reports,
-//! and the end of the wait.
+//! The parts of the poller that a back-end gets with each call: registrations, counters, the place
+//! for reports, and the end of the wait.
 
 use std::time::{Duration, Instant};
 

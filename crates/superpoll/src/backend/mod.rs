@@ -103,7 +103,8 @@ pub enum BackendKind {
     Adaptive,
     /// io_uring (Linux 5.19), where it is allowed: changes and waits are one call. While a thread
     /// has such a poller, and a moment after its end, a blocking call with a limit of time
-    /// (`SO_RCVTIMEO`) in that thread can fail with `EINTR` as after a signal, and is then repeated.
+    /// (`SO_RCVTIMEO`) in that thread can fail with `EINTR` as after a signal, and is then
+    /// repeated.
     Uring,
     /// `Uring` where io_uring is allowed and cheaper, by the measured costs of this machine; else
     /// `Adaptive`. It stands for one of the two ([`resolve`](BackendKind::resolve)), and is the

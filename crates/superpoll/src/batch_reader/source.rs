@@ -92,9 +92,9 @@ pub(super) struct Source<T> {
 }
 
 impl<T: AsFd> Source<T> {
-    /// Whether a read that found less than there was room for may have left something, as far as that
-    /// is known without [asking](Ends::Asked). Without `more` the kernel has answered for TCP that
-    /// nothing is left.
+    /// Whether a read that found less than there was room for may have left something, as far as
+    /// that is known without [asking](Ends::Asked). Without `more` the kernel has answered for TCP
+    /// that nothing is left.
     pub(super) fn may_have_left(&self, more: bool) -> bool {
         match self.ends {
             Ends::ToldAgain => false,

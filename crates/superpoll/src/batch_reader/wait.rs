@@ -273,8 +273,8 @@ impl<T: AsFd> BatchReader<T> {
         arrivals.list.push(Arrival { key, outcome: Outcome::Bytes(buffer) });
     }
 
-    /// Asks the kernel which of the sources that gave less than there was room for have more. If the
-    /// call fails all of them are read again.
+    /// Asks the kernel which of the sources that gave less than there was room for have more. If
+    /// the call fails all of them are read again.
     fn ask_for_rest(&mut self) {
         self.probe.clear();
         for &index in &self.doubted {

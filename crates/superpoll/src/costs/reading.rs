@@ -1,26 +1,26 @@
 //! Whether io_uring pays for an engine that reads from its sockets by itself.
 //!
-//! [`Comparison::of`] leaves the read out, because a caller that reads by itself reads in the same way
-//! on each back-end. An engine of the runtime does not: on a ring it reads from many sockets with one
-//! call, and on `poll` and epoll with a call for each. So the same loads are estimated here with their
-//! reads. Each read is answered by a write, with a call in either case: without it the estimate would
-//! show a saving in a tenth of a request as if it were one in the whole request. Sockets only count,
-//! because the costs of pipes say nothing about a server.
+//! [`Comparison::of`] leaves the read out, because a caller that reads by itself reads in the same
+//! way on each back-end. An engine of the runtime does not: on a ring it reads from many sockets
+//! with one call, and on `poll` and epoll with a call for each. So the same loads are estimated
+//! here with their reads. Each read is answered by a write, with a call in either case: without it
+//! the estimate would show a saving in a tenth of a request as if it were one in the whole request.
+//! Sockets only count, because the costs of pipes say nothing about a server.
 
 use crate::costs::comparison::{Load, adaptive, uring};
 use crate::costs::{Comparison, Costs, Estimate, Kind, RingCosts};
 
-/// Fewer reads than this are cheaper by a call each, on a ring as well. With a batch of four, a read
-/// takes 640 ns of the kernel's time by a ring and 680 by a call of its own, with eight 530 and 675
-/// (100 bytes over the loopback device, AMD EPYC, Linux 6.18). What the runtime does for a batched read
-/// comes on top.
+/// Fewer reads than this are cheaper by a call each, on a ring as well. With a batch of four, a
+/// read takes 640 ns of the kernel's time by a ring and 680 by a call of its own, with eight 530
+/// and 675 (100 bytes over the loopback device, AMD EPYC, Linux 6.18). What the runtime does for a
+/// batched read comes on top.
 pub const MIN_BATCH: usize = 8;
 
 /// The most reads of a batch.
 const MAX_BATCH: f32 = 64.0;
 
-/// The time that an engine takes to begin a batched read, to note its bytes, and to copy them to the
-/// reader, in nanoseconds.
+/// The time that an engine takes to begin a batched read, to note its bytes, and to copy them to
+/// the reader, in nanoseconds.
 const BOOKKEEPING: f32 = 100.0;
 
 /// The costs of a read from a socket that has something, and of its answer, in nanoseconds.
@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn the_judgement_of_pipes_does_not_decide() {
-        // Busy pipes are cheaper in an array, by far, which decides for a caller that reads by itself.
+        // Busy pipes are cheaper in an array, by far, which decides for a caller that reads by
+        // itself.
         let ring = ring(55.0, 100.0);
         assert!(!Comparison::of(&Costs::ASSUMED, &ring).uring_pays());
         assert!(compare(&ring, [650.0, 430.0, 1_000.0]).uring_pays());

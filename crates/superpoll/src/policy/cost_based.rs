@@ -5,8 +5,8 @@
 //! its saving in the array, each pass takes away a scan, down to zero. When the credit reaches a
 //! threshold it becomes a candidate for the array. There its credit runs from zero downwards, scans
 //! against events, and when patience is exhausted the clock hand sends it back. Both thresholds
-//! come from the [`kind_model`], which learns them, for each kind of descriptor, from the bursts and
-//! lulls of all descriptors.
+//! come from the [`kind_model`], which learns them, for each kind of descriptor, from the bursts
+//! and lulls of all descriptors.
 //!
 //! A move leaves the descriptor *parked* in epoll, which makes the way back cheap and each event a
 //! little more expensive. When parking has cost as much as forgetting would have, the descriptor is

@@ -32,7 +32,8 @@ impl Builder {
         Builder { kind: Some(kind), make: None, ..self }
     }
 
-    /// Uses the adaptive back-end with this placement policy instead of [`CostBased`](crate::policy::CostBased).
+    /// Uses the adaptive back-end with this placement policy instead of
+    /// [`CostBased`](crate::policy::CostBased).
     #[must_use]
     pub fn policy(self, policy: impl Policy + 'static) -> Builder {
         Builder {

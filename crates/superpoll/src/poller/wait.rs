@@ -22,8 +22,8 @@ impl Poller {
     /// only after the timeout, a wake ([`Events::woken`]), a refusal ([`Events::refusals`]), or
     /// with progress of operations ([`Events::progress`]).
     ///
-    /// The timeout has nanosecond resolution and never ends early; how late it ends is the
-    /// kernel's timer slack (see [`set_timer_slack`](crate::diagnostics::set_timer_slack)). Signals do not
+    /// The timeout has nanosecond resolution and never ends early; how late it ends is the kernel's
+    /// timer slack (see [`set_timer_slack`](crate::diagnostics::set_timer_slack)). Signals do not
     /// end a wait.
     ///
     /// # Errors
@@ -277,8 +277,8 @@ impl Poller {
     }
 }
 
-/// Leaves one event per descriptor: each of the first `marked` takes in the readiness of later events
-/// with the same key.
+/// Leaves one event per descriptor: each of the first `marked` takes in the readiness of later
+/// events with the same key.
 fn merge(list: &mut Vec<Event>, marked: usize) {
     if marked == 0 || list.len() < 2 {
         return;

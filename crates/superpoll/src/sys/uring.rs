@@ -75,8 +75,8 @@ struct NameUpdate {
 
 /// The flag by which a thread that sleeps in a ring is not taken for one that waits for a disk
 /// (`IORING_ENTER_NO_IOWAIT`, Linux 6.15), if the kernel knows it: that changes how its processor
-/// sleeps, and `top` shows a server that has nothing to do as busy with input. Finds out once, with a
-/// ring of this thread.
+/// sleeps, and `top` shows a server that has nothing to do as busy with input. Finds out once, with
+/// a ring of this thread.
 fn sleep_flag(fd: RawFd) -> u32 {
     static FLAG: OnceLock<u32> = OnceLock::new();
     *FLAG.get_or_init(|| {

@@ -1,8 +1,9 @@
-//! The end of workers, and their reports when they begin to drain, so that the log has one line with the sum over all.
+//! The end of workers, and their reports when they begin to drain, so that the log has one line
+//! with the sum over all.
 //!
 //! ```text
-//! SIGTERM ---> workers: accept no more ---> each reports its connections ---> "draining: ..."
-//! SIGUSR2 ---> each is replaced        ---> each reports, and its successor serves ---> "upgraded: ..."
+//! SIGTERM --> workers: accept no more --> each reports its connections --> "draining: ..."
+//! SIGUSR2 --> each is replaced --> each reports, and its successor serves --> "upgraded: ..."
 //! ```
 //!
 //! A worker that ends without a report has no connections any more. One that is stopped reports
@@ -166,7 +167,8 @@ impl Supervision<'_> {
         self.later(LAST_WORDS, Happening::Ended(process, status));
     }
 
-    /// Answers a command to drain: at once, or with the line that is logged when the reports are there.
+    /// Answers a command to drain: at once, or with the line that is logged when the reports are
+    /// there.
     pub(super) fn answer_drain(&mut self, call: CommandCall) {
         self.drain_calls.push(call);
         self.log_drains();

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! - SIGTERM, SIGINT: all are asked to end; another one ends them at once.
-//! - SIGHUP: the configuration is checked here first. Then the listeners are opened, and the workers
-//!   read it.
+//! - SIGHUP: the configuration is checked here first. Then the listeners are opened, and the
+//!   workers read it.
 //! - SIGUSR2: the program is replaced by execve(2), with the listeners and the log of channels. The
 //!   new one replaces the workers, one after the other. If a new one fails, the one before stays.
 

@@ -106,8 +106,8 @@ impl Supervision<'_> {
         self.log(Level::Notice, "upgrading", format!("upgrading: {program} takes over"));
         // Answers that are on their way would be lost with this program.
         self.queue.written().await;
-        // From here on signals wait for the new program, in this thread: the one that writes the log
-        // has ended before. What has happened until now would be lost with this program.
+        // From here on signals wait for the new program, in this thread: the one that writes the
+        // log has ended before. What has happened until now would be lost with this program.
         self.error_log.close();
         crate::block_signals(true);
         let outcome = match time::timeout(EARLIER, self.next(signals)).await {

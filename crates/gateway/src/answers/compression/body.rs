@@ -1,9 +1,9 @@
 //! A body that is compressed on its way.
 //!
-//! Bytes are compressed when the connection has room for more, as everything that a response is made
-//! of. After a piece the body lets other tasks run, since compressing takes a hundred times as long as
-//! passing on. When the server pauses, the bytes so far are flushed: a client sees a line as soon as
-//! its server has written it, at the price of some bytes.
+//! Bytes are compressed when the connection has room for more, as everything that a response is
+//! made of. After a piece the body lets other tasks run, since compressing takes a hundred times as
+//! long as passing on. When the server pauses, the bytes so far are flushed: a client sees a line
+//! as soon as its server has written it, at the price of some bytes.
 //!
 //! A body that breaks off must not look whole: its coding is not ended then.
 

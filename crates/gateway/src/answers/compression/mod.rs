@@ -1,19 +1,20 @@
 //! The compression of answers of servers behind (`compress` in a proxy): which answers are
 //! compressed, and how their fields change.
 //!
-//! An answer is compressed if it is text of some sort, its client accepts a coding, and nothing in it
-//! speaks against that: a coding that it has already, a part of a range, `no-transform` of either side
-//! (RFC 9110, section 7.7), or a digest of its bytes. Its length goes, its ETag becomes weak, since
-//! other bytes have the same name now, and ranges of it are not offered. `Vary` is added to each
-//! answer that might have been compressed for another client, so that caches do not mix them up.
+//! An answer is compressed if it is text of some sort, its client accepts a coding, and nothing in
+//! it speaks against that: a coding that it has already, a part of a range, `no-transform` of
+//! either side (RFC 9110, section 7.7), or a digest of its bytes. Its length goes, its ETag becomes
+//! weak, since other bytes have the same name now, and ranges of it are not offered. `Vary` is
+//! added to each answer that might have been compressed for another client, so that caches do not
+//! mix them up.
 //!
-//! A stream of server-sent events is never compressed. It stays open for hours, and its encoder would
-//! take a hundred times the memory of the connection; its messages are short, too.
+//! A stream of server-sent events is never compressed. It stays open for hours, and its encoder
+//! would take a hundred times the memory of the connection; its messages are short, too.
 //!
-//! The levels are fixed and low, as each answer is compressed anew. A body that is there and short is
-//! compressed at once. Others are compressed on their way ([`Compressed`]), a piece at a time between
-//! the tasks of other connections. The encoders of a process have a bound of memory ([`Permit`]); while
-//! it is reached, answers are passed on as they are.
+//! The levels are fixed and low, as each answer is compressed anew. A body that is there and short
+//! is compressed at once. Others are compressed on their way ([`Compressed`]), a piece at a time
+//! between the tasks of other connections. The encoders of a process have a bound of memory
+//! ([`Permit`]); while it is reached, answers are passed on as they are.
 
 mod body;
 mod encoder;
@@ -51,7 +52,7 @@ const DIGESTS: [HeaderName; 4] = [
     HeaderName::from_static("repr-digest"),
 ];
 
-/// What a request says about the compression of its answer.
+/// The fields of a request about the compression of its answer.
 pub(crate) struct Compression {
     accepted: Accepted,
     is_head: bool,

@@ -17,7 +17,7 @@ use crate::broker::log::Position;
 use crate::broker::redis::BLOCK;
 use crate::ipc;
 
-/// The logs, and who waits for them.
+/// The logs, and the connections that wait for them.
 pub(crate) struct LogService {
     store: RefCell<Store>,
     /// The connections that wait for entries of a log, by their names.

@@ -1,10 +1,11 @@
-//! The logs themselves, in memory: what Redis does by scripts for several machines, for one process.
+//! The logs themselves, in memory: what Redis does by scripts for several machines, for one
+//! process.
 //!
-//! A log remembers its last position apart from its entries, so that it goes on without gaps
-//! when it keeps none. The store keeps at most [`Store::new`]'s number of bytes: a log drops its own
-//! oldest entries for a new one, and refuses it if that is not enough. The beginnings of logs are not
-//! refused: there are as many logs as the workers have channels. Of each publication it keeps for a
-//! while where it is, so that a repeated one is found; at most [`RECORDS`] of them.
+//! A log remembers its last position apart from its entries, so that it goes on without gaps when
+//! it keeps none. The store keeps at most [`Store::new`]'s number of bytes: a log drops its own
+//! oldest entries for a new one, and refuses it if that is not enough. The beginnings of logs are
+//! not refused: there are as many logs as the workers have channels. Of each publication it keeps
+//! for a while where it is, so that a repeated one is found; at most [`RECORDS`] of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::broker::log::{
-    Append, Appended, Content, Entry, Key, LogOptions, Look, Looked, Place, Position, Refusal,
-    Token,
+    Append, Appended, Content, Entry, Key, LogOptions, LogPosition, Look, Looked, Position,
+    Refusal, Token,
 };
 
 /// How long a publication is known, in milliseconds.
@@ -24,11 +25,12 @@ const KNOWN: u64 = 5 * 60 * 1000;
 /// The most publications that are known.
 const RECORDS: usize = 1 << 20;
 
-/// How long the log of a channel without a time to live stays that no worker uses. Workers look at the
-/// logs of their channels every few seconds, so that the configuration has no such channel any more.
+/// How long the log of a channel without a time to live stays that no worker uses. Workers look at
+/// the logs of their channels every few seconds, so that the configuration has no such channel any
+/// more.
 const UNUSED: Duration = Duration::from_secs(60 * 60);
 
-/// About the memory that an entry takes beside its bytes.
+/// About the memory that an entry takes in addition to its bytes.
 const ENTRY: u64 = 128;
 
 /// The log of a channel.
@@ -36,7 +38,7 @@ const ENTRY: u64 = 128;
 struct Stream {
     entries: VecDeque<Entry>,
     /// The last entry, whether it is kept or not.
-    last: Option<Place>,
+    last: Option<LogPosition>,
     /// When the log was last used, in milliseconds, and after which time without use it is removed.
     used: u64,
     idle: Option<Duration>,
@@ -72,8 +74,8 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The monotonic clock, which the next program of the process has as well. A clock that is set must not
-/// make logs or publications look old.
+/// The monotonic clock, which the next program of the process has as well. A clock that is set must
+/// not make logs or publications look old.
 fn millis() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::try_from(time).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
@@ -107,9 +109,9 @@ impl Store {
         self.most_bytes = most_bytes;
     }
 
-    /// Returns the last position of a log after the one that the server knows, and whether it has to
-    /// begin anew: it is not the log that the server knows.
-    fn last(&mut self, log: &LogOptions, known: Place) -> (Position, bool) {
+    /// Returns the last position of a log after the one that the server knows, and whether it has
+    /// to begin anew: it is not the log that the server knows.
+    fn last(&mut self, log: &LogOptions, known: LogPosition) -> (Position, bool) {
         let stream = self.streams.entry(log.key.clone()).or_default();
         (stream.used, stream.idle) = (millis(), log.idle);
         let holds = stream.last.filter(|last| {
@@ -150,7 +152,7 @@ impl Store {
         }
         stream.entries.drain(..gone);
         self.bytes = self.bytes - freed + cost_of_new;
-        stream.last = Some(Place { at: entry.at, token: entry.token });
+        stream.last = Some(LogPosition { at: entry.at, token: entry.token });
         stream.entries.push_back(entry);
         Ok(())
     }
@@ -221,7 +223,7 @@ impl Store {
         self.forget(time);
     }
 
-    /// Forgets publications that nobody repeats any more.
+    /// Forgets publications that are no longer repeated.
     fn forget(&mut self, time: u64) {
         while let Some(oldest) = self.order.front() {
             let is_over = self.records.get(oldest).is_none_or(|record| record.until <= time);
@@ -256,7 +258,7 @@ mod tests {
     fn message(history: u64, token: u128, bytes: usize) -> Append {
         Append {
             log: options(history),
-            place: Place::default(),
+            place: LogPosition::default(),
             token: Token(token),
             key: None,
             payload: Payload { data: vec![b'x'; bytes].into(), is_text: true, meta: None },
@@ -308,7 +310,10 @@ mod tests {
         let Appended::Here(at) = appended else { panic!("{appended:?}") };
         assert_eq!(at, Position { id: 1, ..first.last });
         let look = |store: &mut Store, at, token| {
-            store.look(&Look { log: options(9), place: Some(Place { at, token }) }).unwrap().last
+            store
+                .look(&Look { log: options(9), place: Some(LogPosition { at, token }) })
+                .unwrap()
+                .last
         };
         assert_eq!(look(&mut store, at, Some(Token(1))), at);
         assert_eq!(look(&mut store, Position { id: 0, ..at }, None), at);
@@ -352,8 +357,8 @@ mod tests {
     }
 
     proptest! {
-        /// The store and the few lines that tests take for Redis answer the same, except for the numbers of
-        /// epochs, which both only let grow.
+        /// The store and the few lines that tests take for Redis answer the same, except for the
+        /// numbers of epochs, which both only let grow.
         #[test]
         fn the_store_answers_as_the_simple_log_does(
             steps in proptest::collection::vec(any::<(u8, u8, u8, u8)>(), 1..80),
@@ -361,20 +366,21 @@ mod tests {
             let (mut store, toy) = (Store::new(u64::MAX), Toy::default());
             // The epochs of the toy's by those of the store, and the entries that were seen.
             let mut epochs: HashMap<u64, u64> = HashMap::from([(0, 0)]);
-            let mut seen: Vec<Place> = vec![Place::default()];
+            let mut seen: Vec<LogPosition> = vec![LogPosition::default()];
             let pair = |epochs: &mut HashMap<u64, u64>, one: Position, other: Position| {
                 let known = *epochs.entry(one.epoch).or_insert(other.epoch);
                 prop_assert_eq!((known, one.id), (other.epoch, other.id));
                 Ok(())
             };
-            let as_toy = |epochs: &HashMap<u64, u64>, place: Place| {
-                Place { at: Position { epoch: epochs[&place.at.epoch], ..place.at }, ..place }
+            let as_toy = |epochs: &HashMap<u64, u64>, place: LogPosition| {
+                LogPosition { at: Position { epoch: epochs[&place.at.epoch], ..place.at }, ..place }
             };
             for (kind, which, token, history) in steps {
                 let log = options(u64::from(history % 4));
                 let mut place = seen[usize::from(which) % seen.len()];
                 if kind & 0x40 != 0 {
-                    // The place of another log: an entry with another token, or one that is not there yet.
+                    // The place of another log: an entry with another token, or one that is not
+                    // there yet.
                     place.token = place.token.map(|Token(token)| Token(token + 1000));
                     place.at.id += u64::from(kind & 0x80 != 0);
                 }
@@ -384,7 +390,7 @@ mod tests {
                     let other = toy.look(&Look { log, place: Some(toys) });
                     pair(&mut epochs, one.last, other.last)?;
                     prop_assert_eq!((one.first, one.history), (other.first, other.history));
-                    seen.push(Place { at: one.last, token: None });
+                    seen.push(LogPosition { at: one.last, token: None });
                     continue;
                 }
                 let key = (kind % 3 == 1).then(|| Key {
@@ -400,7 +406,7 @@ mod tests {
                     (Appended::Here(one), Appended::Here(other))
                     | (Appended::Before(one), Appended::Before(other)) => {
                         pair(&mut epochs, one, other)?;
-                        seen.push(Place { at: one, token: Some(token) });
+                        seen.push(LogPosition { at: one, token: Some(token) });
                     }
                     (one, other) => prop_assert_eq!(one, other),
                 }

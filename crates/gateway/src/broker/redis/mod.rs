@@ -6,18 +6,18 @@
 //! entry of the new one. Both scripts take the next position from the last entry, so no other key
 //! has to keep step with the stream.
 //!
-//! A server that has restarted, or a replica that was promoted, may lack the last entries of a stream.
-//! Each of our servers notices when it looks, as long as no other one has appended in their place. So
-//! the first server that connects to another process of Redis notes the time, and for a moment from
-//! then on all servers only look (`settle.lua`).
+//! A server that has restarted, or a replica that was promoted, may lack the last entries of a
+//! stream. Each of our servers notices when it looks, as long as no other one has appended in their
+//! place. So the first server that connects to another process of Redis notes the time, and for a
+//! moment from then on all servers only look (`settle.lua`).
 //!
 //! Next to the stream `PREFIX{NAME}` there are `PREFIX{NAME}:history`, the number of entries that
 //! the server wants that wants the most, and `PREFIX{NAME}:KEY` for each publication of the last
 //! minutes, with its position: a repeated one is found there. The braces put all of them in one
 //! slot of a cluster.
 //!
-//! The connection is that of the crate `redis`, on our streams by tokio's I/O traits. Limits on time
-//! are ours: the crate's need a runtime of tokio.
+//! The connection is that of the crate `redis`, on our streams by tokio's I/O traits. Limits on
+//! time are ours: the crate's need a runtime of tokio.
 
 mod connect;
 mod reply;
@@ -34,8 +34,8 @@ use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 use superpoll_rt::JoinHandle;
 
 use super::log::{
-    Append, Appended, Entry, Failure, Log, LogOptions, Look, Looked, Place, Position, Refusal,
-    digest,
+    Append, Appended, Entry, Failure, Log, LogOptions, LogPosition, Look, Looked, Position,
+    Refusal, digest,
 };
 pub(crate) use connect::Connector;
 
@@ -102,7 +102,7 @@ fn millis(time: Option<Duration>) -> u64 {
 }
 
 /// Adds the last entry that the server has.
-fn add_place(command: &mut Cmd, place: Place) {
+fn add_place(command: &mut Cmd, place: LogPosition) {
     let token = place.token.map_or(String::new(), |token| token.to_string());
     command.arg(place.at.epoch).arg(place.at.id).arg(token);
 }

@@ -88,9 +88,10 @@ fn content(fields: Value) -> (Option<Token>, Content) {
     (token, content)
 }
 
-/// Reads the entries of some streams, with the numbers of these. The streams are in the order in which
-/// they were asked for, without those that have nothing new. A stream may have been asked for twice, by two
-/// hubs of one server: each answer then belongs to the first of them that lacks its first entry.
+/// Reads the entries of some streams, with the numbers of these. The streams are in the order in
+/// which they were asked for, without those that have nothing new. A stream may have been asked for
+/// twice, by two hubs of one server: each answer then belongs to the first of them that lacks its
+/// first entry.
 pub(super) fn entries(
     streams: Vec<Value>,
     places: &[(Arc<str>, Position)],

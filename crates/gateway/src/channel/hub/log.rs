@@ -1,5 +1,5 @@
-//! The copy of a log that several servers read: messages come with their numbers, and the hub may be
-//! replaced by another one.
+//! The copy of a log that several servers read: messages come with their numbers, and the hub may
+//! be replaced by another one.
 
 use std::sync::Arc;
 use std::task::Waker;

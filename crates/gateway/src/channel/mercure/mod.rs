@@ -1,4 +1,4 @@
-//! Mercure (draft-dunglas-mercure-07): one log of updates, of which each subscriber gets those
+//! Mercure (draft-dunglas-mercure-07): one log of updates. Each subscriber gets the updates
 //! whose topics it has asked for.
 //!
 //! A hub of Mercure is a channel with another outside. An update is a message whose publisher has
@@ -15,9 +15,9 @@
 //! | requests | [`answer`] |
 //! | active subscriptions: updates and web API | [`subscriptions`] |
 //!
-//! The id of an update is its publisher's, or else its place in the log, `#ID-EPOCH`. All places are
-//! valid as a `Last-Event-ID`, so a stream begins with its own: a client that loses the connection
-//! before its first update misses none.
+//! The id of an update is its publisher's, or else its place in the log, `#ID-EPOCH`. All places
+//! are valid as a `Last-Event-ID`, so a stream begins with its own: a client that loses the
+//! connection before its first update misses none.
 //!
 //! What differs from subscriber to subscriber is only which messages they get. A message has the
 //! same bytes for all, so it is made once, and a successor can tell by the number of bytes and the

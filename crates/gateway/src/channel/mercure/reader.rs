@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use super::selector::Selector;
 use crate::channel::message::Message;
 
-/// What a successor needs to know of a subscriber.
+/// The facts about a subscriber that a successor needs.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct ReaderRecord {
     /// The topics that it has asked for.
     pub topics: Vec<Selector>,
-    /// The topics of which it may get private updates.
+    /// The topics whose private updates it may get.
     pub allowed: Vec<Selector>,
     /// Its identity, where subscriptions are reported.
     pub identity: Option<Identity>,
@@ -31,7 +31,7 @@ pub(crate) struct ReaderRecord {
 pub(crate) struct Identity {
     /// A number that no other subscriber has.
     pub id: [u8; 16],
-    /// What its token says of it, in JSON.
+    /// The payload of its token for subscription events, in JSON.
     pub payload: Option<String>,
 }
 

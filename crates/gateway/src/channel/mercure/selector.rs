@@ -4,7 +4,8 @@
 //! expansions, for any values of the variables. Rights are given by templates, so a topic that is
 //! none must not match: `{/name}` stands for one part of a path, `{?name}` for a parameter of that
 //! name, `{name:3}` for at most three characters. Each variable may have no value, and each value
-//! may be a text, a list or pairs. The check is wider in one place: `%` need not be that of an escape.
+//! may be a text, a list or pairs. The check is wider in one place: `%` need not be that of an
+//! escape.
 //!
 //! A topic is compared in one pass over the template. The pass keeps the set of all places of the
 //! topic that the template may have come to, so nothing is tried twice, whatever a client's

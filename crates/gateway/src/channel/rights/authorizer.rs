@@ -54,8 +54,8 @@ impl Authorizer {
         Authorizer { forwarder, path: rule.path.clone(), timeout: rule.timeout }
     }
 
-    /// Asks whether a client may do something with a channel. `has_cookies` says whether its cookies
-    /// count: a browser sends them for the page of any site.
+    /// Asks whether a client may do something with a channel. `has_cookies` says whether its
+    /// cookies count: a browser sends them for the page of any site.
     ///
     /// # Errors
     ///

@@ -9,17 +9,18 @@
 //! WebSocket may publish. Both rights of a WebSocket are checked at its handshake, as its frames
 //! have no fields.
 //!
-//! Without a right for publishers, a channel is open to them only where just this machine can
-//! reach it: on a listener of the loopback address, unless the request shows that a proxy has passed
-//! it on. Elsewhere publishing is refused until the configuration has a right for it. So a channel
+//! Without a right for publishers, a channel is open to them only where just this machine can reach
+//! it: on a listener of the loopback address, unless the request shows that a proxy has passed it
+//! on. Elsewhere publishing is refused until the configuration has a right for it. So a channel
 //! that was tried at home is not opened to the world by another address of the listener, or by a
 //! proxy in front of it.
 //!
 //! A subscription ends with its token. Each engine's [`LocalSubscribers`](super::LocalSubscribers)
 //! gives no message to a subscriber whose time is over, whether or not the end of the subscription
-//! has been noticed; the parking lot and the tasks notice it within two seconds. A changed right, or
-//! a changed key, ends the subscriptions of the channel, and the clients come back with the rights
-//! that they have now. A server that takes over finds that out by the mark that each grant has.
+//! has been noticed; the parking lot and the tasks notice it within two seconds. A changed right,
+//! or a changed key, ends the subscriptions of the channel, and the clients come back with the
+//! rights that they have now. A server that takes over finds that out by the mark that each grant
+//! has.
 //!
 //! A client that is refused gets a JSON object with the reason. It contains nothing of the token,
 //! and neither has the log, which reports refusals seldom.
@@ -191,8 +192,8 @@ impl Rights {
         grant.mark == self.shared.mark
     }
 
-    /// Whether pages of other sites may send cookies along: there is a cookie with a token, and only
-    /// sites that are named may use the channel.
+    /// Whether pages of other sites may send cookies along: there is a cookie with a token, and
+    /// only sites that are named may use the channel.
     pub(super) fn takes_cookies(&self) -> bool {
         let options = &self.shared.options;
         let cookie = options.token.as_ref().and_then(|rule| rule.cookie.as_ref());
@@ -233,8 +234,8 @@ impl Rights {
     ///
     /// # Errors
     ///
-    /// The response that refuses it: the client may not subscribe, has a token that is not valid, or
-    /// the application does not answer.
+    /// The response that refuses it: the client may not subscribe, has a token that is not valid,
+    /// or the application does not answer.
     pub(super) async fn admit_socket<B>(
         &self,
         name: &str,

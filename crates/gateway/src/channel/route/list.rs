@@ -14,10 +14,10 @@ pub(crate) struct ChannelState {
 
 /// A place in the list of a route's channels; the default is before the first one.
 ///
-/// The list is the one by which idle channels are found. Places are counted from its first front, so
-/// that they stay right while channels leave the front. A channel that has left comes back behind the
-/// end that the list had at the beginning, and is not met twice. If the front has overtaken the
-/// place, some channels were missed.
+/// The list is the one by which idle channels are found. Places are counted from its first front,
+/// so that they stay right while channels leave the front. A channel that has left comes back
+/// behind the end that the list had at the beginning, and is not met twice. If the front has
+/// overtaken the place, some channels were missed.
 #[derive(Debug, Default)]
 pub(crate) struct ListPlace {
     /// The place of the next channel, and the end; `None` before the first one.
@@ -115,8 +115,8 @@ mod tests {
         assert_eq!(channels.count(), 1);
     }
 
-    /// The search for idle channels, the end of some of them, and other hubs in the place of those that
-    /// are there, at random moments between the parts.
+    /// The search for idle channels, the end of some of them, and other hubs in the place of those
+    /// that are there, at random moments between the parts.
     #[test]
     fn no_channel_is_met_twice_and_a_look_that_has_missed_one_says_so() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;

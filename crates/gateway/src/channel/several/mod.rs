@@ -67,7 +67,7 @@ impl Start {
 }
 
 /// A channel of a connection.
-struct Member {
+struct JoinedChannel {
     subscription: Subscription,
     mailbox: Rc<Mailbox>,
     grant: Grant,
@@ -75,9 +75,9 @@ struct Member {
     last: u64,
 }
 
-impl Member {
+impl JoinedChannel {
     /// Enters a subscriber.
-    fn join(invitation: Invitation) -> Member {
+    fn join(invitation: Invitation) -> JoinedChannel {
         let Invitation { subscribers, grant, sub, start } = invitation;
         let (hub, options) = (&subscribers.hub, subscribers.hub.options());
         let (since, present) = subscribers.enter(Some(subscribers.cursor(start.id)), sub);
@@ -96,7 +96,7 @@ impl Member {
         if subscribers.is_retired() {
             mailbox.end(EndReason::Retired);
         }
-        Member { subscription, mailbox, grant, last: start.id }
+        JoinedChannel { subscription, mailbox, grant, last: start.id }
     }
 
     fn hub(&self) -> &Arc<Hub> {
@@ -106,7 +106,7 @@ impl Member {
 
 /// The channels of a connection.
 struct Several {
-    members: Vec<Member>,
+    members: Vec<JoinedChannel>,
     /// The one whose turn it is.
     next: usize,
 }
@@ -114,7 +114,7 @@ struct Several {
 impl Several {
     /// Joins all channels.
     fn join(invitations: Vec<Invitation>) -> Several {
-        Several { members: invitations.into_iter().map(Member::join).collect(), next: 0 }
+        Several { members: invitations.into_iter().map(JoinedChannel::join).collect(), next: 0 }
     }
 
     /// Remembers the task, to be woken by a message of any channel, or by the end of one.

@@ -10,7 +10,7 @@ use http::{HeaderMap, Uri};
 use percent_encoding::percent_decode_str;
 
 use super::super::cursor::Cursor;
-use super::{MOST_CHANNELS, Member};
+use super::{JoinedChannel, MOST_CHANNELS};
 
 /// Between two positions.
 const SEPARATOR: char = '.';
@@ -19,7 +19,7 @@ const SEPARATOR: char = '.';
 const LONGEST: usize = 40 * MOST_CHANNELS;
 
 /// Writes the position of a reader.
-pub(super) struct Positions<'a>(pub &'a [Member]);
+pub(super) struct Positions<'a>(pub &'a [JoinedChannel]);
 
 impl fmt::Display for Positions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -27,7 +27,7 @@ const PARAMETER: &str = "also=";
 /// The further channels of a request: paths, with the route of each if it has channels.
 pub(crate) struct Also {
     paths: Vec<(String, Option<Rc<LocalRoute>>)>,
-    /// How many there are in the URL, of which only the first are looked at.
+    /// The number of paths in the URL; only the first of them are looked at.
     count: usize,
 }
 

@@ -186,7 +186,7 @@ impl SeveralSocket {
         Ok(count > 0)
     }
 
-    /// Returns the next message that the client may publish, and its channel. Others are refused.
+    /// Returns the next message that the client may publish, and its channel. The rest is refused.
     fn next_draft(&mut self) -> Option<(usize, Draft)> {
         while let Some(message) = self.session.next() {
             match self.draft(message) {
@@ -206,7 +206,7 @@ impl SeveralSocket {
                 let index = match &read.channel {
                     None => 0,
                     Some(name) => {
-                        let is_it = |member: &super::Member| **member.hub().name() == **name;
+                        let is_it = |member: &super::JoinedChannel| **member.hub().name() == **name;
                         let found = self.several.members.iter().position(is_it);
                         found.ok_or_else(|| json_frame::elsewhere(name))?
                     }

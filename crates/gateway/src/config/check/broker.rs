@@ -60,8 +60,8 @@ impl Check<'_> {
         Some(Broker { url, ca, prefix: prefix.into_inner(), replicas, publish })
     }
 
-    /// Checks a channel whose messages are the broker's, in a table. It may not also have the setting
-    /// that tells subscribers of each other.
+    /// Checks a channel whose messages are the broker's, in a table. It may not also have the
+    /// setting that tells subscribers of each other.
     pub(super) fn shared_channel(&mut self, place: &Range<usize>, other: &str, has_other: bool) {
         let at = self.within(place, &["broker"]);
         if !self.has_broker {

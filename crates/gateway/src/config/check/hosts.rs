@@ -158,7 +158,8 @@ impl Check<'_> {
     }
 }
 
-/// Returns the first of the listeners of a host that clients on other machines use without encryption.
+/// Returns the first of the listeners of a host that clients on other machines use without
+/// encryption.
 fn unencrypted(on: &[Address], served: &[Listener]) -> Option<Address> {
     let is_plain = |one: &&Listener| one.tls.is_none() && one.relay.is_none();
     let is_far = |one: &&Listener| {

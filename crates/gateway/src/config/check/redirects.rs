@@ -1,7 +1,7 @@
 //! Redirects that lead back to themselves.
 //!
-//! Only destinations on the same host are followed, as in `to = "/new{path}"`: a redirect to another
-//! scheme or host, also one that the request names, may be answered elsewhere.
+//! Only destinations on the same host are followed, as in `to = "/new{path}"`: a redirect to
+//! another scheme or host, also one that the request names, may be answered elsewhere.
 
 use super::Check;
 use crate::config::{Action, Host, Redirect};

@@ -46,8 +46,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Whether the route has still the rules that it began with; channels outlive a reload that changes
-    /// them.
+    /// Whether the route has still the rules that it began with; channels outlive a reload that
+    /// changes them.
     fn has_its_rules(&self) -> bool {
         match &self.handler {
             Handler::Channels(channels) => channels.has_rules(self.rules.as_ref()),
@@ -95,7 +95,8 @@ pub(super) fn respond(
                 }
                 let prepare = |request| (request, exchange);
                 match routes.table.find(request.uri().path()) {
-                    // A reload may have taken the user away meanwhile. Whoever comes again is asked anew.
+                    // A reload may have taken the user away meanwhile. Whoever comes again is asked
+                    // anew.
                     Some(route) if !route.handler.has_its_rules() => {
                         crate::reply::status(StatusCode::SERVICE_UNAVAILABLE)
                     }
@@ -110,7 +111,8 @@ pub(super) fn respond(
     }
 }
 
-/// Answers a request for a path without a route: with 404, if the rules of the host admit the client.
+/// Answers a request for a path without a route: with 404, if the rules of the host admit the
+/// client.
 pub(super) fn without_route(
     routes: &Routes,
     request: Request<Incoming>,
@@ -212,8 +214,8 @@ fn path_of<'a>(head: &'a Parts, target: Option<&'a PathAndQuery>, below: usize) 
     target.map_or_else(|| &head.uri.path()[below..], PathAndQuery::path)
 }
 
-/// Returns the rates of all routes whose channels a request is for; `None` if it is for one channel, or
-/// for none.
+/// Returns the rates of all routes whose channels a request is for; `None` if it is for one
+/// channel, or for none.
 fn joined_rates<B>(
     table: &RouteTable<Target>,
     route: &Route<Target>,
@@ -234,8 +236,8 @@ fn joined_rates<B>(
     Some(JoinedRates::of(own, others.into_inner().into_iter()))
 }
 
-/// Returns the route of a path, if it has channels, of which a hub of Mercure has none, and admits a
-/// client that the rules of another route have admitted.
+/// Returns the route of a path, if it has channels, of which a hub of Mercure has none, and admits
+/// a client that the rules of another route have admitted.
 fn channels_at(
     table: &RouteTable<Target>,
     path: &str,

@@ -23,7 +23,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two reports of how far a drain is.
 const REPORT: Duration = Duration::from_millis(200);
 
-/// The same for several processes, which have to be asked.
+/// The same for several processes, which the supervisor must ask.
 const REPORT_OF_WORKERS: Duration = Duration::from_millis(500);
 
 /// Sends a line of JSON.

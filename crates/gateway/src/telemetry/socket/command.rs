@@ -6,10 +6,11 @@
 //! {"command": "reload", "protocol": 1}
 //! ```
 //!
-//! From then on it is sent no snapshots, but [replies](CommandReply), each of which has one [`CommandAnswer`]. The
-//! answer to `drain` is followed by the number of connections, again and again until the process
-//! ends; every other command has one answer, and then the connection ends. A program that does not
-//! know commands takes such a line for a wrong interval and says so, without `protocol`.
+//! From then on it is sent no snapshots, but [replies](CommandReply), each of which has one
+//! [`CommandAnswer`]. The answer to `drain` is followed by the number of connections, again and
+//! again until the process ends; every other command has one answer, and then the connection ends.
+//! A program that does not know commands takes such a line for a wrong interval and says so,
+//! without `protocol`.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -18,8 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::{Operation, OperationReport};
 
-/// The version of the commands and their answers. A field that is added to an answer does not change
-/// the version.
+/// The version of the commands and their answers. A field that is added to an answer does not
+/// change the version.
 pub const COMMAND_PROTOCOL: u32 = 1;
 
 /// A command to a server.
@@ -133,8 +134,8 @@ pub struct DrainProgress {
     /// Requests under way on these; none for a program that does not count them.
     #[serde(default)]
     pub requests: Option<u64>,
-    /// The processes that have not answered in time, so that their connections and requests are left
-    /// out.
+    /// The processes that have not answered in time, so that their connections and requests are
+    /// left out.
     #[serde(default)]
     pub missing_processes: Vec<u32>,
 }
@@ -191,7 +192,8 @@ pub struct ServerFacts {
     pub processes: Vec<WorkerStatus>,
     /// The last upgrade that this process has had a part in.
     pub upgrade: Option<UpgradeState>,
-    /// The connections of the workers that the last upgrade has replaced, where a server has several.
+    /// The connections of the workers that the last upgrade has replaced, where a server has
+    /// several.
     #[serde(default)]
     pub handed_over: Option<HandedOverStatus>,
 }

@@ -11,8 +11,8 @@
 //!
 //! from 50 to 60,000; the default is 1,000. A line that says anything else is answered with a line
 //! that has `error`, and the end of the connection; a client that ends its direction ends both.
-//! There are eight such clients at most. A client that does not read a snapshot within two seconds is
-//! dropped: unread bytes stay in the kernel, so that no client can make a server grow.
+//! There are eight such clients at most. A client that does not read a snapshot within two seconds
+//! is dropped: unread bytes stay in the kernel, so that no client can make a server grow.
 //!
 //! The first engine watches the socket, as one more idle descriptor, and while no client is
 //! connected that is its whole cost: a thread of its own would make every call of an otherwise
@@ -21,9 +21,9 @@
 //! before it has answered. While a client is connected, engines time their turns
 //! [precisely](superpoll_rt::Handle::watch_turns).
 //!
-//! A client that sends a [`CommandRequest`] in place of an interval is sent the [`CommandReply`] of the
-//! program, which takes the commands from a [`CommandQueue`]. There may be eight further clients that
-//! do so, whether or not there are eight viewers.
+//! A client that sends a [`CommandRequest`] in place of an interval is sent the [`CommandReply`] of
+//! the program, which takes the commands from a [`CommandQueue`]. There may be eight further
+//! clients that do so, whether or not there are eight viewers.
 //!
 //! `path` has the path of the socket, `collector` asks the engines, `client` talks to one client,
 //! `command` has the forms of commands and answers, `queue` takes commands to the program, and

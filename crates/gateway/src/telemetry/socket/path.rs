@@ -214,8 +214,8 @@ impl Drop for File {
         if std::process::id() != self.owner || !is_it(path) {
             return;
         }
-        // It may take the place at this very moment. So the file is moved first, and that of another
-        // server goes back.
+        // It may take the place at this very moment. So the file is moved first, and that of
+        // another server goes back.
         let mut moved = path.as_os_str().to_owned();
         moved.push(format!(".{}.ends", self.owner));
         let moved = Path::new(&moved);

@@ -10,8 +10,8 @@
 //! the signal does. A client that goes leaves its call behind: the program carries it out, and its
 //! answer is dropped. There are at most [`CALLS`] of them; further ones are refused.
 //!
-//! A process that is about to end, or to be replaced by another program, waits until the answers that
-//! it has given are [written](CommandQueue::written).
+//! A process that is about to end, or to be replaced by another program, waits until the answers
+//! that it has given are [written](CommandQueue::written).
 
 use std::fmt;
 use std::future::pending;
@@ -132,8 +132,8 @@ impl CommandQueue {
         change(&mut self.sender.facts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits until the answers that were given are written, or their clients have gone; for a second
-    /// at most.
+    /// Waits until the answers that were given are written, or their clients have gone; for a
+    /// second at most.
     pub async fn written(&self) {
         let wait = async {
             while self.sender.unwritten.load(Ordering::Acquire) > 0 {

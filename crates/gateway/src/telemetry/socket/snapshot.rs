@@ -55,8 +55,8 @@ pub struct Snapshot {
     pub connections: u64,
     /// The engines that have ever answered, in the order of their numbers.
     pub engines: Vec<Engine>,
-    /// Requests, servers and channels; `None` for a program that counts none, and for a server of an
-    /// earlier version.
+    /// Requests, servers and channels; `None` for a program that counts none, and for a server of
+    /// an earlier version.
     #[serde(default)]
     pub traffic: Option<Traffic>,
     /// The processes of a server of several that have not answered in time: their connections and
@@ -256,8 +256,8 @@ impl Snapshot {
         }
     }
 
-    /// Adds the engines of worker processes, by their places: those of a worker have the same numbers
-    /// as those of the process before it in its place.
+    /// Adds the engines of worker processes, by their places: those of a worker have the same
+    /// numbers as those of the process before it in its place.
     pub(super) fn add_all(&mut self, mut all: Vec<(u32, Snapshot)>, processes: &mut Processes) {
         let traffic =
             all.iter_mut().filter_map(|(_, one)| Some((one.process, one.traffic.take()?)));

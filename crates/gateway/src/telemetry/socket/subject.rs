@@ -29,7 +29,8 @@ pub struct Subject {
 pub(super) enum Engines {
     /// In this process.
     Here {
-        /// The gateway's counters on each engine; empty for a program that does not count by engine.
+        /// The gateway's counters on each engine; empty for a program that does not count by
+        /// engine.
         counters: Vec<Arc<EngineCounters>>,
         connections: Box<dyn Fn() -> u64 + Send + Sync>,
         /// The source of the figures of requests, if the program counts any.
@@ -122,7 +123,8 @@ impl Subject {
     }
 }
 
-/// Carries out an operation in JSON, which another process has asked for. Returns the outcome in JSON.
+/// Carries out an operation in JSON, which another process has asked for. Returns the outcome in
+/// JSON.
 pub(crate) async fn carry_out(subject: Option<Arc<Subject>>, operation: &[u8]) -> Vec<u8> {
     let outcome = match (subject, serde_json::from_slice::<Operation>(operation)) {
         (Some(subject), Ok(operation)) => subject.operate(operation).await,

@@ -1,16 +1,17 @@
 //! The channels with the most subscribers, and the sums over all channels.
 //!
-//! A route may have a million channels, each with a lock of its own. So they are looked at in parts of
+//! A route may have a million channels, each with a lock of its own. So they are looked at in parts
+//! of
 //! [`PART`] channels: a server with few channels looks at all of them for each snapshot, and one
 //! with more has a task for it, which lets everything else run after each part. The task begins
 //! again when a viewer asks, at the earliest after [`PAUSE`] times the time that the last look has
 //! taken, so that it takes at most a twentieth of one engine's time. All viewers share its outcome.
 //!
 //! A look goes along the list by which idle channels are found (`channel/route.rs`). That search
-//! moves channels from the front of the list to its end meanwhile, and a look keeps its place by the
-//! number of channels that have left the front: it meets no channel twice. If the search overtakes
-//! the look, which it does only where an engine stands still for a while, channels are missed. Such a look is
-//! dropped: counts that fall and come back would look like a burst.
+//! moves channels from the front of the list to its end meanwhile, and a look keeps its place by
+//! the number of channels that have left the front: it meets no channel twice. If the search
+//! overtakes the look, which it does only where an engine stands still for a while, channels are
+//! missed. Such a look is dropped: counts that fall and come back would look like a burst.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -40,8 +41,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 /// The time between two parts.
 const NAP: Duration = Duration::from_millis(1);
 
-/// The channels that one process tells of. Subscribers of a channel are spread over the processes of a
-/// server, so that a process tells of more channels than are shown in the end.
+/// The channels that one process tells of. Subscribers of a channel are spread over the processes
+/// of a server, so that a process tells of more channels than are shown in the end.
 const CANDIDATES: usize = 4 * CHANNELS;
 
 /// The outcome of a look.
@@ -69,8 +70,8 @@ impl ChannelSurvey {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the same as [`take`](ChannelSurvey::take), with the figures of all `wanted` channels as
-    /// they are now; those of a channel that is not there are zero.
+    /// Returns the same as [`take`](ChannelSurvey::take), with the figures of all `wanted` channels
+    /// as they are now; those of a channel that is not there are zero.
     pub(crate) fn take_with(
         self: &Arc<Self>,
         registry: &Registry,
@@ -95,8 +96,8 @@ impl ChannelSurvey {
         found
     }
 
-    /// Returns the channels as they are now or, if there are many, as they were at the last look, and
-    /// begins another one if it is due. Call it on an engine.
+    /// Returns the channels as they are now or, if there are many, as they were at the last look,
+    /// and begins another one if it is due. Call it on an engine.
     pub(crate) fn take(self: &Arc<Self>, registry: &Registry) -> ChannelsTraffic {
         let routes = registry.routes_by_host();
         if routes.iter().map(|(_, channels)| channels.count()).sum::<usize>() <= FEW {
@@ -194,7 +195,7 @@ impl Look {
         true
     }
 
-    /// Returns what was found, unless channels were missed.
+    /// Returns the channels that were found, unless some were missed.
     fn finish(self) -> Option<ChannelsTraffic> {
         if self.has_missed_any {
             return None;

@@ -166,15 +166,15 @@ pub(in crate::telemetry) fn exists(process: u32) -> bool {
 }
 
 impl Processes {
-    /// Returns the channels that the processes have to be asked for by name, next to those that they
-    /// tell of by themselves: [`CHANNELS`] at most.
+    /// Returns the channels that the processes have to be asked for by name, next to those that
+    /// they tell of by themselves: [`CHANNELS`] at most.
     pub(crate) fn wanted(&self) -> Vec<ChannelName> {
         self.wanted.clone()
     }
 
-    /// Takes the answers of processes, by their numbers, and returns the sum over all of them. A process
-    /// that has not answered counts with its last answer. A channel is left out until all processes
-    /// have told of it.
+    /// Takes the answers of processes, by their numbers, and returns the sum over all of them. A
+    /// process that has not answered counts with its last answer. A channel is left out until all
+    /// processes have told of it.
     pub(crate) fn sum(&mut self, answers: impl IntoIterator<Item = (u32, Traffic)>) -> Traffic {
         self.sum_of(answers, exists)
     }
@@ -315,8 +315,8 @@ mod tests {
     /// The counts of a channel in one process, which only grow.
     type Figures = BTreeMap<String, u64>;
 
-    /// Answers as a process does: with the channels that have the most subscribers here, and those that
-    /// it is asked for.
+    /// Answers as a process does: with the channels that have the most subscribers here, and those
+    /// that it is asked for.
     fn answer(figures: &Figures, most: usize, wanted: &[ChannelName]) -> Traffic {
         let mut all: Vec<(&str, u64)> =
             figures.iter().map(|(name, count)| (name.as_str(), *count)).collect();
@@ -334,8 +334,8 @@ mod tests {
         traffic
     }
 
-    /// Processes tell of some of their channels each, and sometimes of none: no sum that is shown lacks
-    /// the counts of a process.
+    /// Processes tell of some of their channels each, and sometimes of none: no sum that is shown
+    /// lacks the counts of a process.
     #[test]
     fn the_counts_of_a_channel_are_those_of_all_processes_or_it_is_not_shown() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;

@@ -1,13 +1,13 @@
 //! The traffic of a server: requests by route, servers of upstreams, and channels, at one moment.
 //!
 //! The statistics socket and the live page show the same figures. All of them are counts since the
-//! start, so that a reader takes differences of two moments: rates, and [quantiles](Quantile) of the
-//! requests in between. A quantile of several processes or routes is that of their summed
+//! start, so that a reader takes differences of two moments: rates, and [quantiles](Quantile) of
+//! the requests in between. A quantile of several processes or routes is that of their summed
 //! histograms; averages of quantiles mean nothing.
 //!
-//! A snapshot has a bound: at most [`ROUTES`] routes, [`SERVERS`] servers and [`CHANNELS`] channels,
-//! and names of [`NAME`] bytes. The sums over all of them come along, so that a reader can show the
-//! rest in one row.
+//! A snapshot has a bound: at most [`ROUTES`] routes, [`SERVERS`] servers and [`CHANNELS`]
+//! channels, and names of [`NAME`] bytes. The sums over all of them come along, so that a reader
+//! can show the rest in one row.
 //!
 //! The processes of a server are asked one by one, and one that does not answer in time must not
 //! seem to have lost its counts and got them back at once: a reader would take that for a burst.
@@ -37,7 +37,8 @@ pub use quantile::{Quantile, quantile};
 /// The most routes of a snapshot; those with the most requests are in it.
 pub const ROUTES: usize = 400;
 
-/// The most servers of a snapshot; those that are down come first, then those with the most requests.
+/// The most servers of a snapshot; those that are down come first, then those with the most
+/// requests.
 pub const SERVERS: usize = 300;
 
 /// The most channels of a snapshot; those with the most subscribers are in it.
@@ -49,8 +50,8 @@ pub const NAME: usize = 256;
 /// The traffic of a server at one moment.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Traffic {
-    /// The upper bounds of all histograms' buckets, in nanoseconds. A histogram has a bucket more, for
-    /// longer durations.
+    /// The upper bounds of all histograms' buckets, in nanoseconds. A histogram has a bucket more,
+    /// for longer durations.
     pub bounds_ns: Vec<u64>,
     /// The requests of all routes together.
     pub total: Requests,
@@ -97,10 +98,10 @@ pub struct ServerTraffic {
     pub server: String,
     /// The processes that forward requests to it.
     pub processes: u32,
-    /// Those of them that forward requests to it now: the others have found it down.
+    /// Those of them that forward requests to it now: the rest have found it down.
     pub processes_up: u32,
-    /// The condition of the server; the worst one where the processes do not agree. A program before
-    /// this field does not tell it.
+    /// The condition of the server; the worst one where the processes do not agree. A program
+    /// before this field does not tell it.
     #[serde(default)]
     pub condition: ServerCondition,
     /// Requests that were forwarded, those that failed included.
@@ -171,8 +172,8 @@ pub struct ChannelTraffic {
     pub messages: Messages,
 }
 
-/// The condition of a server of an upstream: whether it gets requests, and the reason if it gets none or
-/// fewer ones. The worst comes last.
+/// The condition of a server of an upstream: whether it gets requests, and the reason if it gets
+/// none or fewer ones. The worst comes last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerCondition {
@@ -216,8 +217,9 @@ impl ServerCondition {
 }
 
 impl ServerTraffic {
-    /// Whether requests are forwarded to the server, in words: `up`, `slow start`, the reason for which
-    /// they are not, as `ejected`, or `up in 1 of 2` where the processes of a server do not agree.
+    /// Whether requests are forwarded to the server, in words: `up`, `slow start`, the reason for
+    /// which they are not, as `ejected`, or `up in 1 of 2` where the processes of a server do not
+    /// agree.
     #[must_use]
     pub fn state(&self) -> String {
         match (self.processes_up, self.processes) {

@@ -1,7 +1,7 @@
 //! Quantiles of a histogram.
 //!
-//! A histogram knows how many durations are between two bounds, and not where. So a quantile is known
-//! as far as its bucket: the estimate is on the straight line between the bucket's bounds, as
+//! A histogram knows how many durations are between two bounds, and not where. So a quantile is
+//! known as far as its bucket: the estimate is on the straight line between the bucket's bounds, as
 //! Prometheus does it (`histogram_quantile`), and the true value is between them as well.
 
 use std::fmt;
@@ -48,8 +48,8 @@ impl fmt::Display for Quantile {
     }
 }
 
-/// Returns the quantile `part`, from 0 to 1, of a histogram whose buckets have these upper bounds and
-/// one more bucket behind them; `None` if nothing is in it.
+/// Returns the quantile `part`, from 0 to 1, of a histogram whose buckets have these upper bounds
+/// and one more bucket behind them; `None` if nothing is in it.
 #[must_use]
 pub fn quantile(bounds_ns: &[u64], buckets: &[u64], part: f64) -> Option<Quantile> {
     let all = buckets.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));

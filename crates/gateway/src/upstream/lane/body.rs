@@ -16,7 +16,8 @@ pub(crate) enum Length {
     Chunked,
 }
 
-/// Reads a length: digits alone, without zeros at the beginning, and not so many that they could wrap.
+/// Reads a length: digits alone, without zeros at the beginning, and not so many that they could
+/// wrap.
 pub(super) fn length(value: &[u8]) -> Option<u64> {
     let is_plain = (1..=18).contains(&value.len())
         && value.iter().all(u8::is_ascii_digit)
@@ -120,8 +121,8 @@ impl Rest {
     }
 }
 
-/// Reads the body of a request, which has to come whole, without extensions and trailers. Returns how
-/// many bytes it takes.
+/// Reads the body of a request, which has to come whole, without extensions and trailers. Returns
+/// how many bytes it takes.
 pub(super) fn whole(length: Length, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Parsed<usize> {
     let (mut rest, mut at) = (Rest::of(length), 0);
     loop {

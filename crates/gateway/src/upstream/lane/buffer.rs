@@ -14,8 +14,8 @@ pub(crate) const SIZE: usize = 16 << 10;
 const MOST_KEPT: usize = 64;
 
 thread_local! {
-    /// The buffers of this thread that no connection has, all of [`SIZE`]. They are made once, since
-    /// overwriting one with zeros costs as much as a small request.
+    /// The buffers of this thread that no connection has, all of [`SIZE`]. They are made once,
+    /// since overwriting one with zeros costs as much as a small request.
     static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 
     /// The memory of buffers for writing that no connection has.
@@ -69,8 +69,8 @@ impl ReadBuffer {
         });
     }
 
-    /// Fills the room behind the bytes by a function that returns how many it has read. A buffer that
-    /// stays empty goes back.
+    /// Fills the room behind the bytes by a function that returns how many it has read. A buffer
+    /// that stays empty goes back.
     pub(crate) fn fill<E>(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> Poll<Result<usize, E>>,

@@ -26,8 +26,8 @@ impl RawConnection {
         RawConnection { stream, read: ReadBuffer::default(), unsent: None }
     }
 
-    /// Returns the stream, the bytes that were read of it, and the rest of a request that is still to be
-    /// sent.
+    /// Returns the stream, the bytes that were read of it, and the rest of a request that is still
+    /// to be sent.
     pub(crate) fn into_parts(self) -> (Upstream, ReadBuffer, Option<Vec<u8>>) {
         (self.stream, self.read, self.unsent.map(|(rest, at)| rest[at..].to_vec()))
     }
@@ -37,8 +37,8 @@ impl RawConnection {
         self.unsent.is_none() && self.read.is_empty()
     }
 
-    /// Whether another request can be sent, as far as is known: the server has sent nothing that was
-    /// not asked for, nor its end.
+    /// Whether another request can be sent, as far as is known: the server has sent nothing that
+    /// was not asked for, nor its end.
     pub(crate) fn is_reusable(&mut self, cx: &mut Context<'_>) -> bool {
         self.is_at_rest() && Pin::new(&mut self.stream).poll_read(cx, &mut [0]).is_pending()
     }
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
     use crate::plain_stream::narrow;
 
-    /// A server may answer a request before it has read all of it: the rest is sent while the response
-    /// is read, and no other request is sent before that.
+    /// A server may answer a request before it has read all of it: the rest is sent while the
+    /// response is read, and no other request is sent before that.
     #[test]
     fn an_early_response_leaves_nothing_of_its_request_behind() {
         let request: Vec<u8> = (0..200_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();

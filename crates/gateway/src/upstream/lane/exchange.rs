@@ -1,8 +1,8 @@
 //! A request's way to a server and back.
 //!
-//! The rules for servers, retries and limits are those of the way through hyper, see `forwarder`. hyper
-//! gets a request to which nothing was answered, with the bytes that it came with, and the response of
-//! a server whose head is irregular.
+//! The rules for servers, retries and limits are those of the way through hyper, see `forwarder`.
+//! hyper gets a request to which nothing was answered, with the bytes that it came with, and the
+//! response of a server whose head is irregular.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -132,8 +132,8 @@ enum Missed {
 type IsSent = bool;
 
 impl Forwarder {
-    /// Prepares a regular request, with its body of at most `most` bytes at the beginning of `behind`.
-    /// Returns the length of the body there, too.
+    /// Prepares a regular request, with its body of at most `most` bytes at the beginning of
+    /// `behind`. Returns the length of the body there, too.
     pub(crate) fn prepare(
         &self,
         head: &RequestHead<'_, '_>,
@@ -182,8 +182,8 @@ impl Forwarder {
         Parsed::Regular((sent, taken))
     }
 
-    /// Forwards a request and passes the response on. Flushing the client's stream tells whether the
-    /// client is gone.
+    /// Forwards a request and passes the response on. Flushing the client's stream tells whether
+    /// the client is gone.
     ///
     /// # Cancel safety
     ///

@@ -78,11 +78,11 @@ pub(super) struct Lines<'h> {
 }
 
 impl<'h> Lines<'h> {
-    /// Looks at a head, which ends with its last LF, and writes it in lower case to `lower`, which is
-    /// empty.
+    /// Looks at a head, which ends with its last LF, and writes it in lower case to `lower`, which
+    /// is empty.
     ///
-    /// There is no branch for each byte, so that the compiler handles many at once, and the last block
-    /// overlaps the one before. That takes less time than the names one by one.
+    /// There is no branch for each byte, so that the compiler handles many at once, and the last
+    /// block overlaps the one before. That takes less time than the names one by one.
     pub(super) fn of(head: &[u8], lower: &'h mut Vec<u8>) -> Lines<'h> {
         lower.extend_from_slice(head);
         let mut found = [0_u8; BLOCK];

@@ -1,8 +1,8 @@
 //! Writing the heads that are passed on.
 //!
 //! No byte is copied unchecked: names are tokens and values have no control characters, which
-//! httparse has seen to, and everything else is written anew. The fields that are left out and added
-//! are those of the way through hyper (`fields`).
+//! httparse has seen to, and everything else is written anew. The fields that are left out and
+//! added are those of the way through hyper (`fields`).
 
 use std::cell::RefCell;
 use std::io::Write;

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use superpoll_rt::time::{Sleep, sleep_until};
 
-/// A timer for one limit after another. It is set anew only when it has ended, or would end too late:
-/// most limits are over long before.
+/// A timer for one limit after another. It is set anew only when it has ended, or would end too
+/// late: most limits are over long before.
 #[derive(Default)]
 pub(crate) struct LimitTimer(Option<Sleep>);
 

@@ -5,9 +5,9 @@
 //! reads a head where it lies in the buffer, and writes the head that is passed on from it.
 //!
 //! It is an accept list. The lane takes a request or a response only if every reader of HTTP reads
-//! it in the same way; everything else goes to hyper, byte for byte as it came. So nothing irregular
-//! is ever read by the lane's code, and hyper is its specification: tests compare the two for
-//! arbitrary bytes (`oracle`).
+//! it in the same way; everything else goes to hyper, byte for byte as it came. So nothing
+//! irregular is ever read by the lane's code, and hyper is its specification: tests compare the two
+//! for arbitrary bytes (`oracle`).
 //!
 //! ```text
 //!                      irregular, or no route of the lane

@@ -1,8 +1,8 @@
 //! hyper as the specification of the lane, for arbitrary bytes.
 //!
-//! If the lane takes a request, hyper's server must read the same method, target and fields from the
-//! same bytes, the same body, and the same start of the next request. If it takes a response, hyper's
-//! client must read the same status, fields and body, and find its end at the same byte.
+//! If the lane takes a request, hyper's server must read the same method, target and fields from
+//! the same bytes, the same body, and the same start of the next request. If it takes a response,
+//! hyper's client must read the same status, fields and body, and find its end at the same byte.
 
 use std::cell::RefCell;
 use std::convert::Infallible;

@@ -114,8 +114,8 @@ static OF_TARGET: [bool; 256] = {
     table
 };
 
-/// Returns the method, if the lane takes requests of it, and whether they may have a body. A body of
-/// another method is unusual, and some servers do not read it.
+/// Returns the method, if the lane takes requests of it, and whether they may have a body. A body
+/// of another method is unusual, and some servers do not read it.
 fn method(name: &str) -> Option<(Method, bool)> {
     Some(match name {
         "GET" => (Method::GET, false),
@@ -140,7 +140,8 @@ fn may_become_regular(bytes: &[u8]) -> bool {
     bytes.len() < LONGEST_HEAD && starts.iter().any(starts_so)
 }
 
-/// Reads the head at the beginning of some bytes. `lower` is for the names of its fields, and empty.
+/// Reads the head at the beginning of some bytes. `lower` is for the names of its fields, and
+/// empty.
 pub(crate) fn parse<'h, 'b>(
     bytes: &'b [u8],
     room: &'h mut Room<'b>,

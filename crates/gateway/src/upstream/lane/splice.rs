@@ -1,7 +1,7 @@
 //! Long bodies between two sockets that are not encrypted: through a pipe, without a copy.
 //!
-//! The pipe is filled only when it is empty, and emptied before it is filled again, so no more than a
-//! pipe is held of a body, and a pipe that goes back to the thread is empty.
+//! The pipe is filled only when it is empty, and emptied before it is filled again, so no more than
+//! a pipe is held of a body, and a pipe that goes back to the thread is empty.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -85,8 +85,8 @@ pub(crate) trait Client: Write + Unpin {
         length: usize,
     ) -> Poll<io::Result<usize>>;
 
-    /// Writes the last bytes of a connection behind the position `at`, which it moves. The end of the
-    /// sending side goes with the last byte, where one packet can have both.
+    /// Writes the last bytes of a connection behind the position `at`, which it moves. The end of
+    /// the sending side goes with the last byte, where one packet can have both.
     fn poll_write_last(
         &mut self,
         cx: &mut Context<'_>,
@@ -100,8 +100,8 @@ pub(super) fn is_for(connection: &RawConnection, client: &impl Client, length: u
     length >= LEAST && connection.can_splice() && client.can_splice()
 }
 
-/// Passes the rest of a body on, of which `left` bytes have not come. They are all copied instead if
-/// there is no pipe.
+/// Passes the rest of a body on, of which `left` bytes have not come. They are all copied instead
+/// if there is no pipe.
 pub(super) async fn pass(
     connection: &mut RawConnection,
     client: &mut impl Client,

@@ -50,7 +50,8 @@ proptest! {
     #[test]
     fn lists_follow_names_and_servers_keep_their_state(steps in steps()) {
         let group = group();
-        // The servers of each place, the first of each address, with the failures that each has had.
+        // The servers of each place, the first of each address, with the failures that each has
+        // had.
         let fixed = Found { address: address("10.0.0.3:80"), origin: None, weight: 1, level: 0 };
         let mut model = [Vec::new(), vec![fixed], Vec::new()];
         let mut failures = std::collections::HashMap::new();

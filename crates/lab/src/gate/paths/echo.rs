@@ -17,8 +17,8 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
     through(|_, origin| Ok((origin, ())))
 }
 
-/// Sets up a client of a server that echoes, with an intermediary between the two; `between` returns
-/// the address where the intermediary listens, and what must live as long as the client.
+/// Sets up a client of a server that echoes, with an intermediary between the two; `between`
+/// returns the address where the intermediary listens, and what must live as long as the client.
 pub(super) fn through<Kept: 'static>(
     between: impl FnOnce(&Runtime, SocketAddr) -> Result<(SocketAddr, Kept)>,
 ) -> Result<Box<dyn Work>> {

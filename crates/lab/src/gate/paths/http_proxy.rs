@@ -1,8 +1,8 @@
 //! A small answer through the reverse proxy, over keep-alive connections on both sides.
 //!
-//! The origin is a process of its own, so that only the proxy and the client are counted. It runs on
-//! the processor of the counted process and does not preempt it. So the answer is hardly ever there
-//! before the proxy has begun to wait for it, and requests take the same way.
+//! The origin is a process of its own, so that only the proxy and the client are counted. It runs
+//! on the processor of the counted process and does not preempt it. So the answer is hardly ever
+//! there before the proxy has begun to wait for it, and requests take the same way.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};

@@ -3,9 +3,9 @@
 //! A path is a small piece of work on one thread, without randomness or a clock. Seeds are fixed.
 //! Costs are the assumed ones where a placement depends on them. No task waits for anything that is
 //! not there already. Each path contains both ends of its traffic, because the process has no other
-//! part: the figure of a request includes the client's reads and writes. The exception is the origin
-//! of `http-proxy`, a process that is not counted. A check makes sure that each operation has done
-//! its work.
+//! part: the figure of a request includes the client's reads and writes. The exception is the
+//! origin of `http-proxy`, a process that is not counted. A check makes sure that each operation
+//! has done its work.
 //!
 //! The paths of the runtime and above run on epoll. The adaptive back-end of a runtime measures the
 //! cost of watching when it starts, and places descriptors accordingly: its counts would depend on

@@ -3,9 +3,9 @@
 //! Each process waits, accepts once when it is woken, and waits again. The wake-up of a process
 //! that finds nothing was useless. Our poller (`poller.rs`) and our runtime (`ours.rs`) run in
 //! processes like all the other methods; the runtime also runs as the engines of one process
-//! (`engines.rs`). A method that waits, rather than asking the kernel to accept, waits for duplicates
-//! of the listener as well, if there are any: an extreme case of a server that listens on many
-//! addresses.
+//! (`engines.rs`). A method that waits, rather than asking the kernel to accept, waits for
+//! duplicates of the listener as well, if there are any: an extreme case of a server that listens
+//! on many addresses.
 
 use std::io;
 
@@ -44,8 +44,8 @@ pub(super) struct Method {
     pub most_dups: usize,
     /// Whether the method needs io_uring.
     pub rings: bool,
-    /// The engines' method of sharing connections, if the method runs engines of one process instead of
-    /// processes.
+    /// The engines' method of sharing connections, if the method runs engines of one process
+    /// instead of processes.
     pub engines: Option<Spread>,
 }
 

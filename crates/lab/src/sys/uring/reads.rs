@@ -37,8 +37,8 @@ impl Reads {
         })
     }
 
-    /// Reads a descriptor, from the next [`submit`](Counted::submit) on, when there is something. Its
-    /// last read must be over.
+    /// Reads a descriptor, from the next [`submit`](Counted::submit) on, when there is something.
+    /// Its last read must be over.
     pub(crate) fn start(&mut self, number: usize, fd: RawFd) -> io::Result<()> {
         self.files[number] = fd;
         if std::mem::replace(&mut self.started[number], true) {

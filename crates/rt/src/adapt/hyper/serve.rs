@@ -45,9 +45,9 @@ where
     serve_until(listener, service, pending(), Duration::ZERO).await.map(drop)
 }
 
-/// Like [`serve`], until `end` is ready. Then no connection is accepted any more, requests that have
-/// arrived are answered, and idle connections are closed. Returns whether all connections ended
-/// within `patience`; those that did not go on in their tasks.
+/// Like [`serve`], until `end` is ready. Then no connection is accepted any more, requests that
+/// have arrived are answered, and idle connections are closed. Returns whether all connections
+/// ended within `patience`; those that did not go on in their tasks.
 ///
 /// Cancel safe: dropped, it closes the listener, and connections go on in their tasks.
 ///

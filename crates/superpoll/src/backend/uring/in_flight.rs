@@ -366,8 +366,8 @@ impl InFlight {
         found
     }
 
-    /// Returns whether an operation of a registration is in the ring's queue, and the kernel has not
-    /// taken it.
+    /// Returns whether an operation of a registration is in the ring's queue, and the kernel has
+    /// not taken it.
     pub(super) fn is_queued(&mut self, ring: &mut Ring, owner: u32) -> bool {
         let mut place = self.heads.get(owner as usize).copied().unwrap_or(NOWHERE);
         while let Some(entry) = self.entry(place) {

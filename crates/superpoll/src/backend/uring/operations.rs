@@ -184,9 +184,9 @@ impl Uring {
         Ok(())
     }
 
-    /// Makes the kernel take the queue, in which a call that failed (`EAGAIN`, `EBUSY`, `ENOMEM`) has
-    /// left an operation. The caller may close its descriptor next, and the number may then name
-    /// another file. A ring that takes nothing is given up.
+    /// Makes the kernel take the queue, in which a call that failed (`EAGAIN`, `EBUSY`, `ENOMEM`)
+    /// has left an operation. The caller may close its descriptor next, and the number may then
+    /// name another file. A ring that takes nothing is given up.
     #[cold]
     pub(super) fn hand_in(&mut self, cx: &mut Context<'_>) {
         for _ in 0..HANDED_IN {

@@ -28,8 +28,8 @@ pub(crate) enum File {
     Kept(u32),
 }
 
-/// A request to the kernel. Its bytes are in the [`Loan`]. A request that does not block fails where
-/// it would.
+/// A request to the kernel. Its bytes are in the [`Loan`]. A request that does not block fails
+/// where it would.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
     /// `accept4(2)` of a non-blocking connection, with the peer's address.

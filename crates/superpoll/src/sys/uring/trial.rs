@@ -6,10 +6,10 @@
 //! wait would arm it again indefinitely. So before the first ring of a process is used, a small one
 //! watches a counter.
 //!
-//! A worker of the kernel ends a ring a moment after its last descriptor, and sends each thread that
-//! has used it a notice (`io_tctx_exit_cb` in `io_uring/tctx.c`). If the thread then waits in a call
-//! with a limit, such as `recv(2)` on a socket with `SO_RCVTIMEO`, the call fails with `EINTR`, as
-//! if there had been a signal. A ring on trial therefore has a thread of its own.
+//! A worker of the kernel ends a ring a moment after its last descriptor, and sends each thread
+//! that has used it a notice (`io_tctx_exit_cb` in `io_uring/tctx.c`). If the thread then waits in
+//! a call with a limit, such as `recv(2)` on a socket with `SO_RCVTIMEO`, the call fails with
+//! `EINTR`, as if there had been a signal. A ring on trial therefore has a thread of its own.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

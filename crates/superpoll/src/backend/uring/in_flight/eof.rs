@@ -10,8 +10,8 @@
 //!   look. Linux 7.0 looks once more if the peer has hung up (commit a68ed2df7213, "io_uring/poll:
 //!   fix multishot recv missing EOF on wakeup race", also in stable kernels from 2026 on).
 //! - Bytes and end are there when the receive is armed, after it was submitted or has emptied 32
-//!   buffers in a row. The look is then because of the state, not of two wake-ups, so the correction
-//!   does not apply (seen on 6.18.44).
+//!   buffers in a row. The look is then because of the state, not of two wake-ups, so the
+//!   correction does not apply (seen on 6.18.44).
 //! - The end comes in the moment after a look, when 128 wake-ups or more were under way. From that
 //!   number on the kernel does not count them one by one, and drops that wake-up with the rest
 //!   (seen on 6.18.44, too).

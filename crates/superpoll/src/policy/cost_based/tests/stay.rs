@@ -70,8 +70,8 @@ fn an_event_in_the_array_is_reckoned_like_this() {
 
 #[test]
 fn a_look_decides_like_this() {
-    // After this many passes of 28: credit, reach, lull_depth and events before; the verdict, reach,
-    // lull_depth and events after, and the recorded burst and lull.
+    // After this many passes of 28: credit, reach, lull_depth and events before; the verdict,
+    // reach, lull_depth and events after, and the recorded burst and lull.
     type Row = (u32, [f32; 3], u16, Verdict, [f32; 2], u16, [bool; 4]);
     let (stay, demote, settle) = (Verdict::Stay, Verdict::Demote, Verdict::Settle);
     let table: [Row; 14] = [
@@ -183,8 +183,8 @@ fn a_lull_is_not_the_time_to_settle() {
 
 #[test]
 fn a_move_back_closes_the_account_of_a_stay() {
-    // Theta, events and reach; penalty after and whether a burst is recorded. A stay that is worth it
-    // has 8 events.
+    // Theta, events and reach; penalty after and whether a burst is recorded. A stay that is worth
+    // it has 8 events.
     let table = [
         (0.0, 7, 0.0, 0.25, false),
         (0.0, 8, 0.0, 0.0, false),
