@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::process::Command;
 use std::time::Instant;
 
 use superpoll_rt::BackendKind;
@@ -13,34 +12,13 @@ use crate::{POLL, SOCKET, alone, resident, skip_head};
 
 const MIB: usize = 1 << 20;
 
-/// Set in the process that this test runs in alone.
-const CHILD: &str = "SUPERPOLL_TEST_CHILD";
-
-/// The time at which memory is given back depends on the history of the process. Memory that is
-/// often needed again is given back rarely, about once a minute. And memory that was given back and
-/// is taken again by a flood of less than a second is not given back a second time. After the other
-/// tests of this program, the server may keep memory for longer than this test waits. So the test
-/// runs in a process of its own.
 #[test]
 #[cfg(target_env = "gnu")]
 fn memory_is_given_back_after_a_flood() {
-    if std::env::var_os(CHILD).is_some() {
-        return flood();
-    }
-    let _alone = alone();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "given_back::memory_is_given_back_after_a_flood", "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{errors}");
-}
-
-#[cfg(target_env = "gnu")]
-fn flood() {
     const CLIENTS: usize = 400;
+    if !alone("given_back::memory_is_given_back_after_a_flood") {
+        return;
+    }
     // Nobody reads, and on a slow machine that takes longer than a body may usually pause.
     let text = text("history = 100").replace("[timeouts]\n", "[timeouts]\nbody = \"1h\"\n");
     let stage = Stage::new(BackendKind::Epoll, 1, &text);

@@ -39,7 +39,9 @@ fn publishers_wait_for_undelivered_messages() {
     const SUBSCRIBERS: usize = 200;
     const PUBLISHERS: usize = 50;
     const EACH: usize = 60;
-    let _alone = alone();
+    if !alone("slow::publishers_wait_for_undelivered_messages") {
+        return;
+    }
     let stage = stage(BackendKind::Epoll, 1, "slow = \"drop-oldest\", history = 10");
     let subscribers: Vec<TcpStream> = (0..SUBSCRIBERS).map(|_| connect(&stage, SOCKET)).collect();
     subscribers.iter().for_each(skip_head);
@@ -77,7 +79,9 @@ fn publishers_wait_for_undelivered_messages() {
 fn the_history_is_not_copied_for_clients_that_do_not_read() {
     const CLIENTS: usize = 60;
     const HISTORY: usize = 100;
-    let _alone = alone();
+    if !alone("slow::the_history_is_not_copied_for_clients_that_do_not_read") {
+        return;
+    }
     for (kind, request) in [
         ("long-poll", POLL.to_owned()),
         ("WebSocket", SOCKET.to_owned()),
@@ -119,7 +123,9 @@ fn the_history_is_not_copied_for_clients_that_do_not_read() {
 #[test]
 fn a_client_that_sends_and_does_not_read_is_not_read_either() {
     const CLIENTS: usize = 30;
-    let _alone = alone();
+    if !alone("slow::a_client_that_sends_and_does_not_read_is_not_read_either") {
+        return;
+    }
     let stage = stage(BackendKind::Epoll, 1, "");
     let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&stage, SOCKET)).collect();
     clients.iter().for_each(skip_head);

@@ -34,7 +34,7 @@ pub(crate) fn peak() -> usize {
     PEAK.swap(bytes(), Ordering::Relaxed)
 }
 
-/// Gives the memory back that the allocator of the C library keeps from earlier tests.
+/// Gives the memory back that the allocator of the C library keeps from what was freed.
 #[cfg(target_env = "gnu")]
 pub(super) fn trim() {
     // SAFETY: the call touches free memory only.
