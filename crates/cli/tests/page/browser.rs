@@ -103,9 +103,12 @@ impl Tab {
         }
     }
 
+    fn attempt(&mut self, expression: &str) -> Value {
+        self.call("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }))
+    }
+
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
-        let result = self
-            .call("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }));
+        let result = self.attempt(expression);
         assert!(result["exceptionDetails"].is_null(), "{expression}: {result}");
         result["result"]["value"].clone()
     }
@@ -137,9 +140,16 @@ impl Tab {
 
     pub(crate) fn until(&mut self, expression: &str) {
         let end = Instant::now() + PATIENCE;
-        while self.evaluate(expression) != true {
-            let text = self.evaluate("document.body.innerText");
-            assert!(Instant::now() < end, "{expression} is not so: {text}");
+        loop {
+            // A page that is not loaded yet lacks the elements, which is an exception.
+            let result = self.attempt(expression);
+            if result["result"]["value"] == true {
+                return;
+            }
+            if Instant::now() > end {
+                let text = self.evaluate("document.body?.innerText");
+                panic!("{expression} is not so: {result}, {text}");
+            }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
