@@ -72,6 +72,32 @@ fn sockets_of_a_service_manager_are_listened_on() {
     assert!(socket.exists());
 }
 
+/// For a time, each attempt to accept a connection is an error.
+#[test]
+fn a_listener_goes_on_after_an_error() {
+    let site = Site::new();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = tcp.try_clone().unwrap();
+    let unix = UnixListener::bind(site.path("socket")).unwrap();
+    let mut command = activated([tcp.into(), unix.into()], &[site.www().to_str().unwrap()]);
+    let mut child = crate::stage::Running(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = lines(child.0.stdout.take().unwrap());
+    assert!(lines.by_ref().take(2).all(|line| line.starts_with("superpoll: serving")));
+    // A socket that was shut down does not listen, and can be made to listen again, at another port.
+    socket2::SockRef::from(&ours).shutdown(std::net::Shutdown::Read).unwrap();
+    let line = lines.next().unwrap();
+    assert!(line.contains("Invalid argument") && line.contains("tried again"), "{line}");
+    socket2::SockRef::from(&ours).listen(16).unwrap();
+    let at = ours.local_addr().unwrap();
+    for _ in 0..8 {
+        let mut client = std::net::TcpStream::connect(at).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(get(&mut client, "/small").ends_with("0123456789"));
+    }
+    crate::stage::signal(&child.0, "TERM");
+    assert!(lines.any(|line| line == "superpoll: ended"));
+}
+
 /// Returns two sockets that listen, and the address of the first.
 fn two() -> ([OwnedFd; 2], String, String) {
     let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());

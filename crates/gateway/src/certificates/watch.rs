@@ -50,6 +50,8 @@ struct WatchedFiles {
     seen: [Option<FileState>; 2],
     /// Their state when they were last read.
     read: [Option<FileState>; 2],
+    /// Whether they could not be read the last time, for a reason that may pass.
+    is_lacking: bool,
     /// When the certificate that was read begins to be valid, if clients would still refuse it.
     valid_from: Option<SystemTime>,
 }
@@ -73,8 +75,15 @@ impl WatchedFiles {
         self.valid_from = None;
         let read = match Certificate::read(&self.files) {
             Ok(read) => read,
+            Err(error) if error.may_pass() => {
+                // The files are due until they could be read, and the lack is reported once.
+                self.read = [None; 2];
+                let is_new = !std::mem::replace(&mut self.is_lacking, true);
+                return is_new.then_some(Err(error));
+            }
             Err(error) => return Some(Err(error)),
         };
+        self.is_lacking = false;
         let Some(what) = read.refused_at(time) else { return Some(Ok(read)) };
         self.valid_from = Some(read.facts.not_before).filter(|from| *from > time);
         let name = self.files.certificate.display();
@@ -168,6 +177,7 @@ impl Watch {
             store,
             seen: states,
             read: states,
+            is_lacking: false,
             valid_from: None,
         });
         Ok(())
@@ -232,8 +242,11 @@ fn apply(
         }
         Err(error) => {
             status.count_failure();
-            let what =
-                format!("{error}; the former certificate stays in use until the files change");
+            let until = match error.may_pass() {
+                true => "it can be read",
+                false => "the files change",
+            };
+            let what = format!("{error}; the former certificate stays in use until {until}");
             Event::new(Level::Warning, "certificate-failed", what)
         }
     };
@@ -297,6 +310,42 @@ mod tests {
         write(root, "other.example");
         assert!(files.look(SystemTime::now()).is_none());
         assert_eq!(files.look(SystemTime::now()).unwrap().unwrap().names(), ["other.example"]);
+        assert!(files.look(SystemTime::now()).is_none());
+    }
+
+    /// In a process of its own, whose limit is lowered.
+    #[test]
+    fn files_that_could_not_be_read_for_a_lack_are_read_again() {
+        const NAME: &str =
+            "certificates::watch::tests::files_that_could_not_be_read_for_a_lack_are_read_again";
+        const CHILD: &str = "SUPERPOLL_TEST_CHILD";
+        if std::env::var_os(CHILD).is_none() {
+            let output = std::process::Command::new("sh")
+                .args(["-c", "ulimit -n 64 && exec \"$0\" --exact \"$1\" --nocapture"])
+                .arg(std::env::current_exe().unwrap())
+                .arg(NAME)
+                .env(CHILD, "1")
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "a.example");
+        let (mut files, _) = watched(folder.path());
+        write(folder.path(), "renewed.example");
+        assert!(files.look(SystemTime::now()).is_none());
+        let all: Vec<_> = std::iter::repeat_with(|| std::fs::File::open("/dev/null"))
+            .map_while(Result::ok)
+            .take(64)
+            .collect();
+        assert!(all.len() < 64, "the limit is in force");
+        let error = files.look(SystemTime::now()).unwrap().unwrap_err().to_string();
+        assert!(error.contains("Too many open files"), "{error}");
+        assert!(files.look(SystemTime::now()).is_none(), "it is reported once");
+        drop(all);
+        assert_eq!(files.look(SystemTime::now()).unwrap().unwrap().names(), ["renewed.example"]);
         assert!(files.look(SystemTime::now()).is_none());
     }
 

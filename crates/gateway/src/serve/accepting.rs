@@ -27,6 +27,10 @@ const REFUSALS: Duration = Duration::from_secs(10);
 /// once.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How long a listener pauses after any other error, such as a lack of memory. It goes on after it,
+/// since the clients of a socket on which no one accepts would wait for ever.
+const RETRY: Duration = Duration::from_millis(100);
+
 /// Limits the reports that connections are refused.
 pub(super) fn refusals() -> RateLimited {
     RateLimited::new(REFUSALS)
@@ -69,9 +73,8 @@ impl Accepting {
                 Some(Ok((plain, client))) => self.begin(plain, client),
                 Some(Err(error)) if is_limit(&error) => time::sleep(PAUSE).await,
                 Some(Err(error)) => {
-                    let message = format!("accepting on {}: {error}", self.on);
-                    let event = Event::new(Level::Error, "accept-failed", message);
-                    return (self.report)(&event.with("listener", self.on.to_string()));
+                    self.failed(&error);
+                    time::sleep(RETRY).await;
                 }
             }
         }
@@ -81,6 +84,16 @@ impl Accepting {
         }
         time::sleep(listen::CLOSING).await;
         drop(socket);
+    }
+
+    /// Reports that no connection can be accepted now.
+    fn failed(&self, error: &io::Error) {
+        let Some(left_out) = self.refusals.admit() else { return };
+        let (on, others) = (&self.on, others(left_out));
+        let message = format!("accepting on {on}: {error}; it is tried again{others}");
+        let event = Event::new(Level::Error, "accept-failed", message);
+        let event = event.with("listener", on.to_string());
+        (self.report)(&event.with("left_out", left_out));
     }
 
     /// Reports that a connection was closed at once.
