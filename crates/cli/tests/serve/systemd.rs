@@ -83,7 +83,8 @@ fn a_listener_goes_on_after_an_error() {
     let mut child = crate::stage::Running(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut lines = lines(child.0.stdout.take().unwrap());
     assert!(lines.by_ref().take(2).all(|line| line.starts_with("superpoll: serving")));
-    // A socket that was shut down does not listen, and can be made to listen again, at another port.
+    // A socket that was shut down does not listen, and can be made to listen again, at another
+    // port.
     socket2::SockRef::from(&ours).shutdown(std::net::Shutdown::Read).unwrap();
     let line = lines.next().unwrap();
     assert!(line.contains("Invalid argument") && line.contains("tried again"), "{line}");
