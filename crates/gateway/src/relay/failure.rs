@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
+use crate::upstream::way_out;
 
 /// The shortest time between two reports of the same kind of failure. Failures in between are
 /// counted.
@@ -95,7 +96,8 @@ impl fmt::Display for Failure {
                     true => "the next server is tried",
                     false => "the client was closed",
                 };
-                write!(f, "connecting to {server} of {upstream}: {error}; {then}")?;
+                let way_out = way_out(error);
+                write!(f, "connecting to {server} of {upstream}: {error}{way_out}; {then}")?;
                 left_out
             }
             Failure::NoneUp { upstream, left_out } => {

@@ -33,7 +33,7 @@ use crate::log::BrokenBy;
 use crate::proxy_protocol;
 use crate::tls::{self, Accepted};
 use crate::transport::{Plain, Transport, Upstream};
-use crate::upstream::{self, Group, PooledServer};
+use crate::upstream::{self, Group, OwnLack, PooledServer};
 
 /// The time between two looks whether another connection has found the addresses of a name.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -361,9 +361,15 @@ async fn reach_one_of(
             Err(error) => error,
         };
         drop(in_use);
-        group.unreachable(&server);
+        let lack = OwnLack::of(&error);
+        if lack.is_none() {
+            group.unreachable(&server);
+        }
         tried.push(server.id);
-        let next = pool.choose(client, &tried);
+        let next = match lack {
+            Some(OwnLack::Everywhere) => None,
+            Some(OwnLack::Ports) | None => pool.choose(client, &tried),
+        };
         local.shared.server_not_connected(group, &server, error, next.is_some());
         server.retries.fetch_add(u64::from(next.is_some()), Ordering::Relaxed);
         if next.is_none() {

@@ -19,6 +19,7 @@ use superpoll_rt::time::timeout;
 
 use super::client_tls::Tls;
 use super::group::Group;
+use super::own_lack::{self, OwnLack};
 use super::server::GroupServer;
 use crate::address::Address;
 use crate::proxy_protocol;
@@ -135,12 +136,14 @@ pub(crate) async fn connect(address: &Address, limit: Duration) -> io::Result<Pl
         }
         Address::Tcp { host, port } => (host.as_deref().unwrap_or("localhost"), *port),
     };
-    connect_any(within(limit, lookup_host((host, port))).await?, limit).await
+    let addresses = within(limit, lookup_host((host, port))).await;
+    connect_any(addresses.map_err(own_lack::behind_lookup)?, limit).await
 }
 
-/// Connects to the first of a server's addresses that accepts the connection.
+/// Connects to the first of a server's addresses that accepts the connection. A lack of this machine
+/// at one of them is the error of all: it leaves open whether the server accepts connections there.
 pub(crate) async fn connect_any(addresses: Vec<SocketAddr>, limit: Duration) -> io::Result<Plain> {
-    let mut last = None;
+    let mut last: Option<io::Error> = None;
     for address in addresses {
         match within(limit, TcpStream::connect_addr(address)).await {
             Ok(stream) => {
@@ -148,7 +151,8 @@ pub(crate) async fn connect_any(addresses: Vec<SocketAddr>, limit: Duration) -> 
                 let _ = stream.set_nodelay(true);
                 return Ok(Plain::Tcp(stream));
             }
-            Err(error) => last = Some(error),
+            Err(_) if last.as_ref().is_some_and(|last| OwnLack::of(last).is_some()) => {}
+            Err(error) => last = Some(own_lack::sorted(error, address)),
         }
     }
     Err(last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::own_lack::{OwnLack, way_out};
+
 /// The number of kinds.
-pub(super) const KINDS: usize = 5;
+pub(super) const KINDS: usize = 6;
 
 /// A failure of a request.
 #[derive(Debug)]
@@ -26,9 +28,19 @@ pub(super) enum Fault {
 }
 
 impl Fault {
+    /// Returns the lack of this machine that is the reason, if one is.
+    pub(super) fn own_lack(&self) -> Option<OwnLack> {
+        match self {
+            Fault::Connect(error) | Fault::Body(error) => OwnLack::of(error),
+            Fault::Broken(error) => OwnLack::of(&**error),
+            Fault::Silent(_) | Fault::Head(_) => None,
+        }
+    }
+
     /// Returns its number among the kinds, and its name.
     pub(super) fn kind(&self) -> (usize, &'static str) {
         match self {
+            _ if self.own_lack().is_some() => (5, "own-lack"),
             Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => (0, "timeout"),
             Fault::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 (0, "refused")
@@ -66,9 +78,9 @@ impl fmt::Display for Fault {
             Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => {
                 f.write_str("connecting: no answer in time")
             }
-            Fault::Connect(error) => write!(f, "connecting: {error}"),
+            Fault::Connect(error) => write!(f, "connecting: {error}{}", way_out(error)),
             Fault::Broken(error) => match io_error(&**error) {
-                Some(cause) => write!(f, "waiting for the response: {cause}"),
+                Some(cause) => write!(f, "waiting for the response: {cause}{}", way_out(cause)),
                 None => write!(f, "waiting for the response: {error}"),
             },
             Fault::Silent(limit) => {

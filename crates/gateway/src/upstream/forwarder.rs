@@ -343,7 +343,7 @@ impl Forwarder {
                 continue;
             }
             if !was_idle {
-                group.failed(&server);
+                group.attempt_failed(&server, &fault);
                 tried.push(server.id);
             }
             let other = match may_go_on && left > 0 && !was_idle {

@@ -37,8 +37,8 @@ use crate::telemetry::traffic::ServerCondition;
 /// How long a server is left out after failures, without active checks.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
 
-/// The time between two reports that a group has no server for requests, or that requests come
-/// back.
+/// The time between two reports that a group has no server for requests, that requests come back, or
+/// that checks are prevented.
 const TURNED_AWAY: Duration = Duration::from_secs(10);
 
 /// The servers of a group at one moment, in the order of the configuration; those of a name in the
@@ -89,6 +89,8 @@ pub struct Group {
     pub(super) turned_away: RateLimited,
     /// Requests that this server has forwarded before.
     pub(super) came_back: RateLimited,
+    /// Checks that a lack of this machine has prevented.
+    pub(super) unchecked: RateLimited,
 }
 
 /// The consequences of other addresses of a name.
@@ -150,6 +152,7 @@ impl Group {
             report,
             turned_away: RateLimited::new(TURNED_AWAY),
             came_back: RateLimited::new(TURNED_AWAY),
+            unchecked: RateLimited::new(TURNED_AWAY),
         }))
     }
 

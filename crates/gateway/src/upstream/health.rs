@@ -5,7 +5,6 @@
 //! checks varies by a tenth, so that several gateways, or servers that were started together, do
 //! not check in lockstep. Servers count as healthy until the first check.
 
-use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -13,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{HOST, USER_AGENT};
+use http::uri::InvalidUri;
 use http::{HeaderValue, Request};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -29,6 +29,23 @@ use super::outgoing::Outgoing;
 use super::server::GroupServer;
 use crate::config::{Health, HealthKind};
 use crate::proxy_protocol;
+
+/// The reason for which a check has not succeeded.
+pub(super) enum CheckError {
+    /// The server does not answer, or says that it is not well.
+    Unwell(String),
+    /// This machine lacks something that the check needs.
+    OwnLack(String),
+}
+
+impl From<Fault> for CheckError {
+    fn from(fault: Fault) -> CheckError {
+        match fault.own_lack() {
+            Some(_) => CheckError::OwnLack(fault.to_string()),
+            None => CheckError::Unwell(fault.to_string()),
+        }
+    }
+}
 
 /// Begins to check a server on this engine, if its group has checks.
 pub(super) fn begin(group: &Arc<Group>, server: &Arc<GroupServer>) {
@@ -47,7 +64,8 @@ async fn check(group: Weak<Group>, server: Arc<GroupServer>) {
             }
             let Some(health) = &group.config().health else { return };
             let asked = timeout(health.timeout, is_well(&group, &server, health)).await;
-            group.checked(&server, asked.unwrap_or_else(|_| Err("no answer in time".to_owned())));
+            let late = |_| Err(CheckError::Unwell("no answer in time".to_owned()));
+            group.check_ended(&server, asked.unwrap_or_else(late));
             health.interval
         };
         number += 1;
@@ -61,7 +79,7 @@ pub(super) fn varied(interval: Duration, by: u64) -> Duration {
     interval.mul_f64(0.9 + 0.2 * share)
 }
 
-async fn is_well(group: &Group, server: &GroupServer, health: &Health) -> Result<(), String> {
+async fn is_well(group: &Group, server: &GroupServer, health: &Health) -> Result<(), CheckError> {
     match health.kind {
         HealthKind::Http => answers(group, server, health).await,
         HealthKind::Connect => accepts(group, server, health).await,
@@ -69,32 +87,32 @@ async fn is_well(group: &Group, server: &GroupServer, health: &Health) -> Result
 }
 
 /// Checks that a server accepts a connection, and does the handshake of TLS if it has TLS.
-async fn accepts(group: &Group, server: &GroupServer, health: &Health) -> Result<(), String> {
+async fn accepts(group: &Group, server: &GroupServer, health: &Health) -> Result<(), CheckError> {
     // The connection is the gateway's own, in the name of no client.
     let version = group.config().proxy_protocol;
     let header =
         version.map_or_else(Vec::new, |version| proxy_protocol::header(version, None, None));
     let dialled = dial_for_relay(group, server, &header, health.timeout).await;
-    dialled.map(drop).map_err(|error| Fault::Connect(error).to_string())
+    dialled.map(drop).map_err(|error| Fault::Connect(error).into())
 }
 
 /// Checks that a server answers a request of HTTP.
-async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result<(), String> {
+async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result<(), CheckError> {
     let mut request = Request::new(Outgoing::empty());
-    *request.uri_mut() = health.path.parse().map_err(|error| format!("{error}"))?;
+    let no_path = |error: InvalidUri| CheckError::Unwell(error.to_string());
+    *request.uri_mut() = health.path.parse().map_err(no_path)?;
     let headers = request.headers_mut();
     headers.insert(HOST, address_as_host(server.named_address()));
     headers.insert(USER_AGENT, HeaderValue::from_static("superpoll-health"));
     let limit = health.timeout;
     let dialled = dial(group, server, None, limit).await;
-    let Dialled { stream, is_h2 } = dialled.map_err(|error| Fault::Connect(error).to_string())?;
-    let broken = |error: Box<dyn Error + Send + Sync>| Fault::Broken(error).to_string();
-    let describe = |error: hyper::Error| broken(error.into());
+    let Dialled { stream, is_h2 } = dialled.map_err(Fault::Connect)?;
+    let describe = |error: hyper::Error| CheckError::from(Fault::Broken(error.into()));
     let lost = |lost: SendFailure| match lost {
-        SendFailure::Unsent => "the connection was closed at once".to_owned(),
-        SendFailure::Broken(error) => broken(error),
+        SendFailure::Unsent => CheckError::Unwell("the connection was closed at once".to_owned()),
+        SendFailure::Broken(error) => Fault::Broken(error).into(),
         SendFailure::Malformed(error) => describe(error),
-        SendFailure::TimedOut => Fault::Silent(limit).to_string(),
+        SendFailure::TimedOut => Fault::Silent(limit).into(),
     };
     let status = if is_h2 {
         let mut connection = Http2Connection::open(stream).await.map_err(describe)?;
@@ -109,13 +127,13 @@ async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result
         let mut body = response.into_body();
         let read = poll_fn(|cx| connection.poll(cx.waker(), |cx| read_to_end(&mut body, cx)));
         if !read.await {
-            return Err("its answer has ended before its end".to_owned());
+            return Err(CheckError::Unwell("its answer has ended before its end".to_owned()));
         }
         status
     };
     match status.is_success() || status.is_redirection() {
         true => Ok(()),
-        false => Err(format!("it has answered {status}")),
+        false => Err(CheckError::Unwell(format!("it has answered {status}"))),
     }
 }
 

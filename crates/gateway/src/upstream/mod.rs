@@ -17,6 +17,7 @@
 //! | `ejection`, `error_record` | servers that answer with errors are left out |
 //! | `sticky` | cookies by which clients come back to their servers |
 //! | `fault`, `failed_attempt` | reasons for which a request has failed |
+//! | `own_lack` | lacks of this machine, which are no faults of a server |
 //! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `lane` | regular requests and responses, past hyper |
@@ -45,6 +46,7 @@ mod operator;
 mod operator_setting;
 mod outcomes;
 mod outgoing;
+mod own_lack;
 mod pool;
 mod retry_copy;
 mod server;
@@ -57,5 +59,6 @@ pub(crate) use dial::{connect, connect_any, dial_for_relay};
 pub(crate) use forwarder::Forwarder;
 pub use group::{Group, ServerList};
 pub(crate) use names::watch;
+pub(crate) use own_lack::{OwnLack, way_out};
 pub(crate) use pool::{Pool, PooledServer};
 pub use server::GroupServer;

@@ -17,6 +17,7 @@ use http::StatusCode;
 
 use super::fault::{Fault, Outcome};
 use super::group::{Group, PAUSE};
+use super::health::CheckError;
 use super::server::GroupServer;
 use crate::log::{Event, Level, others};
 use crate::trace::RequestTrace;
@@ -141,6 +142,14 @@ impl Group {
         (self.report)(&trace.describe(event));
     }
 
+    /// Notes that a request has failed on a server by a fault. A lack of this machine is no failure
+    /// of the server.
+    pub(super) fn attempt_failed(&self, server: &GroupServer, fault: &Fault) {
+        if fault.own_lack().is_none() {
+            self.failed(server);
+        }
+    }
+
     /// Notes that a request has failed on a server.
     pub(crate) fn failed(&self, server: &GroupServer) {
         self.rate(server, true);
@@ -180,6 +189,30 @@ impl Group {
                 self.changed(server, false, &why);
             }
         }
+    }
+
+    /// Notes the end of a check of a server. A check that a lack of this machine has prevented
+    /// changes nothing, and is reported.
+    pub(super) fn check_ended(&self, server: &GroupServer, outcome: Result<(), CheckError>) {
+        match outcome {
+            Ok(()) => self.checked(server, Ok(())),
+            Err(CheckError::Unwell(why)) => self.checked(server, Err(why)),
+            Err(CheckError::OwnLack(why)) => self.report_unchecked(server, &why),
+        }
+    }
+
+    fn report_unchecked(&self, server: &GroupServer, why: &str) {
+        server.unchecked.fetch_add(1, Ordering::Relaxed);
+        let Some(left_out) = self.unchecked.admit() else { return };
+        let (upstream, address, others) =
+            (self.name(), server.address.to_string(), others(left_out));
+        let message = format!(
+            "checking the server {address} of {upstream}: {why}; that is no fault of the server, whose \
+             state stays{others}"
+        );
+        let event = Event::new(Level::Warning, "upstream-unchecked", message);
+        let event = event.with("upstream", upstream).with("server", address);
+        (self.report)(&event.with("why", why).with("left_out", left_out));
     }
 
     /// Notes the outcome of a check of a server.

@@ -463,11 +463,14 @@ impl Lease {
     /// Ends the hold: the response has broken off.
     pub(super) fn cut_off(self, error: io::Error) {
         let group = &self.pool.group;
-        self.failed();
+        let fault = Fault::Body(error);
+        if fault.own_lack().is_none() {
+            self.failed();
+        }
         if let Some(entry) = &self.entry {
             entry.note(|record| record.broken_by(BrokenBy::Upstream));
         }
-        let (fault, trace) = (Fault::Body(error), self.trace.as_ref());
+        let trace = self.trace.as_ref();
         group.report_failure(&self.server, &self.route, &fault, Outcome::CutOff, trace);
     }
 

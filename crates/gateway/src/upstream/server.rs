@@ -96,6 +96,8 @@ pub struct GroupServer {
     pub failures: AtomicU64,
     /// Requests that failed on it and were sent to another server.
     pub retries: AtomicU64,
+    /// Checks of it that a lack of descriptors, ports or memory of this machine has prevented.
+    pub unchecked: AtomicU64,
     /// Connections to it that were opened for requests.
     pub dials: AtomicU64,
     /// Connections to it that are kept for further requests.
@@ -157,6 +159,7 @@ impl GroupServer {
             requests: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             retries: AtomicU64::new(0),
+            unchecked: AtomicU64::new(0),
             dials: AtomicU64::new(0),
             idle: AtomicU64::new(0),
             durations: Histogram::default(),

@@ -232,7 +232,7 @@ impl Forwarder {
                     continue;
                 }
             } else {
-                group.failed(&server);
+                group.attempt_failed(&server, &fault);
                 tried.push(server.id);
             }
             let other = match may_go_on && may_repeat && left > 0 {

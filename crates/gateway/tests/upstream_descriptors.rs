@@ -1,0 +1,184 @@
+//! Upstream servers when the process of the gateway has no descriptor left. The limit is the
+//! process's, so this is a test program of its own.
+
+#[path = "upstream/gateway.rs"]
+#[expect(dead_code, reason = "shared with the tests of the reverse proxy")]
+mod gateway;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use gateway::{Gateway, LIMIT, MOST, config, wait};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use superpoll_gateway::upstream::GroupServer;
+use superpoll_rt::BackendKind;
+
+/// The most descriptors of the process while it lacks some.
+const FEW: u64 = 200;
+
+/// Starts a server of HTTP in this process, which lacks descriptors as the gateway does, and goes
+/// on when there are some. It runs to the end of the process.
+fn origin() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => drop(thread::spawn(move || answer(&stream))),
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    });
+    address
+}
+
+/// Answers each request of a connection, by one descriptor.
+fn answer(stream: &TcpStream) {
+    let mut lines = BufReader::new(stream).lines();
+    while let Some(Ok(line)) = lines.next() {
+        let mut stream = stream;
+        if line.is_empty()
+            && stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// A client, by one descriptor.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(address: &str) -> Client {
+        Client::on(TcpStream::connect(address).unwrap())
+    }
+
+    fn on(stream: TcpStream) -> Client {
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    /// Returns the status of the response to a request without a body, if there is one.
+    fn status(&mut self, method: &str) -> Option<u16> {
+        let head = format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        self.0.get_mut().write_all(head.as_bytes()).ok()?;
+        let (mut status, mut length) = (0, 0);
+        loop {
+            let mut line = String::new();
+            if self.0.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            let line = line.trim_end().to_ascii_lowercase();
+            if let Some(rest) = line.strip_prefix("http/1.1 ") {
+                status = rest[..3].parse().unwrap();
+            } else if let Some(rest) = line.strip_prefix("content-length:") {
+                length = rest.trim().parse().unwrap();
+            } else if line.is_empty() {
+                break;
+            }
+        }
+        self.0.read_exact(&mut vec![0; length]).ok()?;
+        Some(status)
+    }
+}
+
+/// The counts of the two servers.
+fn counts(gateway: &Gateway, of: fn(&GroupServer) -> &AtomicU64) -> [u64; 2] {
+    gateway.call(move |_, server| {
+        let members = server.upstreams()["app"].members();
+        [0, 1].map(|index| of(&members[index]).load(Ordering::Relaxed))
+    })
+}
+
+fn requests(lane: bool, backend: BackendKind) {
+    let (one, other) = (origin(), origin());
+    let text = config(
+        &[&one, &other],
+        "health = { interval = \"100ms\", fall = 2 }",
+        &format!(", lane = {lane}"),
+    );
+    let gateway = Gateway::start(backend, &text);
+    let mut client = Client::connect(&gateway.address);
+    // One server has a connection that is kept, the other one has none.
+    assert_eq!(client.status("GET"), Some(200));
+    let limit = getrlimit(Resource::Nofile);
+    // Descriptors that are open stay open.
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+    wait(|| {
+        let unchecked = counts(&gateway, |server| &server.unchecked);
+        unchecked.iter().all(|count| *count >= 5) || gateway.up() != [true, true]
+    });
+    assert_eq!(gateway.up(), [true, true], "{:?}", gateway.told());
+    let statuses: Vec<_> =
+        (0..20).map(|turn| client.status(if turn % 4 < 2 { "GET" } else { "POST" })).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == Some(200)).count(), 10, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == Some(503)).count(), 10, "{statuses:?}");
+    assert_eq!(gateway.up(), [true, true]);
+    assert_eq!(counts(&gateway, |server| &server.failures), [0, 0]);
+    assert_eq!(counts(&gateway, |server| &server.retries), [0, 0]);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    for _ in 0..10 {
+        assert_eq!(client.status("GET"), Some(200));
+    }
+    let told = gateway.told();
+    let of = |kind: &str| told.iter().filter(|(name, ..)| *name == kind).collect::<Vec<_>>();
+    assert!(of("upstream-down").is_empty() && of("upstream-up").is_empty(), "{told:?}");
+    let (unchecked, failed) = (of("upstream-unchecked"), of("upstream-failed"));
+    assert!(unchecked[0].1.contains("ulimit -n"), "{told:?}");
+    assert!(failed[0].1.contains("ulimit -n; the client gets 503"), "{told:?}");
+    assert_eq!(failed[0].2, "own-lack 503");
+}
+
+/// Opens files until there is room for the two ends of a client's connection, and for no other.
+fn leave_two(files: &mut Vec<File>) {
+    while let Ok(file) = File::open("/dev/null") {
+        files.push(file);
+    }
+    files.truncate(files.len().saturating_sub(2));
+}
+
+fn relayed(backend: BackendKind) {
+    let (one, other) = (origin(), origin());
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\nrelay.upstream = \"app\"\n[upstreams.app]\n\
+         servers = [{{ address = \"{one}\" }}, {{ address = \"{other}\" }}]\n"
+    );
+    let gateway = Gateway::start(backend, &text);
+    assert_eq!(Client::connect(&gateway.address).status("GET"), Some(200));
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), ..limit }).unwrap();
+    let (mut files, mut closed) = (Vec::new(), 0);
+    // Descriptors that other threads take or close meanwhile change the outcome of single turns.
+    wait(|| {
+        leave_two(&mut files);
+        if let Ok(stream) = TcpStream::connect(&gateway.address) {
+            closed += u32::from(Client::on(stream).status("GET").is_none());
+        }
+        closed >= 20
+    });
+    assert_eq!(gateway.up(), [true, true], "{:?}", gateway.told());
+    assert_eq!(counts(&gateway, |server| &server.failures), [0, 0]);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    drop(files);
+    for _ in 0..4 {
+        assert_eq!(Client::connect(&gateway.address).status("GET"), Some(200));
+    }
+    let told = gateway.told();
+    let is_told = |text: &str| {
+        text.contains("connecting to") && text.contains("ulimit -n; the client was closed")
+    };
+    assert!(told.iter().any(|(_, text, _)| is_told(text)), "{told:?}");
+}
+
+#[test]
+fn without_descriptors_servers_stay_up_and_their_connections_are_used() {
+    for backend in MOST {
+        requests(true, backend);
+        requests(false, backend);
+        relayed(backend);
+    }
+}
