@@ -140,8 +140,8 @@ pub(crate) async fn connect(address: &Address, limit: Duration) -> io::Result<Pl
     connect_any(addresses.map_err(own_lack::behind_lookup)?, limit).await
 }
 
-/// Connects to the first of a server's addresses that accepts the connection. A lack of this machine
-/// at one of them is the error of all: it leaves open whether the server accepts connections there.
+/// Connects to the first of a server's addresses that accepts the connection. A lack of this
+/// machine at one of them is the error of all: the server may accept connections there.
 pub(crate) async fn connect_any(addresses: Vec<SocketAddr>, limit: Duration) -> io::Result<Plain> {
     let mut last: Option<io::Error> = None;
     for address in addresses {

@@ -37,8 +37,8 @@ use crate::telemetry::traffic::ServerCondition;
 /// How long a server is left out after failures, without active checks.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
 
-/// The time between two reports that a group has no server for requests, that requests come back, or
-/// that checks are prevented.
+/// The time between two reports that a group has no server for requests, that requests come
+/// back, or that checks are prevented.
 const TURNED_AWAY: Duration = Duration::from_secs(10);
 
 /// The servers of a group at one moment, in the order of the configuration; those of a name in the
