@@ -5,6 +5,7 @@
 
 mod commands;
 mod options;
+mod panics;
 mod process;
 mod signals;
 mod supervisor;
@@ -134,7 +135,10 @@ fn begin(options: &Options) -> Result<(), Box<dyn Error>> {
         return Err(why.into());
     }
     let error_log = Arc::new(open_log(&config, left.is_some())?);
-    let outcome = hide_keys(options, &config).map_err(Into::into).and_then(|()| {
+    // Engines that are still at work may hold the log, and the process does not wait for those.
+    let _closes = Closes(&error_log);
+    panics::log_panics(&error_log);
+    hide_keys(options, &config).map_err(Into::into).and_then(|()| {
         if is_supervisor {
             return supervisor::run(
                 options,
@@ -146,10 +150,16 @@ fn begin(options: &Options) -> Result<(), Box<dyn Error>> {
             );
         }
         process::run(options, &mut config, inherited, &error_log)
-    });
-    // Engines that are still at work may hold the log, and the process does not wait for those.
-    error_log.close();
-    outcome
+    })
+}
+
+/// Closes the log when it is dropped, after a panic as well.
+struct Closes<'a>(&'a ErrorLog);
+
+impl Drop for Closes<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// Opens the log. One that takes over from another program goes on without its log, rather than to
@@ -226,6 +236,16 @@ fn change_log(error_log: &ErrorLog, config: &Config) {
     }
 }
 
+/// Opens the log that was closed, at the place that a configuration has; otherwise at another one.
+fn reopen_log(error_log: &ErrorLog, wanted: &Log, otherwise: &Log) {
+    if let Err(error) = error_log.change(wanted) {
+        let message = format!("opening the log {}: {error}", wanted.path.display());
+        // Without a thread for this one there is no log.
+        let _ = error_log.change(otherwise);
+        error_log.write(&Event::new(Level::Error, "log-failed", message));
+    }
+}
+
 /// Returns the event of a configuration that was read anew, or was refused.
 fn reloaded(path: &Path, outcome: &Result<(), String>) -> Event {
     let event = match outcome {
@@ -293,4 +313,25 @@ fn arguments_with(options: &[OsString]) -> Vec<OsString> {
 /// Returns this program as it was called, which may be another version by now.
 fn called_program() -> Result<OsString, &'static str> {
     std::env::args_os().next().ok_or("the program's name is not known")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As when an upgrade has failed, and the folder of the log is gone.
+    #[test]
+    fn a_log_that_cannot_be_opened_again_goes_on_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = |name: &str| Log { path: folder.path().join(name), ..Log::default() };
+        let error_log = ErrorLog::open(&log("first")).unwrap();
+        error_log.close();
+        reopen_log(&error_log, &log("no/such"), &log("other"));
+        error_log.write(&Event::new(Level::Error, "e", "later"));
+        error_log.close();
+        let text = std::fs::read_to_string(folder.path().join("other")).unwrap();
+        let mut lines = text.lines();
+        assert!(lines.next().unwrap().contains(" error opening the log "), "{text}");
+        assert!(lines.next().unwrap().ends_with(" error later"), "{text}");
+    }
 }

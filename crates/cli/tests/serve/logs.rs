@@ -3,10 +3,15 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::stage::{Server, Site, accept, backends, free_port, get, until};
+use crate::program::superpoll;
+use crate::stage::{
+    Running, Server, Site, accept, backends, connect, free_port, get, lines as lines_of, signal,
+    until, wait,
+};
 
 fn text(log: &str) -> String {
     format!(
@@ -215,4 +220,39 @@ fn a_request_that_its_client_did_not_wait_for_is_written_down() {
     assert_eq!(line["complete"], json!(false));
     drop(held);
     server.finish();
+}
+
+/// As when the collector of logs is stalled while they are rotated.
+#[test]
+fn a_full_standard_error_holds_up_neither_reloads_nor_requests_nor_the_end() {
+    let site = Site::new();
+    let configure = |round: usize| {
+        let text = text("path = \"stderr\"").replace("/metrics", &format!("/metrics{round}"));
+        site.write("stuck.toml", &format!("{text}\n[server]\nworkers = 2"))
+    };
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    let mut command = superpoll();
+    command.args(["serve", "-c"]).arg(configure(0)).stdout(Stdio::piped()).stderr(writer);
+    let mut server = Running(command.spawn().unwrap());
+    drop(command);
+    let mut output = lines_of(server.0.stdout.take().unwrap());
+    let front = output.next().unwrap();
+    let address = front.split("://").nth(1).unwrap().trim_end_matches('/').parse().unwrap();
+    for round in 1..=3 {
+        configure(round);
+        signal(&server.0, "HUP");
+        until("the configuration is in use on all engines", || {
+            let has_changed = |_| {
+                let mut stream = connect(address);
+                get(&mut stream, &format!("/metrics{round}")).starts_with("HTTP/1.1 200")
+            };
+            (0..32).all(has_changed)
+        });
+    }
+    signal(&server.0, "TERM");
+    assert!(wait(&mut server.0).expect("it does not end").success());
+    drop(reader);
 }

@@ -1,7 +1,7 @@
 //! The server's own log: the events of the server, a line each.
 
 use std::io::{self, Write, stderr};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use serde::Serializer;
@@ -9,12 +9,13 @@ use serde_json::Value;
 
 use super::event::{Event, Level};
 use super::log_level::LogLevel;
-use super::writer::{LogFailure, Writer, is_stderr};
+use super::writer::{Completion, FormerLogs, LogFailure, Writer, is_stderr};
 use crate::config::{self, MessageFormat};
 
 /// The log of events, which any thread can write to without waiting for a disk.
 pub struct ErrorLog {
     open: RwLock<Option<Open>>,
+    former: Mutex<FormerLogs>,
     level: LogLevel,
 }
 
@@ -65,13 +66,15 @@ fn line(form: Form, at: SystemTime, event: &Event) -> Vec<u8> {
 }
 
 impl Open {
-    fn new(config: &config::Log) -> io::Result<Open> {
+    /// Opens a log in the place of the one before.
+    fn new(config: &config::Log, before: Option<Arc<Completion>>) -> io::Result<Open> {
         let form = match config.format {
             MessageFormat::Json => Form::Json,
             MessageFormat::Text if is_stderr(&config.path) => Form::Terminal,
             MessageFormat::Text => Form::Text,
         };
-        Ok(Open { writer: Writer::open(&config.path, "log", report_on_stderr)?, form })
+        let writer = Writer::open(&config.path, "log", before, report_on_stderr)?;
+        Ok(Open { writer, form })
     }
 
     /// Returns the level from which on events are logged.
@@ -88,22 +91,37 @@ impl ErrorLog {
     ///
     /// It cannot be opened or created.
     pub fn open(config: &config::Log) -> io::Result<ErrorLog> {
-        let open = Open::new(config)?;
+        let open = Open::new(config, None)?;
         let level = LogLevel::new(open.level(config));
-        Ok(ErrorLog { open: RwLock::new(Some(open)), level })
+        Ok(ErrorLog { open: RwLock::new(Some(open)), former: Mutex::default(), level })
     }
 
     /// Writes to the log that a configuration names from now on; the file is begun anew if it was
-    /// moved away.
+    /// moved away. Waits for no line of the log before: its thread goes on until it has written
+    /// them.
     ///
     /// # Errors
     ///
     /// It cannot be opened or created; the current log then goes on.
     pub fn change(&self, config: &config::Log) -> io::Result<()> {
-        let open = Open::new(config)?;
+        let current = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let before = current.as_ref().map(|open| open.writer.completion());
+        drop(current);
+        let open = Open::new(config, before)?;
         self.level.configure(open.level(config));
-        drop(self.open.write().unwrap_or_else(PoisonError::into_inner).replace(open));
+        self.replace(Some(open));
         Ok(())
+    }
+
+    /// Writes to another log, or to none, and keeps the thread of the one before.
+    fn replace(&self, open: Option<Open>) {
+        let mut current = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *current, open);
+        // Each event of each engine needs it.
+        drop(current);
+        if let Some(Open { writer, .. }) = before {
+            self.former.lock().unwrap_or_else(PoisonError::into_inner).add(writer.thread());
+        }
     }
 
     /// Writes an event to the log.
@@ -122,9 +140,20 @@ impl ErrorLog {
         self.level.clone()
     }
 
-    /// Waits until all lines are written; later lines are lost.
+    /// Waits until all lines are written, for at most about two seconds: lines that a stuck log has
+    /// not taken by then may be lost. Later lines are lost.
     pub fn close(&self) {
-        drop(self.open.write().unwrap_or_else(PoisonError::into_inner).take());
+        self.replace(None);
+        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = std::mem::take(&mut *former);
+        drop(former);
+        drop(waiting);
+    }
+}
+
+impl Drop for ErrorLog {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -136,10 +165,26 @@ impl std::fmt::Debug for ErrorLog {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
     use std::path::Path;
+    use std::sync::mpsc;
     use std::time::Duration;
 
     use super::*;
+
+    /// Protects from waiting indefinitely. No outcome depends on it.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Runs an operation of a log in a thread of its own; it must return.
+    fn returns(log: &Arc<ErrorLog>, what: &str, run: impl FnOnce(&ErrorLog) + Send + 'static) {
+        let (log, (sender, ended)) = (log.clone(), mpsc::channel());
+        std::thread::spawn(move || {
+            run(&log);
+            let _ = sender.send(());
+        });
+        assert!(ended.recv_timeout(PATIENCE).is_ok(), "{what} does not return");
+    }
 
     fn event() -> Event {
         Event::new(Level::Warning, "upstream-failed", "it is\nlate \x1b[1m").with("status", 504)
@@ -219,5 +264,30 @@ mod tests {
                 "usual error",
             ]
         );
+    }
+
+    #[test]
+    fn a_stuck_log_holds_up_neither_a_change_nor_an_event_nor_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let next = folder.path().join("next");
+        let log = |path: &Path| config::Log { path: path.to_owned(), ..config::Log::default() };
+        let (mut reader, writer) = io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        let error_log = Arc::new(ErrorLog::open(&log(Path::new(&path))).unwrap());
+        drop(writer);
+        // More than a pipe takes. The thread is in the middle of it once a byte has come.
+        error_log.write(&Event::new(Level::Error, "long", "x".repeat(1 << 20)));
+        reader.read_exact(&mut [0]).unwrap();
+        error_log.write(&Event::new(Level::Error, "accepted", "accepted"));
+        let config = log(&next);
+        returns(&error_log, "change", move |log| log.change(&config).unwrap());
+        returns(&error_log, "write", |log| log.write(&Event::new(Level::Error, "e", "later")));
+        returns(&error_log, "close", ErrorLog::close);
+        assert!(std::fs::read_to_string(&next).unwrap().ends_with(" error later\n"));
+        // The log takes lines again, and gets all that it had accepted.
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        assert!(rest.len() > 1 << 20 && rest.ends_with(" error accepted\n"));
+        assert_eq!(rest.lines().count(), 2);
     }
 }

@@ -3,7 +3,7 @@
 //! An engine never waits for a disk. It hands lines over to one thread that writes, lines of
 //! requests many at a time. If the thread cannot keep up, lines are left out rather than requests
 //! delayed. If it cannot write, because the disk is full or the file system gone, it reports that
-//! once in a while and goes on trying. A log that was moved away is begun anew when the
+//! once in a while and goes on trying. The end of a log waits a bounded time for it. A log that was moved away is begun anew when the
 //! configuration is read again, as `logrotate` expects. Frequent events are rate-limited.
 
 mod entry;
@@ -39,7 +39,7 @@ pub use log_level::LogLevel;
 pub(crate) use rate_limited::{RateLimited, others};
 pub(crate) use record::{BrokenBy, ClientEnd, Record, RelayRecord, UpstreamEnd};
 use writer::Writer;
-pub(crate) use writer::{LogFailure, WriterThread};
+pub(crate) use writer::{FormerLogs, LogFailure, WriterThread};
 
 /// The most bytes that an engine collects.
 const FULL: usize = 32 * 1024;
@@ -73,7 +73,7 @@ impl Log {
         before: Option<&Log>,
         report: impl Fn(&LogFailure) + Send + 'static,
     ) -> io::Result<Log> {
-        let writer = Writer::open(&config.path, "access log", report)?;
+        let writer = Writer::open(&config.path, "access log", None, report)?;
         let latest = before.map_or_else(Arc::default, |before| before.latest.clone());
         let (format, fields) = (config.format, config.fields.clone());
         Ok(Log { format, fields, writer, latest, version: AtomicU64::new(0) })

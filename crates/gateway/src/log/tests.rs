@@ -439,6 +439,25 @@ fn a_log_whose_thread_is_kept_is_dropped_without_waiting_for_it() {
     assert!(found == line, "{} bytes", found.len());
 }
 
+/// As when the log of a server is rotated twice while its collector is stalled, and the server ends.
+#[test]
+fn stuck_logs_hold_up_neither_the_next_one_nor_the_end_and_lose_no_line_that_is_taken() {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let line = [&[b'x'; 1 << 20][..], b"\n"].concat();
+    let mut former = FormerLogs::default();
+    for _ in 0..3 {
+        let log = opened(Path::new(&path), LogFormat::Combined);
+        log.writer.hand_over(line.clone());
+        former.add(log.thread());
+    }
+    drop(writer);
+    drop(former);
+    let mut found = Vec::new();
+    reader.read_to_end(&mut found).unwrap();
+    assert_eq!(found.len(), 3 * line.len());
+}
+
 #[test]
 fn a_log_that_cannot_be_opened_says_why() {
     let report = |failure: &LogFailure| panic!("{failure}");

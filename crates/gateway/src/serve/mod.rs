@@ -69,7 +69,7 @@ use crate::config::Config;
 use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
 use crate::listen::Inherited;
-use crate::log::{AccessLogWriter, Event, Level, Log, Report, WriterThread};
+use crate::log::{AccessLogWriter, Event, FormerLogs, Level, Log, Report};
 use crate::parking_lot::ParkingLot;
 use crate::processes::SupervisorLink;
 use crate::rules::HostRules;
@@ -103,7 +103,7 @@ pub struct Server {
     rules: Arc<[HostRules]>,
     access_log: Option<Arc<Log>>,
     /// The threads of earlier logs, which engines may still use. They are waited for here.
-    former_logs: Vec<Arc<WriterThread>>,
+    former_logs: FormerLogs,
     /// The connection to the keeper process, if there is one: the state that is left there, and
     /// the wish of another server to go on with it.
     succession: Option<Arc<Succession>>,
@@ -202,7 +202,7 @@ impl Server {
             channels: Registry::default(),
             groups: BTreeMap::new(),
             access_log: None,
-            former_logs: Vec::new(),
+            former_logs: FormerLogs::default(),
             rules: Arc::default(),
             succession,
             tickets: Arc::default(),
@@ -323,10 +323,9 @@ impl Server {
             }
         }
         log.iter().for_each(Log::begin);
-        // Those that no engine uses any more end here.
-        self.former_logs.retain(|thread| Arc::strong_count(thread) > 1);
-        let former = std::mem::replace(&mut self.access_log, log.clone());
-        self.former_logs.extend(former.map(|log| log.thread()));
+        if let Some(former) = std::mem::replace(&mut self.access_log, log.clone()) {
+            self.former_logs.add(former.thread());
+        }
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
             let Part { parking_lot, openings } = part;
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);

@@ -6,12 +6,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use superpoll_gateway::Level;
+use superpoll_gateway::config::Log;
 use superpoll_gateway::telemetry::socket::{CommandCall, UpgradeState};
 use superpoll_rt::time;
 
 use super::super::signals::Signals;
 use super::super::worker_process::{self, replacement};
-use super::super::{change_log, commands, keeper_socket};
+use super::super::{commands, keeper_socket, reopen_log};
 use super::drain::{REPORTS, Wait};
 use super::{Child, Happening, State, Supervision};
 
@@ -107,7 +108,7 @@ impl Supervision<'_> {
         // Answers that are on their way would be lost with this program.
         self.queue.written().await;
         // From here on signals wait for the new program, in this thread: the one that writes the
-        // log has ended before. What has happened until now would be lost with this program.
+        // log has ended before, unless it is stuck. What has happened until now would be lost with this program.
         self.error_log.close();
         crate::block_signals(true);
         let outcome = match time::timeout(EARLIER, self.next(signals)).await {
@@ -115,7 +116,9 @@ impl Supervision<'_> {
             Err(_) => Err(self.replace(command)),
         };
         crate::block_signals(false);
-        change_log(self.error_log, &self.config);
+        // Operators must learn of a failure of both the upgrade and the log.
+        let otherwise = Log { level: self.config.log.level, ..Log::default() };
+        reopen_log(self.error_log, &self.config.log, &otherwise);
         match outcome {
             Ok(earlier) => {
                 self.take(earlier)?;
