@@ -1,7 +1,8 @@
 //! The access log.
 
 use std::fs;
-use std::io::Write;
+use std::io::{PipeReader, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -9,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::program::superpoll;
 use crate::stage::{
-    Running, Server, Site, accept, backends, connect, free_port, get, lines as lines_of, signal,
-    until, wait,
+    Running, Server, Site, accept, backends, children, connect, free_port, get, lines as lines_of,
+    signal, until, wait,
 };
 
 fn text(log: &str) -> String {
@@ -222,6 +223,22 @@ fn a_request_that_its_client_did_not_wait_for_is_written_down() {
     server.finish();
 }
 
+/// Starts a server whose standard error is a full pipe. Returns its address and the ends of pipes
+/// that have to stay open.
+fn stuck(configuration: &Path) -> (Running, SocketAddr, (PipeReader, impl Sized + use<>)) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    let mut command = superpoll();
+    command.args(["serve", "-c"]).arg(configuration).stdout(Stdio::piped()).stderr(writer);
+    let mut server = Running(command.spawn().unwrap());
+    let mut output = lines_of(server.0.stdout.take().unwrap());
+    let front = output.next().unwrap();
+    let address = front.split("://").nth(1).unwrap().trim_end_matches('/').parse().unwrap();
+    (server, address, (reader, output))
+}
+
 /// As when the collector of logs is stalled while they are rotated.
 #[test]
 fn a_full_standard_error_holds_up_neither_reloads_nor_requests_nor_the_end() {
@@ -230,17 +247,7 @@ fn a_full_standard_error_holds_up_neither_reloads_nor_requests_nor_the_end() {
         let text = text("path = \"stderr\"").replace("/metrics", &format!("/metrics{round}"));
         site.write("stuck.toml", &format!("{text}\n[server]\nworkers = 2"))
     };
-    let (reader, mut writer) = std::io::pipe().unwrap();
-    rustix::io::ioctl_fionbio(&writer, true).unwrap();
-    while writer.write(&[b'x'; 4096]).is_ok() {}
-    rustix::io::ioctl_fionbio(&writer, false).unwrap();
-    let mut command = superpoll();
-    command.args(["serve", "-c"]).arg(configure(0)).stdout(Stdio::piped()).stderr(writer);
-    let mut server = Running(command.spawn().unwrap());
-    drop(command);
-    let mut output = lines_of(server.0.stdout.take().unwrap());
-    let front = output.next().unwrap();
-    let address = front.split("://").nth(1).unwrap().trim_end_matches('/').parse().unwrap();
+    let (mut server, address, _pipes) = stuck(&configure(0));
     for round in 1..=3 {
         configure(round);
         signal(&server.0, "HUP");
@@ -254,5 +261,22 @@ fn a_full_standard_error_holds_up_neither_reloads_nor_requests_nor_the_end() {
     }
     signal(&server.0, "TERM");
     assert!(wait(&mut server.0).expect("it does not end").success());
-    drop(reader);
+}
+
+#[test]
+fn a_full_standard_error_holds_up_no_upgrade_of_several_processes() {
+    let site = Site::new();
+    let text = format!("{}\n[server]\nprocesses = 2", text("path = \"stderr\""));
+    let (mut server, address, _pipes) = stuck(&site.write("stuck.toml", &text));
+    let workers = || children(server.0.id());
+    until("both workers are there", || workers().len() == 2);
+    let before = workers();
+    signal(&server.0, "USR2");
+    until("both workers are others", || {
+        let now = workers();
+        now.len() == 2 && now.iter().all(|worker| !before.contains(worker))
+    });
+    assert!(get(&mut connect(address), "/small").ends_with("0123456789"));
+    signal(&server.0, "TERM");
+    assert!(wait(&mut server.0).expect("it does not end").success());
 }

@@ -3,8 +3,9 @@
 //! An engine never waits for a disk. It hands lines over to one thread that writes, lines of
 //! requests many at a time. If the thread cannot keep up, lines are left out rather than requests
 //! delayed. If it cannot write, because the disk is full or the file system gone, it reports that
-//! once in a while and goes on trying. The end of a log waits a bounded time for it. A log that was moved away is begun anew when the
-//! configuration is read again, as `logrotate` expects. Frequent events are rate-limited.
+//! once in a while and goes on trying. The end of a log waits a bounded time for it. A log that was
+//! moved away is begun anew when the configuration is read again, as `logrotate` expects. Frequent
+//! events are rate-limited.
 
 mod entry;
 mod error_log;

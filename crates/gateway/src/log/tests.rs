@@ -439,7 +439,7 @@ fn a_log_whose_thread_is_kept_is_dropped_without_waiting_for_it() {
     assert!(found == line, "{} bytes", found.len());
 }
 
-/// As when the log of a server is rotated twice while its collector is stalled, and the server ends.
+/// As when the log of a server is rotated while its collector is stalled, and the server ends.
 #[test]
 fn stuck_logs_hold_up_neither_the_next_one_nor_the_end_and_lose_no_line_that_is_taken() {
     let (mut reader, writer) = std::io::pipe().unwrap();

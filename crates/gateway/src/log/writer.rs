@@ -147,8 +147,8 @@ impl fmt::Debug for WriterThread {
     }
 }
 
-/// The threads of earlier logs, some of which still write. Dropping it waits for all of them, for at
-/// most about two seconds; those that engines use are waited for there.
+/// The threads of earlier logs, some of which still write. Dropping it waits for all of them, for
+/// at most about two seconds; those that engines use are waited for there.
 #[derive(Debug, Default)]
 pub(crate) struct FormerLogs(Vec<Arc<WriterThread>>);
 

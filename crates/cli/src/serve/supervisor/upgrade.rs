@@ -108,7 +108,8 @@ impl Supervision<'_> {
         // Answers that are on their way would be lost with this program.
         self.queue.written().await;
         // From here on signals wait for the new program, in this thread: the one that writes the
-        // log has ended before, unless it is stuck. What has happened until now would be lost with this program.
+        // log has ended before, unless it is stuck. What has happened until now would be lost with
+        // this program.
         self.error_log.close();
         crate::block_signals(true);
         let outcome = match time::timeout(EARLIER, self.next(signals)).await {
