@@ -1,6 +1,7 @@
 //! The server's own log: the events of the server, a line each.
 
 use std::io::{self, Write, stderr};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -20,6 +21,7 @@ pub struct ErrorLog {
 }
 
 struct Open {
+    path: PathBuf,
     writer: Writer,
     form: Form,
 }
@@ -74,7 +76,7 @@ impl Open {
             MessageFormat::Text => Form::Text,
         };
         let writer = Writer::open(&config.path, "log", before, report_on_stderr)?;
-        Ok(Open { writer, form })
+        Ok(Open { path: config.path.clone(), writer, form })
     }
 
     /// Returns the level from which on events are logged.
@@ -105,7 +107,9 @@ impl ErrorLog {
     /// It cannot be opened or created; the current log then goes on.
     pub fn change(&self, config: &config::Log) -> io::Result<()> {
         let current = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let before = current.as_ref().map(|open| open.writer.completion());
+        // Lines of one file stay in order.
+        let before = current.as_ref().filter(|open| open.path == config.path);
+        let before = before.map(|open| open.writer.completion());
         drop(current);
         let open = Open::new(config, before)?;
         self.level.configure(open.level(config));
@@ -130,7 +134,7 @@ impl ErrorLog {
             return;
         }
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(Open { writer, form }) = &*open else { return };
+        let Some(Open { writer, form, .. }) = &*open else { return };
         writer.hand_over(line(*form, SystemTime::now(), event));
     }
 

@@ -199,7 +199,8 @@ impl Writer {
             let (_completes, mut sink) = (completes, sink);
             for bytes in receiver {
                 if let Some(before) = before.take() {
-                    before.wait(Instant::now() + PATIENCE);
+                    // Less than the end of this log waits.
+                    before.wait(Instant::now() + PATIENCE / 2);
                 }
                 let error = sink.write(&bytes).err();
                 if error.is_some() {
