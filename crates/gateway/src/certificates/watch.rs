@@ -67,23 +67,23 @@ impl WatchedFiles {
         let now = WatchedFiles::states(&self.files);
         let is_settled = now == self.seen;
         self.seen = now;
-        let is_due = now != self.read || self.valid_from.is_some_and(|from| from <= time);
+        let is_valid_now = self.valid_from.is_some_and(|from| from <= time);
+        let is_due = now != self.read || self.is_lacking || is_valid_now;
         if !is_settled || !is_due {
             return None;
         }
         self.read = now;
         self.valid_from = None;
+        let was_lacking = std::mem::take(&mut self.is_lacking);
         let read = match Certificate::read(&self.files) {
             Ok(read) => read,
             Err(error) if error.may_pass() => {
                 // The files are due until they could be read, and the lack is reported once.
-                self.read = [None; 2];
-                let is_new = !std::mem::replace(&mut self.is_lacking, true);
-                return is_new.then_some(Err(error));
+                self.is_lacking = true;
+                return (!was_lacking).then_some(Err(error));
             }
             Err(error) => return Some(Err(error)),
         };
-        self.is_lacking = false;
         let Some(what) = read.refused_at(time) else { return Some(Ok(read)) };
         self.valid_from = Some(read.facts.not_before).filter(|from| *from > time);
         let name = self.files.certificate.display();
