@@ -179,8 +179,8 @@ impl Poller {
     /// # Errors
     ///
     /// [`Error::AlreadyRegistered`], and the watches that the back-end can never support:
-    /// [`Error::Unsupported`], [`Error::DescriptorTooLarge`]. A [nested](Poller::nest) poller
-    /// also returns the kernel's refusal here, and not with the [refusals](Events::refusals).
+    /// [`Error::Unsupported`], [`Error::DescriptorTooLarge`]. In a [nested](Poller::nest) poller also
+    /// the kernel's refusal, which is then not among the [refusals](Events::refusals) of a wait.
     pub fn register(&mut self, fd: impl AsFd, watch: impl Into<Watch>) -> Result<Key> {
         self.insert(fd.as_fd().as_raw_fd(), watch.into(), None)
     }

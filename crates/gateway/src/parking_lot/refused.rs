@@ -1,11 +1,11 @@
 //! Connections that the kernel refuses to watch: the user's watches are used up, or there is no
 //! memory.
 //!
-//! A refusal when a connection is parked is the result of [`ParkingLot::park`]. A later refusal is
-//! about a connection that a keeper has given back, and comes with a wait of the poller. Until that
-//! wait the connection is still in the table, although the poller has forgotten it and may give its
-//! index to another connection. An entry that makes room in this way waits here, because its owner
-//! may be the caller that is parking the other connection.
+//! A refusal when a connection is parked is the result of [`ParkingLot::park`]. One that comes later
+//! is about a connection that a keeper has given back, and comes with a wait of the poller. Until
+//! that wait the connection is still in the table, although the poller has forgotten it and may
+//! give its index to another connection. An entry that makes room in this way waits here, because
+//! its owner may be the caller that is parking the other connection.
 
 use std::cell::RefCell;
 use std::time::Duration;
