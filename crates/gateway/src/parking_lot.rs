@@ -22,7 +22,6 @@
 
 mod handing_over;
 mod listing;
-mod refused;
 mod waiting;
 
 use std::cell::{Cell, RefCell};
@@ -48,7 +47,6 @@ use crate::sys;
 use crate::sys::send_ring::{SendRing, Sent};
 use crate::telemetry::counters::{ActiveTask, EngineCounters};
 use crate::transport::Socket;
-use refused::RefusedEntries;
 
 pub(crate) use waiting::{Note, PendingRequest, Responder, WaitingRequest};
 
@@ -74,8 +72,6 @@ pub(crate) enum ResumeReason {
     TimedOut,
     /// The server is about to end.
     Draining,
-    /// The kernel does not watch the connection any more, so nothing would end its stay but time.
-    Refused,
 }
 
 /// The owner of parked connections.
@@ -188,7 +184,6 @@ pub(crate) struct ParkingLot {
     tasks: RefCell<Vec<JoinHandle<()>>>,
     /// The connections that go on with another server, until they are closed here.
     handed_over: RefCell<Vec<ParkedEntry>>,
-    refused: RefusedEntries,
 }
 
 impl ParkingLot {
@@ -235,7 +230,6 @@ impl ParkingLot {
             draining: Cell::new(false),
             tasks: RefCell::default(),
             handed_over: RefCell::default(),
-            refused: RefusedEntries::default(),
         });
         let watches =
             spawn(ParkingLot::watch(Rc::downgrade(&parking_lot), AsyncFd::nonblocking(nested)));
@@ -324,11 +318,7 @@ impl ParkingLot {
         let mut poller = self.poller.borrow_mut();
         let key = match poller.register(&parked.stream, Watch::new(interest).mode(Mode::Level)) {
             Ok(key) => key,
-            Err(error) => {
-                drop(poller);
-                self.report_refusal(&error);
-                return Err((parked, error.into()));
-            }
+            Err(error) => return Err((parked, error.into())),
         };
         if self.outlives
             && let Some(record) = record(&mut parked)
@@ -353,12 +343,9 @@ impl ParkingLot {
         }
         let ParkedConnection { stream, peer, token, pending } = parked;
         let peer = PeerRef::Shared(peer);
-        let entry = ParkedEntry { stream, peer, token, pending, owner, key, deadline };
-        // The poller gives an index anew when it has refused the registration before.
-        let refused = entries[index].replace(entry);
+        entries[index] = Some(ParkedEntry { stream, peer, token, pending, owner, key, deadline });
         self.fresh.borrow_mut().push(key.index());
-        self.count(self.parked.get() + usize::from(refused.is_none()));
-        self.refused.push(refused);
+        self.count(self.parked.get() + 1);
         self.counters.parkings.add(1);
         Ok(key)
     }
@@ -414,7 +401,7 @@ impl ParkingLot {
         }
         let entry = slot.take()?;
         self.count(self.parked.get() - 1);
-        // Fails only if the poller has refused the registration.
+        // Cannot fail: the key belongs to a place.
         let _ = self.poller.borrow_mut().deregister(key);
         Some(entry)
     }
@@ -491,8 +478,7 @@ impl ParkingLot {
         self.counters.leavings.get() > before
     }
 
-    /// Resumes every parked connection that is readable or hung up, and those that the kernel
-    /// refuses to watch. Returns how many there were of the former.
+    /// Responder every parked connection that is readable or hung up. Returns how many there were.
     fn wake_ready(&self, events: &mut Events) -> usize {
         let mut poller = self.poller.borrow_mut();
         let outcome = poller.wait(events, Some(Duration::ZERO));
@@ -503,8 +489,6 @@ impl ParkingLot {
             self.counters.returns.set(stats.moves_back);
         }
         drop(poller);
-        // First: the poller may give their indices to connections that are parked now.
-        self.resume_refused(events.take_refusals());
         for event in &*events {
             self.resume(event.key(), ResumeReason::Ready);
         }

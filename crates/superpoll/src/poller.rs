@@ -179,8 +179,7 @@ impl Poller {
     /// # Errors
     ///
     /// [`Error::AlreadyRegistered`], and the watches that the back-end can never support:
-    /// [`Error::Unsupported`], [`Error::DescriptorTooLarge`]. In a [nested](Poller::nest) poller also
-    /// the kernel's refusal, which is then not among the [refusals](Events::refusals) of a wait.
+    /// [`Error::Unsupported`], [`Error::DescriptorTooLarge`].
     pub fn register(&mut self, fd: impl AsFd, watch: impl Into<Watch>) -> Result<Key> {
         self.insert(fd.as_fd().as_raw_fd(), watch.into(), None)
     }
@@ -225,8 +224,11 @@ impl Poller {
         T: AsFd + Send + Sync + 'static,
     {
         let key = self.register(&**io, watch)?;
-        self.shared_files.insert(key.index(), io.clone());
-        self.set_owned(key);
+        // In a nested poller the registration may have been refused already.
+        if self.table.get(key).is_some() {
+            self.shared_files.insert(key.index(), io.clone());
+            self.set_owned(key);
+        }
         Ok(key)
     }
 
@@ -253,9 +255,7 @@ impl Poller {
         }
         self.admit(fd, watch)?;
         let key = self.table.insert(fd, watch, key);
-        if self.nested {
-            self.apply_at_once(key)?;
-        }
+        self.changed();
         Ok(key)
     }
 

@@ -199,43 +199,6 @@ fn a_nested_poller_can_be_woken_after_a_wait_that_found_something() {
     }
 }
 
-/// The kernel refuses to let two pollers watch each other (`ELOOP`).
-#[test]
-fn a_nested_poller_refuses_a_registration_at_once() {
-    for kind in [BackendKind::Epoll, BackendKind::Adaptive] {
-        let mut poller = Poller::builder().backend(kind).build().unwrap();
-        let outer = poller.nest().unwrap().try_clone_to_owned().unwrap();
-        let mut other = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
-        other.register(&outer, Interest::READABLE).unwrap();
-        let unfit = Arc::new(other.nest().unwrap().try_clone_to_owned().unwrap());
-        let is_refusal = |error: &Error| {
-            matches!(error, Error::System { source, .. }
-                if source.raw_os_error() == Some(libc::ELOOP))
-        };
-        let error = poller.register(&*unfit, Interest::READABLE).unwrap_err();
-        assert!(is_refusal(&error), "{kind}: {error}");
-        let error = poller.share(&unfit, Interest::READABLE).unwrap_err();
-        assert!(is_refusal(&error), "{kind}: {error}");
-        let copy = unfit.try_clone().unwrap();
-        let rejected = poller.own(copy, Interest::READABLE).unwrap_err();
-        assert!(is_refusal(&rejected.error), "{kind}: {}", rejected.error);
-        assert!(poller.is_empty() && Arc::strong_count(&unfit) == 1, "{kind}");
-        assert_eq!(poller.stats().refused, 3, "{kind}");
-        // It is told once, and the outer loop is not woken for it.
-        assert!(!readable(&outer), "{kind}");
-        let mut events = Events::with_limit(4);
-        assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
-        assert!(events.refusals().is_empty(), "{kind}: {:?}", events.refusals());
-        // Others are unaffected.
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        let reader = poller.own(reader, Interest::READABLE).unwrap();
-        writer.write_all(b"x").unwrap();
-        assert!(readable(&outer), "{kind}");
-        assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1);
-        assert_eq!(events.iter().next().unwrap().key(), reader.key());
-    }
-}
-
 #[test]
 fn an_outer_loop_is_woken_for_each_thing_that_needs_no_kernel() {
     for kind in [BackendKind::Epoll, BackendKind::Adaptive] {
@@ -276,11 +239,9 @@ fn an_outer_loop_is_woken_for_each_thing_that_needs_no_kernel() {
         assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
         assert!(!readable(&outer), "{kind}");
 
-        // A refusal of a registration by a registrar: the kernel does not let a set watch itself.
+        // A refusal: the kernel does not let a set watch itself.
         let (mut poller, outer, mut events) = nested();
-        let itself = poller.registrar().unwrap().register(&outer, Interest::READABLE).unwrap();
-        poller.flush();
-        assert_eq!((poller.len(), poller.stats().refused), (0, 1), "{kind}");
+        let itself = poller.register(&outer, Interest::READABLE).unwrap();
         assert!(readable(&outer), "{kind}");
         assert_eq!(poller.wait(&mut events, None).unwrap(), 0);
         assert_eq!((events.refusals().len(), events.refusals()[0].0), (1, itself), "{kind}");

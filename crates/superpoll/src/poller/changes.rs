@@ -6,7 +6,7 @@
 use std::os::fd::RawFd;
 
 use crate::backend::Synced;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::interest::Watch;
 use crate::key::Key;
 use crate::poller::Poller;
@@ -84,16 +84,6 @@ impl Poller {
     pub(super) fn refuse(&mut self, key: Key, error: Error) {
         self.stats.refused += 1;
         self.refusals.push((key, error));
-    }
-
-    /// Applies a new registration of a nested poller. The caller learns of a refusal now: until the
-    /// next wait, the index of the registration could be another one's already.
-    pub(super) fn apply_at_once(&mut self, key: Key) -> Result<()> {
-        self.flush_kernel();
-        let place = self.refusals.iter().rposition(|(refused, _)| *refused == key);
-        let refusal = place.map(|place| self.refusals.remove(place).1);
-        self.sync_nested_wakeup();
-        refusal.map_or(Ok(()), Err)
     }
 
     /// In a nested poller the outer loop waits, so changes cannot wait for our next wait.
