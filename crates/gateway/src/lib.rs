@@ -47,6 +47,8 @@ mod bounded_file;
 mod broker;
 mod certificates;
 pub mod channel;
+#[cfg(test)]
+mod child_process;
 pub mod config;
 mod connection_limits;
 mod cors;

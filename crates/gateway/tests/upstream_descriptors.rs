@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gateway::{Gateway, LIMIT, MOST, config, wait};
+use gateway::{Gateway, LIMIT, MOST, wait, whole};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use superpoll_gateway::upstream::GroupServer;
 use superpoll_rt::BackendKind;
@@ -69,7 +69,11 @@ impl Client {
 
     /// Returns the status of the response to a request without a body, if there is one.
     fn status(&mut self, method: &str) -> Option<u16> {
-        let head = format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        self.status_of(method, "/")
+    }
+
+    fn status_of(&mut self, method: &str, path: &str) -> Option<u16> {
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
         self.0.get_mut().write_all(head.as_bytes()).ok()?;
         let (mut status, mut length) = (0, 0);
         loop {
@@ -91,40 +95,56 @@ impl Client {
     }
 }
 
-/// The counts of the two servers.
-fn counts(gateway: &Gateway, of: fn(&GroupServer) -> &AtomicU64) -> [u64; 2] {
+/// The counts of the two servers of a group.
+fn counts(gateway: &Gateway, group: &'static str, of: fn(&GroupServer) -> &AtomicU64) -> [u64; 2] {
     gateway.call(move |_, server| {
-        let members = server.upstreams()["app"].members();
+        let members = server.upstreams()[group].members();
         [0, 1].map(|index| of(&members[index]).load(Ordering::Relaxed))
     })
 }
 
+/// The configuration of a group of two servers.
+fn group(servers: [&str; 2], more: &str) -> String {
+    let [one, other] = servers;
+    format!("servers = [{{ address = \"{one}\" }}, {{ address = \"{other}\" }}]\n{more}")
+}
+
 fn requests(lane: bool, backend: BackendKind) {
     let (one, other) = (origin(), origin());
-    let text = config(
-        &[&one, &other],
-        "health = { interval = \"100ms\", fall = 2 }",
-        &format!(", lane = {lane}"),
+    let health = "health = { interval = \"100ms\", fall = 2 }";
+    let cold = format!(
+        "[[hosts.routes]]\npath = \"/cold/\"\nproxy = {{ upstream = \"cold\", lane = {lane} }}"
     );
+    let text = [
+        whole(&group([&one, &other], health), &format!(", lane = {lane}"), &cold),
+        format!("[upstreams.cold]\n{}\n", group([&one, &other], health)),
+    ];
+    let text = text.concat();
     let gateway = Gateway::start(backend, &text);
     let mut client = Client::connect(&gateway.address);
-    // One server has a connection that is kept, the other one has none.
+    // One server has a connection that is kept, the other one has none. In the other group, neither
+    // has one.
     assert_eq!(client.status("GET"), Some(200));
     let limit = getrlimit(Resource::Nofile);
     // Descriptors that are open stay open.
     setrlimit(Resource::Nofile, Rlimit { current: Some(LOWEST), ..limit }).unwrap();
     wait(|| {
-        let unchecked = counts(&gateway, |server| &server.unchecked);
-        unchecked.iter().all(|count| *count >= 5) || gateway.up() != [true, true]
+        let unchecked = ["app", "cold"].map(|group| counts(&gateway, group, |one| &one.unchecked));
+        unchecked.iter().flatten().all(|count| *count >= 5) || gateway.up() != [true, true]
     });
     assert_eq!(gateway.up(), [true, true], "{:?}", gateway.told());
-    let statuses: Vec<_> =
-        (0..20).map(|turn| client.status(if turn % 4 < 2 { "GET" } else { "POST" })).collect();
-    assert_eq!(statuses.iter().filter(|status| **status == Some(200)).count(), 10, "{statuses:?}");
-    assert_eq!(statuses.iter().filter(|status| **status == Some(503)).count(), 10, "{statuses:?}");
+    for (path, expected) in [("/", 200), ("/cold/", 503)] {
+        let method = |turn| if turn % 4 < 2 { "GET" } else { "POST" };
+        let statuses: Vec<_> = (0..20).map(|turn| client.status_of(method(turn), path)).collect();
+        assert_eq!(statuses, [Some(expected); 20], "{path}");
+    }
     assert_eq!(gateway.up(), [true, true]);
-    assert_eq!(counts(&gateway, |server| &server.failures), [0, 0]);
-    assert_eq!(counts(&gateway, |server| &server.retries), [0, 0]);
+    for group in ["app", "cold"] {
+        assert_eq!(counts(&gateway, group, |server| &server.failures), [0, 0]);
+    }
+    // Every other one has first been given to the server without a connection.
+    assert_eq!(counts(&gateway, "app", |server| &server.retries).iter().sum::<u64>(), 10);
+    assert_eq!(counts(&gateway, "cold", |server| &server.retries), [0, 0]);
     setrlimit(Resource::Nofile, limit).unwrap();
     for _ in 0..10 {
         assert_eq!(client.status("GET"), Some(200));
@@ -134,8 +154,9 @@ fn requests(lane: bool, backend: BackendKind) {
     assert!(of("upstream-down").is_empty() && of("upstream-up").is_empty(), "{told:?}");
     let (unchecked, failed) = (of("upstream-unchecked"), of("upstream-failed"));
     assert!(unchecked[0].1.contains("ulimit -n"), "{told:?}");
-    assert!(failed[0].1.contains("ulimit -n; the client gets 503"), "{told:?}");
-    assert_eq!(failed[0].2, "own-lack 503");
+    assert!(failed.iter().all(|(_, text, _)| text.contains("ulimit -n")), "{told:?}");
+    let answered = failed.iter().find(|(_, text, _)| text.contains("the client gets 503"));
+    assert_eq!(answered.unwrap_or_else(|| panic!("{told:?}")).2, "own-lack 503");
 }
 
 /// Opens files until there is room for the two ends of a client's connection, and for no other.
@@ -172,7 +193,7 @@ fn relayed(backend: BackendKind) {
         closed >= 20
     });
     assert_eq!(gateway.up(), [true, true], "{:?}", gateway.told());
-    assert_eq!(counts(&gateway, |server| &server.failures), [0, 0]);
+    assert_eq!(counts(&gateway, "app", |server| &server.failures), [0, 0]);
     setrlimit(Resource::Nofile, limit).unwrap();
     drop(files);
     for _ in 0..4 {

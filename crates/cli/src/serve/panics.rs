@@ -8,14 +8,16 @@ use std::thread;
 
 use superpoll_gateway::{ErrorLog, Event, Level};
 
-/// Hands panics over to the log from now on, as long as the log is there. The hook of the standard
+/// Hands panics over to the log from now on, as long as the log is open. The hook of the standard
 /// library writes to standard error itself, and an engine would wait for a pipe that is full.
 pub(super) fn log_panics(error_log: &Arc<ErrorLog>) {
     let error_log: Weak<ErrorLog> = Arc::downgrade(error_log);
     let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| match error_log.upgrade() {
-        Some(error_log) => error_log.write(&event(panic)),
-        None => usual(panic),
+    std::panic::set_hook(Box::new(move |panic| {
+        match error_log.upgrade().filter(|error_log| error_log.is_open()) {
+            Some(error_log) => error_log.write(&event(panic)),
+            None => usual(panic),
+        }
     }));
 }
 
@@ -44,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_an_event_as_long_as_the_log_is_there() {
+    fn a_panic_is_an_event_as_long_as_the_log_is_open() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let log = Log { path: path.clone(), ..Log::default() };
@@ -55,7 +57,10 @@ mod tests {
             thread::Builder::new().name("planned".into()).spawn(panics).unwrap().join().unwrap_err()
         };
         fails();
-        // The hook of the standard library writes the second one.
+        // The hook of the standard library writes the others. This one is no event that waits.
+        error_log.close();
+        fails();
+        error_log.change(&log).unwrap();
         drop(error_log);
         fails();
         let text = std::fs::read_to_string(&path).unwrap();

@@ -318,17 +318,7 @@ mod tests {
     fn files_that_could_not_be_read_for_a_lack_are_read_again() {
         const NAME: &str =
             "certificates::watch::tests::files_that_could_not_be_read_for_a_lack_are_read_again";
-        const CHILD: &str = "SUPERPOLL_TEST_CHILD";
-        if std::env::var_os(CHILD).is_none() {
-            let output = std::process::Command::new("sh")
-                .args(["-c", "ulimit -n 64 && exec \"$0\" --exact \"$1\" --nocapture"])
-                .arg(std::env::current_exe().unwrap())
-                .arg(NAME)
-                .env(CHILD, "1")
-                .output()
-                .unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+        if !crate::child_process::is_alone("ulimit -n 64", NAME) {
             return;
         }
         let folder = tempfile::tempdir().unwrap();

@@ -138,6 +138,12 @@ impl ErrorLog {
         writer.hand_over(line(*form, SystemTime::now(), event));
     }
 
+    /// Whether the log is not closed.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Returns the level from which on events are logged, which an operator may change.
     #[must_use]
     pub fn level(&self) -> LogLevel {

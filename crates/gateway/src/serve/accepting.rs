@@ -20,15 +20,15 @@ use crate::log::{Event, Level, RateLimited, Report, others};
 use crate::peer::{self, Peer};
 use crate::transport::Plain;
 
-/// The time between two reports that connections are refused.
+/// The time between two reports that connections are refused, or cannot be accepted.
 const REFUSALS: Duration = Duration::from_secs(10);
 
 /// How long a listener pauses when there is no descriptor, not even for a client that is closed at
 /// once.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a listener pauses after any other error, such as a lack of memory. It goes on after it,
-/// since the clients of a socket on which no one accepts would wait for ever.
+/// How long a listener pauses after any other error, such as a lack of memory. It goes on after
+/// that: the kernel would go on to take clients, which would have no answer.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Limits the reports that connections are refused.
@@ -47,6 +47,7 @@ pub(super) struct Accepting {
     pub connection_limits: Arc<ConnectionLimits>,
     pub report: Report,
     pub refusals: RateLimited,
+    pub failures: RateLimited,
 }
 
 impl Accepting {
@@ -88,7 +89,7 @@ impl Accepting {
 
     /// Reports that no connection can be accepted now.
     fn failed(&self, error: &io::Error) {
-        let Some(left_out) = self.refusals.admit() else { return };
+        let Some(left_out) = self.failures.admit() else { return };
         let (on, others) = (&self.on, others(left_out));
         let message = format!("accepting on {on}: {error}; it is tried again{others}");
         let event = Event::new(Level::Error, "accept-failed", message);

@@ -389,6 +389,7 @@ impl Server {
                         connection_limits: limits_of[usize::from(opening.is_admin)].clone(),
                         report: report.clone(),
                         refusals: accepting::refusals(),
+                        failures: accepting::refusals(),
                     };
                     spawn(accepting.run(opening.listener)).detach();
                 }

@@ -7,7 +7,6 @@ use http::StatusCode;
 
 use super::fault::Fault;
 use super::http1::SendFailure;
-use super::own_lack::OwnLack;
 
 /// The reason for which a server did not answer a request.
 pub(super) struct FailedAttempt {
@@ -18,27 +17,16 @@ pub(super) struct FailedAttempt {
     pub may_go_on: bool,
 }
 
-/// Whether another server may be reached in spite of a fault.
-fn is_of_one_server(fault: &Fault) -> bool {
-    fault.own_lack() != Some(OwnLack::Everywhere)
-}
-
 impl FailedAttempt {
     pub(super) fn unsent(error: io::Error) -> FailedAttempt {
-        let fault = Fault::Connect(error);
-        let may_go_on = is_of_one_server(&fault);
-        FailedAttempt { fault, was_idle: false, may_go_on }
+        FailedAttempt { fault: Fault::Connect(error), was_idle: false, may_go_on: true }
     }
 
     pub(super) fn lost(lost: SendFailure, was_idle: bool, limit: Duration) -> FailedAttempt {
         let (fault, may_go_on) = match lost {
             SendFailure::Unsent => (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), true),
             SendFailure::Malformed(error) => (Fault::Head(error.to_string()), false),
-            SendFailure::Broken(error) => {
-                let fault = Fault::Broken(error);
-                let may_go_on = is_of_one_server(&fault);
-                (fault, may_go_on)
-            }
+            SendFailure::Broken(error) => (Fault::Broken(error), true),
             SendFailure::TimedOut => (Fault::Silent(limit), false),
         };
         FailedAttempt { fault, was_idle: was_idle && may_go_on, may_go_on }

@@ -344,7 +344,7 @@ impl Forwarder {
             }
             if !was_idle {
                 group.attempt_failed(&server, &fault);
-                tried.push(server.id);
+                self.pool.note_tried(&server, &fault, &mut tried);
             }
             let other = match may_go_on && left > 0 && !was_idle {
                 true => self.pool.choose_for(cookie, client, &tried),

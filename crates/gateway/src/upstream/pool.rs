@@ -24,6 +24,7 @@ use super::group::{Group, ServerList};
 use super::http1::Http1Connection;
 use super::http2::Http2Connection;
 use super::lane::RawConnection;
+use super::own_lack::OwnLack;
 use super::server::GroupServer;
 use crate::log::{BrokenBy, Entry, UpstreamEnd};
 use crate::trace::RequestTrace;
@@ -297,6 +298,18 @@ impl Pool {
             }
         }
         self.choose(client, tried)
+    }
+
+    /// Notes that an attempt at a server has failed, in the list of those that are not tried again.
+    /// If the gateway can make no new connection, neither are servers without a connection that is
+    /// kept.
+    pub(super) fn note_tried(&self, server: &PooledServer, fault: &Fault, tried: &mut Vec<u64>) {
+        tried.push(server.id);
+        if fault.own_lack() == Some(OwnLack::Everywhere) {
+            let local = self.local.borrow();
+            let unconnected = local.servers.iter().filter(|server| !server.has_idle());
+            tried.extend(unconnected.map(|server| server.id));
+        }
     }
 
     /// Whether there is more than one server.

@@ -1,6 +1,8 @@
 //! The memory of subscribers and publishers: those that wait for a message, and those that do not
 //! read.
 
+#[path = "../../src/child_process.rs"]
+mod child_process;
 #[path = "../channel/clients.rs"]
 #[expect(dead_code, reason = "shared with the other tests of channels")]
 mod clients;
@@ -21,7 +23,6 @@ mod sys;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::time::Instant;
 
 use clients::{address, stage, until_subscribers};
@@ -31,26 +32,9 @@ use superpoll_rt::BackendKind;
 #[global_allocator]
 static ALLOCATOR: sys::Counting = sys::Counting;
 
-/// Set in the process of one test.
-const CHILD: &str = "SUPERPOLL_TEST_CHILD";
-
-/// Whether this process is that of this test alone, which counts the memory of its process. If not,
-/// it has run in such a process when this returns.
+/// Whether this process is that of this test alone, which counts the memory of its process.
 fn alone(test: &str) -> bool {
-    if std::env::var_os(CHILD).is_some() {
-        return true;
-    }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{errors}");
-    // If it was skipped, this is why.
-    eprint!("{errors}");
-    false
+    child_process::is_alone(":", test)
 }
 
 /// The number of connections before the measurement, and the number at it.

@@ -233,7 +233,7 @@ impl Forwarder {
                 }
             } else {
                 group.attempt_failed(&server, &fault);
-                tried.push(server.id);
+                self.pool.note_tried(&server, &fault, &mut tried);
             }
             let other = match may_go_on && may_repeat && left > 0 {
                 true => self.pool.choose(address, &tried),
