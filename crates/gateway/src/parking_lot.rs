@@ -22,6 +22,7 @@
 
 mod handing_over;
 mod listing;
+mod refused;
 mod waiting;
 
 use std::cell::{Cell, RefCell};
@@ -47,6 +48,7 @@ use crate::sys;
 use crate::sys::send_ring::{SendRing, Sent};
 use crate::telemetry::counters::{ActiveTask, EngineCounters};
 use crate::transport::Socket;
+use refused::RefusedEntries;
 
 pub(crate) use waiting::{Note, PendingRequest, Responder, WaitingRequest};
 
@@ -72,6 +74,8 @@ pub(crate) enum ResumeReason {
     TimedOut,
     /// The server is about to end.
     Draining,
+    /// The kernel does not watch the connection any more, so nothing would end its stay but time.
+    Refused,
 }
 
 /// The owner of parked connections.
@@ -184,6 +188,7 @@ pub(crate) struct ParkingLot {
     tasks: RefCell<Vec<JoinHandle<()>>>,
     /// The connections that go on with another server, until they are closed here.
     handed_over: RefCell<Vec<ParkedEntry>>,
+    refused: RefusedEntries,
 }
 
 impl ParkingLot {
@@ -230,6 +235,7 @@ impl ParkingLot {
             draining: Cell::new(false),
             tasks: RefCell::default(),
             handed_over: RefCell::default(),
+            refused: RefusedEntries::default(),
         });
         let watches =
             spawn(ParkingLot::watch(Rc::downgrade(&parking_lot), AsyncFd::nonblocking(nested)));
@@ -320,6 +326,11 @@ impl ParkingLot {
             Ok(key) => key,
             Err(error) => return Err((parked, error.into())),
         };
+        // The kernel has been asked already, and a refusal has ended the registration. The next
+        // wait says why. This changes nothing in a registration that has not ended.
+        if poller.modify(key, interest).is_err() {
+            return Err((parked, io::Error::other("the kernel refuses to watch the connection")));
+        }
         if self.outlives
             && let Some(record) = record(&mut parked)
         {
@@ -343,9 +354,12 @@ impl ParkingLot {
         }
         let ParkedConnection { stream, peer, token, pending } = parked;
         let peer = PeerRef::Shared(peer);
-        entries[index] = Some(ParkedEntry { stream, peer, token, pending, owner, key, deadline });
+        let entry = ParkedEntry { stream, peer, token, pending, owner, key, deadline };
+        // The poller gives an index anew when it has refused the registration before.
+        let refused = entries[index].replace(entry);
         self.fresh.borrow_mut().push(key.index());
-        self.count(self.parked.get() + 1);
+        self.count(self.parked.get() + usize::from(refused.is_none()));
+        self.refused.push(refused);
         self.counters.parkings.add(1);
         Ok(key)
     }
@@ -362,8 +376,11 @@ impl ParkingLot {
         at: impl FnOnce(&mut ParkedStream) -> R,
     ) -> Option<R> {
         let mut entries = self.entries.borrow_mut();
-        let entry = entries.get_mut(key.index() as usize)?.as_mut()?;
-        (entry.key == key).then(|| at(&mut entry.stream))
+        let entry = entries.get_mut(key.index() as usize).and_then(Option::as_mut);
+        match entry.filter(|entry| entry.key == key) {
+            Some(entry) => Some(at(&mut entry.stream)),
+            None => self.refused.with_stream(key, at),
+        }
     }
 
     /// Sends bytes to parked connections, at most [`MOST`](crate::sys::send_ring::MOST), as much as
@@ -397,11 +414,11 @@ impl ParkingLot {
         let mut entries = self.entries.borrow_mut();
         let slot = entries.get_mut(key.index() as usize)?;
         if slot.as_ref().is_none_or(|entry| entry.key != key) {
-            return None;
+            return self.refused.remove(key);
         }
         let entry = slot.take()?;
         self.count(self.parked.get() - 1);
-        // Cannot fail: the key belongs to a place.
+        // Fails only if the poller has refused the registration.
         let _ = self.poller.borrow_mut().deregister(key);
         Some(entry)
     }
@@ -420,6 +437,7 @@ impl ParkingLot {
         for key in keys {
             self.resume(key, ResumeReason::Draining);
         }
+        self.resume_refused(Vec::new());
     }
 
     async fn watch(parking_lot: Weak<ParkingLot>, nested: AsyncFd<OwnedFd>) {
@@ -478,7 +496,8 @@ impl ParkingLot {
         self.counters.leavings.get() > before
     }
 
-    /// Responder every parked connection that is readable or hung up. Returns how many there were.
+    /// Resumes every parked connection that is readable or hung up, and those that the kernel
+    /// refuses to watch. Returns how many there were of the former.
     fn wake_ready(&self, events: &mut Events) -> usize {
         let mut poller = self.poller.borrow_mut();
         let outcome = poller.wait(events, Some(Duration::ZERO));
@@ -489,6 +508,8 @@ impl ParkingLot {
             self.counters.returns.set(stats.moves_back);
         }
         drop(poller);
+        // First: the poller may give their indices to connections that are parked now.
+        self.resume_refused(events.take_refusals());
         for event in &*events {
             self.resume(event.key(), ResumeReason::Ready);
         }

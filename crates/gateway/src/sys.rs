@@ -48,6 +48,14 @@ pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Makes the number of a descriptor mean another file, as a test's fault.
+#[cfg(test)]
+pub(crate) fn exchange(number: impl AsFd, file: impl AsFd) -> io::Result<()> {
+    let (number, file) = (number.as_fd().as_raw_fd(), file.as_fd().as_raw_fd());
+    // SAFETY: both are open, and the number stays the descriptor of its owner.
+    if unsafe { libc::dup2(file, number) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Returns the bytes of a page of memory.
 pub(crate) fn page_size() -> usize {
     // SAFETY: the call takes a number and returns one.

@@ -123,7 +123,7 @@ impl LocalSubscribers {
             }
             (ResumeReason::Ready, Form::Events | Form::Mercure) => self.remove(index),
             (ResumeReason::TimedOut, _) => self.show_life(index, parked, form, pinged),
-            (ResumeReason::Draining, _) => {
+            (ResumeReason::Draining | ResumeReason::Refused, _) => {
                 self.end_subscriber(index, parked, form, EndReason::Retired);
             }
         }

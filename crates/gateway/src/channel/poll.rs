@@ -174,7 +174,7 @@ impl LocalSubscribers {
             ResumeReason::TimedOut => {
                 self.answer_waiting(WaitingRequest { parked }, self.no_content(last));
             }
-            ResumeReason::Draining => {
+            ResumeReason::Draining | ResumeReason::Refused => {
                 let mut response = self.no_content(last);
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(CONNECTION, close);

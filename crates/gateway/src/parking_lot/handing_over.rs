@@ -46,6 +46,7 @@ impl ParkingLot {
         let handed_over = self.entries.take().into_iter().flatten().collect();
         self.count(0);
         self.handed_over.replace(handed_over);
+        self.resume_refused(Vec::new());
         self.reclaim_rest();
     }
 

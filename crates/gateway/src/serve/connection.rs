@@ -158,7 +158,7 @@ impl ConnectionOwner for ListenerContext {
                 counters.timed_out.add(1);
                 parked.stream.close();
             }
-            ResumeReason::Draining => parked.stream.close(),
+            ResumeReason::Draining | ResumeReason::Refused => parked.stream.close(),
         }
     }
 }

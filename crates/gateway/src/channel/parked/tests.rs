@@ -418,3 +418,35 @@ fn signs_of_life_are_sent_only_to_subscribers_that_have_one_state() {
         }
     });
 }
+
+/// A subscriber whose socket the kernel does not watch any more would miss nothing but the end of
+/// its client, for good.
+#[test]
+fn a_subscriber_that_cannot_be_watched_is_ended() {
+    Runtime::new().unwrap().block_on(async {
+        for form in FORMS {
+            let lot = parking_lot();
+            let hub = Hub::restore("/c".into(), EPOCH, messages(form));
+            let subscribers = subscribers(&hub, &lot);
+            let (parked, client) = connection();
+            subscribers.adopt(parked, form, (4, false), whole(form), 0).unwrap();
+            let Delivery::Parked { key, .. } = subscribers.subscribers.borrow()[0].delivery else {
+                panic!("it is not parked")
+            };
+            let parked = lot.take(key).unwrap();
+            subscribers.clone().resume_parked(0, parked, ResumeReason::Refused);
+            let end = Instant::now() + PATIENCE;
+            let mut shutdown = false;
+            while hub.subscribers() > 0 {
+                assert!(Instant::now() < end, "{form:?}");
+                // A WebSocket waits for its client to close as well.
+                if !shutdown && matches!((&client).read(&mut [0; 64]), Ok(1..)) {
+                    client.shutdown(std::net::Shutdown::Write).unwrap();
+                    shutdown = true;
+                }
+                yield_now().await;
+            }
+            assert_eq!(lot.len(), 0);
+        }
+    });
+}
