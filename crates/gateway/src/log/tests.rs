@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Version};
 use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_setfl, mknodat, openat};
 use serde_json::Value;
 
 use super::*;
@@ -464,4 +466,31 @@ fn a_log_that_cannot_be_opened_says_why() {
     let path = Path::new("/no/such/folder/access.log");
     let error = Log::open(&config(path, LogFormat::Json), None, report).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
+}
+
+/// Opening it would wait for a reader for good.
+#[test]
+fn a_fifo_that_nothing_reads_is_refused_and_one_that_is_read_is_a_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fifo");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let open = || {
+        let report = |failure: &LogFailure| panic!("{failure}");
+        Log::open(&config(&path, LogFormat::Json), None, report)
+    };
+    let error = open().err().unwrap().to_string();
+    assert!(error.contains("a FIFO that no process reads"), "{error}");
+    let options = OFlags::RDONLY | OFlags::NONBLOCK;
+    let reader = openat(CWD, &path, options, Mode::empty()).unwrap();
+    let log = open().unwrap();
+    // More than the kernel takes at once: the thread waits, which is no failure.
+    let line = [&[b'x'; 1 << 20][..], b"\n"].concat();
+    log.writer.hand_over(line.clone());
+    let thread = log.thread();
+    drop(log);
+    fcntl_setfl(&reader, OFlags::empty()).unwrap();
+    let mut found = Vec::new();
+    File::from(reader).read_to_end(&mut found).unwrap();
+    drop(thread);
+    assert!(found == line, "{} bytes", found.len());
 }

@@ -3,12 +3,16 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 
 /// How many pieces may wait to be written.
 const WAITING: usize = 64;
@@ -18,6 +22,9 @@ const REMINDER: Duration = Duration::from_secs(60);
 
 /// The longest time for which the end of a log waits for lines to be written.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The reason for `ENXIO`.
+const UNREAD: &str = "it is a FIFO that no process reads, or a socket";
 
 /// A failure of a log that goes on.
 #[derive(Debug)]
@@ -55,7 +62,17 @@ impl Sink {
         if is_stderr(path) {
             return Ok(Sink::Stderr);
         }
-        OpenOptions::new().append(true).create(true).open(path).map(Sink::File)
+        // Otherwise opening a FIFO would wait for a process that reads it.
+        let flag = OFlags::NONBLOCK;
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).custom_flags(flag.bits().cast_signed());
+        let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NXIO) => io::Error::new(error.kind(), UNREAD),
+            _ => error,
+        })?;
+        // The thread that writes may wait.
+        fcntl_setfl(&file, fcntl_getfl(&file)? - flag)?;
+        Ok(Sink::File(file))
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
