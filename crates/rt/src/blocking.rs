@@ -1,12 +1,14 @@
 //! Calls that block, on threads of their own.
 //!
-//! The threads are the `blocking` crate's. The whole process has one pool, which grows with the
-//! queue up to 500 threads (`BLOCKING_MAX_THREADS` in the environment, 1 to 10,000), and whose idle
-//! threads end after half a second. The queue has no limit. The pool belongs to no runtime: a call
-//! that is running when a runtime ends runs on.
+//! The whole process has one pool of threads. It grows with the queue up to 500 threads
+//! (`BLOCKING_MAX_THREADS` in the environment, 1 to 10,000), and idle threads but one end after
+//! half a second. The queue has no limit. The pool belongs to no runtime: a call that is running
+//! when a runtime ends runs on.
 //!
 //! Files belong here, as the kernel has no readiness for them. A call that meets a full disk
 //! returns that error as its result, as on any thread.
+
+mod pool;
 
 use std::fmt;
 use std::future::Future;
@@ -14,6 +16,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+
+use async_task::FallibleTask;
 
 use crate::task::{JoinError, TaskPanic};
 
@@ -24,19 +28,36 @@ use crate::task::{JoinError, TaskPanic};
 ///
 /// Cancel safe as long as it is kept and awaited again.
 #[must_use = "dropping it cancels a call that has not begun; call `detach` to let it run anyway"]
-pub struct Blocking<T>(::blocking::Task<Result<T, JoinError>>);
+pub struct Blocking<T>(State<T>);
+
+enum State<T> {
+    Queued(FallibleTask<Result<T, JoinError>>),
+    /// The call will not be run; the error is taken by the first who awaits it.
+    Refused(Option<io::Error>),
+}
 
 impl<T> Blocking<T> {
     /// Lets the call run although no task waits for it.
     pub fn detach(self) {
-        self.0.detach();
+        if let State::Queued(task) = self.0 {
+            task.detach();
+        }
     }
 }
 
 impl<T> Future for Blocking<T> {
     type Output = Result<T, JoinError>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx)
+        match &mut self.0 {
+            State::Queued(task) => {
+                let outcome = Pin::new(task).poll(cx);
+                outcome.map(|outcome| outcome.unwrap_or(Err(JoinError::Cancelled)))
+            }
+            State::Refused(error) => {
+                let error = error.take().map_or(JoinError::Cancelled, JoinError::NoThread);
+                Poll::Ready(Err(error))
+            }
+        }
     }
 }
 
@@ -48,7 +69,7 @@ impl<T> fmt::Debug for Blocking<T> {
 
 impl From<JoinError> for io::Error {
     fn from(error: JoinError) -> io::Error {
-        io::Error::other(error.to_string())
+        io::Error::other(error)
     }
 }
 
@@ -56,6 +77,8 @@ impl From<JoinError> for io::Error {
 /// first awaited.
 ///
 /// The result is [`JoinError::Panicked`] if the function panics; the pool's thread survives that.
+/// It is [`JoinError::NoThread`] if the pool has no thread and the system refuses one; the function
+/// is dropped then. A pool that has threads, but is refused more, runs calls on those.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -72,8 +95,14 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    Blocking(::blocking::unblock(move || {
+    let call = async move {
         catch_unwind(AssertUnwindSafe(f))
             .map_err(|payload| JoinError::Panicked(TaskPanic::new(payload)))
-    }))
+    };
+    // The future is never pending, so its task is queued once, and that is here.
+    let (call, task) = async_task::spawn(call, |call| drop(pool::submit(call)));
+    Blocking(match pool::submit(call) {
+        Ok(()) => State::Queued(task.fallible()),
+        Err(error) => State::Refused(Some(error)),
+    })
 }

@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -32,6 +33,9 @@ pub enum JoinError {
     Cancelled,
     /// It panicked.
     Panicked(TaskPanic),
+    /// A call that [blocks](crate::blocking) was not run, because the system refused a thread for
+    /// it.
+    NoThread(io::Error),
 }
 
 /// The payload of a task that panicked.
@@ -65,7 +69,7 @@ impl JoinError {
     pub fn panic_message(&self) -> Option<&str> {
         match self {
             JoinError::Panicked(panic) => panic.message(),
-            JoinError::Cancelled => None,
+            JoinError::Cancelled | JoinError::NoThread(_) => None,
         }
     }
 }
@@ -77,6 +81,7 @@ impl fmt::Debug for JoinError {
             JoinError::Panicked(_) => {
                 f.debug_tuple("Panicked").field(&self.panic_message()).finish()
             }
+            JoinError::NoThread(error) => f.debug_tuple("NoThread").field(error).finish(),
         }
     }
 }
@@ -85,13 +90,23 @@ impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, self.panic_message()) {
             (JoinError::Cancelled, _) => f.write_str("the task was cancelled before it ended"),
+            (JoinError::NoThread(error), _) => {
+                write!(f, "no thread could be started for a call that blocks: {error}")
+            }
             (_, Some(message)) => write!(f, "the task panicked: {message}"),
             (_, None) => f.write_str("the task panicked"),
         }
     }
 }
 
-impl std::error::Error for JoinError {}
+impl std::error::Error for JoinError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            JoinError::NoThread(error) => Some(error),
+            JoinError::Cancelled | JoinError::Panicked(_) => None,
+        }
+    }
+}
 
 /// A task's result; await it on any thread. Dropping it lets the task run on.
 ///

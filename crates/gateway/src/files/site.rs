@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Method, Response, StatusCode, request};
+use superpoll_rt::JoinError;
 use superpoll_rt::blocking::unblock;
 
 use super::cache::{Cache, Entry};
@@ -409,6 +410,26 @@ fn status_of(error: &io::Error) -> StatusCode {
             | Errno::NODEV,
         ) => StatusCode::NOT_FOUND,
         None if error.kind() == io::ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        None if is_without_thread(error) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// Whether the system has refused a thread for work on a file.
+fn is_without_thread(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<JoinError>());
+    matches!(error, Some(JoinError::NoThread(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As for other lacks that pass: the client may try again.
+    #[test]
+    fn a_file_that_no_thread_can_be_started_for_is_unavailable() {
+        let lack = || JoinError::NoThread(io::ErrorKind::WouldBlock.into());
+        assert_eq!(status_of(&lack().into()), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status_of(&JoinError::Cancelled.into()), StatusCode::INTERNAL_SERVER_ERROR);
     }
 }

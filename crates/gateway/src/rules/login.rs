@@ -269,7 +269,7 @@ impl Login {
                 Ok(())
             }
             Ok(_) => Err(self.wrong_password()),
-            // The pool of threads has ended, with the process.
+            // The system refuses a thread.
             Err(_) => {
                 let response = reply::status(StatusCode::INTERNAL_SERVER_ERROR);
                 Err(Refused::with(Reason::PasswordQueue, response))
