@@ -70,6 +70,9 @@ pub struct Table {
     scratch: Slot,
     /// Times in a row that changes were applied while few of the slots were in use.
     spare: usize,
+    /// The slots in use when the table was last shortened; the greatest number if more than few
+    /// have been in use since.
+    shortened_at: usize,
 }
 
 impl Table {
@@ -86,6 +89,7 @@ impl Table {
             gone: Slot::vacant(),
             scratch: Slot::vacant(),
             spare: 0,
+            shortened_at: usize::MAX,
         }
     }
 

@@ -108,7 +108,8 @@ impl Poller {
     /// the peer of a descriptor that its owner has closed learns of the close with the next wait,
     /// or with this call.
     ///
-    /// If few of the poller's slots are in use it [shrinks](Poller::shrink_to_fit) as well.
+    /// If few of the poller's slots are in use it [shrinks](Poller::shrink_to_fit) as well, and
+    /// again when half of those have ended: a flush after each change need not look at all slots.
     ///
     /// With a keeper it also asks which of its descriptors are ready, and waits for the answer,
     /// for at most a second: a wait that follows sees every descriptor that was ready before.
@@ -118,7 +119,7 @@ impl Poller {
         if let Some(keeper) = backend.keeper() {
             keeper.catch_up(&mut cx);
         }
-        if self.table.is_spare() {
+        if self.table.is_spare_anew() {
             self.shrink_to_fit();
         }
         self.sync_nested_wakeup();

@@ -28,6 +28,7 @@ impl Table {
     pub(crate) fn is_spare_for_long(&mut self) -> bool {
         if !self.is_spare() {
             self.spare = 0;
+            self.shortened_at = usize::MAX;
             return false;
         }
         self.spare += 1;
@@ -40,10 +41,18 @@ impl Table {
         self.slots.len() > SMALL && self.len < self.slots.len() / 4
     }
 
+    /// Whether few of the slots are in use, and not more than half as many as when the table was
+    /// shortened before. So a table whose last slot stays in use is not looked at again and again.
+    pub(crate) fn is_spare_anew(&self) -> bool {
+        let before = self.shortened_at;
+        self.is_spare() && self.len < before && self.len <= before / 2
+    }
+
     /// Frees memory that is not needed: among slots, all behind the last one in use. Vacant slots
     /// are used from the front from now on. Slots that belong to the registrar stay.
     pub(crate) fn shorten(&mut self) {
         self.spare = 0;
+        self.shortened_at = self.len;
         let last = self.by_fd.iter().rposition(|&index| index != NOWHERE);
         self.by_fd.truncate(last.map_or(0, |last| last + 1));
         self.by_fd.shrink_to_fit();
@@ -201,5 +210,29 @@ mod tests {
         assert!(!table.is_spare_for_long());
         table.end(keys[0].index(), true);
         assert!((0..rounds).all(|_| !table.is_spare_for_long()), "it begins anew");
+    }
+    /// Each look costs as much as there are slots.
+    #[test]
+    fn a_table_whose_last_slot_stays_in_use_is_shortened_a_few_times_at_most() {
+        let mut table = table();
+        for _ in 0..2 {
+            let keys = fill(&mut table, 0, 40 * SMALL);
+            assert!(!table.is_spare_for_long());
+            let mut shortened = 0;
+            for key in &keys[..keys.len() - 1] {
+                end(&mut table, &[*key]);
+                if table.is_spare_anew() {
+                    table.shorten();
+                    shortened += 1;
+                }
+            }
+            assert!((1..=12).contains(&shortened), "{shortened}");
+            assert_eq!(table.slots() as usize, keys.len());
+            end(&mut table, &keys[keys.len() - 1..]);
+            assert!(table.is_spare_anew());
+            table.shorten();
+            assert!(!table.is_spare_anew());
+            assert_eq!(table.slots(), 0);
+        }
     }
 }
