@@ -80,14 +80,28 @@ pub(super) fn interval(ratio: Option<Estimate>) -> String {
     })
 }
 
-/// Formats the median of the turns' ratios, with the lowest and the highest.
+/// Formats a ratio between the ends of its interval.
 pub(super) fn of_turns([low, value, high]: [Option<f64>; 3]) -> Option<String> {
     Some(interval(Some(Estimate { value: value?, low: low?, high: high? })))
 }
 
+/// A ratio to a peer's cost, and the peer's name.
+pub(super) type Compared = (Option<Ratio>, &'static str);
+
 /// Formats a ratio to a peer, with the peer's name; empty for none.
-pub(super) fn beside(ratio: Option<Ratio>, peer: &str) -> String {
+pub(super) fn beside((ratio, peer): Compared) -> String {
     ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
+}
+
+/// Formats the second column of a ratio: the median of the turns' own ratios.
+fn median(ratio: Option<Ratio>) -> String {
+    ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median))
+}
+
+/// Formats a cost that has no turns' ratios: the ratio of lowest deciles with its interval. Older
+/// records have the ratio of medians alone.
+fn of_deciles(deciles: Option<Estimate>, medians: Option<f64>) -> String {
+    if deciles.is_some() { interval(deciles) } else { ratio(medians) }
 }
 
 /// Returns the median of some ratios, with the least and the greatest of them.
@@ -191,10 +205,13 @@ fn threads_and_events(document: &Document) -> Option<String> {
             row.processors.clone(),
             format!("{} of {}", row.active, row.total),
             of_turns((clock.ratios)(row)).unwrap_or_default(),
+            ratio(row.clock_ratio),
             of_turns((cost.ratios)(row)).unwrap_or_default(),
+            ratio(row.cost_ratio),
         ]
     });
-    table(["processors", "active", "threads / best loop, by the clock", "processor time"], rows)
+    let clock = "threads / best loop, by the clock";
+    table(["processors", "active", clock, "median", "processor time", "median"], rows)
 }
 
 fn coming_and_going(document: &Document) -> Option<String> {
@@ -208,10 +225,11 @@ fn coming_and_going(document: &Document) -> Option<String> {
             row.subject.clone(),
             row.batch.to_string(),
             interval(row.headline()),
+            ratio(row.ratio),
             format!("{:.2}", row.calls),
         ]
     });
-    table(["way to watch", "at a time", "/ `epoll_ctl`", "system calls"], rows)
+    table(["way to watch", "at a time", "/ `epoll_ctl`", "median", "system calls"], rows)
 }
 
 /// Returns the table of echo servers, over the kind of socket that is closest to real servers and
@@ -227,11 +245,14 @@ fn echoes(document: &Document) -> Option<String> {
             row.subject.clone(),
             crate::table::time(time(row)),
             spread(row.raw_epoll_ratio),
+            median(row.raw_epoll_ratio),
             spread(row.tokio_ratio),
+            median(row.tokio_ratio),
         ]
     });
     let processor = format!("processor time, {most} connections");
-    table(["server", &processor, "/ a loop on epoll", "/ tokio"], rows)
+    let heading = ["server", &processor, "/ a loop on epoll", "median", "/ tokio", "median"];
+    table(heading, rows)
 }
 
 fn sleeps(document: &Document) -> Option<String> {
@@ -246,12 +267,20 @@ fn sleeps(document: &Document) -> Option<String> {
             row.timers.to_string(),
             row.subject.clone(),
             crate::table::time(row.timer_ns_median),
-            ratio(row.to_tokio.headline()),
+            of_deciles(row.to_tokio.tokio_decile, row.to_tokio.tokio_ratio),
+            ratio(row.to_tokio.tokio_ratio),
             late(row),
         ]
     });
-    let heading =
-        ["load", "timers", "runtime", "processor time of each", "/ tokio", "late, p50 and p99"];
+    let heading = [
+        "load",
+        "timers",
+        "runtime",
+        "processor time of each",
+        "/ tokio",
+        "medians",
+        "late, p50 and p99",
+    ];
     table(heading, rows)
 }
 
@@ -270,10 +299,12 @@ fn silent(document: &Document) -> Option<String> {
                 row.zombies.to_string(),
                 crate::table::time(row.figures.cpu_ns_per_request_median),
                 spread(row.none_ratio),
+                median(row.none_ratio),
             ])
         },
     );
-    table(["server", "silent ones", "processor time of a request", "/ with none"], rows)
+    let heading = ["server", "silent ones", "processor time of a request", "/ with none", "median"];
+    table(heading, rows)
 }
 
 fn origin(document: &Document) -> Option<String> {
@@ -327,18 +358,29 @@ fn active_of_total(document: &Document) -> Option<String> {
     let mut points: Vec<usize> = own.iter().map(|row| row.active).collect();
     points.sort_unstable();
     points.dedup();
-    let row = |active: usize| -> Option<[String; 6]> {
+    let row = |active: usize| -> Option<[String; 8]> {
         let adaptive = at(active, "adaptive")?;
         Some([
             format!("{}", active as f64 / 1000.0),
             time(at(active, "poll")?),
             time(at(active, "epoll-lt")?),
             time(adaptive),
-            ratio(adaptive.loop_part()),
-            ratio(adaptive.cost()),
+            of_deciles(adaptive.loop_ratio_decile, adaptive.loop_ratio),
+            ratio(adaptive.loop_ratio),
+            of_deciles(adaptive.cost_ratio_decile, adaptive.cost_ratio),
+            ratio(adaptive.cost_ratio),
         ])
     };
-    let heading = ["active/total", "poll", "epoll", "adaptive", "adaptive / best", "cost / best"];
+    let heading = [
+        "active/total",
+        "poll",
+        "epoll",
+        "adaptive",
+        "adaptive / best",
+        "medians",
+        "cost / best",
+        "medians",
+    ];
     table(heading, points.into_iter().filter_map(row))
 }
 
@@ -350,15 +392,20 @@ fn mixed(document: &Document) -> Option<String> {
             let same = |other: &&crate::mix::Row| {
                 (&other.kind, &other.load, &*other.subject) == (&row.kind, &row.load, subject)
             };
-            rows.iter().find(same).and_then(|row| row.figures.cost())
+            rows.iter().find(same).map(|row| &row.figures)
         };
-        [
-            format!("{}, {}/{}", row.kind, row.hot, row.cold),
-            ratio(row.figures.cost()),
-            ratio(of("adaptive-uring")),
-        ]
+        let costs = |figures: Option<&Figures>| {
+            let medians = figures.and_then(|figures| figures.cost_ratio);
+            let deciles = figures.and_then(|figures| figures.cost_ratio_decile);
+            [of_deciles(deciles, medians), ratio(medians)]
+        };
+        let [own, own_medians] = costs(Some(&row.figures));
+        let [reader, reader_medians] = costs(of("adaptive-uring"));
+        let load = format!("{}, {}/{}", row.kind, row.hot, row.cold);
+        [load, own, own_medians, reader, reader_medians]
     });
-    table(["busy/idle", "`adaptive`", "`BatchReader` on `uring`"], rows)
+    let heading = ["busy/idle", "`adaptive`", "medians", "`BatchReader` on `uring`", "medians"];
+    table(heading, rows)
 }
 
 /// Returns the most pipes of a ring, and the rows of rings of so many with one byte in flight.
@@ -375,40 +422,41 @@ fn rings(document: &Document) -> Option<String> {
         [
             row.subject.clone(),
             format!("{:.0}", row.ns_per_hop_median),
-            ratio(row.to_tokio.headline()),
+            of_deciles(row.to_tokio.tokio_decile, row.to_tokio.tokio_ratio),
+            ratio(row.to_tokio.tokio_ratio),
             row.syscalls_per_hop.map_or_else(String::new, |calls| format!("{calls:.2}")),
         ]
     });
-    table(["runtime", "ns per pipe", "/ tokio", "system calls"], rows)
+    table(["runtime", "ns per pipe", "/ tokio", "medians", "system calls"], rows)
 }
 
 /// Returns each work that servers of others do as well: the work, the server, and its processor
 /// time next to two others.
-pub(super) fn compared_work(document: &Document) -> impl Iterator<Item = [String; 4]> {
+pub(super) fn compared_work(
+    document: &Document,
+) -> impl Iterator<Item = (String, String, [Compared; 2])> {
     let files = experiments::rows(&document.records.files).map(|row| {
-        [
-            format!("a file of {} bytes, {} connections", row.bytes, row.connections),
-            row.subject.clone(),
-            beside(row.nginx_ratio, "nginx"),
-            beside(row.hyper_ratio, "hyper on tokio"),
-        ]
+        let work = format!("a file of {} bytes, {} connections", row.bytes, row.connections);
+        let others = [(row.nginx_ratio, "nginx"), (row.hyper_ratio, "hyper on tokio")];
+        (work, row.subject.clone(), others)
     });
     let relays = experiments::rows(&document.records.relay).map(|row| {
-        [
-            format!("relay, {}, {} connections", row.load, row.connections),
-            row.subject.clone(),
-            beside(row.nginx_ratio, "nginx"),
-            beside(row.haproxy_ratio, "HAProxy"),
-        ]
+        let work = format!("relay, {}, {} connections", row.load, row.connections);
+        let others = [(row.nginx_ratio, "nginx"), (row.haproxy_ratio, "HAProxy")];
+        (work, row.subject.clone(), others)
     });
     files.chain(relays)
 }
 
 fn servers(document: &Document) -> Option<String> {
     let ours = ["superpoll-epoll", "superpoll-adaptive"];
-    let rows = compared_work(document)
-        .filter(|row| ours.contains(&&*row[1]) && (!row[2].is_empty() || !row[3].is_empty()));
-    table(["work", "server", "processor time", ""], rows)
+    let compared = compared_work(document).filter(|(_, server, [first, second])| {
+        ours.contains(&&**server) && (first.0.is_some() || second.0.is_some())
+    });
+    let rows = compared.map(|(work, server, [first, second])| {
+        [work, server, beside(first), median(first.0), beside(second), median(second.0)]
+    });
+    table(["work", "server", "processor time", "median", "", "median"], rows)
 }
 
 fn idle(document: &Document) -> Option<String> {
@@ -431,6 +479,7 @@ fn deliveries(document: &Document) -> Option<String> {
             row.subject.clone(),
             crate::table::time(row.cpu_ns_per_delivery_median),
             spread(row.nchan_ratio),
+            median(row.nchan_ratio),
             crate::table::time(row.all_ns_p50),
             crate::table::time(row.all_ns_p99),
             format!("{:.2}", row.pss_bytes_per_subscriber / 1024.0),
@@ -442,6 +491,7 @@ fn deliveries(document: &Document) -> Option<String> {
         "server",
         "CPU of a delivery",
         "/ nchan",
+        "median",
         "all have it, p50",
         "p99",
         "KiB each",

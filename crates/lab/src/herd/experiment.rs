@@ -19,7 +19,7 @@ impl Experiment for Herd {
              wait. “Woken” counts how often they went back to sleep. Jain's index is 1 if all got the \
              same number of connections; “best” is what it could be with so few.";
     const QUICK: &'static str = "herd --quick --processes 1,64 --seconds 20 --subjects select,poll,epoll,epoll-alone,epoll-exclusive,accept,reuseport,superpoll-rt-exclusive";
-    const FULL: &'static str = "herd --processes 1,1024,16384 --seconds 150";
+    const FULL: &'static str = "herd --processes 1,1024,16384 --seconds 210";
     const MEASURED: &'static str =
         "time of a connect() while others wait, and how many of them it wakes";
     const RUN: Run<Self> = trial::run;
@@ -79,7 +79,7 @@ impl Experiment for HerdDups {
     const METHOD: &'static str = "As herd, but each process waits for many duplicates of the listening socket as well. The control waits for \
              as many duplicates of an empty pipe, which have nothing to do with the connection.";
     const QUICK: &'static str = "herd --quick --dups 200 --processes 64 --seconds 6 --subjects select,epoll,epoll-exclusive";
-    const FULL: &'static str = "herd --dups 1019 --processes 256,1024 --seconds 90";
+    const FULL: &'static str = "herd --dups 1019 --processes 256,1024 --seconds 270";
     const MEASURED: &'static str =
         "time of a connect() while others wait, and how many of them it wakes";
     const RUN: Run<Self> = trial::run;
