@@ -70,8 +70,8 @@ pub struct Table {
     scratch: Slot,
     /// Times in a row that changes were applied while few of the slots were in use.
     spare: usize,
-    /// The slots in use when the table was last shortened; the greatest number if more than few
-    /// have been in use since.
+    /// The slots in use when the table was last shortened; the greatest number if it has grown
+    /// since.
     shortened_at: usize,
 }
 
@@ -257,6 +257,7 @@ impl Table {
         while self.slots.len() <= index as usize {
             grow(&mut self.slots);
             self.slots.push(Slot::vacant());
+            self.shortened_at = usize::MAX;
         }
     }
 
