@@ -148,7 +148,9 @@ impl Tab {
             }
             if Instant::now() > end {
                 let text = self.evaluate("document.body?.innerText");
-                panic!("{expression} is not so: {result}, {text}");
+                // What a page of these tests has of its subscription.
+                let noted = self.attempt("JSON.stringify([states.slice(-9), seen.length])");
+                panic!("{expression} is not so: {result}, {text}, {}", noted["result"]["value"]);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
