@@ -19,14 +19,30 @@ struct Shared {
     blocked: Mutex<Vec<&'static str>>,
     /// The heads of all requests.
     heads: Mutex<Vec<String>>,
-    /// If connections break by themselves: the state of a generator of random numbers, and the most
-    /// bytes that a connection passes on beyond the fewest.
-    breaks: Mutex<Option<(u64, u64)>>,
+    breaks: Mutex<Option<Breaks>>,
+}
+
+/// How connections break by themselves.
+struct Breaks {
+    /// The state of a generator of random numbers.
+    state: u64,
+    /// The most bytes that a connection passes on beyond the fewest.
+    longest: u64,
+    /// The connections so far.
+    connections: u64,
 }
 
 /// The fewest bytes that a connection passes on: with the head of an answer alone no client would
 /// get ahead.
 const LEAST: u64 = 1000;
+
+/// After so many connections each one passes on more bytes than the one before. A browser drops
+/// bytes that it reads together with the break, and on a busy machine it reads late each time: at
+/// some point a connection has to last until all has got through.
+const MANY: u64 = 20;
+
+/// The additional bytes of each further connection.
+const MORE: u64 = 200;
 
 impl Network {
     /// Creates one in front of a server.
@@ -62,6 +78,7 @@ impl Network {
     /// middle of a message as a rule. `Some` has a seed and the most bytes; `None` lets connections
     /// last.
     pub(crate) fn break_by_itself(&self, breaks: Option<(u64, u64)>) {
+        let breaks = breaks.map(|(state, longest)| Breaks { state, longest, connections: 0 });
         *self.shared.breaks.lock().unwrap() = breaks;
     }
 
@@ -82,11 +99,13 @@ impl Shared {
     fn most(&self) -> u64 {
         match &mut *self.breaks.lock().unwrap() {
             None => u64::MAX,
-            Some((state, longest)) => {
+            Some(Breaks { state, longest, connections }) => {
                 // Knuth's MMIX generator; its high bits are the random ones.
                 *state = state.wrapping_mul(6_364_136_223_846_793_005);
                 *state = state.wrapping_add(1_442_695_040_888_963_407);
-                LEAST + (*state >> 33) % *longest
+                *connections += 1;
+                let more = MORE * connections.saturating_sub(MANY);
+                LEAST + (*state >> 33) % *longest + more
             }
         }
     }
