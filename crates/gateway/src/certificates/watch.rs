@@ -18,11 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use superpoll_rt::{blocking, time};
+use superpoll_rt::{JoinError, blocking, time};
 
 use super::{Certificate, CertificateError, CertificateStore};
 use crate::config::{CertificateFiles, Tls};
 use crate::log::{Event, Level, Report};
+
+/// A certificate whose files have changed, or the reason why it is not used; `None` without a
+/// change.
+type Look = Option<Result<Certificate, CertificateError>>;
 
 /// The time between two looks at the files.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -63,7 +67,7 @@ impl WatchedFiles {
 
     /// Reads the files if they have changed and have not changed since the last look, or if the
     /// certificate that was read before is valid now.
-    fn look(&mut self, time: SystemTime) -> Option<Result<Certificate, CertificateError>> {
+    fn look(&mut self, time: SystemTime) -> Look {
         let now = WatchedFiles::states(&self.files);
         let is_settled = now == self.seen;
         self.seen = now;
@@ -189,25 +193,36 @@ impl Watch {
         report: Report,
         status: Arc<CertificateStatus>,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let mut files = std::mem::take(&mut self.files);
+        let files = std::mem::take(&mut self.files);
         let ended = self.ended.clone();
         (!files.is_empty()).then_some(async move {
+            let files = Arc::new(Mutex::new(files));
+            let mut is_told = false;
             loop {
                 time::sleep(INTERVAL).await;
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
-                let now = SystemTime::now();
-                let looked = blocking::unblock(move || {
-                    let found: Vec<_> = files.iter_mut().map(|files| files.look(now)).collect();
-                    (files, found)
-                });
-                let Ok((back, found)) = looked.await else {
-                    let what = "certificates are no longer renewed: looking at their files failed";
-                    report(&Event::new(Level::Error, "certificates-unwatched", what));
-                    return;
+                let found = match look_at_all(&files).await {
+                    Ok(found) => found,
+                    Err(JoinError::NoThread(error)) => {
+                        // The next look may get a thread.
+                        if !std::mem::replace(&mut is_told, true) {
+                            let what =
+                                format!("looking at the files of certificates waits: {error}");
+                            report(&Event::new(Level::Warning, "certificates-unwatched", what));
+                        }
+                        continue;
+                    }
+                    Err(_) => {
+                        let what =
+                            "certificates are no longer renewed: looking at their files failed";
+                        report(&Event::new(Level::Error, "certificates-unwatched", what));
+                        return;
+                    }
                 };
-                files = back;
+                is_told = false;
+                let files = files.lock().unwrap_or_else(PoisonError::into_inner);
                 for (files, found) in files.iter().zip(found) {
                     if let Some(found) = found {
                         apply(files, found, &report, &status);
@@ -216,6 +231,17 @@ impl Watch {
             }
         })
     }
+}
+
+/// Looks at the files of all certificates, on a thread that may wait for the disk. A look that gets
+/// no thread loses nothing.
+async fn look_at_all(files: &Arc<Mutex<Vec<WatchedFiles>>>) -> Result<Vec<Look>, JoinError> {
+    let (files, now) = (files.clone(), SystemTime::now());
+    blocking::unblock(move || {
+        let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.iter_mut().map(|files| files.look(now)).collect()
+    })
+    .await
 }
 
 impl Drop for Watch {
@@ -255,6 +281,8 @@ fn apply(
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
     use super::*;
 
     fn write(folder: &Path, name: &str) {
@@ -337,6 +365,34 @@ mod tests {
         drop(all);
         assert_eq!(files.look(SystemTime::now()).unwrap().unwrap().names(), ["renewed.example"]);
         assert!(files.look(SystemTime::now()).is_none());
+    }
+
+    /// In a process of its own, whose limit leaves no room for the stack of a thread.
+    #[test]
+    fn files_that_no_thread_could_look_at_are_looked_at_again() {
+        const NAME: &str =
+            "certificates::watch::tests::files_that_no_thread_could_look_at_are_looked_at_again";
+        if !crate::child_process::is_alone(":", NAME) {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "a.example");
+        let (watched, _) = watched(folder.path());
+        let files = Arc::new(Mutex::new(vec![watched]));
+        let runtime = superpoll_rt::Runtime::new().unwrap();
+        let look = || runtime.block_on(look_at_all(&files));
+        write(folder.path(), "renewed.example");
+        let limit = getrlimit(Resource::As);
+        let used = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = used.split(' ').next().unwrap().parse().unwrap();
+        let current = Some((pages * crate::sys::page_size() + (1 << 20)) as u64);
+        setrlimit(Resource::As, Rlimit { current, ..limit }).unwrap();
+        for _ in 0..3 {
+            assert!(matches!(look(), Err(JoinError::NoThread(_))));
+        }
+        setrlimit(Resource::As, limit).unwrap();
+        assert!(look().unwrap()[0].is_none(), "it has changed just now");
+        assert_eq!(look().unwrap().remove(0).unwrap().unwrap().names(), ["renewed.example"]);
     }
 
     #[test]

@@ -56,13 +56,16 @@ pub(super) struct Settings {
 
 /// Reads the settings of the system.
 pub(super) async fn read(files: &SystemFiles) -> Settings {
-    let files = files.clone();
     let text = |path: PathBuf| {
         let bytes = bounded_file::read(&path, LARGEST).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    let texts = blocking::unblock(move || (text(files.resolv_conf), text(files.hosts)));
-    let (resolv_conf, hosts) = texts.await.unwrap_or_default();
+    let own = files.clone();
+    let texts = blocking::unblock(move || (text(own.resolv_conf), text(own.hosts))).await;
+    // Without a thread this one reads them: they are short, and no name has an address without
+    // them.
+    let (resolv_conf, hosts) =
+        texts.unwrap_or_else(|_| (text(files.resolv_conf.clone()), text(files.hosts.clone())));
     Settings { hosts, ..Settings::parse(&resolv_conf) }
 }
 

@@ -185,6 +185,16 @@ mod tests {
             key
         }
 
+        /// Parks one that is refused, and another one that gets its place. Returns both keys, and
+        /// the client of the second.
+        fn park_in_place_of_unfit(&self, owners: &[Rc<Owner>; 2]) -> (Key, Key, UnixStream) {
+            let refused = self.park_unfit(&owners[0]);
+            let (server, client) = UnixStream::pair().unwrap();
+            let other = self.park(server, &owners[1]).unwrap();
+            assert_eq!(other.index(), refused.index());
+            (refused, other, client)
+        }
+
         /// Waits until a refusal is reported.
         async fn reported(&self) {
             let end = Instant::now() + PATIENCE;
@@ -265,10 +275,7 @@ mod tests {
         Runtime::new().unwrap().block_on(async {
             let stage = Stage::new(Topology::Thread(Profile::Chat.into()));
             let owners: [Rc<Owner>; 2] = Default::default();
-            let refused = stage.park_unfit(&owners[0]);
-            let (server, _client) = UnixStream::pair().unwrap();
-            let other = stage.park(server, &owners[1]).unwrap();
-            assert_eq!(other.index(), refused.index());
+            let (refused, other, _client) = stage.park_in_place_of_unfit(&owners);
             assert!(stage.lot.with_stream(refused, |_| ()).is_some());
             assert!(stage.lot.take(refused).is_some() && stage.lot.take(refused).is_none());
             assert!(stage.lot.with_stream(refused, |_| ()).is_none());
@@ -287,10 +294,7 @@ mod tests {
             Runtime::new().unwrap().block_on(async {
                 let stage = Stage::new(Topology::Thread(Profile::Chat.into()));
                 let owners: [Rc<Owner>; 2] = Default::default();
-                let refused = stage.park_unfit(&owners[0]);
-                let (server, _client) = UnixStream::pair().unwrap();
-                let other = stage.park(server, &owners[1]).unwrap();
-                assert_eq!(other.index(), refused.index());
+                let (.., _client) = stage.park_in_place_of_unfit(&owners);
                 end(&stage.lot);
                 assert_eq!(owners[0].0.get(), Some(ResumeReason::Refused));
                 assert_eq!(stage.lot.len(), 0);

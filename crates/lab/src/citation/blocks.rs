@@ -431,7 +431,7 @@ fn rings(document: &Document) -> Option<String> {
 }
 
 /// Returns each work that servers of others do as well: the work, the server, and its processor
-/// time next to two others.
+/// time next to that of two other servers.
 pub(super) fn compared_work(
     document: &Document,
 ) -> impl Iterator<Item = (String, String, [Compared; 2])> {

@@ -24,7 +24,7 @@ const THREADS: usize = 500;
 /// The variable with another limit.
 const VARIABLE: &str = "BLOCKING_MAX_THREADS";
 
-/// What the variable may set.
+/// The least and the greatest limit.
 const LIMITS: (usize, usize) = (1, 10_000);
 
 /// The calls for each idle thread that are no reason for another thread.

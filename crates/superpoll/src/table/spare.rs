@@ -210,6 +210,7 @@ mod tests {
         table.end(keys[0].index(), true);
         assert!((0..rounds).all(|_| !table.is_spare_for_long()), "it begins anew");
     }
+
     /// Each look costs as much as there are slots.
     #[test]
     fn a_table_whose_last_slot_stays_in_use_is_shortened_a_few_times_at_most() {
