@@ -42,28 +42,24 @@ pub(crate) fn by_request(
 #[derive(Debug)]
 struct Trace {
     strace: Child,
-    file: NamedTempFile,
-}
-
-fn is_traced(pid: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    status
-        .lines()
-        .any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() != "0"))
+    table: NamedTempFile,
 }
 
 impl Trace {
     /// Attaches to a process; `None` if strace is not installed or not permitted.
     fn begin(pid: i32) -> Option<Trace> {
-        let file = NamedTempFile::new().ok()?;
+        let table = NamedTempFile::new().ok()?;
+        let said = NamedTempFile::new().ok()?;
         let mut strace = Command::new(programs::find("strace")?);
-        strace.args(["-c", "-f", "-o"]).arg(file.path()).args(["-p", &pid.to_string()]);
-        let strace =
-            strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let mut trace = Trace { strace: strace.ok()?, file };
+        strace.args(["-c", "-f", "-o"]).arg(table.path()).args(["-p", &pid.to_string()]);
+        strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.reopen().ok()?);
+        let mut trace = Trace { strace: strace.spawn().ok()?, table };
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
-            if is_traced(pid) {
+            // The kernel names the tracer (TracerPid) as soon as strace has seized a process, which
+            // then goes on with calls that nobody counts until strace interrupts it. strace says
+            // that it has attached once it has done both to all threads.
+            if std::fs::read_to_string(said.path()).is_ok_and(|said| said.contains(" attached")) {
                 // Each call stops twice until the tracer has run. To wake the tracer on another,
                 // sleeping processor takes ten times as long on some virtual machines. If it cannot
                 // be moved, counting takes longer.
@@ -84,7 +80,7 @@ impl Trace {
         let pid = self.strace.id().to_string();
         Command::new("kill").args(["-INT", &pid]).status().ok()?;
         self.strace.wait().ok()?;
-        Some(read(&std::fs::read_to_string(self.file.path()).ok()?))
+        Some(read(&std::fs::read_to_string(self.table.path()).ok()?))
     }
 }
 

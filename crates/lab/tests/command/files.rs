@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::record::{Field, check_record, json, positive};
-use crate::start::{SMALL, refused, succeed};
+use crate::rivals::{path_from, script};
+use crate::start::{SMALL, lab, refused, succeed};
 
 /// Our servers that run everywhere.
 const OURS: [&str; 3] = ["superpoll-poll", "superpoll-epoll", "superpoll-adaptive"];
@@ -64,6 +65,36 @@ fn lab_files_measures_every_server_with_every_file_and_names_absent_servers() {
     assert!(
         std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"files\">")
     );
+}
+
+#[test]
+fn requests_are_sent_once_strace_counts_them_however_slowly_it_attaches() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let strace = std::env::split_paths(&path).map(|at| at.join("strace")).find(|at| at.is_file());
+    let Some(strace) = strace else {
+        return eprintln!("skipped: strace is not installed");
+    };
+    // Another strace delays the calls by which this one attaches. It traces from the side (-D), so
+    // that a signal for the process that was started reaches the one that counts.
+    let strace = strace.display();
+    let delays = "-o delays -e trace=ptrace -e inject=ptrace:delay_exit=50000:when=1..20";
+    let text = format!("exec {strace} -D {delays} {strace} \"$@\"");
+    script(folder.path(), "strace", &text);
+    let mut command = lab();
+    command.current_dir(folder.path()).env("PATH", path_from(folder.path()));
+    command.args(["files", "--bytes", "500", "--connections", "5"]).args(SMALL);
+    command.args(["--subjects", "superpoll-epoll", "--json", "files.json"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let record = json(&folder.path().join("files.json"));
+    let row = &record["rows"][0];
+    if row["strace_calls_per_request"].is_null() {
+        return eprintln!("skipped: strace is not allowed to trace here");
+    }
+    let delayed = std::fs::read_to_string(folder.path().join("delays")).unwrap();
+    assert!(delayed.contains("PTRACE_INTERRUPT") && delayed.contains("DELAYED"), "{delayed}");
+    assert!(row["strace_calls"]["read"].as_f64().is_some_and(|calls| calls >= 0.9), "{row}");
 }
 
 #[test]

@@ -13,14 +13,14 @@ use crate::record::json;
 use crate::start::{SMALL, lab};
 
 /// Writes a script that the search path finds before the real program of this name.
-fn script(folder: &Path, name: &str, text: &str) {
+pub(crate) fn script(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Returns a search path that begins with a folder.
-fn path_from(folder: &Path) -> OsString {
+pub(crate) fn path_from(folder: &Path) -> OsString {
     let rest = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&rest)))
         .unwrap()
