@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use crate::crowd::{Publisher, Received, Subscriber, check, publish};
 use crate::program::superpoll;
-use crate::stage::{Running, Server, Site, connect, free_port, get, response, signal, until};
+use crate::stage::{
+    Running, Server, Site, connect, free_port, get, has_ended, response, signal, until,
+};
 
 /// Connections become idle soon, and may stay.
 pub(crate) const AT_REST_SOON: &str = "[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n";
@@ -368,7 +370,7 @@ fn a_signal_starts_the_next_server() {
     assert!(status.success());
     let (status, said) = first.ended();
     assert!(status.success(), "{said}");
-    until("the second one has ended", || !PathBuf::from(format!("/proc/{number}")).exists());
+    until("the second one has ended", || has_ended(number.parse().unwrap()));
 }
 
 #[test]

@@ -3,8 +3,17 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Child;
 
-use crate::stage::{Server, Site, backends, connect, get, kill};
+use crate::stage::{Server, Site, backends, connect, get, kill, stop, until};
+
+/// Returns how many sockets a process has.
+fn sockets(process: &Child) -> usize {
+    let all = std::fs::read_dir(format!("/proc/{}/fd", process.id())).unwrap();
+    let names = all.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    names.filter(|name| name.as_os_str().as_bytes().starts_with(b"socket:")).count()
+}
 
 /// Begins a download and reads its first bytes only.
 fn begin(stream: &mut TcpStream) -> Vec<u8> {
@@ -21,7 +30,10 @@ fn a_slow_download_finishes_and_idle_connections_are_closed() {
     for backend in backends() {
         let server = Server::folder(&site.www(), &["--workers", "2", "--backend", backend.name()]);
         let address = server.at(0);
+        let before = sockets(server.child());
         let mut silent = server.connect();
+        // One that the server has not accepted by its end is reset.
+        until("a connection is accepted", || sockets(server.child()) > before);
         let mut idle = server.connect();
         assert!(get(&mut idle, "/small").ends_with("0123456789"));
         let mut slow = server.connect();
@@ -121,7 +133,7 @@ fn a_worker_that_does_not_answer_is_left_out_of_the_line_and_counted() {
     let workers = server.workers(2);
     let mut idle: Vec<TcpStream> = Vec::new();
     // The other one gets all connections.
-    kill(workers[0], "STOP");
+    stop(workers[0]);
     for _ in 0..3 {
         let mut stream = server.connect();
         assert!(get(&mut stream, "/small").ends_with("0123456789"));

@@ -1,6 +1,7 @@
 //! wrk and h2load for a second each: every request is answered, and answered well.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::stage::{Server, Site, backends, run, tool};
 
@@ -59,21 +60,26 @@ fn wrk_gets_an_answer_to_every_request() {
     for backend in backends() {
         let origin = Server::folder(&site.www(), &["--backend", backend.name()]);
         let server = serve(&site, &origin, backend.name());
-        let mut all = 0;
+        let (mut all, mut under_way) = (0, 0);
         for (path, connections) in [("small", 64), ("text.txt", 16), ("p/small", 32)] {
-            let (url, connections) = (server.url(path), connections.to_string());
-            let mut command = Command::new(&wrk);
-            command.args(["-t", "1", "-c", &connections, "-d", "1s", "--timeout", "30s", &url]);
-            let told = run(&mut command);
-            let requests = number_before(&told, " requests in").unwrap_or(0);
-            assert!(requests > 100, "{backend:?} {path}: {told}");
-            assert!(!told.contains("Non-2xx"), "{backend:?} {path}: {told}");
-            assert!(!told.contains("Socket errors"), "{backend:?} {path}: {told}");
+            let (url, count) = (server.url(path), connections.to_string());
+            let (mut requests, begun) = (0, Instant::now());
+            // A second is enough, unless the machine is busy with something else.
+            while requests <= 100 {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{path}: {requests} requests");
+                let mut command = Command::new(&wrk);
+                command.args(["-t", "1", "-c", &count, "-d", "1s", "--timeout", "30s", &url]);
+                let told = run(&mut command);
+                requests += number_before(&told, " requests in").unwrap_or(0);
+                assert!(!told.contains("Non-2xx"), "{backend:?} {path}: {told}");
+                assert!(!told.contains("Socket errors"), "{backend:?} {path}: {told}");
+                // wrk does not wait for requests that are under way when its time is over.
+                under_way += connections;
+            }
             all += requests;
         }
         let counted = metric(&server, "superpoll_responses_total");
-        // wrk does not wait for requests that are under way when its time is over.
-        assert!(counted >= all && counted <= all + 64 + 16 + 32, "{counted} of {all}");
+        assert!(counted >= all && counted <= all + under_way, "{counted} of {all}");
         server.finish();
         origin.finish();
     }

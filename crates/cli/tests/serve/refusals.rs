@@ -21,9 +21,8 @@ fn refused(site: &Site, arguments: &[&str]) -> String {
 #[test]
 fn wrong_arguments_are_refused_in_one_line() {
     let site = Site::new();
-    let used = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let taken = TcpListener::bind(used).unwrap();
-    let used = used.to_string();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let used = taken.local_addr().unwrap().to_string();
     let cases: [(&[&str], &str); 16] = [
         (&["--workers", "100000"], "100000 workers are more than there can be, expected 1 to 1024"),
         (&["--name", "a:80"], "--name: \"a:80\" is no host name: it has a port"),

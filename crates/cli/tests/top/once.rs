@@ -65,7 +65,9 @@ fn reported_figures_grow_with_the_work_of_a_server() {
         let text = run(&mut top(&["--once", "--interval", "0.2", at]));
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains(&format!("process {}, back-end {name}", server.child().id())));
-        assert!(lines[0].ends_with("10 connections; rates over 0.2 s"), "{text}");
+        // As long as it was measured to be: about the interval, on a machine that is not busy.
+        let over = lines[0].split_once(", 10 connections; rates over ").unwrap().1;
+        assert!(over.strip_suffix(" s").is_some_and(|s| s.parse::<f64>().is_ok()), "{text}");
         for (part, count) in [("engine 0", 1), ("engine 1", 1), ("  sets ", 2), ("  calls ", 2)] {
             assert_eq!(text.matches(part).count(), count, "{part} in\n{text}");
         }

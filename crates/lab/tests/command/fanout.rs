@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::record::{Field, check_record, json, not_negative, positive};
+use crate::record::{Field, check_record, check_times, is_timed_at, json, not_negative, positive};
 use crate::start::{SMALL, lab, refused, succeed};
 
 #[test]
@@ -40,7 +40,7 @@ fn measure(transport: &str) -> TempDir {
         ("subject", Value::is_string),
         ("subscribers", |v| v == 20),
         ("bytes", |v| v == 100),
-        ("cpu_ns_per_delivery_median", positive),
+        ("cpu_ns_per_delivery_median", not_negative),
         ("all_ns_p50", positive),
         ("all_ns_p99", positive),
         ("pss_bytes_per_subscriber", Value::is_number),
@@ -53,14 +53,18 @@ fn measure(transport: &str) -> TempDir {
     let own = |subject: &str| rows.iter().filter(|row| row["subject"] == subject).count();
     assert_eq!((own("superpoll-adaptive"), own("superpoll-epoll")), (1, 1));
     let rivals = &record["parameters"]["rivals"];
+    let notes = record["parameters"]["notes"].as_array().unwrap();
     for (rival, subject) in [("nchan", "nchan"), ("pushpin", "pushpin"), ("ws", "node-ws")] {
         let is_here = !rivals[rival].as_str().unwrap().starts_with("absent: ");
-        assert_eq!(own(subject), usize::from(is_here), "{record}");
+        // One that does not start in time, on a machine that is busy elsewhere, is left out.
+        let is_lost = notes.iter().any(|note| note.as_str().unwrap().starts_with(subject));
+        assert_eq!(own(subject), usize::from(is_here && !is_lost), "{record}");
     }
     assert_eq!(own("hyper-tokio"), usize::from(superpoll_lab::BUILT_IN));
-    if own("nchan") > 0 {
-        let ratios = rows.iter().map(|row| row["nchan_ratio"]["median"].as_f64());
-        assert!(ratios.clone().all(|ratio| ratio.is_some_and(|ratio| ratio > 0.0)), "{rows:?}");
+    check_times(rows);
+    for row in rows {
+        let is_timed = is_timed_at(rows, "nchan", row, &[]);
+        assert_eq!(not_negative(&row["nchan_ratio"]["median"]), is_timed, "{row}");
     }
     folder
 }

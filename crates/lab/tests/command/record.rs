@@ -41,6 +41,27 @@ pub(crate) fn not_negative(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number >= 0.0)
 }
 
+/// Whether processor time was measured in a row. So little work may be lost while a virtual machine
+/// does not run.
+fn is_timed(row: &Value) -> bool {
+    ["request", "delivery"].iter().any(|of| positive(&row[format!("cpu_ns_per_{of}_median")]))
+}
+
+/// Checks that processor time was measured in most rows.
+pub(crate) fn check_times(rows: &[Value]) {
+    let timed = rows.iter().filter(|row| is_timed(row)).count();
+    assert!(2 * timed > rows.len(), "{timed} of {}: {rows:?}", rows.len());
+}
+
+/// Whether the processor time of a subject was measured at the point of a row, which these fields
+/// name.
+pub(crate) fn is_timed_at(rows: &[Value], subject: &str, row: &Value, point: &[&str]) -> bool {
+    let is_it = |other: &Value| {
+        other["subject"] == subject && point.iter().all(|field| other[field] == row[field])
+    };
+    rows.iter().any(|other| is_it(other) && is_timed(other))
+}
+
 /// Reads the document in a file.
 pub(crate) fn json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()

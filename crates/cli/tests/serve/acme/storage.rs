@@ -54,9 +54,9 @@ fn files_that_are_damaged_or_open_to_others_are_errors_and_stay() {
 #[test]
 fn an_order_of_a_server_that_was_killed_goes_on_with_its_key() {
     let Some(_) = tool("openssl") else { return };
-    let is_first = AtomicBool::new(true);
+    let is_first = Arc::new(AtomicBool::new(true));
+    let asked = is_first.clone();
     let authority = Authority::start(Arc::new(move |request, _| {
-        // The first server waits for the certificate when it is killed.
         let waits = request.path.starts_with("/certificate/");
         if waits && is_first.swap(false, Ordering::Relaxed) { Deed::Silence } else { Deed::Answer }
     }));
@@ -64,6 +64,7 @@ fn an_order_of_a_server_that_was_killed_goes_on_with_its_key() {
     let record = authority.store().join("a.example.org.order.json");
     until("the order is stored", || record.exists());
     until("there is an order", || authority.orders.lock().unwrap().len() == 1);
+    until("the server waits for the certificate", || !asked.load(Ordering::Relaxed));
     let before = fs::read_to_string(&record).unwrap();
     server.signal("KILL");
     server.ended();

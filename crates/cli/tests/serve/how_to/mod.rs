@@ -258,7 +258,8 @@ fn a_dashboard() {
 fn postgresql_and_redis() {
     let mut page = Page::read("postgres-redis.md");
     let database = TcpListener::bind("127.0.0.1:0").unwrap();
-    let redis = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Outside the kernel's range: another program listens there later on.
+    let redis = TcpListener::bind(("127.0.0.1", free_port())).unwrap();
     page.put("127.0.0.1:6432", "127.0.0.1:0");
     page.put("unix:/run/superpoll/redis.sock", "unix:redis.sock");
     page.put("db.internal:5432", &database.local_addr().unwrap().to_string());
