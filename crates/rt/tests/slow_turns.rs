@@ -36,10 +36,11 @@ fn a_slow_turn_is_measured_precisely_while_it_is_watched() {
             drop(watch);
             (coarse, watched)
         });
-        let slow = &coarse.slowest[0];
+        let found = coarse.slowest.iter().find(|turn| turn.tasks >= 6);
+        let slow = found.unwrap_or_else(|| panic!("{:?}", coarse.slowest));
         // The coarse clock may be behind at both ends, by more than a step if a tick comes late.
         assert!(slow.step > Duration::ZERO && slow.took > Duration::ZERO, "{slow:?}");
-        assert!(slow.tasks >= 6 && coarse.longest_turn >= slow.took, "{coarse:?}");
+        assert!(coarse.longest_turn >= slow.took, "{coarse:?}");
         let found = watched.slowest_lately.iter().find(|turn| turn.tasks >= 21);
         let slow = found.unwrap_or_else(|| panic!("{:?}", watched.slowest_lately));
         assert!(slow.step == Duration::ZERO && slow.took >= LONG && slow.ago >= LONG, "{slow:?}");
@@ -65,8 +66,10 @@ fn each_engine_of_a_runtime_is_watched_only_while_the_watch_lives() {
     drop(first);
     runtime.block_on(turn(&handle));
     for stats in runtime.stats() {
-        assert_eq!(stats.slowest[0].step, Duration::ZERO, "{stats:?}");
-        assert!(stats.slowest[0].took >= LONG && stats.slowest[0].tasks >= 3, "{stats:?}");
+        // Another turn may have taken longer, if the thread did not run for a while.
+        let mut turns = stats.slowest.iter().filter(|turn| turn.tasks >= 3);
+        let is_measured = turns.any(|turn| turn.step == Duration::ZERO && turn.took >= LONG);
+        assert!(is_measured, "{stats:?}");
     }
     drop(second);
     runtime.block_on(turn(&handle));

@@ -4,9 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use superpoll_rt::{
     BackendKind, Error, Handle, JoinError, Runtime, next_turn, pipe, spawn, yield_now,
 };
 
+mod answered;
 mod without_io_uring;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -383,7 +383,7 @@ fn new_tasks_go_to_the_engine_that_has_the_fewest() {
             handle.spawn_on(engine, async {}).unwrap().await.unwrap();
         }
     });
-    let stats = runtime.stats();
+    let stats = answered::stats(&runtime, 3);
     assert_eq!(stats.iter().map(|stats| stats.tasks).collect::<Vec<_>>(), [10, 10, 10]);
     drop(held);
 }
@@ -428,7 +428,7 @@ fn a_call_that_panics_harms_no_task() {
     let (sender, answer) = mpsc::channel();
     handle.call_on(1, move || sender.send(7).unwrap()).unwrap();
     assert_eq!(answer.recv_timeout(LONG), Ok(7));
-    assert_eq!(runtime.stats()[1].panicked, 1);
+    assert_eq!(answered::stats(&runtime, 2)[1].panicked, 1);
 }
 
 #[test]
@@ -556,10 +556,10 @@ fn an_engine_that_is_stuck_stops_no_other() {
         assert!(!task.is_finished());
     });
     // It is asked for its counters for a second, and left out.
-    assert_eq!(runtime.stats().len(), 2);
+    assert_eq!(answered::stats(&runtime, 2).len(), 2);
     release.send(()).unwrap();
     runtime.block_on(task).unwrap();
-    let stats = runtime.stats();
+    let stats = answered::stats(&runtime, 3);
     assert_eq!(stats.len(), 3);
     assert!(stats[1].longest_turn >= Duration::from_millis(900), "{:?}", stats[1].longest_turn);
 }

@@ -8,13 +8,14 @@ use std::io::Write;
 use std::os::unix::net::UnixStream as Pair;
 use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use futures_lite::future::{pending, poll_once};
+use futures_lite::future::{pending, poll_fn, poll_once};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::time::{sleep, timeout};
@@ -209,8 +210,17 @@ fn waiting(kind: &str) -> (Waiting, Box<dyn FnOnce()>) {
             let task = spawn(async move { stream.read(&mut [0]).await.unwrap() });
             (Box::pin(async move { assert_eq!(task.await.unwrap(), 1) }), ends(other))
         }
-        // Long enough to be polled before, short enough to be waited for.
-        _ => (Box::pin(sleep(Duration::from_millis(30))), Box::new(|| ())),
+        _ => {
+            let timer = Rc::new(RefCell::new(sleep(LONG)));
+            // The timer ends with the future alone.
+            let weak = Rc::downgrade(&timer);
+            let fires = poll_fn(move |cx| pin!(&mut *timer.borrow_mut()).poll(cx));
+            let end = move || {
+                let soon = Instant::now() + Duration::from_millis(1);
+                weak.upgrade().unwrap().borrow_mut().reset(soon);
+            };
+            (Box::pin(fires), Box::new(end))
+        }
     }
 }
 

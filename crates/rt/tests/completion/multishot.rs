@@ -18,7 +18,7 @@ use superpoll_rt::{BackendKind, spawn};
 
 use crate::child_process;
 use crate::stage::{
-    byte, descriptors, everywhere, in_each, runtime, send_chunks, some_turns, tcp_pair,
+    arrived, byte, descriptors, everywhere, in_each, runtime, send_chunks, some_turns, tcp_pair,
 };
 
 #[test]
@@ -239,8 +239,7 @@ fn connections_come_in_one_after_the_other() {
         assert!(poll_once(pin!(incoming.next())).await.is_none());
         some_turns().await;
         // More connections than are accepted ahead.
-        let clients: io::Result<Vec<_>> =
-            (0..100).map(|_| std::net::TcpStream::connect(address)).collect();
+        let clients: io::Result<Vec<_>> = (0..100).map(|_| arrived(address)).collect();
         let clients = clients?;
         some_turns().await;
         for client in &clients[..50] {
@@ -291,7 +290,7 @@ fn no_connection_is_lost_while_accepts_are_cancelled() {
                 if n.is_multiple_of(9) {
                     std::thread::sleep(Duration::from_micros(300));
                 }
-                std::net::TcpStream::connect(address).unwrap()
+                arrived(address).unwrap()
             };
             (0..CLIENTS).map(connect).collect::<Vec<_>>()
         });
@@ -381,7 +380,7 @@ fn they_go_on_in_another_engine() {
         let (mut sent, mut got, mut accepted) = (0, 0, 0);
         for round in 0..20 {
             let engine = &engines[round % 2];
-            clients.push(std::net::TcpStream::connect(address).unwrap());
+            clients.push(arrived(address).unwrap());
             let turn = async {
                 // More than is taken, so that some bytes are left to the other engine.
                 let bytes: Vec<u8> = (sent..sent + 6000).map(|n| byte(5, n)).collect();

@@ -17,7 +17,9 @@ use superpoll_rt::transfer::splice;
 use superpoll_rt::{BackendKind, Runtime, pipe, spawn};
 
 use crate::child_process;
-use crate::stage::{byte, descriptors, everywhere, runtime, send_chunks, some_turns, tcp_pair};
+use crate::stage::{
+    arrived, byte, descriptors, everywhere, runtime, send_chunks, some_turns, tcp_pair,
+};
 
 fn room(capacity: usize) -> Vec<u8> {
     Vec::with_capacity(capacity)
@@ -374,7 +376,7 @@ fn connections_are_given_out_with_the_listener() {
             let mut accepting = pin!(accept(&listener));
             assert!(poll_once(accepting.as_mut()).await.is_none());
             yield_now().await;
-            client = std::net::TcpStream::connect(listener.local_addr()?)?;
+            client = arrived(listener.local_addr()?)?;
             some_turns().await;
         }
         let (listener, kept) = listener.into_parts();

@@ -2,12 +2,30 @@
 //! operations.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use futures_lite::future::{yield_now, zip};
 use superpoll_rt::completion::{accept, connect, send_all};
 use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::{BackendKind, Runtime};
+
+use crate::without_io_uring;
+
+mod sys {
+    use std::net::TcpStream;
+    use std::os::fd::AsRawFd;
+
+    /// Returns the number of bytes that the peer's kernel has not acknowledged.
+    pub(crate) fn unacknowledged(stream: &TcpStream) -> i32 {
+        let mut count = 0;
+        // SAFETY: the kernel writes one number.
+        let done = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+        assert_eq!(done, 0);
+        count
+    }
+}
 
 pub(crate) fn runtime(kind: BackendKind) -> Runtime {
     Runtime::builder().backend(kind).build().unwrap()
@@ -23,6 +41,7 @@ pub(crate) fn in_each<F: Future<Output = io::Result<()>>>(
     kinds: impl IntoIterator<Item = BackendKind>,
     run: impl Fn(BackendKind) -> F,
 ) {
+    let _no_child_starts = without_io_uring::STARTS.read().unwrap();
     for kind in kinds {
         let runtime = runtime(kind);
         let outcome = runtime.block_on(run(kind));
@@ -36,6 +55,20 @@ pub(crate) async fn some_turns() {
     for _ in 0..4 {
         yield_now().await;
     }
+}
+
+/// Connects, and waits until the listener has the connection: the last packet of a handshake may
+/// reach it after `connect` has returned. It has the connection before it has the byte that is sent
+/// here.
+pub(crate) fn arrived(address: SocketAddr) -> io::Result<std::net::TcpStream> {
+    let mut client = std::net::TcpStream::connect(address)?;
+    client.write_all(b"x")?;
+    let start = Instant::now();
+    while sys::unacknowledged(&client) > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "the listener has no connection");
+        std::thread::yield_now();
+    }
+    Ok(client)
 }
 
 /// The two ends of a connection, in which the peer's address is checked.

@@ -5,11 +5,17 @@
 //! processes that the thread starts. So a thread that does nothing else gets the filter and runs
 //! this test program again.
 
-use std::process::{Command, Output};
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+use std::sync::RwLock;
 use std::thread;
 
 use superpoll_conformance::sys;
 use superpoll_rt::{BackendKind, Runtime};
+
+/// Held for writing while a child starts: it has copies of all descriptors of this process until
+/// its program runs. A test that looks for the effect of a close at once holds it for reading.
+pub(crate) static STARTS: RwLock<()> = RwLock::new(());
 
 /// Set in those other processes.
 pub(crate) const CHILD: &str = "SUPERPOLL_TEST_WITHOUT_IO_URING";
@@ -33,11 +39,19 @@ pub(crate) fn run_all() {
 
 fn rerun(error: i32, backend: &str) -> Output {
     sys::refuse_io_uring(error).unwrap();
-    Command::new(std::env::current_exe().unwrap())
-        .env(CHILD, "1")
-        .env("SUPERPOLL_BACKEND", backend)
-        .output()
-        .unwrap()
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    output(command.env(CHILD, "1").env("SUPERPOLL_BACKEND", backend))
+}
+
+/// Runs a test program, and returns its output but for the empty line with which it begins.
+pub(crate) fn output(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let starts = STARTS.write().unwrap();
+    let mut child = command.spawn().unwrap();
+    // The spawn may be over before the kernel has closed the copies, but the program prints later.
+    let _ = child.stdout.as_mut().unwrap().read(&mut [0]).unwrap();
+    drop(starts);
+    child.wait_with_output().unwrap()
 }
 
 fn is_refused() {
