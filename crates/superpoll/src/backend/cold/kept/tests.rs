@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use superpoll_keeper::Notice;
+use superpoll_keeper::{Notice, Sums};
 
 use super::*;
 use crate::backend::cold::process::Process;
@@ -89,4 +89,17 @@ fn one_call_reads_at_most_the_given_number_of_notices() {
     drop(theirs);
     assert_eq!(received(&mut kept, &mut stage, 2), 1);
     assert_eq!(stage.stats.keeper_lost, 1);
+}
+
+#[test]
+fn an_answer_that_is_there_counts_although_time_is_over() {
+    let (mut kept, theirs) = kept(Duration::ZERO);
+    let mut stage = Stage::new(8);
+    // As if the loop had been stopped right after its question.
+    for notice in [Notice::Ready(Vec::new()), Notice::Synced(1, Sums::default())] {
+        theirs.send(&notice.encode(), &[]).unwrap();
+    }
+    kept.sync_and_wait(&mut stage.cx(), Instant::now()).unwrap();
+    let error = kept.sync_and_wait(&mut stage.cx(), Instant::now()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
 }
