@@ -280,6 +280,19 @@ struct Made {
     name: (u64, u64),
 }
 
+impl Made {
+    /// Whether its path still means this file.
+    fn is_there(&self) -> bool {
+        name_of(&self.path).is_ok_and(|found| found == self.name)
+    }
+}
+
+/// The device and inode of a path.
+fn name_of(path: &Path) -> io::Result<(u64, u64)> {
+    let found = path.symlink_metadata()?;
+    Ok((found.dev(), found.ino()))
+}
+
 /// Makes other processes that want to listen in a folder wait while this one finds out whether a
 /// keeper listens there: between `bind` and `listen` a socket looks like one that was left
 /// behind. The kernel releases the lock when the file is closed. A process that holds the lock for
@@ -305,17 +318,16 @@ fn is_left(path: &Path) -> bool {
     is_socket && KeeperLink::connect(path).is_err_and(refused)
 }
 
-impl Listener {
-    /// Listens at a path, to which only this user may connect. A file on which no process listens
-    /// any more is replaced.
-    ///
-    /// # Errors
-    ///
-    /// The errors of `bind(2)` and `listen(2)`: `AddrInUse` if another process listens there.
-    pub fn bind(path: &Path) -> io::Result<Listener> {
+/// A socket that has its file, and does not listen yet.
+struct Bound {
+    socket: OwnedFd,
+    file: Made,
+}
+
+impl Bound {
+    fn to(path: &Path) -> io::Result<Bound> {
         let socket = new()?;
         let address = SocketAddrUnix::new(path)?;
-        let _alone = alone_in(path.parent())?;
         // The file gets the permissions of the socket, and so never has any but these (`unix_bind`
         // in the kernel).
         rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
@@ -326,11 +338,31 @@ impl Listener {
             }
             outcome => outcome?,
         }
-        let mut listener = Listener { socket, file: None };
-        rustix::net::listen(&listener.socket, 64)?;
-        let made = path.symlink_metadata()?;
-        listener.file = Some(Made { path: path.to_path_buf(), name: (made.dev(), made.ino()) });
-        Ok(listener)
+        let name = name_of(path)?;
+        Ok(Bound { socket, file: Made { path: path.to_path_buf(), name } })
+    }
+
+    /// Listens, unless the file is another's by now: a process that has waited for the lock for
+    /// long enough takes a socket that does not listen for one that was left behind.
+    fn listen(self) -> io::Result<Listener> {
+        rustix::net::listen(&self.socket, 64)?;
+        if !self.file.is_there() {
+            return Err(Errno::ADDRINUSE.into());
+        }
+        Ok(Listener { socket: self.socket, file: Some(self.file) })
+    }
+}
+
+impl Listener {
+    /// Listens at a path, to which only this user may connect. A file on which no process listens
+    /// any more is replaced.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `bind(2)` and `listen(2)`: `AddrInUse` if another process listens there.
+    pub fn bind(path: &Path) -> io::Result<Listener> {
+        let _alone = alone_in(path.parent())?;
+        Bound::to(path)?.listen()
     }
 
     /// Takes the next link that has come in.
@@ -360,12 +392,12 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let Some(Made { path, name }) = &self.file else { return };
-        let _alone = alone_in(path.parent());
-        if path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == *name) {
+        let Some(made) = &self.file else { return };
+        let _alone = alone_in(made.path.parent());
+        if made.is_there() {
             // A file that stays behind does no harm: the next process that listens there replaces
             // it.
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(&made.path);
         }
     }
 }
@@ -489,6 +521,18 @@ mod tests {
             let found = found.filter_map(Result::ok).count();
             assert!(found > 0, "another listener has the path: {link:?}");
         }
+    }
+
+    #[test]
+    fn a_listener_whose_file_was_replaced_before_it_listened_gives_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keeper");
+        let slow = Bound::to(&path).unwrap();
+        // As a process does that has waited for the lock in vain.
+        let other = Bound::to(&path).unwrap().listen().unwrap();
+        assert_eq!(slow.listen().unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let _link = KeeperLink::connect(&path).unwrap();
+        assert!(other.accept().is_ok());
     }
 
     #[test]
