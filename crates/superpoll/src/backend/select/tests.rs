@@ -1,11 +1,12 @@
 //! The sets, the refusals, and which descriptors are looked at more closely.
 
 use super::*;
-use crate::backend::stage::Stage;
+use crate::backend::stage::{Stage, few_or_many};
 use crate::interest::Mode;
 use crate::key::Key;
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::AsFd;
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 const READABLE: Interest = Interest::READABLE;
@@ -15,11 +16,13 @@ struct Bench {
     stage: Stage,
     pipes: Vec<(PipeReader, PipeWriter)>,
     keys: Vec<Key>,
+    _apart: MutexGuard<'static, ()>,
 }
 
 impl Bench {
     /// This many registered pipes.
     fn new(count: usize, watch: Watch) -> Bench {
+        let apart = few_or_many();
         let (mut select, mut stage) = (Select::new(), Stage::new(8));
         let pipes: Vec<_> = (0..count).map(|_| std::io::pipe().unwrap()).collect();
         let keys: Vec<_> =
@@ -27,7 +30,7 @@ impl Bench {
         for key in &keys {
             assert_eq!(select.sync(&mut stage.cx(), key.index()).unwrap(), Synced::Unchanged);
         }
-        Bench { select, stage, pipes, keys }
+        Bench { select, stage, pipes, keys, _apart: apart }
     }
 
     fn wait(&mut self, deadline: Deadline) {
