@@ -21,6 +21,7 @@ mod exchanged;
 mod goodbye;
 mod kinds;
 mod limits;
+mod patience;
 mod played;
 mod returned;
 mod states;
@@ -28,6 +29,8 @@ mod states;
 #[allow(dead_code)]
 #[path = "../sys/mod.rs"]
 mod sys;
+
+use patience::{Patient, patiently};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const ZERO: Option<Duration> = Some(Duration::ZERO);
@@ -50,9 +53,9 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 }
 
 /// A poller that keeps nothing in its array, because descriptors leave only from the epoll set.
-fn poller(topology: Topology) -> Poller {
+fn poller(topology: Topology) -> Patient {
     let builder = Poller::builder().policy(Fixed::new(Set::Cold)).costs(Costs::ASSUMED);
-    builder.topology(topology).build().unwrap()
+    Patient(builder.topology(topology).build().unwrap())
 }
 
 fn descriptors_of(process: u32) -> usize {
@@ -182,6 +185,10 @@ fn leave(poller: &mut Poller, wanted: usize) {
 }
 
 fn both(test: impl Fn(Topology)) {
+    patiently(|| run_both(&test));
+}
+
+fn run_both(test: impl Fn(Topology)) {
     let _one = one_at_a_time();
     let before = descriptors_of(std::process::id());
     test(Topology::Thread(RESTLESS));
@@ -337,48 +344,52 @@ fn a_link_without_a_reader_fills_up_and_is_then_lost() {
 
 #[test]
 fn descriptors_beyond_the_limit_of_the_keeper_come_back() {
-    let _one = one_at_a_time();
-    let keeper = KeeperHandle::start(Some(40));
-    let control = keeper.control(1);
-    let mut poller = poller(Topology::Process(control.link().unwrap(), RESTLESS));
-    let mut all = Connections::new(&mut poller, 100);
-    poller.flush();
-    let mut events = Events::with_limit(64);
-    let here = poller.move_all_to_keeper();
-    assert!((60..100).contains(&here), "{here} stay");
-    assert_eq!(poller.wait(&mut events, ZERO).unwrap(), 0);
-    all.assert_reported(&mut poller, 0..100);
-    assert_eq!(poller.stats().keeper_lost, 0);
+    patiently(|| {
+        let _one = one_at_a_time();
+        let keeper = KeeperHandle::start(Some(40));
+        let control = keeper.control(1);
+        let mut poller = poller(Topology::Process(control.link().unwrap(), RESTLESS));
+        let mut all = Connections::new(&mut poller, 100);
+        poller.flush();
+        let mut events = Events::with_limit(64);
+        let here = poller.move_all_to_keeper();
+        assert!((60..100).contains(&here), "{here} stay");
+        assert_eq!(poller.wait(&mut events, ZERO).unwrap(), 0);
+        all.assert_reported(&mut poller, 0..100);
+        assert_eq!(poller.stats().keeper_lost, 0);
+    });
 }
 
 #[test]
 fn a_successor_gets_the_remaining_descriptors_with_their_states() {
-    let _one = one_at_a_time();
-    let keeper = KeeperHandle::start(None);
-    let mut control = keeper.control(1);
-    let tuning = Tuning { only_with_state: true, ..Profile::Chat.into() };
-    let mut poller = poller(Topology::Process(control.link().unwrap(), tuning));
-    let mut all = Connections::new(&mut poller, 6);
-    for (place, &key) in all.keys[..5].iter().enumerate() {
-        poller.leave_state(key, format!("state {place}").as_bytes()).unwrap();
-    }
-    let long = vec![0; STATE + 1];
-    let refused = poller.leave_state(all.keys[0], &long).unwrap_err();
-    assert!(matches!(refused, Error::StateTooLong { .. }));
-    // One is busy, one is disarmed, one has no state.
-    all.theirs[0].write_all(b"x").unwrap();
-    poller.modify(all.keys[1], Interest::NONE).unwrap();
-    assert_eq!(poller.move_all_to_keeper(), 3);
-    poller.deregister(all.keys[4]).unwrap();
-    assert!(matches!(poller.leave_state(all.keys[4], b""), Err(Error::StaleKey { .. })));
-    control.yielded().unwrap();
-    // Its own end takes nothing away any more.
-    drop(poller);
-    let mut next = keeper.control(2);
-    let mut states: Vec<_> =
-        next.adopt(false).unwrap().orphans.into_iter().map(|one| one.state.to_vec()).collect();
-    states.sort();
-    assert_eq!(states, [b"state 2", b"state 3"]);
+    patiently(|| {
+        let _one = one_at_a_time();
+        let keeper = KeeperHandle::start(None);
+        let mut control = keeper.control(1);
+        let tuning = Tuning { only_with_state: true, ..Profile::Chat.into() };
+        let mut poller = poller(Topology::Process(control.link().unwrap(), tuning));
+        let mut all = Connections::new(&mut poller, 6);
+        for (place, &key) in all.keys[..5].iter().enumerate() {
+            poller.leave_state(key, format!("state {place}").as_bytes()).unwrap();
+        }
+        let long = vec![0; STATE + 1];
+        let refused = poller.leave_state(all.keys[0], &long).unwrap_err();
+        assert!(matches!(refused, Error::StateTooLong { .. }));
+        // One is busy, one is disarmed, one has no state.
+        all.theirs[0].write_all(b"x").unwrap();
+        poller.modify(all.keys[1], Interest::NONE).unwrap();
+        assert_eq!(poller.move_all_to_keeper(), 3);
+        poller.deregister(all.keys[4]).unwrap();
+        assert!(matches!(poller.leave_state(all.keys[4], b""), Err(Error::StaleKey { .. })));
+        control.yielded().unwrap();
+        // Its own end takes nothing away any more.
+        drop(poller);
+        let mut next = keeper.control(2);
+        let mut states: Vec<_> =
+            next.adopt(false).unwrap().orphans.into_iter().map(|one| one.state.to_vec()).collect();
+        states.sort();
+        assert_eq!(states, [b"state 2", b"state 3"]);
+    });
 }
 
 #[test]

@@ -56,33 +56,35 @@ fn a_keeper_that_never_stops_sending_is_given_up() {
 /// A keeper lets go of a file after it has reported that the file stirs.
 #[test]
 fn a_keeper_may_hold_a_returned_file_until_a_flush() {
-    let _one = one_at_a_time();
-    let (link, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(link, RESTLESS));
-    let mut all = Connections::new(&mut poller, 1);
-    leave(&mut poller, 1);
-    let watched = played.watched();
-    all.theirs[0].write_all(b"x").unwrap();
-    played.send(&Notice::Ready(vec![(watched[0].0, 1)]));
-    assert_eq!(poller.wait(&mut Events::with_limit(8), ZERO).unwrap(), 1);
-    poller.deregister(all.keys[0]).unwrap();
-    drop(all.mine.remove(0));
-    let lets_go = std::thread::spawn(move || {
-        let said = played.next();
-        played.files.clear();
-        if let Said::Sync(number) = said {
-            played.send(&Notice::Synced(number, Sums::default()));
-        }
-        (said, played)
+    patiently(|| {
+        let _one = one_at_a_time();
+        let (link, mut played) = Played::new();
+        let mut poller = poller(Topology::Process(link, RESTLESS));
+        let mut all = Connections::new(&mut poller, 1);
+        leave(&mut poller, 1);
+        let watched = played.watched();
+        all.theirs[0].write_all(b"x").unwrap();
+        played.send(&Notice::Ready(vec![(watched[0].0, 1)]));
+        assert_eq!(poller.wait(&mut Events::with_limit(8), ZERO).unwrap(), 1);
+        poller.deregister(all.keys[0]).unwrap();
+        drop(all.mine.remove(0));
+        let lets_go = std::thread::spawn(move || {
+            let said = played.next();
+            played.files.clear();
+            if let Said::Sync(number) = said {
+                played.send(&Notice::Synced(number, Sums::default()));
+            }
+            (said, played)
+        });
+        poller.flush();
+        all.theirs[0].set_nonblocking(true).unwrap();
+        let seen = all.theirs[0].read(&mut [0]).map_err(|error| error.kind());
+        // It was closed with unread bytes.
+        assert_eq!(seen, Err(std::io::ErrorKind::ConnectionReset));
+        let before = poller.stats().calls.sendmsg;
+        poller.flush();
+        assert_eq!(poller.stats().calls.sendmsg, before, "there is nothing more to wait for");
+        drop(poller);
+        assert!(matches!(lets_go.join().unwrap().0, Said::Sync(_)));
     });
-    poller.flush();
-    all.theirs[0].set_nonblocking(true).unwrap();
-    let seen = all.theirs[0].read(&mut [0]).map_err(|error| error.kind());
-    // It was closed with unread bytes.
-    assert_eq!(seen, Err(std::io::ErrorKind::ConnectionReset));
-    let before = poller.stats().calls.sendmsg;
-    poller.flush();
-    assert_eq!(poller.stats().calls.sendmsg, before, "there is nothing more to wait for");
-    drop(poller);
-    assert!(matches!(lets_go.join().unwrap().0, Said::Sync(_)));
 }

@@ -41,64 +41,69 @@ fn leave_all(poller: &mut Poller, played: &mut Played) -> (Vec<(u64, Vec<u8>)>, 
 
 #[test]
 fn returned_descriptors_leave_again_with_their_states() {
-    let _one = one_at_a_time();
-    let (link, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(link, STATED));
-    let mut all = stated(&mut poller, 3);
-    let (watched, _) = leave_all(&mut poller, &mut played);
-    let states: Vec<_> = watched.iter().map(|(_, state)| state.clone()).collect();
-    assert_eq!(states, [state(0), state(1), state(2)]);
-    let returned = watched[1..].iter().map(|&(key, _)| (key, libc::EMFILE)).collect();
-    played.send(&Notice::Returned(returned));
-    look(&mut poller);
-    assert_eq!((poller.stats().moves_back, poller.stats().away.len), (2, 1));
-    // One of them has a newer one now.
-    poller.leave_state(all.keys[2], b"newer").unwrap();
-    let asks = std::thread::spawn(move || {
-        let mut watched = Vec::new();
-        loop {
-            match played.next() {
-                Said::Watch(all) => watched.extend(all.into_iter().map(|(_, state)| state)),
-                Said::Sync(number) => played.send(&Notice::Synced(number, Sums::default())),
-                _ => return watched,
+    patiently(|| {
+        let _one = one_at_a_time();
+        let (link, mut played) = Played::new();
+        let mut poller = poller(Topology::Process(link, STATED));
+        let mut all = stated(&mut poller, 3);
+        let (watched, _) = leave_all(&mut poller, &mut played);
+        let states: Vec<_> = watched.iter().map(|(_, state)| state.clone()).collect();
+        assert_eq!(states, [state(0), state(1), state(2)]);
+        let returned = watched[1..].iter().map(|&(key, _)| (key, libc::EMFILE)).collect();
+        played.send(&Notice::Returned(returned));
+        look(&mut poller);
+        assert_eq!((poller.stats().moves_back, poller.stats().away.len), (2, 1));
+        // One of them has a newer one now.
+        poller.leave_state(all.keys[2], b"newer").unwrap();
+        let asks = std::thread::spawn(move || {
+            let mut watched = Vec::new();
+            loop {
+                match played.next() {
+                    Said::Watch(all) => watched.extend(all.into_iter().map(|(_, state)| state)),
+                    Said::Sync(number) => played.send(&Notice::Synced(number, Sums::default())),
+                    _ => return watched,
+                }
             }
-        }
+        });
+        assert_eq!(poller.move_all_to_keeper(), 0);
+        // Descriptors that have left now were not refused, and no poller has a state of them any
+        // more.
+        all.assert_reported(&mut poller, std::iter::empty());
+        drop(poller);
+        assert_eq!(asks.join().unwrap(), [state(1), b"newer".to_vec()]);
     });
-    assert_eq!(poller.move_all_to_keeper(), 0);
-    // Descriptors that have left now were not refused, and no poller has a state of them any more.
-    all.assert_reported(&mut poller, std::iter::empty());
-    drop(poller);
-    assert_eq!(asks.join().unwrap(), [state(1), b"newer".to_vec()]);
 }
 
 #[test]
 fn a_keeper_with_room_again_gets_the_descriptors_that_it_returned() {
-    let _one = one_at_a_time();
-    let keeper = KeeperHandle::start(Some(40));
-    let mut control = keeper.control(1);
-    let mut poller = poller(Topology::Process(control.link().unwrap(), STATED));
-    let all = stated(&mut poller, 60);
-    let here = poller.move_all_to_keeper();
-    assert!((20..60).contains(&here), "{here} stay");
-    // Those that it has go.
-    let (gone, rest): (Vec<_>, Vec<_>) =
-        all.keys.iter().copied().enumerate().partition(|&(_, key)| poller.is_away(key));
-    for &(_, key) in &gone {
-        poller.deregister(key).unwrap();
-    }
-    let most = 20;
-    for &(_, key) in &rest[most..] {
-        poller.deregister(key).unwrap();
-    }
-    assert_eq!(poller.move_all_to_keeper(), 0);
-    control.yielded().unwrap();
-    drop(poller);
-    let orphans = keeper.control(2).adopt(false).unwrap().orphans;
-    let mut states: Vec<_> = orphans.into_iter().map(|orphan| orphan.state.to_vec()).collect();
-    states.sort();
-    let mut wanted: Vec<_> = rest[..most].iter().map(|&(place, _)| state(place)).collect();
-    wanted.sort();
-    assert_eq!(states, wanted);
+    patiently(|| {
+        let _one = one_at_a_time();
+        let keeper = KeeperHandle::start(Some(40));
+        let mut control = keeper.control(1);
+        let mut poller = poller(Topology::Process(control.link().unwrap(), STATED));
+        let all = stated(&mut poller, 60);
+        let here = poller.move_all_to_keeper();
+        assert!((20..60).contains(&here), "{here} stay");
+        // Those that it has go.
+        let (gone, rest): (Vec<_>, Vec<_>) =
+            all.keys.iter().copied().enumerate().partition(|&(_, key)| poller.is_away(key));
+        for &(_, key) in &gone {
+            poller.deregister(key).unwrap();
+        }
+        let most = 20;
+        for &(_, key) in &rest[most..] {
+            poller.deregister(key).unwrap();
+        }
+        assert_eq!(poller.move_all_to_keeper(), 0);
+        control.yielded().unwrap();
+        drop(poller);
+        let orphans = keeper.control(2).adopt(false).unwrap().orphans;
+        let mut states: Vec<_> = orphans.into_iter().map(|orphan| orphan.state.to_vec()).collect();
+        states.sort();
+        let mut wanted: Vec<_> = rest[..most].iter().map(|&(place, _)| state(place)).collect();
+        wanted.sort();
+        assert_eq!(states, wanted);
+    });
 }
 
 #[test]
