@@ -392,18 +392,32 @@ fn each_pass_is_counted() {
     assert_eq!((stats.cold.watched, stats.cold.active), (5 + 5 + 3, 5 + 3));
 }
 
+/// Six pipes in the array, a wait with a short linger time, and the calls of that wait.
+fn goes_quiet(is_wakeable: bool) -> (Bench, Calls) {
+    let mut wait = Duration::from_millis(2);
+    loop {
+        let mut bench = Bench::new(6, level());
+        let _waker = is_wakeable.then(|| bench.poller.waker().unwrap());
+        bench.heat();
+        bench.script.set(|script| script.linger = Some(Duration::from_micros(10)));
+        let calls = bench.calls(|bench| {
+            assert_eq!(bench.poller.wait(&mut bench.events, Some(wait)).unwrap(), 0);
+        });
+        // If this thread was stopped until the time was over, there was nothing to linger for.
+        if bench.poller.stats().handoffs > 0 || wait > Duration::from_secs(5) {
+            return (bench, calls);
+        }
+        wait *= 2;
+    }
+}
+
 #[test]
 fn a_loop_that_goes_quiet_hands_the_array_to_epoll() {
-    let mut bench = Bench::new(6, level());
-    bench.heat();
-    bench.script.set(|script| script.linger = Some(Duration::from_micros(10)));
-    let wait = Some(Duration::from_millis(2));
-    let calls = bench.calls(|bench| {
-        assert_eq!(bench.poller.wait(&mut bench.events, wait).unwrap(), 0);
-    });
+    let (mut bench, calls) = goes_quiet(false);
     assert_eq!(bench.lengths(), (0, 6));
     assert_eq!((calls.poll, calls.ppoll, calls.epoll_ctl_mod), (1, 1, 6), "{calls}");
     assert_eq!(bench.poller.stats().handoffs, 1);
+    let wait = Some(Duration::from_millis(2));
     let calls = bench.calls(|bench| {
         assert_eq!(bench.poller.wait(&mut bench.events, wait).unwrap(), 0);
     });
@@ -414,14 +428,7 @@ fn a_loop_that_goes_quiet_hands_the_array_to_epoll() {
 
 #[test]
 fn a_hand_over_does_not_keep_a_wakeable_poller_awake() {
-    let mut bench = Bench::new(6, level());
-    let _waker = bench.poller.waker().unwrap();
-    bench.heat();
-    bench.script.set(|script| script.linger = Some(Duration::from_micros(10)));
-    let calls = bench.calls(|bench| {
-        let wait = Some(Duration::from_millis(2));
-        assert_eq!(bench.poller.wait(&mut bench.events, wait).unwrap(), 0);
-    });
+    let (_, calls) = goes_quiet(true);
     assert_eq!((calls.poll, calls.ppoll, calls.epoll_ctl_mod), (1, 1, 6), "{calls}");
     assert_eq!(calls.epoll_pwait2 + calls.epoll_wait, 1, "sleeps once: {calls}");
 }
@@ -554,7 +561,8 @@ fn a_number_that_is_reused_starts_anew() {
 
 #[test]
 fn descriptors_that_are_always_active_stay_in_the_array() {
-    let mut poller = Poller::builder().policy(CostBased::default()).build().unwrap();
+    let builder = Poller::builder().policy(CostBased::default()).costs(Costs::ASSUMED);
+    let mut poller = builder.build().unwrap();
     let mut pipes = pipes(&mut poller, 100, level());
     let mut events = Events::with_limit(200);
     let mut round = |poller: &mut Poller| {

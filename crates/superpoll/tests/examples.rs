@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use superpoll::{Events, Interest, Poller};
+
 #[path = "../examples/tcp_chat.rs"]
 #[allow(dead_code, unreachable_pub, reason = "its main function listens on a fixed port")]
 mod tcp_chat;
@@ -19,7 +21,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn a_line_goes_to_all_other_clients() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    thread::spawn(move || tcp_chat::serve(listener).unwrap());
     let join = || {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -36,8 +37,14 @@ fn a_line_goes_to_all_other_clients() {
         client.read_line(&mut line).unwrap();
         line
     };
-    // Connections are accepted in order, so a client that is heard is known, and so is the first.
+    // Connections are accepted in the order in which they were ready, so a client that is heard is
+    // known, and so is the first, which is ready before the next one joins.
     let mut first = join();
+    let mut poller = Poller::new().unwrap();
+    poller.register(&listener, Interest::READABLE).unwrap();
+    assert_eq!(poller.wait(&mut Events::with_limit(1), Some(LIMIT)).unwrap(), 1);
+    drop(poller);
+    thread::spawn(move || tcp_chat::serve(listener).unwrap());
     let mut second = join();
     say(&second, "hello\n");
     assert_eq!(read_line(&mut first), "hello\n");

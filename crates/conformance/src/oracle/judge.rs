@@ -146,6 +146,8 @@ impl Trial<'_> {
             let since = Instant::now();
             let mut got_so_far = vec![Readiness::NONE; self.watched.len()];
             loop {
+                // Asked before the look: a thread that was stopped after it looks once more.
+                let is_over = since.elapsed() > self.patience;
                 let looks = self.look().map_err(|text| (0, text))?;
                 let mut late = None;
                 for (place, mut look) in looks.into_iter().enumerate() {
@@ -176,7 +178,7 @@ impl Trial<'_> {
                 }
                 match late {
                     None => break,
-                    Some(problem) if since.elapsed() > self.patience => return Err(problem),
+                    Some(problem) if is_over => return Err(problem),
                     Some(_) => std::thread::yield_now(),
                 }
             }

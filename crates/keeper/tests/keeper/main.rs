@@ -32,6 +32,9 @@ struct Listening {
     path: PathBuf,
     events: Receiver<KeeperEvent>,
     thread: JoinHandle<io::Result<()>>,
+    /// A link that says nothing, and is there before the keeper runs: a keeper that nobody has
+    /// connected to in time ends, however late the test gets to connect.
+    held: Option<KeeperLink>,
 }
 
 fn keeper(orphans: Duration) -> Listening {
@@ -39,14 +42,19 @@ fn keeper(orphans: Duration) -> Listening {
 }
 
 fn keeper_with(options: Options) -> Listening {
+    start(options, true)
+}
+
+fn start(options: Options, is_held: bool) -> Listening {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keeper");
     let (sender, events) = mpsc::channel();
     let report = move |event: &KeeperEvent| drop(sender.send(event.clone()));
     let mut keeper = Keeper::new(options, report).unwrap();
     keeper.listen(Listener::bind(&path).unwrap()).unwrap();
+    let held = is_held.then(|| KeeperLink::connect(&path).unwrap());
     let thread = std::thread::spawn(|| keeper.run());
-    Listening { _folder: folder, path, events, thread }
+    Listening { _folder: folder, path, events, thread, held }
 }
 
 impl Listening {
@@ -61,6 +69,7 @@ impl Listening {
 
     /// Waits until it ends, once no link and no orphan is left.
     fn end(self) {
+        drop(self.held);
         let end = soon();
         while !self.thread.is_finished() {
             assert!(Instant::now() < end, "it goes on");
@@ -252,7 +261,7 @@ fn a_hang_up_is_reported_like_other_readiness() {
 
 #[test]
 fn a_keeper_without_clients_ends() {
-    keeper(Duration::from_millis(20)).end();
+    start(Options { orphans: Duration::from_millis(20), ..Options::default() }, false).end();
 }
 
 #[test]

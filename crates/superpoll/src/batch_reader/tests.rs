@@ -2,10 +2,25 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::sys::descriptor::set_nonblocking;
+
+/// Waits until a thread sleeps in a call of a ring. Where the kernel does not tell, that takes some
+/// time, after which a thread that has nothing else to do sleeps.
+fn until_it_sleeps_in_a_ring(thread: &Path) {
+    let end = Instant::now() + Duration::from_secs(8);
+    // Of a thread that runs, or is ready to, the kernel names no call.
+    let call = format!("{} ", libc::SYS_io_uring_enter);
+    let sleeps = || {
+        std::fs::read_to_string(thread.join("syscall")).is_ok_and(|said| said.starts_with(&call))
+    };
+    while !sleeps() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 #[test]
 fn a_busy_source_is_read_without_being_watched_and_still_wakes_a_wait_that_blocks() {
@@ -41,8 +56,9 @@ fn a_busy_source_is_read_without_being_watched_and_still_wakes_a_wait_that_block
         // One call a wait, which carries the reads if they are together.
         assert!(stats.calls.io_uring_enter < 900, "{stats:?}");
         let mut late = writers.remove(7);
+        let waiting = Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap());
         let thread = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(30));
+            until_it_sleeps_in_a_ring(&waiting);
             late.write_all(b"late").unwrap();
             late
         });
