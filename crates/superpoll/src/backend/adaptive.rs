@@ -483,7 +483,8 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
             self.end_pass(cx, counts);
             return Ok(());
         }
-        let mut ready = answer?;
+        let mut ready =
+            answer.or_else(|error| self.hot.poll_again(cx.stats, Deadline::Now.left(), error))?;
         let deadline = self.until;
         if ready == 0 && deadline != Deadline::Now && cx.may_block() {
             match self.block(cx, deadline)? {

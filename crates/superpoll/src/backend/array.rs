@@ -14,7 +14,7 @@ use crate::backend::{Context, Memory, Report, WaitCall};
 use crate::event::Readiness;
 use crate::interest::Mode;
 use crate::stats::Stats;
-use crate::sys::poll::Slot;
+use crate::sys::poll::{self, Slot};
 use crate::table::{self, Table, grow};
 
 /// The place of the back-end's own descriptor.
@@ -123,7 +123,19 @@ impl Array {
         stats: &mut Stats,
         timeout: Option<Duration>,
     ) -> io::Result<usize> {
-        self.wait_call(stats, timeout).issue()
+        let answer = self.wait_call(stats, timeout).issue();
+        answer.or_else(|error| self.poll_again(stats, timeout, error))
+    }
+
+    /// Goes on after a call of `poll` has failed, if it can.
+    #[cold]
+    pub(super) fn poll_again(
+        &mut self,
+        stats: &mut Stats,
+        timeout: Option<Duration>,
+        error: io::Error,
+    ) -> io::Result<usize> {
+        poll::wait_in_parts(&mut stats.calls, &mut self.slots, timeout, error)
     }
 
     /// The call of `poll`, for the poller to make.

@@ -37,8 +37,15 @@ impl Poll {
 
     #[inline]
     fn wait_call<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> WaitCall<'a> {
-        let looks = deadline == Deadline::Now || self.looks_first() || !cx.may_block();
-        self.array.wait_call(cx.stats, if looks { Deadline::Now.left() } else { deadline.left() })
+        let deadline = self.first_deadline(cx, deadline);
+        self.array.wait_call(cx.stats, deadline.left())
+    }
+
+    /// The deadline of the first call of a wait.
+    #[inline]
+    fn first_deadline(&self, cx: &mut Context<'_>, deadline: Deadline) -> Deadline {
+        let looks = self.looks_first() || !cx.may_block();
+        if looks { Deadline::Now } else { deadline }
     }
 }
 
@@ -117,10 +124,11 @@ impl Backend for Poll {
         deadline: Deadline,
         answer: Option<io::Result<usize>>,
     ) -> io::Result<()> {
-        let mut ready = match answer {
-            Some(answer) => answer?,
-            None => self.wait_call(cx, deadline).issue()?,
-        };
+        let answer = answer.unwrap_or_else(|| self.wait_call(cx, deadline).issue());
+        let mut ready = answer.or_else(|error| {
+            let left = self.first_deadline(cx, deadline).left();
+            self.array.poll_again(cx.stats, left, error)
+        })?;
         if ready == 0 && deadline != Deadline::Now && self.looks_first() && cx.may_block() {
             ready = self.array.poll(cx.stats, deadline.left())?;
         }

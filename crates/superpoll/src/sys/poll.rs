@@ -1,9 +1,10 @@
 //! `poll` and `ppoll`.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::stats::Calls;
+use crate::sys::limits;
 use crate::sys::wait_call::WaitCall;
 
 /// One watched descriptor as the kernel reads and writes it.
@@ -25,6 +26,9 @@ pub(crate) fn round_up(timeout: Option<Duration>) -> libc::c_int {
     }
 }
 
+/// How often slots are looked at that are too many for one call.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Waits until the timeout (`None`: no limit); returns how many slots are ready.
 #[inline(always)]
 pub(crate) fn wait(
@@ -32,7 +36,42 @@ pub(crate) fn wait(
     slots: &mut [Slot],
     timeout: Option<Duration>,
 ) -> io::Result<usize> {
-    WaitCall::poll(calls, slots, timeout).issue()
+    let answer = WaitCall::poll(calls, slots, timeout).issue();
+    answer.or_else(|error| wait_in_parts(calls, slots, timeout, error))
+}
+
+/// Waits for slots after a call for all of them has failed.
+///
+/// `poll(2)` refuses more slots than the process may have descriptors (`EINVAL`), open or not. A
+/// limit that is lowered while a process runs (`prlimit(2)`) closes nothing, so that there can be
+/// more slots than that. They are looked at part by part then, at most [`PAUSE`] late.
+///
+/// # Errors
+///
+/// Any other error of the call, and that of a limit of zero.
+#[cold]
+pub(crate) fn wait_in_parts(
+    calls: &mut Calls,
+    slots: &mut [Slot],
+    timeout: Option<Duration>,
+    error: io::Error,
+) -> io::Result<usize> {
+    let limit = usize::try_from(limits::nofile().0).unwrap_or(usize::MAX);
+    if error.raw_os_error() != Some(libc::EINVAL) || slots.len() <= limit || limit == 0 {
+        return Err(error);
+    }
+    let begun = Instant::now();
+    loop {
+        let mut ready = 0;
+        for part in slots.chunks_mut(limit) {
+            ready += WaitCall::poll(calls, part, Some(Duration::ZERO)).issue()?;
+        }
+        let left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+        if ready > 0 || left.is_some_and(|left| left.is_zero()) {
+            return Ok(ready);
+        }
+        std::thread::sleep(left.map_or(PAUSE, |left| left.min(PAUSE)));
+    }
 }
 
 #[cfg(test)]

@@ -42,6 +42,14 @@ pub(crate) fn replace(fd: impl AsFd, number: RawFd) {
     assert_eq!(unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) }, number);
 }
 
+/// Sets the number of descriptors that this process may have. Those that are open stay open.
+pub(crate) fn limit_descriptors(soft: u64) {
+    let (_, rlim_max) = superpoll::limits::nofile();
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max };
+    // SAFETY: the kernel reads one structure, which outlives the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+}
+
 /// Runs something in a forked process, and fails as it does.
 pub(crate) fn in_a_child(run: impl FnOnce()) {
     // SAFETY: the child runs on, as its only thread, and ends without running the code that is left
