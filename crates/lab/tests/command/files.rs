@@ -51,7 +51,9 @@ fn lab_files_measures_every_server_with_every_file_and_names_absent_servers() {
     }
     for (subject, ratio) in [("nginx", "nginx_ratio"), ("hyper-tokio", "hyper_ratio")] {
         let missing = notes.iter().any(|note| note.as_str().unwrap().starts_with(subject));
-        assert_eq!(own(subject).len(), if missing { 0 } else { 2 }, "{subject}: {notes:?}");
+        // On a machine that is busy elsewhere one may be left out after the first file.
+        let most = if missing { 0..2 } else { 2..3 };
+        assert!(most.contains(&own(subject).len()), "{subject}: {notes:?}");
         for row in rows {
             let is_timed = is_timed_at(rows, subject, row, &["bytes"]);
             assert_eq!(not_negative(&row[ratio]["median"]), is_timed, "{row}");
