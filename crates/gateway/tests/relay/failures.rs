@@ -9,6 +9,7 @@ use superpoll_gateway::Address;
 use superpoll_gateway::relay::{Options, Relay};
 use superpoll_rt::{BackendKind, Runtime};
 
+use super::groups::refuses;
 use super::*;
 
 #[test]
@@ -42,8 +43,7 @@ fn a_break_on_one_side_resets_the_other() {
 #[test]
 fn an_unreachable_upstream_costs_only_that_client() {
     for backend in backends() {
-        let (listener, to) = upstream();
-        drop(listener);
+        let (_socket, to) = refuses();
         let relay = start(backend, "127.0.0.1:0", &to, Options::default());
         for speaks in [true, false] {
             let mut client = relay.connect();
@@ -80,12 +80,14 @@ fn an_upstream_that_resets_was_there() {
     }
 }
 
-/// Two addresses with one port; the first refuses. The other end is kept, so that the port stays
-/// ours.
-fn second_address_only() -> (TcpListener, Address) {
-    let listener = TcpListener::bind("[::1]:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, format!(":{port}").parse().unwrap())
+/// Two addresses with one port; the first refuses. Both ends are kept, so that the port stays ours.
+fn second_address_only() -> (socket2::Socket, TcpListener, Address) {
+    wait_for(|| {
+        let (socket, Address::Tcp { port, .. }) = refuses() else { panic!("it is TCP") };
+        // Another program may have the port at the second address.
+        let listener = TcpListener::bind(("::1", port)).ok()?;
+        Some((socket, listener, format!(":{port}").parse().unwrap()))
+    })
 }
 
 #[test]
@@ -93,7 +95,7 @@ fn the_next_address_gets_all_that_the_client_has_sent() {
     for backend in backends() {
         for speculative in [true, false] {
             // 127.0.0.1 comes first.
-            let (listener, to) = second_address_only();
+            let (_socket, listener, to) = second_address_only();
             let options = Options { speculative, ..Options::default() };
             let relay = start(backend, "127.0.0.1:0", &to, options);
             for length in [0, 8, 1 << 20] {
@@ -157,8 +159,7 @@ fn an_upstream_that_does_not_answer_is_given_up_in_time() {
 
 #[test]
 fn failures_of_a_kind_are_rate_limited_and_all_are_counted() {
-    let (listener, to) = upstream();
-    drop(listener);
+    let (_socket, to) = refuses();
     let relay = start(BackendKind::Adaptive, "127.0.0.1:0", &to, Options::default());
     for _ in 0..50 {
         assert!(!relay.connect().read(&mut [0]).is_ok_and(|count| count > 0));

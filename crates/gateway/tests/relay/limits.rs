@@ -1,11 +1,12 @@
 //! Limits of time and number.
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
 use superpoll_gateway::relay::Options;
 use superpoll_rt::BackendKind;
 
+use super::gaps::{Gaps, until_undisturbed};
 use super::*;
 
 #[test]
@@ -31,26 +32,36 @@ fn idle_pairs_end_in_time_and_no_more_come_in_than_may() {
 fn occasional_traffic_keeps_a_pair_alive() {
     const PAUSE: Duration = Duration::from_millis(100);
     for backend in backends() {
-        let (listener, to) = upstream();
-        let options = Options { idle_timeout: Some(10 * PAUSE), ..Options::default() };
-        let relay = start(backend, "127.0.0.1:0", &to, options);
-        let (mut client, mut server) = (relay.connect(), accept(&listener));
-        let begun = std::time::Instant::now();
-        let mut longest = Duration::ZERO;
-        while begun.elapsed() < 12 * PAUSE {
-            let turn = std::time::Instant::now();
-            server.write_all(b"tick").unwrap();
-            assert_eq!(read(&mut client, 4), b"tick", "{backend:?}");
-            thread::sleep(PAUSE);
-            longest = longest.max(turn.elapsed());
-        }
-        if longest < 9 * PAUSE {
-            // No thread was kept from running for so long that the pair was really idle.
-            client.write_all(b"last").unwrap();
-            assert_eq!(read(&mut server, 4), b"last", "{backend:?}");
-        }
-        let counters = relay.counters_after(|| drop((client, server)));
-        assert!(counters.timed_out == 0 || longest >= 9 * PAUSE, "{backend:?}");
+        until_undisturbed(|| {
+            let (listener, to) = upstream();
+            let options = Options { idle_timeout: Some(10 * PAUSE), ..Options::default() };
+            let relay = start(backend, "127.0.0.1:0", &to, options);
+            let mut gaps = Gaps::new();
+            let (mut client, mut server) = (relay.connect(), accept(&listener));
+            let mut send = |from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8; 4]| {
+                gaps.turn();
+                let mut room = [0; 4];
+                from.write_all(bytes)?;
+                to.read_exact(&mut room)?;
+                assert_eq!(room, *bytes, "{backend:?}");
+                io::Result::Ok(())
+            };
+            let begun = Instant::now();
+            let mut outcome = Ok(());
+            while outcome.is_ok() && begun.elapsed() < 12 * PAUSE {
+                outcome = send(&mut server, &mut client, b"tick");
+                thread::sleep(PAUSE);
+            }
+            outcome = outcome.and_then(|()| send(&mut client, &mut server, b"last"));
+            let counters = relay.counters_after(|| drop((client, server)));
+            if counters.timed_out > 0 {
+                let what = format_args!("{backend:?}: the pair is ended early ({outcome:?})");
+                gaps.assert_reached(9 * PAUSE, what);
+                return false;
+            }
+            outcome.unwrap();
+            true
+        });
     }
 }
 

@@ -1,6 +1,6 @@
 //! The access log of relayed connections.
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,6 +12,8 @@ use superpoll_gateway::config::{AccessLog, LogFormat};
 use superpoll_gateway::relay::Options;
 use superpoll_rt::BackendKind;
 
+use super::gaps::{Gaps, until_undisturbed};
+use super::groups::refuses;
 use super::served::{is_turned_away, serve};
 use super::tls::{Ending, Issued, Peer};
 use super::{LIMIT, accept, backends, read, rest, start, upstream};
@@ -91,18 +93,33 @@ fn an_upstream_that_refuses_is_named_and_idle_connections_time_out() {
     let access_log =
         AccessLog { path: log.clone(), format: LogFormat::Json, ..AccessLog::default() };
     let idle_timeout = Some(Duration::from_millis(50));
-    let options =
-        Options { access_log: Some(access_log.clone()), idle_timeout, ..Options::default() };
+    let options = Options { access_log: Some(access_log), idle_timeout, ..Options::default() };
     let (listener, to) = upstream();
+    let relay = start(BackendKind::Epoll, "127.0.0.1:0", &to, options.clone());
+    let mut count = 0;
+    until_undisturbed(|| {
+        count += 1;
+        let gaps = Gaps::new();
+        let (mut client, mut server) = (relay.connect(), accept(&listener));
+        let mut byte = [0];
+        if let Err(error) = client.write_all(b"x").and_then(|()| server.read_exact(&mut byte)) {
+            assert_ne!(error.kind(), ErrorKind::WouldBlock, "no byte comes");
+            let gap = Duration::from_millis(40);
+            gaps.assert_reached(gap, format_args!("a new connection is closed ({error})"));
+            lines(&log, count);
+            return false;
+        }
+        assert_eq!(byte, *b"x");
+        let line = last(&log, count);
+        let found = (&line["broken_by"], &line["bytes_in"]);
+        assert_eq!(found, (&"timeout".into(), &1.into()), "{line}");
+        true
+    });
+    relay.counters();
+    let (_socket, to) = refuses();
     let relay = start(BackendKind::Epoll, "127.0.0.1:0", &to, options);
-    let (mut client, mut server) = (relay.connect(), accept(&listener));
-    client.write_all(b"x").unwrap();
-    assert_eq!(read(&mut server, 1), b"x");
-    let line = last(&log, 1);
-    assert_eq!((&line["broken_by"], &line["bytes_in"]), (&"timeout".into(), &1.into()), "{line}");
-    drop(listener);
     drop(rest(&mut relay.connect()));
-    let line = last(&log, 2);
+    let line = last(&log, count + 1);
     assert_eq!((&line["broken_by"], &line["complete"]), (&"upstream".into(), &false.into()));
     assert_eq!((&line["upstream_server"], &line["bytes"]), (&to.to_string().into(), &0.into()));
     relay.counters();

@@ -14,6 +14,8 @@ use superpoll_rt::{BackendKind, Runtime, time};
 
 mod ends;
 mod failures;
+#[path = "../serve/gaps.rs"]
+mod gaps;
 mod groups;
 mod limits;
 mod logged;

@@ -125,10 +125,11 @@ fn clients_that_no_route_is_for_and_endless_messages_are_closed() {
     let (a, to) = upstream();
     let text = format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[listeners.relay]\n\
-         routes = [{{ server_names = [\"a.test\"], to = \"{to}\" }}]\n[timeouts]\nheader = \"300ms\"\n",
+         routes = [{{ server_names = [\"a.test\"], to = \"{to}\" }}]\n",
     );
+    let impatient = format!("{text}[timeouts]\nheader = \"300ms\"\n");
     for backend in backends() {
-        let server = serve(backend, &text);
+        let server = serve(backend, &impatient);
         for bytes in [
             hello(&issued, "b.test"),
             b"GET / HTTP/1.1\r\n\r\n".to_vec(),
@@ -153,6 +154,8 @@ fn clients_that_no_route_is_for_and_endless_messages_are_closed() {
         let error = (0..65_536).find_map(write).expect("64 MiB are too much");
         assert_ne!(error.kind(), ErrorKind::WouldBlock, "{backend:?}: they are not refused");
         assert!(!client.read(&mut [0]).is_ok_and(|count| count > 0), "{backend:?}");
+        server.end();
+        let server = serve(backend, &text);
         let mut client = server.connect();
         let bytes = hello(&issued, "a.test");
         client.write_all(&bytes).unwrap();

@@ -155,8 +155,8 @@ fn if_all_are_taken_to_be_down_one_is_tried() {
         assert_eq!(get(&gateway.address, "/").status, 502);
     }
     assert_eq!(gateway.up(), [false]);
-    drop(gone);
-    let _back = Origin::on(&address, |line| {
+    gone.listen(128).unwrap();
+    let _back = Origin::at(gone.into(), |line| {
         line.request()?;
         line.answer("back")?;
         line.stream.flush()

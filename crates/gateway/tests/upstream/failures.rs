@@ -225,8 +225,8 @@ fn uploads_are_limited_in_size_and_time() {
     for backend in MOST {
         let origin = Origin::echo();
         let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
-        let limits = "[limits]\nbody_bytes = \"8KiB\"\n[timeouts]\nbody = \"50ms\"";
-        let gateway = Gateway::start(backend, &whole(&servers, "", limits));
+        let size = "[limits]\nbody_bytes = \"8KiB\"\n";
+        let gateway = Gateway::start(backend, &whole(&servers, "", size));
         let mut client = Client::connect(&gateway.address);
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n");
         assert_eq!(client.reply().status, 413);
@@ -237,6 +237,9 @@ fn uploads_are_limited_in_size_and_time() {
             client.send(&chunk);
         }
         assert_eq!(client.reply().status, 413);
+        assert_eq!(gateway.up(), [true]);
+        let limits = format!("{size}[timeouts]\nbody = \"50ms\"");
+        let gateway = Gateway::start(backend, &whole(&servers, "", &limits));
         for head in [
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nsome",
             "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nsome",

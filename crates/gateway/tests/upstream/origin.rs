@@ -208,9 +208,15 @@ impl Origin {
         address: &str,
         serve: impl Fn(&mut ServerConnection) -> io::Result<()> + Send + Sync + 'static,
     ) -> io::Result<Origin> {
-        let listener = TcpListener::bind(address)?;
+        Ok(Origin::at(TcpListener::bind(address)?, serve))
+    }
+
+    pub(crate) fn at(
+        listener: TcpListener,
+        serve: impl Fn(&mut ServerConnection) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Origin {
         let address = listener.local_addr().unwrap().to_string();
-        Ok(Origin::serve(address, Accepts::Tcp(listener), serve))
+        Origin::serve(address, Accepts::Tcp(listener), serve)
     }
 
     pub(crate) fn unix(
