@@ -177,16 +177,21 @@ fn new_files_are_used_without_a_reload_and_broken_ones_are_not() {
     assert_eq!(shown(), first.der.to_vec());
     assert_eq!((failures(), expiry()), (0.0, 3_818_361_600.0));
     // Written in place.
+    let begun = Instant::now();
     second.write(root, "own");
+    let took = begun.elapsed();
     until(|| (shown() == second.der.to_vec()).then_some(()));
-    assert_eq!((failures(), expiry()), (0.0, 3_849_897_600.0));
+    assert_eq!(expiry(), 3_849_897_600.0);
+    let failed = failures();
+    // The server may have found the one file without the other.
+    assert!(failed == 0.0 || took >= Duration::from_secs(1), "{failed} failures");
     // A key without its certificate.
     std::fs::write(root.join("own.key"), third.key.serialize_pem()).unwrap();
-    until(|| (failures() >= 1.0).then_some(()));
+    until(|| (failures() > failed).then_some(()));
     assert_eq!(shown(), second.der.to_vec());
     // Renamed over.
     std::fs::write(root.join("next.pem"), &third.pem).unwrap();
     std::fs::rename(root.join("next.pem"), root.join("own.pem")).unwrap();
     until(|| (shown() == third.der.to_vec()).then_some(()));
-    assert_eq!(failures(), 1.0);
+    assert_eq!(failures(), failed + 1.0);
 }

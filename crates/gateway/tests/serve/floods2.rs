@@ -27,11 +27,13 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::with("")
+    }
+
+    fn with(timeouts: &str) -> Scene {
         let (folder, trust) = (folder(), Trust::new(&[b"h2"]));
-        let text = trust.text(folder.path()).replace(
-            "header = \"1s\"",
-            "header = \"1s\"\nbody = \"400ms\"\n[limits]\nheader_bytes = \"8KiB\"",
-        );
+        let more = format!("[limits]\nheader_bytes = \"8KiB\"\n[timeouts]\n{timeouts}");
+        let text = trust.text(folder.path()).replace("[timeouts]\n", &more);
         let stage = Stage::new(BackendKind::Epoll, 1, &text);
         Scene { _folder: folder, trust, stage }
     }
@@ -215,7 +217,7 @@ fn many_frames_without_a_byte_of_a_body_end_the_connection() {
 #[test]
 fn a_client_that_does_not_read_the_answers_to_its_frames_is_not_waited_for() {
     for (kind, payload) in [(PING, &[7; 8][..]), (SETTINGS, &[0, 2, 0, 0, 0, 0][..])] {
-        let scene = Scene::new();
+        let scene = Scene::with("body = \"400ms\"\n");
         let mut client = scene.connect(LARGEST);
         let frames = vec![Frame::new(kind, 0, 0, payload); 1000];
         let end = Instant::now() + PATIENCE;

@@ -45,7 +45,7 @@ impl Trust {
         format!(
             "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
              tls = {{ certificate = {cert:?}, key = {key:?} }}\n\
-             [timeouts]\npark = \"40ms\"\nheader = \"1s\"\n\
+             [timeouts]\npark = \"40ms\"\n\
              [[hosts]]\n[[hosts.routes]]\nfiles.root = {site:?}\n"
         )
     }
@@ -133,7 +133,8 @@ fn http_2_with_many_requests_at_a_time() {
 fn a_handshake_that_does_not_go_on_is_not_waited_for() {
     let folder = folder();
     let trust = Trust::new(&[b"h2"]);
-    let stage = Stage::new(BACKENDS[2], 1, &trust.text(folder.path()));
+    let text = trust.text(folder.path()).replace("[timeouts]", "[timeouts]\nheader = \"1s\"");
+    let stage = Stage::new(BACKENDS[2], 1, &text);
     let mut client = stage.connect();
     client.send(b"\x16\x03\x01\x02\x00");
     assert!(client.is_closed());

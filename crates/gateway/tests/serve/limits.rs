@@ -1,8 +1,10 @@
 //! Clients that ask for too much, too slowly, or too often.
 
+use std::io::{BufRead, Write};
 use std::time::Duration;
 
-use crate::stage::{BACKENDS, Stage, folder};
+use crate::gaps::until_undisturbed;
+use crate::stage::{Answer, BACKENDS, Client, Stage, folder};
 
 fn text(folder: &std::path::Path, more: &str) -> String {
     format!(
@@ -11,31 +13,48 @@ fn text(folder: &std::path::Path, more: &str) -> String {
     )
 }
 
+/// Reads a response. There is none if the server has closed the connection before anything came,
+/// since this process was kept from running between connecting and sending.
+fn answer_in_time(client: &mut Client) -> Option<Answer> {
+    let has_come = client.0.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+    has_come.then(|| client.answer())
+}
+
 #[test]
 fn a_head_that_comes_drop_by_drop_is_not_waited_for() {
     let folder = folder();
     let text = text(folder.path(), "[timeouts]\nheader = \"300ms\"\npark = \"50ms\"");
     for backend in BACKENDS {
         let stage = Stage::new(backend, 1, &text);
-        let mut good = stage.connect();
-        let mut slow = stage.connect();
-        slow.send("GET / HTTP/1.1\r\n");
-        let begin = std::time::Instant::now();
-        // Each byte is progress, and all of them are not a head.
-        while begin.elapsed() < Duration::from_secs(10) {
-            if std::io::Write::write_all(slow.0.get_mut(), b"a").is_err()
-                || stage.count(|engine| &engine.timed_out) > 0
-            {
-                break;
+        until_undisturbed(|| {
+            let mut good = stage.connect();
+            let mut slow = stage.connect();
+            let before = stage.count(|engine| &engine.timed_out);
+            let _ = slow.0.get_mut().write_all(b"GET / HTTP/1.1\r\n");
+            let begin = std::time::Instant::now();
+            // Each byte is progress, and all of them are not a head.
+            while begin.elapsed() < Duration::from_secs(10) {
+                if slow.0.get_mut().write_all(b"a").is_err()
+                    || stage.count(|engine| &engine.timed_out) > before
+                {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
             }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let answer = slow.answer();
-        assert_eq!(answer.status, 408, "{backend:?}");
-        assert!(slow.is_closed());
-        // A client that has sent nothing is closed as well, parked or not.
-        assert!(good.is_closed());
-        assert_eq!(stage.connect().get("/small.txt").status, 200);
+            let Some(answer) = answer_in_time(&mut slow) else { return false };
+            assert_eq!(answer.status, 408, "{backend:?}");
+            assert!(slow.is_closed());
+            // A client that has sent nothing is closed as well, parked or not.
+            assert!(good.is_closed());
+            true
+        });
+        until_undisturbed(|| {
+            let mut client = stage.connect();
+            let _ = client.0.get_mut().write_all(b"GET /small.txt HTTP/1.1\r\nhost: a\r\n\r\n");
+            let Some(answer) = answer_in_time(&mut client) else { return false };
+            assert_eq!(answer.status, 200);
+            true
+        });
     }
 }
 
@@ -91,7 +110,9 @@ fn a_head_that_is_too_large_gets_431() {
 fn one_client_has_so_many_connections_and_all_together_so_many() {
     let folder = folder();
     for (limit, most) in [("connections = 5", 5), ("connections_per_client = 3", 3)] {
-        let stage = Stage::new(BACKENDS[2], 2, &text(folder.path(), &format!("[limits]\n{limit}")));
+        // None of them is parked meanwhile.
+        let more = format!("[limits]\n{limit}\n[timeouts]\npark = \"1h\"");
+        let stage = Stage::new(BACKENDS[2], 2, &text(folder.path(), &more));
         let mut inside: Vec<_> = (0..most).map(|_| stage.connect()).collect();
         for client in &mut inside {
             assert_eq!(client.get("/small.txt").status, 200);
@@ -187,9 +208,7 @@ fn requests_refused_by_their_head_are_in_the_access_log() {
     let log = folder.path().join("log");
     for backend in [BACKENDS[2], BACKENDS[3]] {
         let _ = std::fs::remove_file(&log);
-        let more = format!(
-            "[timeouts]\nheader = \"200ms\"\n[limits]\nheader_bytes = \"8KiB\"\n[access_log]\npath = {log:?}\n"
-        );
+        let more = format!("[limits]\nheader_bytes = \"8KiB\"\n[access_log]\npath = {log:?}\n");
         let stage = Stage::new(backend, 1, &text(folder.path(), &more));
         let long = format!("GET /long HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(20_000));
         let fields: String = (0..120).map(|number| format!("x-{number}: y\r\n")).collect();
@@ -200,12 +219,23 @@ fn requests_refused_by_their_head_are_in_the_access_log() {
             ("GET /host HTTP/1.1\r\nhost: a@b\r\n\r\n", 400),
             (&*long, 431),
             (&*many, 431),
-            ("GET /slow HTTP/1.1\r\n", 408),
         ] {
             let mut client = stage.connect();
             client.send(sent);
             assert_eq!(client.answer().status, status, "{sent:?}");
         }
+        assert_eq!(stage.drained(), 0);
+        let more = format!("{more}[timeouts]\nheader = \"200ms\"\n");
+        let stage = Stage::new(backend, 1, &text(folder.path(), &more));
+        until_undisturbed(|| {
+            let mut client = stage.connect();
+            let _ = client.0.get_mut().write_all(b"GET /slow HTTP/1.1\r\n");
+            let answer = answer_in_time(&mut client);
+            answer.is_some_and(|answer| {
+                assert_eq!(answer.status, 408, "{answer:?}");
+                true
+            })
+        });
         assert_eq!(stage.drained(), 0);
         let mut lines = Vec::new();
         let end = std::time::Instant::now() + crate::stage::PATIENCE;
@@ -258,17 +288,21 @@ fn a_connection_with_a_discarded_upload_becomes_idle() {
     let folder = folder();
     let text = text(folder.path(), "[timeouts]\nheader = \"300ms\"\npark = \"50ms\"");
     for backend in BACKENDS {
-        let stage = Stage::new(backend, 1, &text);
-        let mut client = stage.connect();
-        client.send("POST /small.txt HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello");
-        let answer = client.answer();
-        assert_eq!(answer.status, 405);
-        assert!(!answer.head.to_lowercase().contains("connection: close"), "{}", answer.head);
-        // It is parked like any other connection, and not told that its next request has not come
-        // in time.
-        stage.until(|engine| &engine.parked, 1);
-        assert_eq!(client.get("/small.txt").status, 200, "{backend:?}");
-        assert_eq!(stage.count(|engine| &engine.timed_out), 0);
+        until_undisturbed(|| {
+            let stage = Stage::new(backend, 1, &text);
+            let mut client = stage.connect();
+            let request = "POST /small.txt HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello";
+            let _ = client.0.get_mut().write_all(request.as_bytes());
+            let Some(answer) = answer_in_time(&mut client) else { return false };
+            assert_eq!(answer.status, 405);
+            assert!(!answer.head.to_lowercase().contains("connection: close"), "{}", answer.head);
+            // It is parked like any other connection, and not told that its next request has not
+            // come in time.
+            stage.until(|engine| &engine.parked, 1);
+            assert_eq!(client.get("/small.txt").status, 200, "{backend:?}");
+            assert_eq!(stage.count(|engine| &engine.timed_out), 0);
+            true
+        });
     }
 }
 

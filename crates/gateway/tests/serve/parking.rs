@@ -11,9 +11,8 @@ fn a_quiet_connection_is_parked_and_goes_on() {
         for round in 1..4 {
             assert_eq!(client.get("/small.txt").body, b"hello\n");
             stage.until(|engine| &engine.parked, 1);
-            // Whether the connection ends its task before or after it is counted as parked is
-            // undefined.
-            assert_eq!(stage.count(|engine| &engine.parkings), round, "{backend:?}");
+            // The order of these changes is undefined.
+            stage.until(|engine| &engine.parkings, round);
             stage.until(|engine| &engine.active, 0);
         }
         drop(client);

@@ -1,6 +1,7 @@
 //! Clients that read slowly, and steadily: they are served to the end however long it takes.
 
-use std::io::{self, Read, Write};
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use futures_rustls::rustls::pki_types::ServerName;
 use futures_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 use socket2::{Domain, Socket, Type};
 
-use crate::frames2::{DATA, Frame, Frames2, LARGEST};
+use crate::frames2::{DATA, Frame, Frames2, LARGEST, RST_STREAM};
+use crate::gaps::{Gaps, until_undisturbed};
 use crate::http2::{Trust, port};
 use crate::stage::{BACKENDS, PATIENCE, Stage};
 
@@ -18,6 +20,10 @@ const LIMIT: Duration = Duration::from_secs(1);
 
 /// The pause between two small reads.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// A client whose last two reads took less than this reads as it should. Not each small read lets
+/// further bytes come.
+const GAP: Duration = Duration::from_millis(600);
 
 /// The bytes of a small read.
 const PIECE: usize = 2048;
@@ -42,16 +48,17 @@ fn with_limit(text: &str) -> String {
 }
 
 /// A socket that is read slowly for longer than three timeouts, and then as fast as possible.
-struct Slow {
+struct Slow<'a> {
     stream: TcpStream,
+    gaps: &'a RefCell<Gaps>,
     read: usize,
     begin: Option<Instant>,
 }
 
-impl Slow {
+impl<'a> Slow<'a> {
     /// Connects with the segments of an Ethernet: with the large segments of a loopback they would
     /// come all at once or not at all.
-    fn connect(stage: &Stage) -> Slow {
+    fn connect(stage: &Stage, gaps: &'a RefCell<Gaps>) -> Slow<'a> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.set_tcp_mss(1400).unwrap();
         // Before it connects: a kernel takes all the bytes that it has once announced room for, and
@@ -61,18 +68,22 @@ impl Slow {
         socket.connect(&address.into()).unwrap();
         let stream: TcpStream = socket.into();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Slow { stream, read: 0, begin: None }
+        Slow { stream, gaps, read: 0, begin: None }
     }
 
     /// The same, encrypted.
-    fn encrypted(stage: &Stage, config: &ClientConfig) -> StreamOwned<ClientConnection, Slow> {
+    fn encrypted(
+        stage: &Stage,
+        config: &ClientConfig,
+        gaps: &'a RefCell<Gaps>,
+    ) -> StreamOwned<ClientConnection, Slow<'a>> {
         let name = ServerName::try_from("localhost").unwrap();
         let client = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
-        StreamOwned::new(client, Slow::connect(stage))
+        StreamOwned::new(client, Slow::connect(stage, gaps))
     }
 }
 
-impl Read for Slow {
+impl Read for Slow<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         // A handshake is not slow.
         let is_slow =
@@ -81,13 +92,17 @@ impl Read for Slow {
         if is_slow {
             std::thread::sleep(PAUSE);
         }
-        let count = self.stream.read(&mut room[..most])?;
-        self.read += count;
-        Ok(count)
+        self.gaps.borrow_mut().turn();
+        let count = self.stream.read(&mut room[..most]);
+        if let Err(error) = &count {
+            assert_ne!(error.kind(), ErrorKind::WouldBlock, "no byte comes");
+        }
+        self.read += *count.as_ref().unwrap_or(&0);
+        count
     }
 }
 
-impl Write for Slow {
+impl Write for Slow<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)
     }
@@ -97,17 +112,24 @@ impl Write for Slow {
     }
 }
 
-/// Reads a response to its end.
-fn read(client: &mut impl Read, expected: &[u8]) {
+/// Reads a response to its end; it is an error if that comes early.
+fn read(client: &mut impl Read, expected: &[u8]) -> io::Result<()> {
     let mut all = Vec::new();
-    client.read_to_end(&mut all).unwrap();
-    let start = all.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
-    assert_eq!(all.len() - start, expected.len());
-    assert!(all[start..] == *expected, "other bytes have come");
+    client.read_to_end(&mut all)?;
+    let head = all.windows(4).position(|end| end == b"\r\n\r\n");
+    let start = head.ok_or(ErrorKind::UnexpectedEof)? + 4;
+    assert!(expected.starts_with(&all[start..]), "other bytes have come");
+    if all.len() - start < expected.len() {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
 }
 
 /// A server of one large file on each back-end, all at the same time.
-fn on_all(text: impl Fn(&std::path::Path) -> String + Sync, test: impl Fn(&Stage, &[u8]) + Sync) {
+fn on_all(
+    text: impl Fn(&std::path::Path) -> String + Sync,
+    test: impl Fn(&Stage, &[u8], &RefCell<Gaps>) -> io::Result<()> + Sync,
+) {
     let folder = tempfile::tempdir().unwrap();
     let bytes = noise();
     std::fs::write(folder.path().join("large.bin"), &bytes).unwrap();
@@ -115,9 +137,17 @@ fn on_all(text: impl Fn(&std::path::Path) -> String + Sync, test: impl Fn(&Stage
         for backend in BACKENDS {
             let (text, test, bytes, folder) = (&text, &test, &bytes, &folder);
             scope.spawn(move || {
-                let stage = Stage::new(backend, 1, &with_limit(&text(folder.path())));
-                test(&stage, bytes);
-                assert_eq!(stage.count(|engine| &engine.timed_out), 0, "{backend:?}");
+                until_undisturbed(|| {
+                    let stage = Stage::new(backend, 1, &with_limit(&text(folder.path())));
+                    let gaps = RefCell::new(Gaps::new());
+                    let outcome = test(&stage, bytes, &gaps);
+                    let is_served = outcome.is_ok() && stage.count(|engine| &engine.timed_out) == 0;
+                    if !is_served {
+                        let what = format_args!("{backend:?}: it is not served ({outcome:?})");
+                        gaps.borrow().assert_reached(GAP, what);
+                    }
+                    is_served
+                });
             });
         }
     });
@@ -133,10 +163,10 @@ fn over_http_1() {
              [[hosts]]\n[[hosts.routes]]\nfiles.root = {folder:?}\n"
         )
     };
-    on_all(text, |stage, expected| {
-        let mut client = Slow::connect(stage);
+    on_all(text, |stage, expected, gaps| {
+        let mut client = Slow::connect(stage, gaps);
         client.write_all(REQUEST).unwrap();
-        read(&mut client, expected);
+        read(&mut client, expected)
     });
 }
 
@@ -145,10 +175,10 @@ fn over_tls() {
     let trust = Trust::new(&[b"http/1.1"]);
     on_all(
         |folder| trust.text(folder),
-        |stage, expected| {
-            let mut client = Slow::encrypted(stage, &trust.config);
+        |stage, expected, gaps| {
+            let mut client = Slow::encrypted(stage, &trust.config, gaps);
             client.write_all(REQUEST).unwrap();
-            read(&mut client, expected);
+            read(&mut client, expected)
         },
     );
 }
@@ -158,17 +188,21 @@ fn over_http_2() {
     let trust = Trust::new(&[b"h2"]);
     on_all(
         |folder| trust.text(folder),
-        |stage, expected| {
-            let mut client = Frames2::over(Slow::connect(stage), &trust.config, LARGEST / 2);
+        |stage, expected, gaps| {
+            let slow = Slow::connect(stage, gaps);
+            let mut client = Frames2::over(slow, &trust.config, LARGEST / 2);
             client.send(&[Frame::get(1, "/large.bin")]);
             let mut all = Vec::new();
             while all.len() < expected.len() {
-                let frame = client.next().expect("the connection goes on");
-                if frame.kind == DATA {
-                    all.extend_from_slice(&frame.payload);
+                let frame = client.next().ok_or(ErrorKind::UnexpectedEof)?;
+                match frame.kind {
+                    DATA => all.extend_from_slice(&frame.payload),
+                    RST_STREAM => return Err(ErrorKind::ConnectionReset.into()),
+                    _ => {}
                 }
             }
             assert!(all == expected, "other bytes have come");
+            Ok(())
         },
     );
 }

@@ -12,7 +12,7 @@ use crate::stage::{BACKENDS, PATIENCE, Stage, folder};
 const GAP: Duration = Duration::from_millis(300);
 
 fn stage(trust: &Trust, folder: &std::path::Path, backend: superpoll_rt::BackendKind) -> Stage {
-    let text = trust.text(folder).replace("header = \"1s\"", "header = \"1s\"\nbody = \"400ms\"");
+    let text = trust.text(folder).replace("[timeouts]", "[timeouts]\nbody = \"400ms\"");
     Stage::new(backend, 1, &text)
 }
 
