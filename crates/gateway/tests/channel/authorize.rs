@@ -44,9 +44,15 @@ impl Application {
     }
 
     fn stage(&self, options: &str) -> Stage {
+        self.stage_for("20s", options)
+    }
+
+    /// A server that waits so long for an answer.
+    fn stage_for(&self, timeout: &str, options: &str) -> Stage {
         let at = self.at;
         let options = format!(
-            "{options}, authorize = {{ upstream = \"app\", path = \"/may\", timeout = \"500ms\" }}"
+            "{options}, authorize = {{ upstream = \"app\", path = \"/may\", \
+             timeout = \"{timeout}\" }}"
         );
         let upstream = format!("[upstreams.app]\nservers = [{{ address = \"{at}\" }}]\n");
         Stage::new(BACKENDS[3], 1, &(text(&options) + &upstream))
@@ -169,7 +175,8 @@ fn only_success_allows_and_only_401_and_403_refuse() {
     ] {
         let text = answer.to_owned();
         let application = Application::new(move |_| text.clone());
-        let stage = application.stage("publish = \"authorize\"");
+        let timeout = if answer.is_empty() { "500ms" } else { "20s" };
+        let stage = application.stage_for(timeout, "publish = \"authorize\"");
         let refused = post(&stage, "");
         assert_eq!(refused.status, status, "{answer:.40}");
         if status != 201 {
@@ -186,10 +193,11 @@ fn only_success_allows_and_only_401_and_403_refuse() {
 
 #[test]
 fn a_server_that_is_down_refuses_with_503() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
+    // Nothing listens at this address, which stays taken.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let at = socket.local_addr().unwrap().as_socket().unwrap();
     let none = Application { at, heads: Arc::default(), connections: Arc::default() };
-    drop(listener);
     let stage = none.stage("publish = \"authorize\"");
     let refused = post(&stage, "");
     assert_eq!((refused.status, field(&refused, "retry-after")), (503, "1"));
@@ -220,7 +228,8 @@ fn a_websocket_asks_for_both_uses_at_its_handshake() {
         true => String::new(),
         false => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned(),
     });
-    let stage = silent.stage("publish = \"authorize\", subscribe = \"authorize\"");
+    let options = "publish = \"authorize\", subscribe = \"authorize\"";
+    let stage = silent.stage_for("500ms", options);
     let url = format!("ws://{}/c", address(&stage));
     match tungstenite::connect(url.as_str().into_client_request().unwrap()) {
         Err(Error::Http(response)) => assert_eq!(response.status(), 503),

@@ -13,7 +13,7 @@ use crate::stage::{BACKENDS, PATIENCE, Stage, on_each_backend};
 use crate::tokens::{rule, token};
 
 /// The seconds after which tokens expire: long enough for a busy machine.
-const SOON: i64 = 4;
+pub(crate) const SOON: i64 = 4;
 
 /// A subscriber whose token expires after some seconds.
 fn socket(stage: &Stage, seconds: i64) -> WebSocket<TcpStream> {

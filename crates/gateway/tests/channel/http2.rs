@@ -9,9 +9,11 @@ use async_tungstenite::tungstenite::protocol::Role;
 use async_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use futures_lite::StreamExt;
 use http_body_util::BodyExt;
+use superpoll_gateway::channel::Hub;
 use superpoll_rt::{BackendKind, Runtime, time, yield_now};
 
 use crate::clients::{address, text};
+use crate::gaps::{Gaps, until_undisturbed};
 use crate::stage::{BACKENDS, PATIENCE, Stage};
 use crate::tls::Trust;
 use crate::websocket2::{Bytes2, Connection2};
@@ -24,31 +26,56 @@ async fn client(bytes: Bytes2) -> Socket {
 
 /// The next message, which is text.
 async fn next(socket: &mut Socket) -> String {
+    try_next(socket).await.unwrap_or_else(|end| panic!("{end}"))
+}
+
+/// The next message, which is text; an error tells what comes instead.
+async fn try_next(socket: &mut Socket) -> Result<String, String> {
     loop {
-        match socket.next().await.unwrap().unwrap() {
-            Message::Text(text) => return text.to_string(),
-            Message::Ping(_) => {}
-            other => panic!("{other:?}"),
+        match socket.next().await {
+            Some(Ok(Message::Text(text))) => return Ok(text.to_string()),
+            Some(Ok(Message::Ping(_))) => {}
+            other => return Err(format!("{other:?}")),
         }
     }
 }
 
+/// Publishes a message to a WebSocket that answers pings while it is read. Returns false if it was
+/// ended because this process was kept from answering for a time, which is `gap` at least.
+async fn tells(
+    hub: &Hub,
+    socket: &mut Socket,
+    text: String,
+    gaps: &mut Gaps,
+    gap: Duration,
+) -> bool {
+    gaps.turn();
+    hub.publish(text.clone());
+    let found = try_next(socket).await;
+    match &found {
+        Ok(found) => assert!(*found == text, "{found:.100}"),
+        Err(end) => gaps.assert_reached(gap, format_args!("a client that answers is ended: {end}")),
+    }
+    found.is_ok()
+}
+
 /// Runs a future against a server with a channel and a certificate.
-fn with(
+fn with<T>(
     backend: BackendKind,
     options: &str,
     more: &str,
-    talk: impl AsyncFnOnce(&Stage, &mut Connection2),
-) {
+    talk: impl AsyncFnOnce(&Stage, &mut Connection2) -> T,
+) -> T {
     let trust = Trust::new(&[b"h2"]);
     let stage = trust.stage_of(backend, &text(options), more);
     let connector = futures_rustls::TlsConnector::from(trust.config.clone());
-    Runtime::new().unwrap().block_on(async {
+    let outcome = Runtime::new().unwrap().block_on(async {
         let mut connection = Connection2::new(&connector, &address(&stage), "/c").await;
         let all = talk(&stage, &mut connection);
-        time::timeout(3 * PATIENCE, all).await.expect("it takes too long");
+        time::timeout(3 * PATIENCE, all).await.expect("it takes too long")
     });
     assert_eq!(stage.drained(), 0, "{backend:?}");
+    outcome
 }
 
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -144,78 +171,120 @@ fn what_is_no_websocket_is_refused() {
     });
 }
 
+/// Waits for both WebSockets of a channel. False: it takes until `end`, when the first one may be
+/// gone for its silence.
+async fn have_come(hub: &Hub, end: Instant) -> bool {
+    while hub.subscribers() < 2 && Instant::now() < end {
+        yield_now().await;
+    }
+    hub.subscribers() == 2
+}
+
 /// Its window is full, and stays so.
 #[test]
 fn a_stream_that_is_not_read_is_reset_and_the_others_go_on() {
     for backend in BACKENDS {
-        let more = "[timeouts]\nbody = \"1s\"\n";
-        let options = "backlog_bytes = \"200KiB\", poll = \"1s\"";
-        with(backend, options, more, async |stage, connection| {
-            let hub = stage.channel.clone().unwrap();
-            let (slow, _) = connection.open("/c", &[]).await;
-            let (bytes, _) = connection.open("/c", &[]).await;
-            let mut quick = client(bytes).await;
-            until("both have come", || hub.subscribers() == 2).await;
-            let mut id = 0;
-            while hub.counters().disconnected.load(Ordering::Relaxed) == 0 {
-                hub.publish(format!("{id} {}", "x".repeat(20_000)));
-                assert!(next(&mut quick).await.starts_with(&format!("{id} ")), "{backend:?}");
-                id += 1;
-                assert!(id < 1000, "{backend:?}");
-            }
-            // Its session ends, since none of its bytes is taken, and its last bytes are given up.
-            let end = Instant::now() + PATIENCE;
-            while stage.count(|engine| &engine.running) > 1 {
-                assert!(Instant::now() < end, "{backend:?}");
-                hub.publish("on");
-                assert_eq!(next(&mut quick).await, "on");
-                time::sleep(Duration::from_millis(20)).await;
-            }
-            assert_eq!(hub.subscribers(), 1);
-            let mut slow = client(slow).await;
-            let mut read = 0;
-            let end = loop {
-                match slow.next().await {
-                    Some(Ok(Message::Text(text))) => {
-                        assert!(text.starts_with(&format!("{read} ")), "{backend:?}");
-                        read += 1;
-                    }
-                    other => break other,
-                }
-                hub.publish("on");
-                assert_eq!(next(&mut quick).await, "on");
-            };
-            assert!(read < id, "{backend:?}");
-            assert!(!matches!(end, Some(Ok(Message::Text(_)))));
-            hub.publish("to the other");
-            assert_eq!(next(&mut quick).await, "to the other", "{backend:?}");
-            assert_eq!(stage.count(|engine| &engine.timed_out), 0, "{backend:?}");
-        });
+        until_undisturbed(|| others_go_on(backend));
     }
+}
+
+/// Returns false if a WebSocket was ended because this process was kept from running.
+fn others_go_on(backend: BackendKind) -> bool {
+    const GAP: Duration = Duration::from_millis(400);
+    let more = "[timeouts]\nbody = \"1s\"\n";
+    let options = "backlog_bytes = \"200KiB\", poll = \"1s\"";
+    with(backend, options, more, async |stage, connection| {
+        let hub = stage.channel.clone().unwrap();
+        let (begun, mut gaps) = (Instant::now(), Gaps::new());
+        let (slow, _) = connection.open("/c", &[]).await;
+        let (bytes, _) = connection.open("/c", &[]).await;
+        let mut quick = client(bytes).await;
+        if !have_come(&hub, begun + 2 * GAP).await {
+            return false;
+        }
+        let mut tells = async |text: String| tells(&hub, &mut quick, text, &mut gaps, GAP).await;
+        let mut id = 0;
+        while hub.counters().disconnected.load(Ordering::Relaxed) == 0 {
+            if !tells(format!("{id} {}", "x".repeat(20_000))).await {
+                return false;
+            }
+            id += 1;
+            if id == 1000 {
+                // It was ended earlier if it was silent for too long by then.
+                assert!(begun.elapsed() > 2 * GAP, "{backend:?}");
+                return false;
+            }
+        }
+        // Its session ends, since none of its bytes is taken, and its last bytes are given up.
+        let end = Instant::now() + PATIENCE;
+        while stage.count(|engine| &engine.running) > 1 {
+            assert!(Instant::now() < end, "{backend:?}");
+            if !tells("on".to_owned()).await {
+                return false;
+            }
+            time::sleep(Duration::from_millis(20)).await;
+        }
+        let left = hub.subscribers();
+        if !tells("on".to_owned()).await {
+            return false;
+        }
+        assert_eq!(left, 1);
+        let mut slow = client(slow).await;
+        let mut read = 0;
+        let end = loop {
+            match slow.next().await {
+                Some(Ok(Message::Text(text))) => {
+                    assert!(text.starts_with(&format!("{read} ")), "{backend:?}");
+                    read += 1;
+                }
+                other => break other,
+            }
+            if !tells("on".to_owned()).await {
+                return false;
+            }
+        };
+        assert!(read < id, "{backend:?}");
+        assert!(!matches!(end, Some(Ok(Message::Text(_)))));
+        let is_told = tells("to the other".to_owned()).await;
+        assert_eq!(stage.count(|engine| &engine.timed_out), 0, "{backend:?}");
+        is_told
+    })
 }
 
 #[test]
 fn a_client_that_does_not_answer_pings_is_ended() {
     for backend in [BACKENDS[2], BACKENDS[3]] {
-        with(backend, "poll = \"500ms\"", "", async |stage, connection| {
-            let hub = stage.channel.clone().unwrap();
-            let (silent, _) = connection.open("/c", &[]).await;
-            let (bytes, _) = connection.open("/c", &[]).await;
-            let mut lively = client(bytes).await;
-            until("both have come", || hub.subscribers() == 2).await;
-            let begun = Instant::now();
-            while hub.subscribers() > 1 {
-                assert!(begun.elapsed() < PATIENCE, "{backend:?}");
-                // It answers pings while it reads.
-                hub.publish("on");
-                assert_eq!(next(&mut lively).await, "on");
-                time::sleep(Duration::from_millis(20)).await;
-            }
-            drop(silent);
-            hub.publish("last");
-            assert_eq!(next(&mut lively).await, "last", "{backend:?}");
-        });
+        until_undisturbed(|| silent_client_is_ended(backend));
     }
+}
+
+/// Returns false if the other client was ended because this process was kept from running.
+fn silent_client_is_ended(backend: BackendKind) -> bool {
+    with(backend, "poll = \"500ms\"", "", async |stage, connection| {
+        let hub = stage.channel.clone().unwrap();
+        let (begun, mut gaps) = (Instant::now(), Gaps::new());
+        let (silent, _) = connection.open("/c", &[]).await;
+        let (bytes, _) = connection.open("/c", &[]).await;
+        let mut lively = client(bytes).await;
+        let mut tells = async |text: &str| {
+            let gap = Duration::from_millis(200);
+            tells(&hub, &mut lively, text.to_owned(), &mut gaps, gap).await
+        };
+        if !have_come(&hub, begun + Duration::from_millis(400)).await {
+            return false;
+        }
+        let begun = Instant::now();
+        while hub.subscribers() > 1 {
+            assert!(begun.elapsed() < PATIENCE, "{backend:?}");
+            // It answers pings while it reads.
+            if !tells("on").await {
+                return false;
+            }
+            time::sleep(Duration::from_millis(20)).await;
+        }
+        drop(silent);
+        tells("last").await
+    })
 }
 
 #[test]

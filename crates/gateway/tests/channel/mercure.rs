@@ -7,6 +7,7 @@ use std::io::BufRead;
 use serde_json::{Value, json};
 
 use crate::clients::field;
+use crate::expiry::SOON;
 use crate::hub::{
     Event, PATH, Subscriber, all, bearer, form, get, hub, hub_with, now, post, publish, reason,
     token,
@@ -289,7 +290,7 @@ fn a_page_of_another_site_may_ask_for_what_the_protocol_needs() {
 #[test]
 fn a_stream_ends_with_its_token() {
     let stage = hub("");
-    let claims = json!({ "exp": now() + 1, "mercure": { "subscribe": ["*"] } });
+    let claims = json!({ "exp": now() + SOON.unsigned_abs(), "mercure": { "subscribe": ["*"] } });
     let fields = format!("authorization: Bearer {}\r\n", with_claims(&claims, SECRET));
     let mut subscriber = Subscriber::new(&stage, &["a"], &fields);
     subscriber.client.0.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();

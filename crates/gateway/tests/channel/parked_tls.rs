@@ -278,7 +278,7 @@ fn the_beginning_of_a_record_is_not_waited_for_indefinitely() {
         let encrypted = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{}", trust.tls());
         let text = text("poll = \"1s\"").replace(
             "[timeouts]",
-            &format!("{encrypted}[timeouts]\nheader = \"1s\"\nidle = \"1h\""),
+            &format!("{encrypted}[timeouts]\nheader = \"5s\"\nidle = \"1h\""),
         );
         let stage = Stage::new(backend, 1, &text);
         let mut idle = connect(&stage, &trust, 0);

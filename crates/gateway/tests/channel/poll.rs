@@ -124,6 +124,7 @@ fn old_and_closing_clients_get_what_they_expect() {
     old.send("GET /c HTTP/1.0\r\n\r\n");
     let mut closing = stage.connect();
     closing.send("GET /c HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    until_subscribers(&stage, 2);
     stage.until(|engine| &engine.parked, 2);
     publish(&stage, "a");
     for mut client in [old, closing] {
@@ -138,6 +139,7 @@ fn a_request_that_follows_is_answered_after_it() {
         let stage = stage(backend, 1, "");
         let mut client = stage.connect();
         client.send("GET /c HTTP/1.1\r\nhost: a\r\n\r\nGET /c?after=0 HTTP/1.1\r\nhost: a\r\n\r\n");
+        until_subscribers(&stage, 1);
         stage.until(|engine| &engine.parked, 1);
         publish(&stage, "a");
         for _ in 0..2 {

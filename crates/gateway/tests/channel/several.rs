@@ -11,7 +11,9 @@ use tungstenite::client::IntoClientRequest;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Error, Message, WebSocket};
 
+use crate::alive::answering;
 use crate::clients::{Events, address};
+use crate::gaps::{Gaps, until_undisturbed};
 use crate::stage::{BACKENDS, Client, PATIENCE, Stage, on_each_backend};
 use crate::tokens::{rule, token};
 
@@ -351,27 +353,36 @@ fn a_client_that_does_not_read_is_disconnected_and_harms_no_one() {
 #[test]
 fn a_silent_connection_is_asked_whether_it_lives() {
     on_each_backend(|backend| {
-        // A sign of life after two seconds: long enough for an answer of a busy machine.
-        let stage = Stage::new(backend, 1, &text("poll = \"4s\"", ""));
-        let mut socket = open(&stage, "/news?also=/rooms/1").unwrap();
-        let (mut stream, _) = events(&stage, "/news?also=/rooms/1", "");
-        let mut pings = 0;
-        while pings < 2 {
-            // tungstenite answers with the next read.
-            pings += u32::from(matches!(socket.read().unwrap(), Message::Ping(_)));
-        }
-        assert!((0..2).all(|_| stream.next().unwrap().is_comment), "{backend:?}");
-        // One that does not answer has gone.
-        let end = Instant::now() + PATIENCE;
-        let mut client = stage.connect();
-        let mut count = || {
-            let answer = client.get("/news?info=1");
-            serde_json::from_slice::<Value>(&answer.body).unwrap()["subscribers"].as_u64().unwrap()
-        };
-        while count() != 1 {
-            assert!(Instant::now() < end, "{backend:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until_undisturbed(|| {
+            // A sign of life after two seconds: long enough for an answer of a busy machine.
+            let stage = Stage::new(backend, 1, &text("poll = \"4s\"", ""));
+            let mut gaps = Gaps::new();
+            let mut socket = open(&stage, "/news?also=/rooms/1").unwrap();
+            socket.get_ref().set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            let (mut stream, _) = events(&stage, "/news?also=/rooms/1", "");
+            let mut pings = 0;
+            while pings < 2 {
+                // tungstenite answers with the next read.
+                match answering(&mut socket, &mut gaps, Duration::from_millis(1500)) {
+                    Some(message) => pings += u32::from(matches!(message, Message::Ping(_))),
+                    None => return false,
+                }
+            }
+            assert!((0..2).all(|_| stream.next().unwrap().is_comment), "{backend:?}");
+            // One that does not answer has gone.
+            let end = Instant::now() + PATIENCE;
+            let mut client = stage.connect();
+            let mut count = || {
+                let answer = client.get("/news?info=1");
+                let info: Value = serde_json::from_slice(&answer.body).unwrap();
+                info["subscribers"].as_u64().unwrap()
+            };
+            while count() != 1 {
+                assert!(Instant::now() < end, "{backend:?}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            true
+        });
     });
 }
 

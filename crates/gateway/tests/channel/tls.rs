@@ -229,13 +229,13 @@ fn parked_subscribers_are_told_to_stay_with_https() {
 #[test]
 fn between_two_requests_the_time_for_a_head_does_not_run() {
     let trust = Trust::new(&[b"http/1.1"]);
-    let stage = trust.stage_with(BackendKind::Epoll, "header = \"2s\"\nidle = \"1h\"");
+    let stage = trust.stage_with(BackendKind::Epoll, "header = \"5s\"\nidle = \"1h\"");
     let name = ServerName::try_from("localhost").unwrap();
     let client = ClientConnection::new(trust.config.clone(), name).unwrap();
     let stream = TcpStream::connect(address(&stage)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut stream = StreamOwned::new(client, stream);
-    for pause in [3, 0] {
+    for pause in [6, 0] {
         stream.write_all(b"POST /c HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello").unwrap();
         let mut room = [0; 4096];
         let count = stream.read(&mut room).unwrap();

@@ -9,6 +9,7 @@ use superpoll_gateway::Address;
 use superpoll_rt::BackendKind;
 
 use crate::frames2::{DATA, Frame, Frames2, LARGEST, SETTINGS};
+use crate::several::settled;
 use crate::stage::{PATIENCE, Stage, folder};
 use crate::streams::trust;
 use crate::{alone, sys};
@@ -95,7 +96,7 @@ fn an_idle_connection_of_http_2_costs_little() {
         add(BEFORE);
         // Those that have agreed fall asleep soon.
         std::thread::sleep(Duration::from_secs(1));
-        let before = sys::bytes();
+        let before = settled();
         add(COUNTED);
         let end = Instant::now() + PATIENCE;
         let cost = loop {

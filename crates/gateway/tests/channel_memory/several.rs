@@ -38,7 +38,7 @@ fn open(stage: &Stage, channels: usize, fields: &str) -> TcpStream {
 }
 
 /// Waits until nothing is allocated or freed any more, and returns the bytes in use.
-fn settled() -> usize {
+pub(crate) fn settled() -> usize {
     let (mut last, end) = (0, Instant::now() + PATIENCE);
     while last != sys::bytes() {
         assert!(Instant::now() < end);
