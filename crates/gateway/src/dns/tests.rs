@@ -169,10 +169,11 @@ fn a_server_that_knows_no_extensions_is_asked_without_them() {
 fn the_next_server_is_asked_if_one_fails_and_failure_is_no_absence() {
     let fails = NameServer::start(|asked| vec![asked.message(SERVER_FAILURE, 0, &[])]);
     let works = zone(&[a("app.test", 30, [10, 0, 0, 1])]);
-    // A port that was closed refuses, which the kernel reports at once.
-    let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let gone = closed.local_addr().unwrap();
-    drop(closed);
+    // A socket that is connected elsewhere refuses, which the kernel reports at once, and keeps
+    // others from its port.
+    let elsewhere = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    elsewhere.connect(fails.address).unwrap();
+    let gone = elsewhere.local_addr().unwrap();
     let servers = vec![gone, fails.address, works.address];
     let all = Resolver::new(Some(servers), Some(LIMIT), Family::Auto);
     assert_eq!(addresses_by(all, "app.test"), found(&["10.0.0.1"], 30));
@@ -183,19 +184,19 @@ fn the_next_server_is_asked_if_one_fails_and_failure_is_no_absence() {
     // Two attempts and one before.
     assert_eq!(fails.asked().len(), 3);
     let silent = NameServer::start(|_| Vec::new());
-    let resolver =
-        |address| Resolver::new(Some(vec![address]), Some(Duration::from_millis(20)), Family::Auto);
-    match addresses_by(resolver(silent.address), "app.test") {
+    let soon = Some(Duration::from_millis(20));
+    let resolver = Resolver::new(Some(vec![silent.address]), soon, Family::Auto);
+    match addresses_by(resolver, "app.test") {
         Err(LookupError::Failed(why)) => assert!(why.contains("no answer in time"), "{why}"),
         other => panic!("{other:?}"),
     }
-    match addresses_by(resolver(works.address), "a..b.test") {
+    match addresses(&works, "a..b.test") {
         // Empty labels are no mistake of the library's.
         Err(LookupError::Absent(_)) => {}
         other => panic!("{other:?}"),
     }
     let long: &'static str = "x".repeat(64).leak();
-    match addresses_by(resolver(works.address), long) {
+    match addresses(&works, long) {
         Err(LookupError::Failed(why)) => assert!(why.contains("is no name of DNS"), "{why}"),
         other => panic!("{other:?}"),
     }

@@ -179,7 +179,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::path::Path;
     use std::sync::mpsc;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -293,7 +293,12 @@ mod tests {
         returns(&error_log, "change", move |log| log.change(&config).unwrap());
         returns(&error_log, "write", |log| log.write(&Event::new(Level::Error, "e", "later")));
         returns(&error_log, "close", ErrorLog::close);
-        assert!(std::fs::read_to_string(&next).unwrap().ends_with(" error later\n"));
+        // The end waits for it only for some time.
+        let end = Instant::now() + PATIENCE;
+        while !std::fs::read_to_string(&next).unwrap().ends_with(" error later\n") {
+            assert!(Instant::now() < end, "the line does not come");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         // The log takes lines again, and gets all that it had accepted.
         let mut rest = String::new();
         reader.read_to_string(&mut rest).unwrap();
