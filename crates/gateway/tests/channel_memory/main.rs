@@ -128,7 +128,8 @@ fn a_parked_subscriber_costs_little() {
             ("WebSocket", SOCKET, BOUND),
             ("events", EVENTS, EVENTS_BOUND),
         ] {
-            let stage = stage(backend, 1, "");
+            // No sign of life comes before the message.
+            let stage = stage(backend, 1, "poll = \"10m\"");
             let epoch = format!("{:x}", stage.channel.as_ref().unwrap().epoch());
             let mut streams = Vec::with_capacity(BEFORE + COUNTED);
             subscribe(&stage, request, &mut streams, BEFORE);
