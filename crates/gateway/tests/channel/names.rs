@@ -75,32 +75,6 @@ fn each_name_is_a_channel_of_its_own() {
 }
 
 #[test]
-fn messages_of_more_channels_than_one_turn_serves_all_arrive_in_order() {
-    // Each turn of an engine serves 256 subscribers.
-    let stage = stage(BACKENDS[3], 1, "");
-    let path = |number: usize| format!("/rooms/{number}");
-    let mut subscribers: Vec<_> = (0..400).map(|number| socket(&stage, &path(number))).collect();
-    let mut client = stage.connect();
-    for message in 0..3 {
-        let mut burst = String::new();
-        for number in 0..subscribers.len() {
-            let data = format!("{message} {number}");
-            let length = data.len();
-            burst += &format!(
-                "POST {} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{data}",
-                path(number)
-            );
-        }
-        client.send(burst);
-    }
-    for (number, subscriber) in subscribers.iter_mut().enumerate() {
-        for message in 0..3 {
-            assert_eq!(next(subscriber), format!("{message} {number}"));
-        }
-    }
-}
-
-#[test]
 fn names_that_are_not_allowed_are_refused_with_the_reason() {
     let stage = stage(BACKENDS[2], 1, "");
     let mut client = stage.connect();

@@ -1,5 +1,7 @@
-//! Thousands of subscribers, in a process of their own: other tests would find its descriptors'
-//! numbers too large for select.
+//! Hundreds and thousands of clients, in a process of their own and one test at a time: other tests
+//! would find its descriptors' numbers too large for select.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[path = "../channel/clients.rs"]
 #[expect(dead_code, reason = "shared with the other tests of channels")]
@@ -9,10 +11,16 @@ mod clients;
 mod stage;
 
 use crate::clients::{ask, messages, next, publish, socket, stage, until_subscribers};
-use crate::stage::BACKENDS;
+use crate::stage::{BACKENDS, Stage, folder};
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn a_thousand_subscribers_of_each_kind_all_get_the_message() {
+    let _alone = alone();
     let limit = superpoll::limits::raise_descriptors().unwrap();
     if limit < 5000 {
         println!("skipped: {limit} descriptors are too few");
@@ -49,4 +57,53 @@ fn a_thousand_subscribers_of_each_kind_all_get_the_message() {
         stage.until(|engine| &engine.parked, 0);
         until_subscribers(&stage, 0);
     }
+}
+
+#[test]
+fn messages_of_more_channels_than_one_turn_serves_all_arrive_in_order() {
+    let _alone = alone();
+    superpoll::limits::raise_descriptors().unwrap();
+    let text = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[timeouts]\npark = \"40ms\"\n\
+                [[hosts]]\n[[hosts.routes]]\npath = \"/c/{room}\"\nchannel = {}\n";
+    // Each turn of an engine serves 256 subscribers.
+    let stage = Stage::new(BACKENDS[3], 1, text);
+    let room = |number: usize| format!("/{number}");
+    let mut subscribers: Vec<_> = (0..400).map(|number| socket(&stage, &room(number)).0).collect();
+    let mut client = stage.connect();
+    for message in 0..3 {
+        let mut burst = String::new();
+        for number in 0..subscribers.len() {
+            let data = format!("{message} {number}");
+            let length = data.len();
+            burst += &format!(
+                "POST /c{} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{data}",
+                room(number)
+            );
+        }
+        client.send(burst);
+    }
+    for (number, subscriber) in subscribers.iter_mut().enumerate() {
+        for message in 0..3 {
+            assert_eq!(next(subscriber), format!("{message} {number}"));
+        }
+    }
+}
+
+#[test]
+fn hundreds_are_parked_on_two_engines_and_all_go_on() {
+    let _alone = alone();
+    superpoll::limits::raise_descriptors().unwrap();
+    let folder = folder();
+    let stage = Stage::of_files(BACKENDS[3], 2, folder.path());
+    let mut clients: Vec<_> = (0..400).map(|_| stage.connect()).collect();
+    for _ in 0..2 {
+        for client in &mut clients {
+            assert_eq!(client.get("/small.txt").status, 200);
+        }
+        stage.until(|engine| &engine.parked, 400);
+    }
+    stage.until(|engine| &engine.active, 0);
+    drop(clients);
+    stage.until(|engine| &engine.parked, 0);
+    assert_eq!(stage.drained(), 0);
 }

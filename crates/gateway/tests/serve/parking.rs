@@ -68,21 +68,3 @@ fn one_that_does_not_take_its_response_is_not_parked() {
     assert!(answer.body.iter().all(|byte| *byte == 7));
     stage.until(|engine| &engine.parked, 1);
 }
-
-#[test]
-fn hundreds_are_parked_on_two_engines_and_all_go_on() {
-    superpoll::limits::raise_descriptors().unwrap();
-    let folder = folder();
-    let stage = Stage::of_files(BACKENDS[3], 2, folder.path());
-    let mut clients: Vec<_> = (0..400).map(|_| stage.connect()).collect();
-    for _ in 0..2 {
-        for client in &mut clients {
-            assert_eq!(client.get("/small.txt").status, 200);
-        }
-        stage.until(|engine| &engine.parked, 400);
-    }
-    stage.until(|engine| &engine.active, 0);
-    drop(clients);
-    stage.until(|engine| &engine.parked, 0);
-    assert_eq!(stage.drained(), 0);
-}
