@@ -8,6 +8,9 @@
 //! time. The engine knows of both ([`ShortReads`](crate::short_reads::ShortReads)). It is not
 //! right for terminals, message sockets and files, where a short count says nothing, so it is a
 //! property of the type.
+//!
+//! Reads and writes of no bytes never wait: they are done whatever the readiness. A read gives zero
+//! bytes. A write is left to the kernel, which reports that the stream has ended.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::AsFd;
@@ -20,6 +23,7 @@ use superpoll::call;
 
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
+use crate::io_registration::IoRegistration;
 use crate::short_reads::{IoState, total_len};
 use crate::sources::Direction;
 
@@ -141,9 +145,15 @@ impl<T: AsFd> AsyncFd<T> {
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
-        self.poll_with(cx, Direction::Write, |socket| {
+        let send = |socket: &T| {
             count(Call::SendParts);
-            call::send_vectored(socket, buffers).map(|done| (done, IoState::after(done, requested)))
+            call::send_vectored(socket, buffers)
+        };
+        if requested == 0 {
+            return IoRegistration::poll_empty(cx, || send(self.get_ref()));
+        }
+        self.poll_with(cx, Direction::Write, |socket| {
+            send(socket).map(|done| (done, IoState::after(done, requested)))
         })
     }
 
@@ -168,6 +178,9 @@ where
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return IoRegistration::poll_empty(cx, || Ok(0));
+        }
         if let Some(outcome) = self.copy_read_ahead(buffer) {
             return Poll::Ready(outcome);
         }
@@ -182,6 +195,9 @@ where
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return IoRegistration::poll_empty(cx, || Ok(0));
+        }
         let io = self.get_ref();
         self.registration().poll_read(cx, io.as_fd(), buffer, |room| read_from(io, room))
     }
@@ -203,11 +219,14 @@ where
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
+        let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
+        if requested == 0 {
+            return IoRegistration::poll_empty(cx, || Ok(0));
+        }
         let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
         if let Some(outcome) = first.and_then(|first| self.copy_read_ahead(first)) {
             return Poll::Ready(outcome);
         }
-        let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
         self.poll_with(cx, Direction::Read, |mut io| {
             count(Call::ReadParts);
             io.read_vectored(buffers).map(|done| (done, state_after_read::<T>(done, requested)))
@@ -225,6 +244,9 @@ where
         cx: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return IoRegistration::poll_empty(cx, || Ok(write_to(self.get_ref(), buffer)?.0));
+        }
         self.poll_with(cx, Direction::Write, |io| write_to(io, buffer))
     }
 
@@ -239,9 +261,15 @@ where
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
-        self.poll_with(cx, Direction::Write, |mut io| {
+        let write = |mut io: &T| {
             count(Call::WriteParts);
-            io.write_vectored(buffers).map(|done| (done, state_after::<T>(done, requested)))
+            io.write_vectored(buffers)
+        };
+        if requested == 0 {
+            return IoRegistration::poll_empty(cx, || write(self.get_ref()));
+        }
+        self.poll_with(cx, Direction::Write, |io| {
+            write(io).map(|done| (done, state_after::<T>(done, requested)))
         })
     }
 }

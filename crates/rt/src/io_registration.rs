@@ -260,6 +260,23 @@ impl IoRegistration {
         }
     }
 
+    /// Carries out an operation on no bytes, whatever is known of the descriptor. The kernel does
+    /// not wait for such an operation, and would not report that it may be done.
+    #[cold]
+    pub(crate) fn poll_empty(
+        cx: &mut Context<'_>,
+        operation: impl FnOnce() -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if engine::with(Engine::spend_budget) == Some(false) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match operation() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Ready(Ok(0)),
+            outcome => Poll::Ready(outcome),
+        }
+    }
+
     /// Wakes the waiters for a direction, to try.
     pub(crate) fn wake(&self, direction: Direction) {
         let wakers = engine::with(|engine| {

@@ -66,6 +66,9 @@ pub fn poll_splice(
     to: &impl Endpoint,
     length: usize,
 ) -> Poll<io::Result<usize>> {
+    if length == 0 {
+        return IoRegistration::poll_empty(cx, || Ok(0));
+    }
     let IoRef { fd: source, registration: source_registration } = from.as_io_ref();
     let IoRef { fd: target, registration: target_registration } = to.as_io_ref();
     for _ in 0..TRIES {
@@ -236,6 +239,9 @@ pub fn poll_sendfile(
     length: usize,
 ) -> Poll<io::Result<usize>> {
     let IoRef { fd: target, registration } = to.as_io_ref();
+    if length == 0 {
+        return IoRegistration::poll_empty(cx, || transfer::sendfile(file, offset, target, 0));
+    }
     registration.poll(cx, target, Direction::Write, || {
         transfer::sendfile(file, offset, target, length).map(|sent| (sent, IoState::Ready))
     })

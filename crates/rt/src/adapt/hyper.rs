@@ -59,6 +59,7 @@ use pin_project_lite::pin_project;
 
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
+use crate::io_registration::IoRegistration;
 use crate::net;
 use crate::short_reads::IoState;
 use crate::sources::Direction;
@@ -216,6 +217,9 @@ macro_rules! read_straight {
                     });
                 }
                 let requested = buffer.remaining();
+                if requested == 0 {
+                    return IoRegistration::poll_empty(cx, || Ok(0)).map_ok(drop);
+                }
                 $fd.poll_with(cx, Direction::Read, |io| {
                     count(Call::Read);
                     let done = sys::buffer::read_to_cursor(io.as_fd(), &mut buffer)?;

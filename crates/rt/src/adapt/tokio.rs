@@ -35,6 +35,7 @@ use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::async_fd::AsyncFd;
+use crate::io_registration::IoRegistration;
 use crate::net;
 use crate::short_reads::IoState;
 use crate::sources::Direction;
@@ -181,6 +182,9 @@ macro_rules! read_straight {
                     }
                 }
                 let requested = buffer.remaining();
+                if requested == 0 {
+                    return IoRegistration::poll_empty(cx, || Ok(0)).map_ok(drop);
+                }
                 $fd.poll_with(cx, Direction::Read, |io| {
                     let done = sys::buffer::read_to_buf(io.as_fd(), buffer)?;
                     Ok(((), IoState::after(done, requested)))

@@ -12,7 +12,8 @@ pub(crate) mod sealed {
 /// A stream socket: [`TcpStream`](super::TcpStream) or [`UnixStream`](super::unix::UnixStream). Its
 /// operations take a shared reference; a reader and a writer may be two tasks of one engine.
 ///
-/// Each operation is cancel safe: while it is pending, nothing was read or written.
+/// Each operation is cancel safe: while it is pending, nothing was read or written. An operation on
+/// no bytes never waits for the stream.
 pub trait StreamSocket: AsFd + sealed::Sealed {
     /// Reads; zero bytes are the end of the stream, or an empty buffer.
     ///

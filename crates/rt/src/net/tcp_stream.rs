@@ -15,6 +15,7 @@ use crate::async_fd::AsyncFd;
 use crate::calls::{Call, Closing, count};
 use crate::error;
 use crate::io_ref::{AsIoRef, IoRef};
+use crate::io_registration::IoRegistration;
 use crate::net::descriptor::descriptor;
 use crate::sources::Direction;
 use crate::sys;
@@ -268,7 +269,7 @@ impl TcpStream {
     }
 
     /// Reads without consuming (`MSG_PEEK`): the next read returns the same bytes. Zero bytes are
-    /// the end of the stream.
+    /// the end of the stream, or an empty buffer.
     ///
     /// Cancel safe: it consumes nothing.
     ///
@@ -279,6 +280,9 @@ impl TcpStream {
         let registration = self.fd.registration();
         self.fd
             .wait(Direction::Read, |cx| {
+                if buffer.is_empty() {
+                    return IoRegistration::poll_empty(cx, || Ok(0));
+                }
                 match registration.read_ahead().and_then(|read_ahead| read_ahead.peek(buffer)) {
                     Some(count) => Poll::Ready(Ok(count)),
                     None => self.fd.poll_perform(cx, Direction::Read, |stream| stream.peek(buffer)),
@@ -383,13 +387,6 @@ impl StreamSocket for TcpStream {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let Some(read_ahead) = self.fd.registration().read_ahead() {
-            let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
-            let room = first.map_or(&mut [][..], |buffer| &mut buffer[..]);
-            if let Some(outcome) = self.fd.registration().copy_read_ahead(read_ahead, room) {
-                return Poll::Ready(outcome);
-            }
-        }
         self.fd.poll_read_vectored(cx, buffers)
     }
 

@@ -79,7 +79,7 @@ impl UdpSocket {
     }
 
     /// Receives a datagram from the peer of [`connect`](UdpSocket::connect); bytes that do not fit
-    /// are lost.
+    /// are lost. An empty buffer takes a datagram too, and so waits for one.
     ///
     /// Cancel safe: while it is pending, nothing was taken.
     ///
@@ -102,6 +102,7 @@ impl UdpSocket {
     }
 
     /// Receives a datagram and returns the address of its sender; bytes that do not fit are lost.
+    /// An empty buffer takes a datagram too, and so waits for one.
     ///
     /// Cancel safe: while it is pending, nothing was taken.
     ///

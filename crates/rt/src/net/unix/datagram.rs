@@ -134,7 +134,8 @@ impl UnixDatagram {
         self.fd.perform(Direction::Write, |socket| socket.send(datagram)).await
     }
 
-    /// Receives a datagram; bytes that do not fit are lost.
+    /// Receives a datagram; bytes that do not fit are lost. An empty buffer takes a datagram too,
+    /// and so waits for one.
     ///
     /// Cancel safe: while it is pending, nothing was taken.
     ///
@@ -181,6 +182,7 @@ impl UnixDatagram {
     }
 
     /// Receives a datagram and returns the address of its sender; bytes that do not fit are lost.
+    /// An empty buffer takes a datagram too, and so waits for one.
     ///
     /// Cancel safe: while it is pending, nothing was taken.
     ///

@@ -135,6 +135,7 @@ macro_rules! passing {
         }
 
         #[doc = concat!("Receives ", $unit, " and the descriptors that come with it, at most `limit`.")]
+        /// An empty buffer takes the descriptors alone, and so waits for them.
         ///
         /// Cancel safe: while it is pending, nothing was taken.
         ///

@@ -117,7 +117,7 @@ impl UnixSeqpacket {
     }
 
     /// Receives a message; bytes that do not fit are lost. Zero bytes are an empty message or the
-    /// end.
+    /// end. An empty buffer takes a message too, and so waits for one.
     ///
     /// Cancel safe: while it is pending, nothing was taken.
     ///

@@ -200,6 +200,9 @@ impl UnixStream {
     ///
     /// `WouldBlock` if there is nothing, or any error of `recvmsg(2)`.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
         if let Some(outcome) = self.copy_read_ahead(buffer) {
             return outcome;
         }
@@ -256,6 +259,9 @@ impl sealed::Sealed for UnixStream {}
 impl StreamSocket for UnixStream {
     #[inline]
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return IoRegistration::poll_empty(cx, || Ok(0));
+        }
         if let Some(outcome) = self.copy_read_ahead(buffer) {
             return Poll::Ready(outcome);
         }
@@ -270,16 +276,22 @@ impl StreamSocket for UnixStream {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
+        let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
+        if requested == 0 {
+            return IoRegistration::poll_empty(cx, || Ok(0));
+        }
         let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
         if let Some(outcome) = first.and_then(|first| self.copy_read_ahead(first)) {
             return Poll::Ready(outcome);
         }
-        let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
         self.fd.poll_with(cx, Direction::Read, |stream| read(stream, buffers, requested))
     }
 
     #[inline]
     fn poll_write(&self, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return IoRegistration::poll_empty(cx, || call::send(self.fd.get_ref(), buffer));
+        }
         self.fd.poll_with(cx, Direction::Write, |stream| write(stream, buffer))
     }
 
