@@ -18,7 +18,7 @@ use superpoll_rt::net::{ListenOptions, TcpListener};
 
 use crate::address::Address;
 use crate::processes::SupervisorLink;
-use crate::transport::{Plain, Socket};
+use crate::transport::Plain;
 
 /// How long a listener that has ended is kept open; its engine's poller waits at least once in that
 /// time.
@@ -415,26 +415,13 @@ impl Listener {
         }
     }
 
-    /// Ends the listener, and returns the accepted connections that were not asked for yet. The
-    /// socket must be closed only after the poller has waited once more. If other processes have
-    /// the socket as well, closing it does not end the kernel's registration, which would go on to
-    /// wake this engine in the place of another.
-    pub(crate) fn into_accepted(self) -> (OwnedFd, Vec<(Plain, Option<SocketAddr>)>) {
-        let plain = |socket| Plain::new(socket).ok();
+    /// Ends the listener, and returns its socket, which must be closed only after the poller has
+    /// waited once more. If other processes have the socket as well, closing it does not end the
+    /// kernel's registration, which would go on to wake this engine in the place of another.
+    pub(crate) fn into_socket(self) -> OwnedFd {
         match self {
-            Listener::Tcp(listener) => {
-                let (socket, kept) = listener.into_parts();
-                let with_address = |stream: std::net::TcpStream| {
-                    let address = stream.peer_addr().ok();
-                    Some((plain(Socket::Tcp(stream))?, address))
-                };
-                (socket.into(), kept.into_iter().filter_map(with_address).collect())
-            }
-            Listener::Unix(listener) => {
-                let (socket, kept) = listener.into_parts();
-                let streams = kept.into_iter().filter_map(|stream| plain(Socket::Unix(stream)));
-                (socket.into(), streams.map(|stream| (stream, None)).collect())
-            }
+            Listener::Tcp(listener) => listener.into_std().into(),
+            Listener::Unix(listener) => listener.into_std().into(),
         }
     }
 }

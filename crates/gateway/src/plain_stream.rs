@@ -81,18 +81,12 @@ impl Plain {
         }
     }
 
-    /// Takes the socket from its engine, with the bytes that the engine has read already.
+    /// Takes the socket from its engine.
     #[must_use]
-    pub(crate) fn into_parts(self) -> (Socket, Vec<u8>) {
+    pub(crate) fn into_socket(self) -> Socket {
         match self {
-            Plain::Tcp(stream) => {
-                let (stream, read) = stream.into_parts();
-                (Socket::Tcp(stream), read)
-            }
-            Plain::Unix(stream) => {
-                let (stream, read) = stream.into_parts();
-                (Socket::Unix(stream), read)
-            }
+            Plain::Tcp(stream) => Socket::Tcp(stream.into_std()),
+            Plain::Unix(stream) => Socket::Unix(stream.into_std()),
         }
     }
 }

@@ -175,23 +175,19 @@ impl Transport {
         }
     }
 
-    /// Takes the stream from its engine, with the bytes that the engine has read already of a
-    /// stream that is not encrypted.
+    /// Takes the stream from its engine.
     ///
     /// # Errors
     ///
-    /// The stream, if it is not quiet after all; `None` if it was lost.
-    pub(crate) fn park(self) -> Result<(ParkedStream, Vec<u8>), Option<Transport>> {
+    /// The stream, if it is not quiet after all.
+    pub(crate) fn park(self) -> Result<ParkedStream, Transport> {
         match self {
-            Layered::Plain(plain) => {
-                let (socket, read) = plain.into_parts();
-                Ok((socket.into(), read))
-            }
+            Layered::Plain(plain) => Ok(plain.into_socket().into()),
             Layered::Tls(stream) => match stream.into_inner().park() {
-                Ok((socket, keys)) => Ok((ParkedStream::new(socket, Some(keys)), Vec::new())),
-                Err(stream) => Err(stream.map(|stream| (*stream).into())),
+                Ok((socket, keys)) => Ok(ParkedStream::new(socket, Some(keys))),
+                Err(stream) => Err((*stream).into()),
             },
-            stream @ Layered::Stream(_) => Err(Some(stream)),
+            stream @ Layered::Stream(_) => Err(stream),
         }
     }
 

@@ -1,6 +1,5 @@
 //! The number of operations that a task may complete before it has to let other tasks run.
 
-use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use crate::engine::{self, Engine};
@@ -12,9 +11,4 @@ pub(crate) fn poll_budget(cx: &mut Context<'_>) -> Poll<()> {
         return Poll::Pending;
     }
     Poll::Ready(())
-}
-
-/// Lets other tasks run first, if this one has done enough.
-pub(crate) async fn yield_if_spent() {
-    poll_fn(poll_budget).await;
 }

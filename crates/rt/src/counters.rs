@@ -18,7 +18,6 @@ pub(crate) struct Counters {
     pub remote_wakes: Cell<u64>,
     pub turns: Cell<u64>,
     pub peer_wakes: Cell<u64>,
-    pub reads_ahead: Cell<u64>,
     pub budget_spent: Cell<u64>,
     pub spin_polls: Cell<u64>,
     pub spin_hits: Cell<u64>,

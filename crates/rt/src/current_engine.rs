@@ -7,14 +7,14 @@
 use std::cell::Cell;
 
 use crate::counters::Counters;
-use crate::sys::thread_slot::{Borrowed, Slot};
+use crate::sys::thread_slot::Slot;
 
 /// The number of no engine.
 pub(crate) const NO_ENGINE: u32 = 0;
 
 thread_local! {
     static ID: Cell<u32> = const { Cell::new(NO_ENGINE) };
-    static COUNTERS: Slot<Counters, Borrowed> = const { Slot::new() };
+    static COUNTERS: Slot<Counters> = const { Slot::new() };
 }
 
 /// Restores the previous number when dropped.

@@ -9,10 +9,8 @@
 //! task runs or a waker is called, cloned or dropped ([`callbacks`] says why). Other threads reach
 //! an engine only through its [`Remote`].
 
-use std::cell::{Cell, RefCell, RefMut};
-use std::collections::VecDeque;
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -26,8 +24,6 @@ use crate::callbacks;
 use crate::counters::{Counters, count};
 use crate::deadline;
 use crate::late_timers::{LATE_AFTER, LateTimers, LoopState};
-use crate::operations::Operations;
-use crate::read_ahead::READ_AHEAD_BYTES;
 use crate::remote::{Message, Remote};
 use crate::short_reads::ShortReads;
 use crate::sources::{Source, Sources, UNNAMED};
@@ -38,10 +34,9 @@ use crate::timer_wheel::{DEFAULT_SLACK, Wheel};
 use crate::trace;
 
 mod current;
-mod read_ahead;
 mod shrink;
 
-pub(crate) use current::{owned as current, with};
+pub(crate) use current::with;
 use shrink::ShrinkChecks;
 
 /// The settings of an engine at its start.
@@ -71,9 +66,6 @@ const BUDGET: u32 = 128;
 /// has begun.
 const BUDGET_PER_TURN: u32 = 256;
 
-/// The most memory that is kept for later reads, in pieces that serve one read each.
-const POOLED: usize = 256;
-
 /// The number of events that the poller may deliver at once.
 const EVENTS_PER_TURN: usize = 1024;
 
@@ -95,25 +87,15 @@ pub(crate) struct Engine {
     timers: RefCell<Wheel>,
     late: RefCell<LateTimers>,
     shrink_checks: ShrinkChecks,
-    /// The number of reads made for tasks by the time of the last check for slack.
-    reads_at_check: Cell<u64>,
     // Emptied lists, kept for their room.
     messages: Cell<Vec<Message>>,
-    /// Also the wakers that are called as soon as all results of a wait are noted.
     due: Cell<Vec<Waker>>,
     /// The tasks that go on after the next wait.
     next_turn: RefCell<Vec<Waker>>,
-    /// Whether the poller carries out reads together.
-    reads_ahead: bool,
     /// How the engine interprets a short read.
     pub short_reads: ShortReads,
     /// Whether a descriptor is watched before it is tried.
     pub waits_first: bool,
-    /// The sources whose bytes can be read before their tasks are woken, and memory for that.
-    read_ahead_queue: RefCell<VecDeque<Key>>,
-    pool: RefCell<Vec<Vec<u8>>>,
-    /// The operations that are under way for tasks.
-    pub operations: Operations,
 }
 
 impl Engine {
@@ -121,7 +103,6 @@ impl Engine {
         let registrar = poller.registrar()?;
         // An engine never leaves its thread.
         poller.stay_on_thread();
-        let reads_ahead = poller.has_operations();
         let id = Remote::next_id();
         let backend = poller.backend();
         trace::engine_started(id, backend);
@@ -140,27 +121,22 @@ impl Engine {
             timers: RefCell::new(Wheel::new(Instant::now(), settings.timer_slack)),
             late: RefCell::default(),
             shrink_checks: ShrinkChecks::default(),
-            reads_at_check: Cell::default(),
             messages: Cell::default(),
             due: Cell::default(),
             next_turn: RefCell::default(),
-            reads_ahead,
             short_reads: ShortReads::of(backend),
             waits_first: settings.waits_first,
-            read_ahead_queue: RefCell::default(),
-            pool: RefCell::default(),
-            operations: Operations::default(),
         })
     }
 
     /// Makes this the thread's engine while a function runs; `None` if there is one already.
-    pub(crate) fn enter<R>(self: &Rc<Engine>, f: impl FnOnce() -> R) -> Option<R> {
+    pub(crate) fn enter<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
         (!current::is_any()).then(|| current::during(self, f))
     }
 
     /// Makes this the thread's engine while a function runs; an engine that is current steps back.
     #[cfg(feature = "tokio-context")]
-    pub(crate) fn as_current<R>(self: &Rc<Engine>, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn as_current<R>(&self, f: impl FnOnce() -> R) -> R {
         current::during(self, f)
     }
 
@@ -334,25 +310,15 @@ impl Engine {
     #[inline(always)]
     fn poll(&self, timeout: Option<Duration>) -> superpoll::Result<usize> {
         let mut events = self.events.borrow_mut();
-        if self.reads_ahead && !self.read_ahead_queue.borrow().is_empty() {
-            self.queue_reads();
-        }
-        let waited = self.poller.borrow_mut().wait(&mut events, timeout);
-        waited.inspect_err(|error| self.end_reads_after(error))?;
-        let found = events.len();
+        let found = self.poller.borrow_mut().wait(&mut events, timeout)?;
         self.counters.found.set(found as u64);
         self.handle_events(&mut events);
         Ok(found)
     }
 
-    /// Notes the events that the poller has reported, and wakes their waiters, or queues the
-    /// sources whose bytes can be read first.
+    /// Notes the events that the poller has reported, and wakes their waiters.
     #[inline(always)]
     fn handle_events(&self, events: &mut Events) {
-        // Before the events, some of which may be newer.
-        if self.reads_ahead {
-            self.handle_completed(events);
-        }
         for event in &*events {
             let effects = self.sources.borrow_mut().report(event);
             let Some(effects) = effects else { continue };
@@ -363,9 +329,6 @@ impl Engine {
             if let Some(fd) = effects.spinning {
                 self.counters.note_spinning(fd);
             }
-            if effects.can_read_ahead {
-                self.read_ahead_queue.borrow_mut().push_back(event.key());
-            }
             effects.wakers.wake();
         }
         if !events.refusals().is_empty() {
@@ -373,41 +336,6 @@ impl Engine {
                 let wakers = self.source(key, |source| source.refuse(error.into()));
                 wakers.unwrap_or_default().wake();
             }
-        }
-        if self.reads_ahead {
-            self.cancel_small_batch();
-        }
-    }
-
-    /// Returns whether reads are made for tasks before they are woken.
-    #[inline]
-    pub(crate) fn reads_ahead(&self) -> bool {
-        self.reads_ahead
-    }
-
-    /// Returns whether operations can be under way for tasks.
-    pub(crate) fn has_operations(&self) -> bool {
-        self.reads_ahead
-    }
-
-    /// Lends the poller, for a few lines that run no foreign code.
-    pub(crate) fn poller(&self) -> RefMut<'_, Poller> {
-        self.poller.borrow_mut()
-    }
-
-    /// Returns memory for a read; give it back with `recycle`.
-    pub(crate) fn memory(&self) -> Vec<u8> {
-        let pooled = self.pool.borrow_mut().pop();
-        pooled.unwrap_or_else(|| Vec::with_capacity(READ_AHEAD_BYTES))
-    }
-
-    /// Takes memory back.
-    pub(crate) fn recycle(&self, mut memory: Vec<u8>) {
-        let mut pool = self.pool.borrow_mut();
-        if pool.len() < POOLED && memory.capacity() == READ_AHEAD_BYTES {
-            memory.clear();
-            pool.push(memory);
-            self.note_slot(pool.len() * shrink::SLOTS_PER_BUFFER);
         }
     }
 
@@ -454,7 +382,7 @@ impl Engine {
         let found = self.counters.found.get();
         self.late.borrow_mut().may_fire(LoopState {
             turn: self.counters.turns.get(),
-            has_more: found >= EVENTS_PER_TURN as u64 || !self.read_ahead_queue.borrow().is_empty(),
+            has_more: found >= EVENTS_PER_TURN as u64,
             polls: self.counters.polls.get(),
             queued: self.queue.borrow().len(),
             is_root_due: self.remote.is_root_woken(),
@@ -518,7 +446,6 @@ impl Engine {
         self.has_due_tasks()
             || !self.next_turn.borrow().is_empty()
             || self.stopped.get()
-            || !self.read_ahead_queue.borrow().is_empty()
             || self.remote.is_root_woken()
             || self.remote.inbox.is_pending()
     }
@@ -531,7 +458,7 @@ impl Engine {
     /// they live. Then the inbox is closed, and the messages sent until then are handled: calls are
     /// made, and the tasks that arrived are dropped. Tasks that are spawned here from now on never
     /// run, so there is nothing by which another thread could wake them.
-    pub(crate) fn end(self: &Rc<Engine>) {
+    pub(crate) fn end(&self) {
         current::during(self, || {
             self.drop_tasks();
             trace::engine_ended(self.remote.id, self.counters.turns.get());
@@ -539,7 +466,6 @@ impl Engine {
             self.remote.inbox.close(&mut messages);
             self.handle_messages(&mut messages);
             self.drop_tasks();
-            self.operations.end_all(&self.poller);
             let sources = self.sources.borrow_mut().take_all();
             for mut source in sources.into_iter().flatten() {
                 source.take_all_waiters().wake();
@@ -575,8 +501,7 @@ impl Engine {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let lengths =
-            [self.sources.borrow().len(), self.timers.borrow().len(), self.operations.len()];
+        let lengths = [self.sources.borrow().len(), self.timers.borrow().len()];
         self.counters.snapshot(&self.poller.borrow(), &self.remote, lengths)
     }
 }

@@ -181,32 +181,7 @@ where
         if buffer.is_empty() {
             return IoRegistration::poll_empty(cx, || Ok(0));
         }
-        if let Some(outcome) = self.copy_read_ahead(buffer) {
-            return Poll::Ready(outcome);
-        }
         self.poll_with(cx, Direction::Read, |io| read_from(io, buffer))
-    }
-
-    /// Like [`poll_read`](AsyncFd::poll_read), for a stream socket whose every read first takes the
-    /// bytes that the engine has read ahead.
-    #[inline]
-    pub(crate) fn poll_read_ahead(
-        &self,
-        cx: &mut Context<'_>,
-        buffer: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        if buffer.is_empty() {
-            return IoRegistration::poll_empty(cx, || Ok(0));
-        }
-        let io = self.get_ref();
-        self.registration().poll_read(cx, io.as_fd(), buffer, |room| read_from(io, room))
-    }
-
-    /// Takes bytes that came for a read that was given up, if there are any.
-    #[inline]
-    fn copy_read_ahead(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
-        let read_ahead = self.registration().read_ahead()?;
-        self.registration().copy_read_ahead(read_ahead, room)
     }
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -222,10 +197,6 @@ where
         let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
         if requested == 0 {
             return IoRegistration::poll_empty(cx, || Ok(0));
-        }
-        let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
-        if let Some(outcome) = first.and_then(|first| self.copy_read_ahead(first)) {
-            return Poll::Ready(outcome);
         }
         self.poll_with(cx, Direction::Read, |mut io| {
             count(Call::ReadParts);

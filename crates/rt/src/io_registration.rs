@@ -6,26 +6,25 @@
 //! to another thread, but not shared between threads. Until the first wait an `IoRegistration` only
 //! has to remember which directions are drained, so that the next operation need not be tried.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use superpoll::{Interest, Key, Mode};
 
+use crate::budget;
 use crate::counters::count;
 use crate::engine::{self, Engine};
 use crate::peer_wake::PairedEnd;
-use crate::read_ahead::ReadAhead;
 use crate::remote::{Message, Remote};
 use crate::short_reads::{IoState, ShortReads};
 use crate::sources::{ALL_READY, Direction, Source, allowed};
 
 mod finish;
 mod outside;
-mod read_ahead;
 
 /// The engine that watches a descriptor, and the key by which it knows the descriptor.
 struct EngineKey {
@@ -61,17 +60,14 @@ const EXCLUSIVE: u8 = 1;
 /// [`has_eof`](IoRegistration::has_eof) will be called.
 const DETECTS_EOF: u8 = 2;
 
-/// An engine that was left has read ahead meanwhile: its bytes come before those that are read now.
-const OVERTAKEN: u8 = 4;
-
 /// A stream socket: a read of it may end at an urgent byte.
-const URGENT: u8 = 8;
+const URGENT: u8 = 4;
 
 /// The reading end of a pipe, which may give packets.
-const PACKETS: u8 = 16;
+const PACKETS: u8 = 8;
 
 /// A thread without an engine has waited for it.
-const OUTSIDE: u8 = 32;
+const OUTSIDE: u8 = 16;
 
 /// The registration of one descriptor with an engine, or with none yet.
 #[derive(Default)]
@@ -83,10 +79,6 @@ pub(crate) struct IoRegistration {
     flags: Cell<u8>,
     /// The name of the next waiter.
     waiter: Cell<u32>,
-    /// The number of bytes that the next waiter wants the engine to read ahead; 0 for none.
-    requested: Cell<u16>,
-    /// The place where the engine puts them.
-    read_ahead: OnceCell<Arc<ReadAhead>>,
 }
 
 /// The next step of an operation.
@@ -199,13 +191,7 @@ impl IoRegistration {
             }
             Some(ControlFlow::Break(Ok(()))) => return Poll::Pending,
             Some(ControlFlow::Break(Err(error))) => return Poll::Ready(Err(error)),
-            None => {
-                if self.is_overtaken_elsewhere(direction) {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                0
-            }
+            None => 0,
         };
         loop {
             match operation() {
@@ -234,14 +220,6 @@ impl IoRegistration {
             let key = self.key_on(engine)?;
             engine.source(key, |source| source.try_now(direction)).flatten()
         });
-        let overtaken = match tick {
-            Some(_) => self.is_overtaken(direction),
-            None => self.is_overtaken_elsewhere(direction),
-        };
-        if overtaken {
-            // Not for long: the next call gives it out.
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
         // A direction that is not ready has nothing to clear, with whatever tick.
         let tick = tick.flatten().unwrap_or(0);
         loop {
@@ -267,51 +245,11 @@ impl IoRegistration {
         cx: &mut Context<'_>,
         operation: impl FnOnce() -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        if engine::with(Engine::spend_budget) == Some(false) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
+        ready!(budget::poll_budget(cx));
         match operation() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Ready(Ok(0)),
             outcome => Poll::Ready(outcome),
         }
-    }
-
-    /// Wakes the waiters for a direction, to try.
-    pub(crate) fn wake(&self, direction: Direction) {
-        let wakers = engine::with(|engine| {
-            let engine_key = self.engine_key.borrow();
-            let here = engine_key.as_ref().filter(|here| here.remote.id == engine.remote.id);
-            let key = here.map(|here| here.key)?;
-            engine.source(key, |source| source.assume_ready(direction)).flatten()
-        });
-        // With nothing borrowed.
-        wakers.flatten().unwrap_or_default().wake();
-        self.with_key_outside(|thread, key| thread.wake(key, direction));
-    }
-
-    /// Returns the key under which operations of the descriptor are started; the descriptor need
-    /// not be watched for that. `None` if no key is available, and the next wait returns the
-    /// reason.
-    pub(crate) fn key_for_operations(&self, engine: &Engine, fd: BorrowedFd<'_>) -> Option<Key> {
-        if self.is_exclusive() {
-            return None;
-        }
-        if let Some(key) = self.key_on(engine) {
-            let number = engine.source(key, |source| source.fd());
-            if number.is_none_or(|number| number == fd.as_raw_fd()) {
-                return Some(key);
-            }
-            // The descriptor was exchanged for another, and its number may mean any file.
-            self.deregister();
-        }
-        let drained = self.drained.get();
-        let mode = self.mode(engine);
-        let ready = IoRegistration::ready_at_first(engine, drained);
-        let key = engine.register(fd, Interest::NONE, mode, ready).ok()?;
-        self.drained.set(0);
-        self.set_engine_key(engine, key);
-        Some(key)
     }
 
     fn mode(&self, engine: &Engine) -> Mode {
@@ -319,7 +257,7 @@ impl IoRegistration {
             true => Mode::Exclusive,
             // By the time of the next wait, most arrivals have been handed over and read, which a
             // ring notices only in this mode.
-            false if self.end.is_some() && engine.reads_ahead() => Mode::Edge,
+            false if self.end.is_some() && engine.short_reads == ShortReads::Checked => Mode::Edge,
             false if self.flags.get() & PACKETS != 0 => match engine.short_reads {
                 ShortReads::Watched => Mode::Level,
                 _ => Mode::Auto,
@@ -346,9 +284,6 @@ impl IoRegistration {
         let step = engine::with(|engine| {
             if !engine.spend_budget() {
                 return Step::Yield;
-            }
-            if direction == Direction::Read && self.read_ahead().is_some() {
-                return Step::Try(0);
             }
             match self.key_on(engine) {
                 Some(key) => match engine.source(key, |source| source.try_now_counted(direction)) {
@@ -429,7 +364,6 @@ impl IoRegistration {
     #[cold]
     pub(crate) fn deregister(&self) {
         let Some(engine_key) = self.engine_key.take() else { return };
-        self.forbid_read_ahead();
         let waiters = engine::with(|engine| {
             let here = engine.remote.id == engine_key.remote.id;
             here.then(|| engine.source(engine_key.key, Source::take_all_waiters)).flatten()
@@ -440,9 +374,6 @@ impl IoRegistration {
     }
 
     fn step_unregistered(&self, engine: &Engine, direction: Direction) -> Step {
-        if self.is_overtaken(direction) {
-            return Step::Yield;
-        }
         let is_worth_a_try = !engine.waits_first && self.drained.get() & direction.bit() == 0;
         if is_worth_a_try { Step::Try(0) } else { Step::Wait }
     }
@@ -508,7 +439,6 @@ impl IoRegistration {
                 return WaitState::Ready;
             }
             let interest = source.add_waiter(direction, urgent, self.waiter.get(), &mut waker);
-            self.request_read_ahead(engine, key, direction, source);
             // Where the poller has to be called anyway.
             interest.map_or(WaitState::Watched, |_| {
                 WaitState::NeedsInterest(source.add_interest(self.extra_interest(direction)))
@@ -548,14 +478,12 @@ impl IoRegistration {
         self.set_engine_key(engine, key);
         engine.source(key, |source| {
             source.add_waiter(direction, urgent, self.waiter.get(), &mut waker);
-            self.request_read_ahead(engine, key, direction, source);
         });
         Ok(())
     }
 
     /// Ends the registration; the descriptor stays open.
     pub(crate) fn release(mut self) {
-        self.forbid_read_ahead();
         if let Some(engine_key) = self.engine_key.get_mut().take() {
             engine_key.end(false);
         }
@@ -565,8 +493,6 @@ impl IoRegistration {
 impl Drop for IoRegistration {
     /// The descriptor is closed right after: the type that holds a registration drops it first.
     fn drop(&mut self) {
-        // Before its number can mean another file.
-        self.forbid_read_ahead();
         if let Some(engine_key) = self.engine_key.get_mut().take() {
             engine_key.end(true);
         }

@@ -52,9 +52,6 @@
 //! write. Two ends of a [`pipe`](pipe::pipe) on one engine, or of a socket pair, wake each other
 //! without a wait.
 //!
-//! If you hand over memory instead of lending it, the kernel [carries operations out](completion)
-//! where it can do so; elsewhere they go by readiness.
-//!
 //! # Features
 //!
 //! `macros`, on by default, has the attributes `main` and `test`; `hyper` has hyper's I/O traits,
@@ -95,7 +92,6 @@ pub mod blocking;
 mod budget;
 mod callbacks;
 mod calls;
-pub mod completion;
 mod counters;
 mod current_engine;
 mod deadline;
@@ -110,13 +106,10 @@ mod join_set;
 mod late_timers;
 mod named;
 pub mod net;
-mod operation_handle;
-mod operations;
 mod outside;
 mod peer_wake;
 pub mod pipe;
 pub mod process;
-mod read_ahead;
 mod remote;
 mod runtime;
 mod short_reads;

@@ -258,11 +258,6 @@ impl Outside {
         drop(state);
         callbacks::discard(ended);
     }
-
-    /// Wakes the waiters for a direction, to try.
-    pub(crate) fn wake(&self, key: Key, direction: Direction) {
-        self.report(key, direction.bit(), None).wake();
-    }
 }
 
 impl State {

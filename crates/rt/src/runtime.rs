@@ -26,8 +26,7 @@ use crate::worker::{Start, Worker};
 ///
 /// The back-end is the first of these that is set: the argument of [`backend`](Builder::backend),
 /// the environment variable `SUPERPOLL_BACKEND`, `adaptive`. [`BackendKind::Auto`] uses io_uring
-/// where it is allowed and cheaper, as an engine reads from its sockets by itself
-/// ([`BackendKind::resolve_for_reads`]).
+/// where it is allowed and cheaper.
 #[derive(Clone, Debug)]
 pub struct Builder {
     backend: Option<BackendKind>,
@@ -149,17 +148,9 @@ impl Builder {
     }
 
     fn poller(&self) -> superpoll::Result<Poller> {
-        let backend = match self.backend {
-            Some(backend) => backend,
-            None => BackendKind::from_environment()?,
-        };
-        let poller = |backend| Poller::builder().backend(backend).build();
-        match poller(backend.resolve_for_reads()) {
-            // It has been refused since the choice was made.
-            Err(superpoll::Error::BackendUnavailable { .. }) if backend == BackendKind::Auto => {
-                poller(BackendKind::Adaptive)
-            }
-            made => made,
+        match self.backend {
+            Some(backend) => Poller::builder().backend(backend).build(),
+            None => Poller::new(),
         }
     }
 

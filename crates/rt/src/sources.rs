@@ -16,44 +16,26 @@
 //!
 //! # States
 //!
-//! Each direction of a source is in one of these states; the last three are of reading only.
+//! Each direction of a source is in one of these states.
 //!
 //! ```text
-//! state   | ready | waiters | in the interest | requested | QUEUED | reader
-//! --------+-------+---------+-----------------+-----------+--------+-------
-//! READY   |  yes  |   no    |      maybe      |     0     |   no   | none
-//! IDLE    |  no   |   no    |      maybe      |     0     |   no   | none
-//! WAITING |  no   |   yes   |       yes       |     0     |   no   | none
-//! WANTING |  no   |   yes   |       yes       |    > 0    |   no   | none
-//! QUEUED  |  yes  |   yes   |       yes       |    > 0    |   yes  | none
-//! READING |  yes  |   yes   |       yes       |    > 0    |   no   | engine
+//! state   | ready | waiters | in the interest
+//! --------+-------+---------+----------------
+//! READY   |  yes  |   no    |      maybe
+//! IDLE    |  no   |   no    |      maybe
+//! WAITING |  no   |   yes   |       yes
 //!
 //!             clear(), mark_drained()
-//!   add      +------------------------------------+
-//!    |       |                                    v
-//!    +--> READY <------- report() (1) ---------- IDLE
-//!         ^ ^ ^ ^                                |  ^
-//!         | | | |                   add_waiter() |  | cancel_wait() of the last waiter
-//!         | | | |                                v  |
-//!         | | | +------ report(), wakes ------ WAITING
-//!         | | |                                  |  ^
-//!         | | |             request_read_ahead() |  | add_waiter(), begin_receive()
-//!         | | |                                  v  |
-//!         | | +-- report() of more, wakes ---- WANTING <---------------+
-//!         | |                                    |                     |
-//!         | |              report() of this only |                     |
-//!         | |                                    v                     |
-//!         | +-- cancel_read_ahead() (2), wakes - QUEUED                |
-//!         |                                      |                     |
-//!         |                         begin_read() |                     |
-//!         |                                      v                     |
-//!         +-- finish_read() (3), wakes ------- READING -- WouldBlock --+
+//!   add      +------------------------+
+//!    |       |                        v
+//!    +--> READY <-- report() (1) --- IDLE
+//!           ^                        |  ^
+//!           |           add_waiter() |  | cancel_wait() of the last waiter
+//!           |                        v  |
+//!           +--- report(), wakes -- WAITING
 //! ```
 //!
 //! 1. The second report in a row that no task acts upon takes the direction out of the interest.
-//! 2. The engine leaves a few reads to their tasks. It also does so if a second waiter, or an
-//!    operation that takes bytes, has come meanwhile.
-//! 3. After a short read the direction is IDLE.
 //!
 //! A direction is *closed* after the end of the stream (reading), and after a hang-up, an error or
 //! [`refuse`](Source::refuse) (all directions). Then `mark_drained` does not end READY; `clear`
@@ -63,16 +45,11 @@
 use std::io;
 use std::mem;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::task::Waker;
 
 use superpoll::{Event, Interest, Key, Mode, Readiness, Watch};
 
-use crate::current_engine::NO_ENGINE;
-use crate::read_ahead::ReadAhead;
 use crate::wake_list::WakeList;
-
-mod read_ahead;
 
 /// A direction in which an operation may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -137,9 +114,6 @@ const HAS_EOF: u8 = 1;
 /// that are there since. A read may end at it.
 const HAS_MARK: u8 = 2;
 
-/// In a source's flags: the engine is going to read.
-const QUEUED: u8 = 4;
-
 /// One registered descriptor.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -152,8 +126,8 @@ pub(crate) struct Source {
     ready: u8,
     /// Directions in which nothing will ever block again.
     closed: u8,
-    /// [`HAS_EOF`], [`HAS_MARK`] and [`QUEUED`], in one byte: each idle connection pays for the
-    /// size of a source.
+    /// [`HAS_EOF`] and [`HAS_MARK`], in one byte: each idle connection pays for the size of a
+    /// source.
     flags: u8,
     tick: u32,
     /// The number of times that it was reported or granted as ready since a task last tried an
@@ -165,24 +139,6 @@ pub(crate) struct Source {
     more: Vec<(Direction, Waiter)>,
     /// Why the registration has ended, if the kernel refused it.
     refused: Option<Box<io::Error>>,
-    /// The number of bytes that the task that waits to read wants, if the engine may read them for
-    /// it; they go to `read_ahead`.
-    requested: u16,
-    /// The number of bytes asked for in the read that is under way.
-    read_len: u16,
-    /// The engine whose read is under way, by its number; [`NO_ENGINE`] for none.
-    reader: u32,
-    /// Operations under way that take bytes, or whose bytes no task has taken yet. Bytes that were
-    /// read ahead meanwhile would come before theirs.
-    receiving: u8,
-    read_ahead: Option<Arc<ReadAhead>>,
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        // A read that was begun and that its engine has not brought to an end.
-        self.end_read();
-    }
 }
 
 /// Returns the interest that a mode allows: for exclusive wake-ups the kernel has only two
@@ -198,8 +154,6 @@ pub(crate) fn allowed(mode: Mode) -> Interest {
 #[derive(Debug, Default)]
 pub(crate) struct ReportEffects {
     pub wakers: WakeList,
-    /// Whether there are bytes to read for the waiter, which has not been woken.
-    pub can_read_ahead: bool,
     /// The interest for the poller to watch instead.
     pub narrowed: Option<Interest>,
     /// The descriptor, if it has been reported too often while no task acts upon it.
@@ -246,11 +200,6 @@ impl Sources {
             waiters: Default::default(),
             more: Vec::new(),
             refused: None,
-            requested: 0,
-            read_len: 0,
-            reader: NO_ENGINE,
-            receiving: 0,
-            read_ahead: None,
         };
         let before = self.list[index].replace(Box::new(source));
         self.len += usize::from(before.is_none());
@@ -387,9 +336,6 @@ impl Source {
         name: u32,
         waker: &mut Option<Waker>,
     ) -> Option<Interest> {
-        if direction == Direction::Read {
-            self.requested = 0;
-        }
         if let Some(new) = waker.take() {
             match &mut self.waiters[direction as usize] {
                 first @ None => *first = Some(Waiter { name, waker: new }),
@@ -442,11 +388,6 @@ impl Source {
         }
     }
 
-    /// Returns the number under which it is registered.
-    pub(crate) fn fd(&self) -> RawFd {
-        self.fd
-    }
-
     /// Ends the wait with this name; returns the waker, to drop when nothing is borrowed.
     pub(crate) fn cancel_wait(&mut self, direction: Direction, name: u32) -> Option<Waker> {
         let place =
@@ -456,9 +397,6 @@ impl Source {
         }
         let first = &mut self.waiters[direction as usize];
         let cancelled = first.take_if(|first| first.name == name)?;
-        if direction == Direction::Read {
-            self.requested = 0;
-        }
         // The first waiter stands for the other waiters, too.
         let next = self.more.iter().position(|(other, _)| *other == direction);
         *first = next.map(|place| self.more.swap_remove(place).1);
@@ -472,7 +410,6 @@ impl Source {
         self.tick = self.tick.wrapping_add(1);
         self.ready |= direction.bit();
         self.waiters[direction as usize].as_ref()?;
-        self.requested = 0;
         let mut wakers = WakeList::default();
         self.take_waiters(direction, &mut wakers);
         Some(wakers)
@@ -481,7 +418,6 @@ impl Source {
     /// Notes that the kernel refused to watch it. Operations are tried from now on, and a caller
     /// that would wait gets the error.
     pub(crate) fn refuse(&mut self, error: io::Error) -> WakeList {
-        self.end_read();
         self.refused = Some(Box::new(error));
         self.closed = ALL_READY;
         self.ready = ALL_READY;
@@ -505,9 +441,6 @@ impl Source {
     #[inline]
     fn take_waiters(&mut self, direction: Direction, wakers: &mut WakeList) {
         if let Some(waiter) = self.waiters[direction as usize].take() {
-            if direction == Direction::Read {
-                self.requested = 0;
-            }
             wakers.push(waiter.waker);
             if !self.more.is_empty() {
                 self.take_further_waiters(direction, wakers);
@@ -553,11 +486,6 @@ impl Source {
         reported |= self.closed;
         self.ready |= reported;
         let mut effects = ReportEffects { spinning: self.ignore(), ..ReportEffects::default() };
-        if reported == Direction::Read.bit() && self.requested > 0 && self.more.is_empty() {
-            effects.can_read_ahead = !self.is(QUEUED);
-            self.flags |= QUEUED;
-            return effects;
-        }
         let (mut wanted, mut unattended) = (Interest::NONE, false);
         for direction in Direction::ALL {
             let is_reported = reported & direction.bit() != 0;

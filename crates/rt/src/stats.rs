@@ -47,12 +47,8 @@ pub struct Stats {
     pub timers: usize,
     /// Timers that have ended.
     pub timers_ended: u64,
-    /// Operations that are under way in the kernel, see [`completion`](crate::completion).
-    pub operations: usize,
     /// The number of hand-overs between two ends in the same engine, without the kernel.
     pub peer_wakes: u64,
-    /// The number of reads that were made for tasks before they were woken, several with one call.
-    pub reads_ahead: u64,
     /// The number of times that an operation was put off because its task had used up its budget.
     pub budget_spent: u64,
     /// The number of times that the poller was asked again instead of sleeping, see
@@ -77,7 +73,7 @@ impl Counters {
         &self,
         poller: &superpoll::Poller,
         remote: &Remote,
-        [sources, timers, operations]: [usize; 3],
+        [sources, timers]: [usize; 2],
     ) -> Stats {
         let (slowest, slowest_lately) = self.slow_turns.slowest();
         Stats {
@@ -97,9 +93,7 @@ impl Counters {
             sources,
             timers,
             timers_ended: self.timers_ended.get(),
-            operations,
             peer_wakes: self.peer_wakes.get(),
-            reads_ahead: self.reads_ahead.get(),
             budget_spent: self.budget_spent.get(),
             spin_polls: self.spin_polls.get(),
             spin_hits: self.spin_hits.get(),

@@ -17,10 +17,9 @@ use superpoll::call;
 use crate::io_ref::{AsIoRef, IoRef};
 use crate::io_registration::IoRegistration;
 use crate::pipe;
-use crate::read_ahead::READ_AHEAD_BYTES;
 use crate::short_reads::IoState;
 use crate::sources::Direction;
-use crate::sys::{buffer, transfer};
+use crate::sys::transfer;
 
 /// The number of times that a refused call is repeated at once because both sides are ready after
 /// all.
@@ -29,6 +28,9 @@ const TRIES: u32 = 8;
 /// The most bytes that [`copy`] asks for at once. The size of the pipe, 64 KiB unless the system
 /// says otherwise, is a limit too.
 const MOST_AT_ONCE: usize = 1 << 20;
+
+/// The most bytes that are moved over an urgent byte at once, which are copied.
+const MOST_OVER_MARK: usize = 4096;
 
 /// A source or target of moved bytes: a stream, a pipe, or any [`AsyncFd`](crate::AsyncFd).
 pub trait Endpoint: AsIoRef {}
@@ -74,21 +76,20 @@ pub fn poll_splice(
     for _ in 0..TRIES {
         let source_tick = ready!(source_registration.poll_ready(cx, source, Direction::Read))?;
         let target_tick = ready!(target_registration.poll_ready(cx, target, Direction::Write))?;
-        if let Some(read_ahead) = source_registration.read_ahead() {
-            // Bytes that were read for a read that was given up come first.
-            let outcome = read_ahead.consume_with(|bytes| {
-                superpoll::call::write(target, &bytes[..bytes.len().min(length)])
-            });
-            match outcome.map(|(outcome, _)| outcome) {
-                Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    target_registration.clear(Direction::Write, target_tick);
-                    continue;
-                }
-                Some(outcome) => return Poll::Ready(outcome),
-                None => {}
+        let mut outcome = transfer::splice(source, target, length);
+        if is_blocked(&outcome) {
+            let (readable, writable) = transfer::ready(source, target)?;
+            if !readable {
+                source_registration.clear(Direction::Read, source_tick);
+            }
+            if !writable {
+                target_registration.clear(Direction::Write, target_tick);
+            }
+            if readable && writable && call::is_at_mark(source) {
+                outcome = move_over_mark(source, target, length);
             }
         }
-        match transfer::splice(source, target, length) {
+        match outcome {
             Ok(moved) => {
                 source_registration.mark_used();
                 target_registration.mark_used();
@@ -109,19 +110,7 @@ pub fn poll_splice(
                 return Poll::Ready(Ok(moved));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let (readable, writable) = transfer::ready(source, target)?;
-                if readable && call::is_at_mark(source) {
-                    read_over_mark(source, source_registration, length)?;
-                    continue;
-                }
-                if !readable {
-                    source_registration.clear(Direction::Read, source_tick);
-                }
-                if !writable {
-                    target_registration.clear(Direction::Write, target_tick);
-                }
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Poll::Ready(Err(error)),
         }
     }
@@ -180,24 +169,30 @@ pub async fn copy(from: &impl Endpoint, to: &impl Endpoint) -> io::Result<u64> {
     }
 }
 
-/// Reads over an urgent byte. `splice(2)` does not pass an urgent byte of TCP, though the bytes
-/// behind it are reported: a read leaves that byte out, and the bytes that it takes from the stream
-/// come first from then on.
+fn is_blocked<T>(outcome: &io::Result<T>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// Moves bytes over an urgent byte, through the program. `splice(2)` stops before an urgent byte of
+/// TCP, though the bytes after it are reported; a read leaves that byte out. The source keeps the
+/// bytes until the target has taken them, so none is lost where the target takes fewer.
 #[cold]
-fn read_over_mark(
+fn move_over_mark(
     source: BorrowedFd<'_>,
-    registration: &IoRegistration,
+    target: BorrowedFd<'_>,
     length: usize,
-) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(length.clamp(1, READ_AHEAD_BYTES));
-    match buffer::read_to_vec(source, &mut bytes) {
-        Ok(0) => Ok(()),
-        Ok(_) => {
-            registration.put_back(Ok(bytes));
-            Ok(())
+) -> io::Result<usize> {
+    let mut bytes = vec![0; length.min(MOST_OVER_MARK)];
+    let seen = transfer::peek(source, &mut bytes)?;
+    let moved = if seen == 0 { 0 } else { call::write(target, &bytes[..seen])? };
+    // At the end of the stream, a read of a byte that does not come takes the urgent one.
+    let mut rest = &mut bytes[..moved.max(1)];
+    loop {
+        let taken = call::read(source, rest)?;
+        rest = &mut rest[taken..];
+        if taken == 0 || rest.is_empty() {
+            return Ok(moved);
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        Err(error) => Err(error),
     }
 }
 

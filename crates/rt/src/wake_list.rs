@@ -24,13 +24,6 @@ impl WakeList {
         }
     }
 
-    /// Adds these wakers to those that are called together.
-    #[inline]
-    pub(crate) fn append_to(mut self, others: &mut Vec<Waker>) {
-        others.extend(self.first);
-        others.append(&mut self.more);
-    }
-
     /// Calls the wakers.
     #[inline]
     pub(crate) fn wake(self) {

@@ -9,7 +9,6 @@ use futures_lite::AsyncReadExt;
 use futures_lite::future::zip;
 use socket2::SockRef;
 use superpoll_conformance::sys;
-use superpoll_rt::completion::{Chunks, recv};
 use superpoll_rt::net::TcpStream;
 use superpoll_rt::transfer::splice;
 use superpoll_rt::{AsyncFd, BackendKind, Runtime, pipe, time};
@@ -69,19 +68,6 @@ fn bytes_behind_an_urgent_byte_are_read_in_every_way() {
             let read =
                 async |room: &mut [u8]| stream.read_vectored(&mut [IoSliceMut::new(room)]).await;
             assert_eq!(all(read, &client).await, b"abcdef", "{backend:?}, vectored");
-
-            let (stream, client) = tcp().await;
-            let read = async |room: &mut [u8]| {
-                let (count, buffer) = recv(&stream, Vec::with_capacity(100)).await;
-                room[..buffer.len()].copy_from_slice(&buffer);
-                count
-            };
-            assert_eq!(all(read, &client).await, b"abcdef", "{backend:?}, recv");
-
-            let (stream, client) = tcp().await;
-            let mut chunks = Chunks::new(&stream);
-            let read = async |room: &mut [u8]| chunks.read(room).await;
-            assert_eq!(all(read, &client).await, b"abcdef", "{backend:?}, chunks");
 
             let (stream, client) = tcp().await;
             let (mut reader, writer) = pipe::pipe().unwrap();

@@ -6,9 +6,10 @@ use std::net::Shutdown;
 
 use futures_lite::future::{poll_once, zip};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use socket2::SockRef;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::net::{TcpListener, TcpStream};
-use superpoll_rt::pipe::pipe;
+use superpoll_rt::pipe::{PipeWriter, pipe};
 use superpoll_rt::transfer::{copy, sendfile, splice};
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
 
@@ -160,6 +161,60 @@ fn both_sides_of_a_splice_may_block() {
         assert!(received == sent);
         Ok(())
     });
+}
+
+/// `splice(2)` stops before an urgent byte. The bytes after it are moved all the same, none of them
+/// before the target has room for it, and the stream can still be taken out with all the rest.
+#[test]
+fn a_splice_passes_over_an_urgent_byte_and_loses_nothing() {
+    each(|| async {
+        for length in [1, 3, 100] {
+            let (mut client, stream) = connected().await?;
+            let (mut reader, mut writer) = pipe()?;
+            client.write_all(b"abc").await?;
+            let mut expected = b"abc".to_vec();
+            let mut moved = Vec::new();
+            for (round, urgent) in [b"!", b"?"].into_iter().enumerate() {
+                SockRef::from(&client).send_out_of_band(urgent)?;
+                let more = if round == 0 { &b"defgh"[..] } else { b"" };
+                client.write_all(more).await?;
+                expected.extend_from_slice(more);
+                while moved.len() < expected.len() {
+                    let count = splice(&stream, &writer, length).await?;
+                    assert!((1..=length).contains(&count), "{count} of {length} bytes");
+                    let start = moved.len();
+                    moved.resize(start + count, 0);
+                    reader.read_exact(&mut moved[start..]).await?;
+                }
+                assert_eq!(moved, expected);
+            }
+            // An urgent byte with nothing after it, and then the end.
+            client.close().await?;
+            assert_eq!(splice(&stream, &writer, length).await?, 0);
+
+            // The target is full when the mark is reached.
+            let (mut client, stream) = connected().await?;
+            SockRef::from(&client).send_out_of_band(b"!")?;
+            client.write_all(b"rest").await?;
+            client.close().await?;
+            fill(&mut writer).await?;
+            assert!(poll_once(splice(&stream, &writer, length)).await.is_none());
+            let mut rest = TcpStream::from_std(stream.into_std())?;
+            let mut all = String::new();
+            rest.read_to_string(&mut all).await?;
+            assert_eq!(all, "rest", "what no target has taken is in the socket");
+        }
+        Ok(())
+    });
+}
+
+/// Writes until there is no more room.
+async fn fill(writer: &mut PipeWriter) -> io::Result<()> {
+    while let Some(written) = poll_once(writer.write(&[7; 4096])).await {
+        written?;
+        yield_now().await;
+    }
+    Ok(())
 }
 
 #[test]

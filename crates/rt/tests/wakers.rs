@@ -20,7 +20,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::time::{sleep, timeout};
 use superpoll_rt::{
-    AsyncFd, BackendKind, Handle, JoinError, Runtime, Stats, completion, pipe, spawn, yield_now,
+    AsyncFd, BackendKind, Handle, JoinError, Runtime, Stats, pipe, spawn, yield_now,
 };
 use sys::{Hooks, Moment};
 
@@ -152,12 +152,6 @@ fn use_the_engine() {
     assert!(pin!(&mut timer).poll(&mut cx).is_pending());
     timer.reset(Instant::now() + LONG / 2);
     drop((timer, fd, other));
-    // An operation that is handed over to the kernel, or waits.
-    let (one, _other) = UnixStream::pair().unwrap();
-    {
-        let mut receive = pin!(completion::recv(&one, Vec::with_capacity(9)));
-        assert!(receive.as_mut().poll(&mut cx).is_pending());
-    }
     // Two ends that wake each other.
     let (mut reader, mut writer) = pipe::pipe().unwrap();
     assert!(pin!(reader.read(&mut [0])).poll(&mut cx).is_pending());
@@ -170,7 +164,7 @@ fn use_the_engine() {
 
 type Waiting = Pin<Box<dyn Future<Output = ()>>>;
 
-const KINDS: [&str; 6] = ["descriptor", "stream", "timer", "operation", "pipe", "task"];
+const KINDS: [&str; 5] = ["descriptor", "stream", "timer", "pipe", "task"];
 
 /// Returns a future that waits, and a function that ends the wait.
 fn waiting(kind: &str) -> (Waiting, Box<dyn FnOnce()>) {
@@ -188,13 +182,6 @@ fn waiting(kind: &str) -> (Waiting, Box<dyn FnOnce()>) {
             let (mut stream, other) = stream();
             let read = async move { assert_eq!(stream.read(&mut [0]).await.unwrap(), 1) };
             (Box::pin(read), ends(other))
-        }
-        "operation" => {
-            let (stream, other) = stream();
-            let receive = async move {
-                assert_eq!(completion::recv(&stream, Vec::with_capacity(9)).await.1, b"x");
-            };
-            (Box::pin(receive), ends(other))
         }
         "pipe" => {
             let (mut reader, mut writer) = pipe::pipe().unwrap();
@@ -306,7 +293,7 @@ fn a_panicking_waker_costs_no_other_task_its_event() {
     each(|runtime| {
         runtime.block_on(async {
             // A task's waker that panics ends the process.
-            for (kinds, kind) in KINDS[..5].iter().enumerate() {
+            for (kinds, kind) in KINDS[..4].iter().enumerate() {
                 let called = Count::default();
                 let mut futures: Vec<_> = (0..WAITING)
                     .map(|number| {

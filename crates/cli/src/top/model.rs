@@ -191,7 +191,6 @@ pub(super) mod tests {
                 tasks: 52,
                 timers: 12,
                 sources: 60,
-                fetched: 0,
                 slots_scanned: 50_000 * busy,
                 changes_saved: 7 * busy,
                 moves_to_hot: 12 * busy,

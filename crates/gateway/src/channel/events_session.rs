@@ -149,10 +149,8 @@ impl EventsSession {
             let next = next.await;
             match next {
                 Next::Idle => match transport.park() {
-                    // Bytes of the client that the engine has read already mean nothing.
-                    Ok((stream, _)) => return self.park(stream),
-                    Err(None) => return,
-                    Err(Some(busy)) => transport = busy,
+                    Ok(stream) => return self.park(stream),
+                    Err(busy) => transport = busy,
                 },
                 Next::Over => {
                     // From here on it is not a subscriber.

@@ -356,14 +356,8 @@ impl SocketSession {
         loop {
             if is_read && self.is_idle() && transport.is_quiet() {
                 match transport.park() {
-                    Ok((stream, ahead)) if ahead.is_empty() => return self.park(stream),
-                    Ok((stream, ahead)) => {
-                        self.session.read(ahead.into(), &self.subscription.local_subscribers.hub);
-                        let Ok(resumed) = stream.resume() else { return };
-                        transport = resumed;
-                    }
-                    Err(None) => return,
-                    Err(Some(busy)) => transport = busy,
+                    Ok(stream) => return self.park(stream),
+                    Err(busy) => transport = busy,
                 }
             }
             is_read = true;

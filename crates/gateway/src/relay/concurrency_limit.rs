@@ -57,13 +57,6 @@ impl ConcurrencyLimit {
         entered.is_ok().then(|| Permit(self.clone()))
     }
 
-    /// Returns a permit, whatever the limit, for a client that the kernel has accepted before the
-    /// stop.
-    pub(super) fn acquire_unchecked(self: &Arc<ConcurrencyLimit>) -> Permit {
-        self.in_use.fetch_add(1, Ordering::SeqCst);
-        Permit(self.clone())
-    }
-
     /// Waits for a permit; `None` if accepting is stopped.
     pub(super) fn poll_acquire(
         self: &Arc<ConcurrencyLimit>,
@@ -108,7 +101,6 @@ mod tests {
         assert!(matches!(limit.poll_acquire(&cx), Poll::Ready(Some(_))));
         limit.stop();
         assert!(matches!(limit.poll_acquire(&cx), Poll::Ready(None)));
-        drop(limit.acquire_unchecked());
         assert_eq!(limit.in_use.load(Ordering::SeqCst), 0);
     }
 }

@@ -264,9 +264,7 @@ async fn look_up(active: &mut ActivePair) -> bool {
 /// Relays a client to the addresses of the settings.
 fn connect(client: Plain, mut ahead: Vec<u8>, rest: &[u8], active: ActivePair) {
     ahead.extend_from_slice(rest);
-    let (client, read) = client.into_parts();
-    ahead.extend_from_slice(&read);
-    if let Some(pair) = Pair::connect(client.into(), &ahead, active) {
+    if let Some(pair) = Pair::connect(client.into_socket().into(), &ahead, active) {
         spawn(Relaying::from(pair)).detach();
     }
 }
@@ -384,7 +382,7 @@ async fn reach_one_of(
 fn begin(
     client: Transport,
     upstream: Upstream,
-    mut ahead: Vec<u8>,
+    ahead: Vec<u8>,
     server: Option<ActiveServer>,
     active: ActivePair,
 ) {
@@ -400,9 +398,8 @@ fn begin(
             return;
         }
     };
-    let ((client, sent), (upstream, read)) = (client.into_parts(), upstream.into_parts());
-    ahead.extend_from_slice(&sent);
-    let pair = Pair::connected(Stream::from(upstream), Stream::from(client), ahead, read, active);
+    let (client, upstream) = (client.into_socket(), upstream.into_socket());
+    let pair = Pair::connected(Stream::from(upstream), Stream::from(client), ahead, active);
     let pair = Relaying::from(pair);
     match server {
         None => spawn(pair).detach(),

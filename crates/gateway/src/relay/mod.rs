@@ -380,11 +380,7 @@ impl Accepting {
                 }
             }
         }
-        let local = self.local();
-        let (socket, accepted) = self.listener.into_accepted();
-        for (client, address) in accepted {
-            begin(local.clone(), client, address, self.limit.acquire_unchecked());
-        }
+        let socket = self.listener.into_socket();
         time::sleep(crate::listen::CLOSING).await;
         drop(socket);
     }
@@ -444,8 +440,7 @@ fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, permit: P
     // Until it was introduced, a connection that ends was not continued by its client.
     active.begin_entry(address, if is_simple { BrokenBy::Server } else { BrokenBy::Client });
     if is_simple {
-        let (client, read) = client.into_parts();
-        if let Some(pair) = Pair::connect(client.into(), &read, active) {
+        if let Some(pair) = Pair::connect(client.into_socket().into(), &[], active) {
             spawn(Relaying::from(pair)).detach();
         }
     } else {

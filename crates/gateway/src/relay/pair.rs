@@ -169,13 +169,11 @@ impl Pair {
         upstream: Stream,
         client: Stream,
         ahead: Vec<u8>,
-        read: Vec<u8>,
         active: ActivePair,
     ) -> Pair {
         active.connected();
         let mut pair = Pair::connected_to(upstream, client, active);
         pair.up.flow.begin_with_bytes(ahead);
-        pair.down.flow.begin_with_bytes(read);
         pair
     }
 

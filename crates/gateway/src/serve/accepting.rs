@@ -79,10 +79,7 @@ impl Accepting {
                 }
             }
         }
-        let (socket, accepted) = listener.into_accepted();
-        for (plain, client) in accepted {
-            self.begin(plain, client);
-        }
+        let socket = listener.into_socket();
         time::sleep(listen::CLOSING).await;
         drop(socket);
     }

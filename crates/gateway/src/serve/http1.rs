@@ -228,7 +228,7 @@ pub(super) async fn serve(
                     return close(below, &state, &active).await;
                 }
                 match below.park() {
-                    Ok((stream, ahead)) if ahead.is_empty() => {
+                    Ok(stream) => {
                         let quiet = clock.since.elapsed();
                         let limit = limit_of_idleness(&state).saturating_sub(quiet);
                         let peer = state.peer.clone();
@@ -236,13 +236,7 @@ pub(super) async fn serve(
                         let parked = ParkedConnection { stream, peer, token, pending: None };
                         return context.park(parked, limit);
                     }
-                    Ok((stream, ahead)) => {
-                        let Ok(resumed) = stream.resume() else { return };
-                        transport = resumed;
-                        before = ahead.into();
-                    }
-                    Err(None) => return,
-                    Err(Some(busy)) => {
+                    Err(busy) => {
                         transport = busy;
                         before = Bytes::new();
                     }
@@ -309,11 +303,8 @@ async fn settle(
     let mut before = BytesMut::from(read);
     loop {
         match transport.park() {
-            Ok((stream, ahead)) => {
-                before.extend_from_slice(&ahead);
-                return Some((stream, before.freeze()));
-            }
-            Err(busy) => transport = busy?,
+            Ok(stream) => return Some((stream, before.freeze())),
+            Err(busy) => transport = busy,
         }
         let mut room = [0; 4096];
         let some = poll_fn(|cx| {

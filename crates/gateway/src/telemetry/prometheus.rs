@@ -48,7 +48,6 @@ const COUNTERS: &[Counter] = &[
     ("response_body_bytes", "Bytes of responses' bodies", |engine| engine.body_bytes),
     ("task_polls", "Times a task was run", |engine| engine.polls),
     ("turns", "Turns of the engine's loop", |engine| engine.turns),
-    ("reads_fetched", "Reads made for tasks before they were woken", |engine| engine.fetched),
     ("waits", "Waits of the poller", |engine| engine.waits),
     ("events", "Events delivered by the poller", |engine| engine.events),
     ("events_unwanted", "Events without interest in them", |engine| engine.unwanted),

@@ -149,18 +149,12 @@ impl TlsStream {
     ///
     /// # Errors
     ///
-    /// The stream, if it is not quiet after all: the engine had read some bytes already. `None` if
-    /// it was lost.
-    pub(crate) fn park(self) -> Result<(Socket, PooledKeys), Option<Box<TlsStream>>> {
+    /// The stream, if it is not quiet after all.
+    pub(crate) fn park(self) -> Result<(Socket, PooledKeys), Box<TlsStream>> {
         if !self.is_quiet() {
-            return Err(Some(Box::new(self)));
+            return Err(Box::new(self));
         }
-        let (socket, ahead) = self.plain.into_parts();
-        if ahead.is_empty() {
-            return Ok((socket, PooledKeys::new(ParkedKeys::of(&self.records))));
-        }
-        let plain = Plain::new(socket).map_err(|_| None)?;
-        Err(Some(Box::new(TlsStream { plain, incoming: Incoming::new(ahead), ..self })))
+        Ok((self.plain.into_socket(), PooledKeys::new(ParkedKeys::of(&self.records))))
     }
 
     /// Writes the bytes that wait, as far as there is room. Ready when none are left.

@@ -211,11 +211,6 @@ macro_rules! read_straight {
                 mut buffer: ReadBufCursor<'_>,
             ) -> Poll<io::Result<()>> {
                 let $stream = &*self;
-                if let Some(read_ahead) = $fd.registration().read_ahead() {
-                    return sys::buffer::read_initialised(&mut buffer, CLEARED, |room| {
-                        Poll::Ready($fd.registration().copy_read_ahead(read_ahead, room).unwrap_or(Ok(0)))
-                    });
-                }
                 let requested = buffer.remaining();
                 if requested == 0 {
                     return IoRegistration::poll_empty(cx, || Ok(0)).map_ok(drop);

@@ -174,13 +174,6 @@ macro_rules! read_straight {
                 buffer: &mut ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
                 let $stream = &*self;
-                if let Some(read_ahead) = $fd.registration().read_ahead() {
-                    let room = buffer.initialize_unfilled_to(buffer.remaining().min(CLEARED));
-                    if let Some(outcome) = $fd.registration().copy_read_ahead(read_ahead, room) {
-                        buffer.advance(outcome?);
-                        return Poll::Ready(Ok(()));
-                    }
-                }
                 let requested = buffer.remaining();
                 if requested == 0 {
                     return IoRegistration::poll_empty(cx, || Ok(0)).map_ok(drop);

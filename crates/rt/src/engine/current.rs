@@ -4,21 +4,19 @@
 //! variables, which may own a runtime. The function that is called with the engine may call code
 //! that asks for the engine again, or ends another engine.
 
-use std::rc::Rc;
-
 use super::Engine;
 use crate::current_engine;
-use crate::sys::thread_slot::{Shared, Slot};
+use crate::sys::thread_slot::Slot;
 
 thread_local! {
-    static CURRENT: Slot<Engine, Shared> = const { Slot::new() };
+    static CURRENT: Slot<Engine> = const { Slot::new() };
 }
-const _: () = assert!(!std::mem::needs_drop::<Slot<Engine, Shared>>());
+const _: () = assert!(!std::mem::needs_drop::<Slot<Engine>>());
 
 /// Makes an engine this thread's while a function runs. The thread's previous engine is restored
 /// afterwards, also if the function panics.
-pub(crate) fn during<R>(engine: &Rc<Engine>, f: impl FnOnce() -> R) -> R {
-    current_engine::during(engine.remote.id, &engine.counters, || Slot::share(&CURRENT, engine, f))
+pub(crate) fn during<R>(engine: &Engine, f: impl FnOnce() -> R) -> R {
+    current_engine::during(engine.remote.id, &engine.counters, || Slot::lend(&CURRENT, engine, f))
 }
 
 /// Returns whether an engine runs on this thread.
@@ -30,9 +28,4 @@ pub(crate) fn is_any() -> bool {
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&Engine) -> R) -> Option<R> {
     Slot::with(&CURRENT, f)
-}
-
-/// Returns this thread's engine, if one is running here.
-pub(crate) fn owned() -> Option<Rc<Engine>> {
-    Slot::owned(&CURRENT)
 }

@@ -16,7 +16,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use super::{Engine, POOLED, READ_AHEAD_BYTES};
+use super::Engine;
 
 /// A list with fewer places than this is never shortened.
 const SMALL: usize = 1024;
@@ -27,10 +27,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The number of checks in a row in which a list has to be nearly empty.
 const CHECKS: u8 = 3;
 
-/// The number of places that a piece of memory for reads counts for, where an entry of a list is
-/// taken to have 64 bytes.
-pub(super) const SLOTS_PER_BUFFER: usize = READ_AHEAD_BYTES / 64;
-
 /// The lists of an engine.
 #[derive(Clone, Copy, Debug)]
 enum List {
@@ -39,14 +35,11 @@ enum List {
     Tasks,
     Queue,
     Sources,
-    ReadAheadQueue,
-    Operations,
     Messages,
     Inbox,
-    Pool,
 }
 
-const LISTS: usize = List::Pool as usize + 1;
+const LISTS: usize = List::Inbox as usize + 1;
 
 /// When the next check is due, and in how many checks each list was nearly empty.
 #[derive(Debug, Default)]
@@ -141,30 +134,10 @@ impl Engine {
             self.poller.borrow_mut().shrink_to_fit();
         }
         drop(sources);
-        let mut read_ahead_queue = self.read_ahead_queue.borrow_mut();
-        if should_shrink(List::ReadAheadQueue, read_ahead_queue.len(), read_ahead_queue.capacity())
-        {
-            read_ahead_queue.shrink_to_fit();
-        }
-        drop(read_ahead_queue);
-        if should_shrink(List::Operations, self.operations.len(), self.operations.capacity()) {
-            self.operations.shrink();
-        }
         shrink(&self.messages, |messages| should_shrink(List::Messages, 0, messages));
         let (messages, room) = self.remote.inbox.room();
         if should_shrink(List::Inbox, messages, room) {
             self.remote.inbox.shrink();
-        }
-        let mut pool = self.pool.borrow_mut();
-        let reads_ahead = self.counters.reads_ahead.get();
-        let lately =
-            (reads_ahead - self.reads_at_check.replace(reads_ahead)).min(POOLED as u64) as usize;
-        if should_shrink(List::Pool, lately * SLOTS_PER_BUFFER, pool.len() * SLOTS_PER_BUFFER) {
-            pool.truncate(lately);
-            pool.shrink_to_fit();
-        } else if pool.len() * SLOTS_PER_BUFFER > SMALL {
-            // No later event tells that the pool is used less, so that is noted here.
-            self.shrink_checks.note();
         }
     }
 }

@@ -51,9 +51,6 @@ impl IoRegistration {
         fd: BorrowedFd<'_>,
         direction: Direction,
     ) -> Poll<io::Result<u32>> {
-        if direction == Direction::Read && self.read_ahead().is_some() {
-            return Poll::Ready(Ok(0));
-        }
         let is_drained = self.drained.get() & direction.bit() != 0;
         if !is_drained || self.take_ready_outside(direction) {
             self.drained.set(self.drained.get() & !direction.bit());

@@ -26,8 +26,7 @@
 //! connections, and the longer the turns, the longer all other listeners wait. With turns that grow
 //! with the number of connections that a listener has had, such a start would last indefinitely.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -52,18 +51,16 @@ const ROUND: u32 = 64;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A listening socket.
-pub struct Acceptor<L: AsFd> {
+pub(crate) struct Acceptor<L: AsFd> {
     pub listener: AsyncFd<L>,
     /// `None` if the listener does not shed load.
     reserve: Option<Reserve>,
     shed: Cell<u64>,
     turns: Turns,
-    /// Connections accepted for a caller that gave up, with the peer's address if it is known.
-    kept: RefCell<VecDeque<(Socket, Option<SockAddr>)>>,
 }
 
 /// Errors of a connection that was lost while it was in the queue, see `accept(2)`.
-pub(crate) fn is_lost(error: &io::Error) -> bool {
+fn is_lost(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(
@@ -86,7 +83,7 @@ fn accept(listener: &impl AsFd) -> io::Result<(Socket, SockAddr)> {
 
 impl<L: AsFd> Acceptor<L> {
     /// Takes a listener that does not block.
-    pub fn new(listener: L, sheds: bool) -> io::Result<Acceptor<L>> {
+    pub(crate) fn new(listener: L, sheds: bool) -> io::Result<Acceptor<L>> {
         let kept = |error| error::limit("keeping a descriptor in reserve for a listener", error);
         let reserve = if sheds { Some(Reserve::new().map_err(kept)?) } else { None };
         Ok(Acceptor {
@@ -94,57 +91,26 @@ impl<L: AsFd> Acceptor<L> {
             reserve,
             shed: Cell::new(0),
             turns: Turns::default(),
-            kept: RefCell::default(),
         })
     }
 
     /// The same, registered so that the kernel wakes only one of several waiters for the socket.
     /// After a turn of at most `longest_turn` connections the listener goes to the end of the line;
     /// never, if that is zero.
-    pub fn exclusive(self, longest_turn: u32) -> Acceptor<L> {
+    pub(crate) fn exclusive(self, longest_turn: u32) -> Acceptor<L> {
         let listener =
             AsyncFd::with_registration(self.listener.into_inner(), IoRegistration::exclusive());
         Acceptor { listener, turns: Turns { longest: longest_turn, ..Turns::default() }, ..self }
     }
 
-    pub fn shed(&self) -> u64 {
+    pub(crate) fn shed(&self) -> u64 {
         self.shed.get()
     }
 
-    /// Keeps an accepted connection that no caller wants, for the next accept, and wakes a waiter.
-    pub fn keep(&self, socket: Socket, address: Option<SockAddr>) {
-        self.kept.borrow_mut().push_back((socket, address));
-        self.listener.registration().wake(Direction::Read);
-    }
-
-    /// Gives out a connection that was kept.
-    pub fn take_kept(&self) -> Option<(Socket, SockAddr)> {
+    pub(crate) async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
         loop {
-            let (socket, address) = self.kept.borrow_mut().pop_front()?;
-            // A peer that has gone since has no address: its connection is lost.
-            match address.map_or_else(|| socket.peer_addr(), Ok) {
-                Ok(address) => return Some((socket, address)),
-                Err(_) => drop(socket),
-            }
-        }
-    }
-
-    /// Gives out all connections that were kept.
-    pub fn take_all_kept(&self) -> impl Iterator<Item = Socket> {
-        self.kept.take().into_iter().map(|(socket, _)| socket)
-    }
-
-    pub async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
-        self.accept_with(|cx| self.poll_accept(cx)).await
-    }
-
-    /// Accepts in this way, and lets some time pass where nothing else helps.
-    pub async fn accept_with<R>(
-        &self,
-        mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>,
-    ) -> io::Result<R> {
-        loop {
-            match self.listener.wait(Direction::Read, &mut poll).await {
+            match self.listener.wait(Direction::Read, |cx| self.poll_accept(cx)).await {
+                // Only time helps.
                 Err(error) if self.reserve.is_some() && is_limit(&error) => {
                     time::sleep(PAUSE).await;
                 }
@@ -153,10 +119,7 @@ impl<L: AsFd> Acceptor<L> {
         }
     }
 
-    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Socket, SockAddr)>> {
-        if let Some(kept) = self.take_kept() {
-            return Poll::Ready(Ok(kept));
-        }
+    pub(crate) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Socket, SockAddr)>> {
         let mut round = 0;
         let accepted = ready!(self.listener.poll_with(cx, Direction::Read, |listener| {
             let outcome = self.accept_or_pass(listener);
@@ -206,7 +169,7 @@ impl<L: AsFd> Acceptor<L> {
     }
 
     /// Returns an accepted connection; `None` if it was shed because a reserve was lost.
-    pub fn admit<C>(&self, connection: C) -> Option<C> {
+    fn admit(&self, connection: (Socket, SockAddr)) -> Option<(Socket, SockAddr)> {
         let Some(reserve) = &self.reserve else { return Some(connection) };
         let admitted = reserve.admit(connection);
         if admitted.is_none() {

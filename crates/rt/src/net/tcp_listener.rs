@@ -248,28 +248,12 @@ impl TcpListener {
         ListenOptions::new().adopt(listener)
     }
 
-    /// Returns the listener, open and non-blocking. Connections that were accepted for a
-    /// [completion](crate::completion::accept) that was given up are closed:
-    /// [`into_parts`](TcpListener::into_parts) gives them out.
+    /// Returns the listener, open and non-blocking.
     pub fn into_std(self) -> std::net::TcpListener {
         self.acceptor.listener.into_inner()
     }
 
-    /// Returns the listener, with the connections that were accepted for a
-    /// [completion](crate::completion::accept) that was given up; none, as a rule.
-    pub fn into_parts(self) -> (std::net::TcpListener, Vec<std::net::TcpStream>) {
-        let kept = self.acceptor.take_all_kept().map(std::net::TcpStream::from).collect();
-        (self.acceptor.listener.into_inner(), kept)
-    }
-
-    pub(crate) fn acceptor(&self) -> &Acceptor<std::net::TcpListener> {
-        &self.acceptor
-    }
-
-    pub(crate) fn accepted(
-        socket: Socket,
-        address: &SockAddr,
-    ) -> io::Result<(TcpStream, SocketAddr)> {
+    fn accepted(socket: Socket, address: &SockAddr) -> io::Result<(TcpStream, SocketAddr)> {
         let address = address.as_socket().ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "accepting: the peer's address is not of IP")
         })?;

@@ -157,19 +157,10 @@ impl TcpStream {
         Ok(TcpStream::nonblocking(stream))
     }
 
-    /// Returns the socket, open and non-blocking. Where a pending read of this stream was given up,
-    /// its bytes may have been read already: use [`into_parts`](TcpStream::into_parts) then.
+    /// Returns the socket, open and non-blocking.
     pub fn into_std(self) -> std::net::TcpStream {
         self.closing.keep_open();
         self.fd.into_inner()
-    }
-
-    /// Returns the socket, with the bytes that were read from it for a read that was given up; as a
-    /// rule there are none. Those bytes come before all that can be read from the socket.
-    pub fn into_parts(self) -> (std::net::TcpStream, Vec<u8>) {
-        let rest = self.fd.registration().take_read_ahead();
-        self.closing.keep_open();
-        (self.fd.into_inner(), rest)
     }
 
     /// Returns the peer's address.
@@ -277,16 +268,10 @@ impl TcpStream {
     ///
     /// Any error of `recv(2)`.
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let registration = self.fd.registration();
         self.fd
-            .wait(Direction::Read, |cx| {
-                if buffer.is_empty() {
-                    return IoRegistration::poll_empty(cx, || Ok(0));
-                }
-                match registration.read_ahead().and_then(|read_ahead| read_ahead.peek(buffer)) {
-                    Some(count) => Poll::Ready(Ok(count)),
-                    None => self.fd.poll_perform(cx, Direction::Read, |stream| stream.peek(buffer)),
-                }
+            .wait(Direction::Read, |cx| match buffer.is_empty() {
+                true => IoRegistration::poll_empty(cx, || Ok(0)),
+                false => self.fd.poll_perform(cx, Direction::Read, |stream| stream.peek(buffer)),
             })
             .await
     }
@@ -321,15 +306,7 @@ impl TcpStream {
     ///
     /// `WouldBlock` if there is nothing, or any error of `recv(2)`.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self
-            .fd
-            .registration()
-            .read_ahead()
-            .and_then(|read_ahead| self.fd.registration().copy_read_ahead(read_ahead, buffer))
-        {
-            Some(outcome) => outcome,
-            None => self.fd.try_read(buffer),
-        }
+        self.fd.try_read(buffer)
     }
 
     /// Writes as many bytes as there is room for, without waiting.
@@ -379,7 +356,7 @@ impl sealed::Sealed for TcpStream {}
 impl StreamSocket for TcpStream {
     #[inline]
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.fd.poll_read_ahead(cx, buffer)
+        self.fd.poll_read(cx, buffer)
     }
 
     fn poll_read_vectored(

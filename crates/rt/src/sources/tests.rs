@@ -196,59 +196,6 @@ fn a_cancelled_wait_leaves_other_waits_alone() {
     }
 }
 
-/// A source whose reader wants ten bytes and lets the engine read them.
-fn wanting(name: u32) -> (Source, Arc<ReadAhead>) {
-    let mut source = source(Mode::Auto);
-    let read_ahead = Arc::default();
-    source.add_waiter(READ, Interest::NONE, name, &mut waker());
-    source.request_read_ahead(10, &read_ahead, 1);
-    (source, read_ahead)
-}
-
-#[test]
-fn the_engine_reads_for_a_waiter_before_it_is_woken() {
-    let blocked = || Err(io::ErrorKind::WouldBlock.into());
-    for (bytes, is_ready) in [(10, true), (9, false)] {
-        let (mut source, read_ahead) = wanting(UNNAMED);
-        let effects = source.report(Readiness::READABLE);
-        assert!(effects.can_read_ahead && effects.wakers.first.is_none());
-        assert!(!source.report(Readiness::READABLE).can_read_ahead, "it is noted already");
-        assert_eq!(source.begin_read(1).ok(), Some(10));
-        assert!(source.finish_read(Ok(vec![0; bytes]), false).first.is_some());
-        assert_eq!(read_ahead.take_all().len(), bytes);
-        assert_eq!(source.try_now(READ).is_some(), is_ready, "{bytes}");
-    }
-    // Another reader took the bytes meanwhile: there is no reason to wake.
-    let (mut source, read_ahead) = wanting(UNNAMED);
-    source.report(Readiness::READABLE);
-    assert_eq!(source.begin_read(1).ok(), Some(10));
-    assert!(source.finish_read(blocked(), false).first.is_none() && !read_ahead.has_outcome());
-    assert!(source.try_now(READ).is_none() && source.waiters[READ as usize].is_some());
-    assert!(source.report(Readiness::READABLE).can_read_ahead, "the next arrival is heard of");
-    // The waiter finds the end by itself, and likewise any condition in addition to bytes.
-    assert_eq!(source.begin_read(1).ok(), Some(10));
-    assert!(source.finish_read(Ok(Vec::new()), false).first.is_some() && !read_ahead.has_outcome());
-    let (mut source, _) = wanting(UNNAMED);
-    let both = Readiness::READABLE | Readiness::HANG_UP;
-    source.report(Readiness::READABLE);
-    assert!(source.report(both).wakers.first.is_some(), "wakers at once");
-    assert!(source.begin_read(1).is_err_and(|wakers| wakers.first.is_none()), "no waiter is left");
-}
-
-#[test]
-fn a_waiter_that_does_not_want_bytes_is_woken_instead() {
-    let (mut source, _) = wanting(1);
-    source.report(Readiness::READABLE);
-    source.add_waiter(READ, Interest::NONE, 2, &mut waker());
-    assert!(source.begin_read(1).is_err_and(|wakers| wakers.more.len() == 1), "both");
-    let (mut source, _) = wanting(1);
-    source.report(Readiness::READABLE);
-    source.add_waiter(READ, Interest::NONE, 2, &mut waker());
-    source.request_read_ahead(5, &Arc::default(), 1);
-    source.cancel_wait(READ, 1);
-    assert!(source.begin_read(1).is_err_and(|wakers| wakers.first.is_some()), "the other waiter");
-}
-
 #[test]
 fn a_key_of_another_generation_finds_nothing() {
     let mut poller = Poller::new().unwrap();

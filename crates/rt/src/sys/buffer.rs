@@ -52,13 +52,3 @@ pub(crate) fn read_to_buf(
     buffer.advance(done);
     Ok(done)
 }
-
-/// Reads (`read(2)`) into the capacity of a vector, from its front; afterwards it holds the bytes
-/// that were read.
-pub(crate) fn read_to_vec(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    buffer.clear();
-    let done = call::read_to(fd, buffer.spare_capacity_mut())?.len();
-    // SAFETY: that many bytes at its front were written.
-    unsafe { buffer.set_len(done) };
-    Ok(done)
-}

@@ -1,7 +1,6 @@
 //! The system calls that neither `std` nor a library offers safely, and the only `unsafe` code of
 //! the crate.
 
-pub(crate) mod assume_open;
 pub(crate) mod buffer;
 pub(crate) mod clock;
 pub(crate) mod descriptor;

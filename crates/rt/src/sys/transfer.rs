@@ -28,6 +28,13 @@ pub(crate) fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, length: usize) ->
     outcome(result)
 }
 
+/// Calls `recv(2)` and leaves the bytes where they are (`MSG_PEEK`).
+pub(crate) fn peek(socket: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
+    let (start, flags) = (room.as_mut_ptr().cast(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
+    // SAFETY: the kernel writes into the buffer, and not beyond its length.
+    outcome(unsafe { libc::recv(socket.as_raw_fd(), start, room.len(), flags) })
+}
+
 /// Calls `sendfile(2)` from an offset; the file's own position stays.
 pub(crate) fn sendfile(
     from: &File,

@@ -1,7 +1,7 @@
 //! The adapters themselves: both directions, vectored writes, readers that lie, time limits.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -13,7 +13,6 @@ use async_tungstenite::client_async;
 use async_tungstenite::tungstenite::Message;
 use async_tungstenite::tungstenite::handshake::server::create_response_with_body;
 use async_tungstenite::tungstenite::protocol::Role;
-use futures_lite::future::poll_once;
 use futures_lite::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use http_body_util::{Empty, Full};
 use hyper::body::{Bytes, Incoming};
@@ -21,7 +20,6 @@ use hyper::rt::{Executor, Read, ReadBuf, Timer, Write};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer, FuturesIo};
-use superpoll_rt::net::TcpListener;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::tokio::Compat;
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
@@ -382,56 +380,5 @@ fn a_graceful_shutdown_answers_pending_requests() {
         server.as_mut().graceful_shutdown();
         server.await.unwrap();
         assert_eq!(client.await.unwrap(), 200);
-    });
-}
-
-#[test]
-fn bytes_read_ahead_come_before_bytes_in_the_stream() {
-    // As many streams as an engine reads for, on whatever back-end; only some back-ends do.
-    const STREAMS: usize = 8;
-    each(async || {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut pairs = Vec::new();
-        for _ in 0..STREAMS {
-            let client = std::net::TcpStream::connect(address).unwrap();
-            client.set_nodelay(true).unwrap();
-            pairs.push((listener.accept().await.unwrap().0, client));
-        }
-        for (server, _) in &mut pairs {
-            // Begun and given up silently.
-            let mut room = [0; 4];
-            let begun = poll_once(poll_fn(|cx| {
-                futures_io::AsyncRead::poll_read(Pin::new(&mut *server), cx, &mut room)
-            }));
-            assert!(begun.await.is_none());
-        }
-        yield_now().await;
-        for (_, client) in &mut pairs {
-            io::Write::write_all(client, b"four and the rest").unwrap();
-        }
-        for _ in 0..4 {
-            yield_now().await;
-        }
-        for (place, (mut server, client)) in pairs.into_iter().enumerate() {
-            drop(client);
-            let mut got = Vec::new();
-            if place % 2 == 0 {
-                tokio::io::AsyncReadExt::read_to_end(&mut server, &mut got).await.unwrap();
-            } else {
-                let mut memory = [0; 6];
-                loop {
-                    let mut room = ReadBuf::new(&mut memory);
-                    poll_fn(|cx| Pin::new(&mut server).poll_read(cx, room.unfilled()))
-                        .await
-                        .unwrap();
-                    if room.filled().is_empty() {
-                        break;
-                    }
-                    got.extend_from_slice(room.filled());
-                }
-            }
-            assert_eq!(String::from_utf8_lossy(&got), "four and the rest", "{place}");
-        }
     });
 }

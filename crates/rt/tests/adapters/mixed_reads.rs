@@ -1,5 +1,5 @@
-//! One stream read through the traits of hyper, tokio and futures-io in turn, while the engine
-//! reads ahead for some of these reads and others are given up: each byte comes once and in order.
+//! One stream read through the traits of hyper, tokio and futures-io in turn, while some of the
+//! reads are given up: each byte comes once and in order.
 
 use std::future::{Future, poll_fn};
 use std::io::Write;

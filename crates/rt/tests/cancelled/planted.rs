@@ -17,7 +17,7 @@ enum Bug {
     Lost,
     /// Bytes that were taken come once more.
     Doubled,
-    /// Bytes that were read ahead come behind those that are received after them.
+    /// Bytes that were taken come behind those that are taken after them.
     Reordered,
     /// Bytes that are peeked at are taken.
     PeekTakes,
@@ -56,7 +56,7 @@ impl<S: Subject> Subject for Planted<S> {
         match self.bug {
             Bug::Lost if is_given_up && !taken.is_empty() => drop(taken.pop()),
             Bug::Doubled => taken.extend_from_within(taken.len().saturating_sub(1)..),
-            Bug::Reordered if order.op == Op::Receive && !taken.is_empty() => {
+            Bug::Reordered if order.op == Op::Parts && !taken.is_empty() => {
                 taken.append(&mut self.kept);
             }
             Bug::Reordered if self.kept.is_empty() => {

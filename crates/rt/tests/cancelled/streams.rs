@@ -7,14 +7,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::{AsyncRead, AsyncReadExt};
-use superpoll_rt::completion::{self, Chunks};
 use superpoll_rt::net::TcpStream;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::pipe::{self, PipeReader};
 use superpoll_rt::transfer::splice;
 use superpoll_rt::{Direction, time};
 
-use crate::{AHEAD, Patience, Random};
+use crate::{Patience, Random};
 
 /// An operation that takes bytes from a stream, or peeks at them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,8 +26,6 @@ pub(crate) enum Op {
     Try,
     Ready,
     Peek,
-    Receive,
-    Chunks,
     Splice,
     Half,
     OwnHalf,
@@ -39,7 +36,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    pub(crate) const ALL: [Op; 16] = [
+    pub(crate) const ALL: [Op; 13] = [
         Op::Read,
         Op::Read,
         Op::Poll,
@@ -47,9 +44,6 @@ impl Op {
         Op::Try,
         Op::Ready,
         Op::Peek,
-        Op::Receive,
-        Op::Receive,
-        Op::Chunks,
         Op::Splice,
         Op::Half,
         Op::OwnHalf,
@@ -66,8 +60,6 @@ pub(crate) struct Order {
     pub(crate) length: usize,
     pub(crate) patience: Patience,
     pub(crate) limit: Duration,
-    /// Bytes that are still to come, at least one.
-    pub(crate) left: u64,
 }
 
 impl Order {
@@ -164,7 +156,7 @@ macro_rules! subject {
                 random: &mut Random,
                 taken: &mut Vec<u8>,
             ) -> io::Result<Vec<u8>> {
-                let Order { length, patience, limit, left, .. } = order;
+                let Order { length, patience, limit, .. } = order;
                 let $stream = self.0.as_mut().unwrap();
                 let mut room = vec![0; length];
                 match order.op {
@@ -189,28 +181,6 @@ macro_rules! subject {
                         room.truncate(count);
                         return Ok(room);
                     }
-                    Op::Receive => {
-                        let receive = completion::recv(&*$stream, Vec::with_capacity(length));
-                        if let Some((count, buffer)) = patience.of(limit, receive).await {
-                            some(Some(count))?;
-                            taken.extend_from_slice(&buffer);
-                        }
-                    }
-                    Op::Chunks => {
-                        let mut chunks = Chunks::new(&*$stream);
-                        for _ in 0..1 + random.below(3) {
-                            // The writer goes on only when it knows that they were taken.
-                            if taken.len() as u64 >= left.min(AHEAD / 4) {
-                                break;
-                            }
-                            if random.below(2) == 0 {
-                                order.read(&mut chunks, taken).await?;
-                            } else if let Some(chunk) = patience.of(limit, chunks.next()).await {
-                                let chunk = chunk.ok_or(io::ErrorKind::UnexpectedEof)?;
-                                taken.extend_from_slice(&chunk?);
-                            }
-                        }
-                    }
                     Op::Splice => spliced!(order, &*$stream, taken),
                     Op::Half => order.read($stream.split().0, taken).await?,
                     Op::OwnHalf => {
@@ -220,8 +190,7 @@ macro_rules! subject {
                         outcome?;
                     }
                     Op::Anew => {
-                        let (socket, rest) = self.0.take().unwrap().into_parts();
-                        taken.extend_from_slice(&rest);
+                        let socket = self.0.take().unwrap().into_std();
                         self.0 = Some($type::from_std(socket)?);
                     }
                     Op::Hyper => {
@@ -283,18 +252,11 @@ impl Subject for Piped {
         if self.in_packets {
             order.length = order.length.max(super::writers::PACKET);
         }
-        let Order { length, patience, limit, .. } = order;
+        let Order { patience, limit, .. } = order;
         let reader = &mut self.reader;
         match order.op {
             Op::Poll | Op::Hyper | Op::Tokio => order.poll(reader, taken).await?,
             Op::Parts if !self.in_packets => order.read_parts(reader, random, taken).await?,
-            Op::Receive | Op::Chunks => {
-                let read = completion::read(&*reader, Vec::with_capacity(length));
-                if let Some((count, buffer)) = patience.of(limit, read).await {
-                    some(Some(count))?;
-                    taken.extend_from_slice(&buffer);
-                }
-            }
             Op::Splice => spliced!(order, &*reader, taken),
             Op::Ready => {
                 if let Some(ready) = patience.of(limit, reader.ready(Direction::Read)).await {

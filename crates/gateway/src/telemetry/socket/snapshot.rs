@@ -93,8 +93,6 @@ pub struct Engine {
     pub timers: usize,
     /// Descriptors that are waited for or were.
     pub sources: usize,
-    /// Reads made for tasks before they were woken.
-    pub fetched: u64,
     /// Descriptors that `poll` or `select` was asked about, summed over its calls.
     pub slots_scanned: u64,
     /// Changes that cost no `epoll_ctl`.
@@ -303,7 +301,6 @@ impl Engine {
             tasks: stats.tasks,
             timers: stats.timers,
             sources: stats.sources,
-            fetched: stats.reads_ahead,
             slots_scanned: poller.slots_scanned,
             changes_saved: poller.changes_saved,
             moves_to_hot: poller.moves_to_hot,

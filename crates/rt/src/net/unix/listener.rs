@@ -5,7 +5,7 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll, ready};
 
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::address;
 use super::seqpacket::UnixSeqpacket;
@@ -125,30 +125,8 @@ impl UnixListener {
         Ok(UnixListener { acceptor: Acceptor::new(listener, true)? })
     }
 
-    /// Returns the listener, open and non-blocking. Connections that were accepted for a
-    /// [completion](crate::completion::accept) that was given up are closed:
-    /// [`into_parts`](UnixListener::into_parts) gives them out.
+    /// Returns the listener, open and non-blocking.
     pub fn into_std(self) -> std::os::unix::net::UnixListener {
         self.acceptor.listener.into_inner()
-    }
-
-    /// Returns the listener, with the connections that were accepted for a
-    /// [completion](crate::completion::accept) that was given up; none, as a rule.
-    pub fn into_parts(
-        self,
-    ) -> (std::os::unix::net::UnixListener, Vec<std::os::unix::net::UnixStream>) {
-        let kept = self.acceptor.take_all_kept().map(Into::into).collect();
-        (self.acceptor.listener.into_inner(), kept)
-    }
-
-    pub(crate) fn acceptor(&self) -> &Acceptor<std::os::unix::net::UnixListener> {
-        &self.acceptor
-    }
-
-    pub(crate) fn accepted(
-        socket: Socket,
-        address: &SockAddr,
-    ) -> io::Result<(UnixStream, SocketAddr)> {
-        Ok((UnixStream::nonblocking(socket.into()), address::to_std(address)?))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::task::{Context, Poll};
+use std::task::Context;
 
 use crate::async_fd::AsyncFd;
 use crate::short_reads::IoState;
@@ -73,19 +73,6 @@ pub(super) async fn receive<T: AsFd>(
 ) -> io::Result<Received> {
     check(limit)?;
     let poll = |cx: &mut Context<'_>| {
-        let read_ahead = socket.registration().read_ahead();
-        if let Some(outcome) = read_ahead
-            .and_then(|read_ahead| socket.registration().copy_read_ahead(read_ahead, buffer))
-        {
-            // Received without room for descriptors.
-            return Poll::Ready(outcome.map(|length| message::Received {
-                length,
-                truncated: false,
-                control_truncated: false,
-                fds: Vec::new(),
-                has_control: false,
-            }));
-        }
         socket.poll_with(cx, Direction::Read, |socket| {
             let requested = buffer.len();
             let received = message::receive(socket.as_fd(), &mut [IoSliceMut::new(buffer)], limit)?;

@@ -120,19 +120,9 @@ impl UnixStream {
         Ok(UnixStream::nonblocking(stream))
     }
 
-    /// Returns the socket, open and non-blocking. Bytes that came for a
-    /// [completion](crate::completion::recv) that was given up are lost:
-    /// [`into_parts`](UnixStream::into_parts) gives them out.
+    /// Returns the socket, open and non-blocking.
     pub fn into_std(self) -> Inner {
         self.fd.into_inner()
-    }
-
-    /// Returns the socket, with the bytes that came for a [completion](crate::completion::recv)
-    /// that was given up; as a rule there are none. They come before all that can be read from the
-    /// socket.
-    pub fn into_parts(self) -> (Inner, Vec<u8>) {
-        let rest = self.fd.registration().take_read_ahead();
-        (self.fd.into_inner(), rest)
     }
 
     /// Returns the socket's own address.
@@ -203,9 +193,6 @@ impl UnixStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        if let Some(outcome) = self.copy_read_ahead(buffer) {
-            return outcome;
-        }
         let requested = buffer.len();
         self.fd.registration().try_io(self.fd.as_fd(), Direction::Read, || {
             read(self.fd.get_ref(), &mut [IoSliceMut::new(buffer)], requested)
@@ -236,13 +223,6 @@ impl UnixStream {
         split::owned(self)
     }
 
-    /// Bytes that came for a receive that was given up, if there are any.
-    #[inline]
-    fn copy_read_ahead(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
-        let read_ahead = self.fd.registration().read_ahead()?;
-        self.fd.registration().copy_read_ahead(read_ahead, room)
-    }
-
     pub(crate) fn async_fd(&self) -> &AsyncFd<Inner> {
         &self.fd
     }
@@ -262,9 +242,6 @@ impl StreamSocket for UnixStream {
         if buffer.is_empty() {
             return IoRegistration::poll_empty(cx, || Ok(0));
         }
-        if let Some(outcome) = self.copy_read_ahead(buffer) {
-            return Poll::Ready(outcome);
-        }
         let requested = buffer.len();
         self.fd.poll_with(cx, Direction::Read, |stream| {
             read(stream, &mut [IoSliceMut::new(buffer)], requested)
@@ -279,10 +256,6 @@ impl StreamSocket for UnixStream {
         let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
         if requested == 0 {
             return IoRegistration::poll_empty(cx, || Ok(0));
-        }
-        let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
-        if let Some(outcome) = first.and_then(|first| self.copy_read_ahead(first)) {
-            return Poll::Ready(outcome);
         }
         self.fd.poll_with(cx, Direction::Read, |stream| read(stream, buffers, requested))
     }
