@@ -136,7 +136,6 @@ fn describe(
     }
     writeln!(out, "\nback-end auto\n")?;
     auto::explain(out, choice)?;
-    auto::explain_reads(out, Choice::for_reads())?;
     writeln!(out, "\ncosts in nanoseconds ({})\n", measured(costs))?;
     write!(out, "{}", table(costs))?;
     for (name, value) in calls(costs) {
@@ -230,7 +229,6 @@ fn document(tried: &[Trial], costs: &Costs, choice: &Choice, (soft, hard): (u64,
         "uses_return_stack_refill": superpoll::diagnostics::uses_return_stack_refill(),
         "backends": backends,
         "auto": auto::document(choice),
-        "auto_for_reads": auto::document(Choice::for_reads()),
         "costs_ns": ns,
     })
 }

@@ -1,4 +1,3 @@
 //! Reading many streams at once, as bytes instead of readiness: [`BatchReader`].
 
 pub use crate::batch_reader::{Arrival, Arrivals, BatchReader, Outcome, Refused};
-pub use crate::costs::MIN_BATCH;

@@ -3,7 +3,7 @@
 //! The most expensive part of an event is the one that a readiness poller leaves to its user: one
 //! read per ready descriptor. Here the reader does the reads: it owns the descriptors, reads from
 //! the ready ones into memory from a pool, and hands out the bytes. On `uring` the reads of a wait
-//! are one call, together with the wait ([`operation`](crate::operation)), where that is cheaper
+//! are one call, together with the wait ([`BatchReads`]), where that is cheaper
 //! than a call each ([`prices`]), and descriptors that have something in most waits are not even
 //! watched ([`speculation`]). On the other back-ends the same interface does plain reads, after the
 //! events of the back-end.
@@ -19,11 +19,13 @@
 //! The reader must own its descriptors: if other code closed one, a speculative read would take a
 //! stranger's bytes. So the descriptor goes in with [`register`](BatchReader::register) and comes
 //! out with [`deregister`](BatchReader::deregister), and in between the caller can write to it.
+//!
+//! [`BatchReads`]: crate::backend::BatchReads
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
-use crate::backend::BackendKind;
+use crate::backend::{BackendKind, ReadCall};
 use crate::costs::{Costs, Kind};
 use crate::error::{Error, Result};
 use crate::event::Events;
@@ -37,7 +39,6 @@ use crate::sys::poll::Slot;
 use crate::waker::Waker;
 
 mod arrivals;
-mod choice;
 mod prices;
 mod source;
 mod speculation;
@@ -147,7 +148,7 @@ impl<T: AsFd> BatchReader<T> {
     /// As [`Builder::build`].
     pub fn with(builder: Builder) -> Result<BatchReader<T>> {
         let mut poller = builder.build()?;
-        let prices = poller.has_operations().then(Prices::calibrated);
+        let prices = poller.batch_reads().is_some().then(Prices::calibrated);
         Ok(BatchReader {
             poller,
             sources: Vec::new(),
@@ -271,7 +272,10 @@ impl<T: AsFd> BatchReader<T> {
             io,
             key,
             account,
-            is_pipe: stream.kind == Kind::Pipe,
+            call: match stream.kind {
+                Kind::Pipe => ReadCall::Read,
+                _ => ReadCall::Receive,
+            },
             by_call,
             few: few as u8,
             hits: 0,

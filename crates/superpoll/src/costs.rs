@@ -10,12 +10,9 @@ use std::sync::OnceLock;
 
 pub(crate) mod calibrate;
 mod comparison;
-mod reading;
 mod ring;
 
 pub use comparison::{Comparison, Estimate, Load, MARGIN, WORST};
-pub use reading::MIN_BATCH;
-pub(crate) use reading::ReadCosts;
 pub use ring::{RingCosts, RingKindCosts};
 
 pub use crate::sys::descriptor::Kind;

@@ -80,11 +80,6 @@ pub enum Error {
         /// The alternative.
         instead: &'static str,
     },
-    /// An operation was started under a registration that does not keep its descriptor open.
-    NotOwned {
-        /// Its number.
-        fd: RawFd,
-    },
     /// The descriptor is no stream that the reader can read together with its other streams.
     NotAStream {
         /// Its number.
@@ -224,11 +219,6 @@ impl fmt::Display for Error {
             Error::Unsupported { backend, what, instead } => {
                 write!(f, "back-end {backend} cannot do {what}: {instead}")
             }
-            Error::NotOwned { fd } => write!(
-                f,
-                "descriptor {fd} could be closed before the kernel receives the operation, which would \
-                 then be carried out on another file: register it with Poller::share, which keeps it open"
-            ),
             Error::NotAStream { fd, what, instead } => {
                 write!(
                     f,
@@ -386,7 +376,6 @@ mod tests {
                 &["trying", "5", "6", "ulimit -n"],
                 denied,
             ),
-            (Error::NotOwned { fd: 9 }, &["9", "another file", "Poller::share"], invalid),
             (Error::WatchLimit { fd: 8 }, &["8", "max_user_watches"], io::ErrorKind::StorageFull),
             (
                 Error::System { doing: "trying", fd: Some(8), source: source() },

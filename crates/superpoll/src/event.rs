@@ -3,10 +3,10 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
+use crate::backend::BatchedRead;
 use crate::error::Error;
 use crate::interest::Interest;
 use crate::key::Key;
-use crate::operation::Progress;
 
 /// The conditions a descriptor was found in; a set of bits.
 ///
@@ -189,7 +189,7 @@ impl Event {
 pub struct Events {
     pub(crate) list: Vec<Event>,
     pub(crate) refusals: Vec<(Key, Error)>,
-    pub(crate) progress: Vec<Progress>,
+    pub(crate) reads: Vec<BatchedRead>,
     pub(crate) limit: usize,
     pub(crate) woken: bool,
 }
@@ -201,7 +201,7 @@ impl Events {
         Events {
             list: Vec::with_capacity(limit.min(1024)),
             refusals: Vec::new(),
-            progress: Vec::new(),
+            reads: Vec::new(),
             limit,
             woken: false,
         }
@@ -212,7 +212,7 @@ impl Events {
     pub(crate) fn empty(&mut self) {
         self.list.clear();
         self.woken = false;
-        if !self.progress.is_empty() || !self.refusals.is_empty() {
+        if !self.reads.is_empty() || !self.refusals.is_empty() {
             self.drop_untaken();
         }
     }
@@ -220,7 +220,7 @@ impl Events {
     /// Drops what the caller did not take after the last wait, which is rare.
     #[cold]
     fn drop_untaken(&mut self) {
-        self.progress.clear();
+        self.reads.clear();
         self.refusals.clear();
     }
 
@@ -265,19 +265,6 @@ impl Events {
     /// that was refused has ended; its key is stale. All other registrations are unaffected.
     pub fn refusals(&self) -> &[(Key, Error)] {
         &self.refusals
-    }
-
-    /// Takes the progress since the last wait of the operations that were
-    /// [started](crate::Poller::start), for each operation in the order in which it happened. The
-    /// next wait drops the progress that was not taken: connections are closed, buffers go back.
-    pub fn progress(&mut self) -> std::vec::Drain<'_, Progress> {
-        self.progress.drain(..)
-    }
-
-    /// Whether any operation has made progress.
-    #[inline]
-    pub(crate) fn has_progress(&self) -> bool {
-        !self.progress.is_empty()
     }
 
     /// Takes the [refusals](Events::refusals), so that their errors can be passed on.

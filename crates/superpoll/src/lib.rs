@@ -25,7 +25,6 @@ pub mod guide;
 mod interest;
 mod key;
 mod key_map;
-pub mod operation;
 mod owned;
 mod policy;
 mod poller;

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use crate::backend::{Backend, Context, Delivery, KeeperStatus, Memory, Operations};
+use crate::backend::{Backend, BatchReads, Context, Delivery, KeeperStatus, Memory};
 use crate::costs::{Costs, Kind};
 use crate::error::{Error, Result};
 use crate::event::{Event, Events, Readiness};
@@ -31,8 +31,6 @@ use crate::waker::Waker;
 
 mod builder;
 mod changes;
-mod operations;
-mod sys;
 mod wait;
 
 pub use builder::Builder;
@@ -108,7 +106,7 @@ impl Poller {
     fn with(mut backend: Box<dyn Backend>) -> Poller {
         let shared = Arc::new(Shared::new());
         let holds_files = backend.status().holds_files;
-        let has_more = backend.operations().is_some() || backend.keeper().is_some();
+        let has_more = backend.batch_reads().is_some() || backend.keeper().is_some();
         Poller {
             backend,
             table: Table::new(shared.names.clone()),
@@ -214,7 +212,9 @@ impl Poller {
     }
 
     /// Registers a descriptor and keeps it open until the registration has ended, even if all other
-    /// references to it are dropped: the condition to [start](Poller::start) operations.
+    /// references to it are dropped. So the number means the same file for as long as the poller
+    /// uses it, also when the descriptor goes to a keeper in another process
+    /// ([`Topology::Process`](crate::backend::Topology::Process)).
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl Poller {
         // In a nested poller the registration may have been refused already.
         if self.table.get(key).is_some() {
             self.shared_files.insert(key.index(), io.clone());
-            self.set_owned(key);
+            self.table.slot_mut(key.index()).set_owned();
         }
         Ok(key)
     }
@@ -449,10 +449,10 @@ impl Poller {
         &mut self.stats.calls
     }
 
-    /// The back-end's operations, for callers that have already checked their registrations.
+    /// The back-end's reads, for a caller that keeps its descriptors open.
     #[inline]
-    pub(crate) fn operations(&mut self) -> Option<&mut dyn Operations> {
-        self.backend.operations()
+    pub(crate) fn batch_reads(&mut self) -> Option<&mut dyn BatchReads> {
+        self.backend.batch_reads()
     }
 
     /// A handle that makes [`wait`](Poller::wait) return, from any thread. The first one costs
@@ -564,9 +564,7 @@ impl Poller {
     /// open for their peers until this thread ends: only it can give the ring's reference back.
     pub fn stay_on_thread(&mut self) {
         let (backend, mut cx) = self.split();
-        if let Some(operations) = backend.operations() {
-            operations.stay_on_thread(&mut cx);
-        }
+        backend.lifecycle().stay_on_thread(&mut cx);
     }
 
     /// Call this in a child process after `fork(2)`, before anything else: it rebuilds everything

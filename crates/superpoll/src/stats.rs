@@ -49,8 +49,8 @@ calls! {
     io_uring_setup,
     /// `io_uring_register(2)`.
     io_uring_register,
-    /// Reads and writes that were handed over to be carried out together but were too few for that.
-    operation,
+    /// `read(2)` and `recvfrom(2)` in place of reads that were to be made together but were too few.
+    read,
     /// `eventfd2(2)`, for the waker.
     eventfd,
     /// `read(2)` of the waker's eventfd.

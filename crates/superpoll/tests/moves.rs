@@ -2,12 +2,10 @@
 
 use std::collections::HashSet;
 use std::io::{PipeReader, PipeWriter, Write, pipe};
-use std::os::unix::net::UnixStream;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use superpoll::operation::Operation;
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Readiness, Watch};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
@@ -187,33 +185,4 @@ fn a_poller_outlives_the_thread_that_used_it_first() {
             assert!(events.woken());
         }
     }
-}
-
-#[test]
-fn operations_end_when_their_poller_moves_before_it_waits() {
-    if !BackendKind::Uring.is_available() {
-        eprintln!("skipped: uring is not available here");
-        return;
-    }
-    let mut poller = poller(BackendKind::Uring);
-    let (receiver, _sender) = UnixStream::pair().unwrap();
-    let receiver = Arc::new(receiver);
-    let key = poller.share(&receiver, Interest::NONE).unwrap();
-    let ticket = poller.start(key, Operation::Receive(Vec::with_capacity(8)), 1).unwrap();
-    assert!(found(&mut poller).is_empty());
-    thread::spawn(move || {
-        poller.cancel(ticket).unwrap();
-        let receive = Operation::Receive(Vec::with_capacity(8));
-        poller.start_nonblocking(key, receive, 2).unwrap();
-        let mut events = Events::with_limit(4);
-        poller.wait(&mut events, NOW).unwrap();
-        let ended: Vec<_> = events
-            .progress()
-            .map(|ended| (ended.token, ended.outcome.unwrap_err().raw_os_error()))
-            .collect();
-        assert_eq!(ended, [(1, Some(libc::ECANCELED)), (2, Some(libc::EAGAIN))]);
-        assert_eq!(poller.cancel_now(ticket).unwrap().len(), 0);
-    })
-    .join()
-    .unwrap();
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -277,4 +278,30 @@ fn timer_slack_is_set_for_this_thread() {
     })
     .join()
     .unwrap();
+}
+
+#[test]
+fn bytes_and_an_end_that_come_at_once_are_one_event() {
+    for kind in BackendKind::available() {
+        let mut poller = Poller::builder().backend(kind).build().unwrap();
+        let mut events = Events::with_limit(4);
+        for round in 0..40 {
+            let (receiver, mut sender) = UnixStream::pair().unwrap();
+            let interest = Interest::READABLE | Interest::READ_CLOSED;
+            let modes = [Mode::Auto, if kind.abilities().edge { Mode::Edge } else { Mode::Level }];
+            let watch = Watch::new(interest).mode(modes[round / 2 % 2]);
+            let key = poller.register(&receiver, watch).unwrap();
+            if round % 2 == 0 {
+                poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
+                assert!(events.is_empty());
+            }
+            sender.write_all(b"last").unwrap();
+            drop(sender);
+            poller.wait(&mut events, Some(Duration::from_secs(30))).unwrap();
+            let event = events.find(key).unwrap();
+            let ends = event.is_read_closed() || kind == BackendKind::Select;
+            assert!(event.is_readable() && ends, "{kind}, {round}: {event:?}");
+            poller.deregister(key).unwrap();
+        }
+    }
 }

@@ -1,11 +1,9 @@
 //! Memory after a spike of registrations.
 
 use std::io::{PipeReader, PipeWriter, Write};
-use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use superpoll::operation::Operation;
 use superpoll::{BackendKind, Error, Events, Interest, Key, Poller};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
@@ -144,36 +142,5 @@ fn a_registrar_goes_on_while_the_table_is_shortened() {
         assert!(!known.contains(&again.key()));
         drop(again);
         stage.wait();
-    }
-}
-
-#[test]
-fn provided_buffers_are_given_back_when_nothing_is_under_way() {
-    let _alone = alone();
-    if !BackendKind::Uring.is_available() {
-        eprintln!("skipped: uring is not available here");
-        return;
-    }
-    let mut stage = Stage::new(BackendKind::Uring);
-    for _ in 0..2 {
-        let (one, mut other) = UnixStream::pair().unwrap();
-        let before = bytes(&stage.poller);
-        let key = stage.poller.share(&Arc::new(one), Interest::NONE).unwrap();
-        let ticket = stage.poller.start(key, Operation::ReceiveMany, 1).unwrap();
-        other.write_all(b"hello").unwrap();
-        let mut received = Vec::new();
-        while received.is_empty() {
-            stage.poller.wait(&mut stage.events, None).unwrap();
-            received.extend(stage.events.progress());
-        }
-        stage.poller.shrink_to_fit();
-        assert!(bytes(&stage.poller) >= before + (64 << 10), "they are in use");
-        drop(stage.poller.cancel_now(ticket).unwrap());
-        stage.poller.shrink_to_fit();
-        assert!(bytes(&stage.poller) >= before + (64 << 10), "one is still held");
-        drop(received);
-        stage.poller.shrink_to_fit();
-        assert!(bytes(&stage.poller) < before + 4096, "{}", bytes(&stage.poller));
-        stage.poller.deregister(key).unwrap();
     }
 }

@@ -24,16 +24,6 @@ pub(super) fn explain(out: &mut String, choice: &Choice) -> fmt::Result {
     Ok(())
 }
 
-/// Writes the same for engines, which read from their sockets by themselves.
-pub(super) fn explain_reads(out: &mut String, choice: &Choice) -> fmt::Result {
-    writeln!(out, "\nin serve, proxy and the runtime auto is {}: {}", choice.kind, why(choice))?;
-    if let Reason::Costs(comparison) = &choice.reason {
-        writeln!(out, "\nestimated nanoseconds per event with its read and an answer\n")?;
-        write!(out, "{}", estimates(comparison))?;
-    }
-    Ok(())
-}
-
 /// Returns the reason in one sentence.
 fn why(choice: &Choice) -> String {
     let comparison = match &choice.reason {
@@ -64,8 +54,7 @@ fn of(comparison: &Comparison, kind: Kind, load: Load) -> Option<&Estimate> {
 
 /// Returns a line per load, both costs for each kind.
 fn estimates(comparison: &Comparison) -> Table {
-    let is_there = |kind: &Kind| comparison.estimates.iter().any(|one| one.kind == *kind);
-    let kinds: Vec<Kind> = Kind::MEASURED.into_iter().filter(is_there).collect();
+    let kinds = Kind::MEASURED;
     let names = kinds.iter().flat_map(|kind| [kind.name(), "uring", "ratio"]);
     let mut table = Table::new(std::iter::once("load").chain(names));
     for load in Load::ALL {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backend::Delivery;
+use crate::backend::{BatchedRead, Delivery};
 use crate::event::{Event, Events, Readiness};
 use crate::interest::Mode;
 use crate::key::Key;
@@ -115,6 +115,11 @@ impl Context<'_> {
     #[inline]
     pub(crate) fn deliver_plain(&mut self, key: Key, found: Readiness) {
         self.events.list.push(Event::new(key, found));
+    }
+
+    /// Takes the outcome of a read ([`BatchReads`](crate::backend::BatchReads)).
+    pub fn read(&mut self, read: BatchedRead) {
+        self.events.reads.push(read);
     }
 
     /// Reports that a descriptor was found closed. Its registration ends with a refusal.

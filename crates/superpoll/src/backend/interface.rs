@@ -5,17 +5,16 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use crate::backend::{Context, Deadline, WaitCall};
 use crate::costs::Costs;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::interest::Watch;
 use crate::key::Key;
-use crate::operation::{Operation, Progress, Ticket};
 use crate::policy::Policy;
 
 /// A way to watch descriptors. Implement it to give the poller another back-end
 /// ([`Builder::custom`](crate::Builder::custom)).
 ///
-/// A back-end that can do more than watch returns a further trait for each ability: it carries out
-/// [`Operations`], or it has a [`KeeperClient`].
+/// A back-end that can do more than watch returns a further trait for each ability: it makes
+/// [`BatchReads`], or it has a [`KeeperClient`].
 pub trait Backend: Send {
     /// Its name, and the facts about it that the poller and its statistics need.
     fn status(&self) -> Status<'_>;
@@ -71,9 +70,8 @@ pub trait Backend: Send {
     /// The rare events in the life of a back-end.
     fn lifecycle(&mut self) -> &mut dyn Lifecycle;
 
-    /// Reads, writes and further operations that the kernel carries out, if the back-end offers
-    /// them.
-    fn operations(&mut self) -> Option<&mut dyn Operations> {
+    /// Reads from many descriptors with one call, if the back-end offers them.
+    fn batch_reads(&mut self) -> Option<&mut dyn BatchReads> {
         None
     }
 
@@ -118,82 +116,73 @@ pub trait Lifecycle {
     fn shrink_to_fit(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
+
+    /// Passes to the kernel what [`sync`](Backend::sync) has left for the next wait.
+    ///
+    /// # Errors
+    ///
+    /// The system call's error.
+    fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let _ = cx;
+        Ok(())
+    }
+
+    /// The poller is used and dropped on this thread alone from now on.
+    fn stay_on_thread(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
 }
 
-/// The ability to have the kernel carry out reads, writes and further operations.
-pub trait Operations {
-    /// Takes an operation of a registration, which the kernel learns of with the next wait, and
-    /// returns its ticket.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] if the kernel does not support it, or the system call's error. The
-    /// operation is given back.
-    fn start(
-        &mut self,
-        cx: &mut Context<'_>,
-        key: Key,
-        operation: Operation,
-        token: u64,
-    ) -> Result<Ticket, (Error, Operation)>;
+/// The call that reads from a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadCall {
+    /// `read(2)`, of a descriptor that is non-blocking.
+    Read,
+    /// `recv(2)`, of a socket.
+    Receive,
+}
 
-    /// Takes an operation of the registration with this index, to carry out with the next wait or
-    /// end there with `WouldBlock`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] for an operation that cannot be nonblocking. The operation is given
-    /// back.
-    fn start_nonblocking(
-        &mut self,
-        index: u32,
-        fd: RawFd,
-        operation: Operation,
-        token: u64,
-    ) -> Result<Ticket, (Error, Operation)>;
+/// A read of [`BatchReads`] that has ended.
+#[derive(Debug)]
+pub struct BatchedRead {
+    /// The registration.
+    pub key: Key,
+    /// The number of bytes, zero at the end of the stream. `ECANCELED` if the read was not made,
+    /// because its registration has ended or the poller has moved to another thread.
+    pub outcome: io::Result<usize>,
+    /// The memory that the read was given, with the bytes that were read and no more.
+    pub room: Vec<u8>,
+    /// For a read that gave less than it could have: whether there may be more, because the kernel
+    /// says that there is or does not say (it does for TCP since Linux 5.19). A read ends early at
+    /// an urgent byte, for example.
+    pub more: bool,
+}
+
+/// The ability to read from many descriptors with one call, that of the next wait, for
+/// [`BatchReader`](crate::batch::BatchReader). None of the reads waits for bytes, so all of them
+/// have ended when that wait ends; [`Context::read`] takes each outcome.
+pub trait BatchReads {
+    /// Takes a read of a registration, into the capacity of `room` from the front, to make with the
+    /// next wait. The caller keeps the descriptor open until the registration has ended, or until
+    /// [`disengage`](BatchReads::disengage).
+    fn start(&mut self, key: Key, fd: RawFd, call: ReadCall, room: Vec<u8>);
 
     /// Makes sure that nothing more is submitted under the number that a registration's descriptor
-    /// has now: ends its nonblocking operations that the kernel has not received.
+    /// has now: ends its reads that the kernel has not received.
     fn disengage(&mut self, cx: &mut Context<'_>, index: u32);
 
     /// Looks up the file of a registration that has come to stay once and for all.
     fn keep_file(&mut self, index: u32, fd: RawFd);
 
-    /// Asks the kernel to end an operation.
-    ///
-    /// # Errors
-    ///
-    /// The system call's error.
-    fn cancel(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()>;
-
-    /// Ends an operation and returns the progress that no wait has delivered yet, the last one
-    /// included.
-    ///
-    /// # Errors
-    ///
-    /// The system call's error.
-    fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>>;
-
-    /// Ends the operations of a registration that is over.
+    /// Ends the reads of a registration that is over.
     fn withdraw(&mut self, cx: &mut Context<'_>, index: u32);
 
-    /// Carries out the operations that were taken, in a wait that asks for no events because it has
-    /// enough.
+    /// Makes the reads that were taken, in a wait that asks for no events because it has enough.
     ///
     /// # Errors
     ///
     /// The system call's error.
     fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()>;
-
-    /// Applies to the kernel every change that [`sync`](Backend::sync) was called for.
-    ///
-    /// # Errors
-    ///
-    /// The system call's error.
-    fn flush_kernel(&mut self, cx: &mut Context<'_>) -> io::Result<()>;
-
-    /// The poller is used and dropped on this thread alone from now on.
-    fn stay_on_thread(&mut self, cx: &mut Context<'_>);
 }
 
 /// The ability to give idle descriptors to a keeper, which watches them elsewhere.

@@ -38,8 +38,8 @@ pub use context::{Context, Deadline, Report};
 pub(crate) use delivery::Delivery;
 pub use epoll::Epoll;
 pub use interface::{
-    Backend, KeeperClient, KeeperStatus, Lengths, Lifecycle, Memory, Operations, Placement, Status,
-    Synced,
+    Backend, BatchReads, BatchedRead, KeeperClient, KeeperStatus, Lengths, Lifecycle, Memory,
+    Placement, ReadCall, Status, Synced,
 };
 pub use poll::Poll;
 pub use select::Select;
@@ -172,13 +172,6 @@ impl BackendKind {
             Some(name) if !name.is_empty() => name.to_string_lossy().parse(),
             _ => Ok(BackendKind::default()),
         }
-    }
-
-    /// Returns the back-end that this kind stands for where the poller's user reads from sockets
-    /// together, as the runtime does: like [`resolve`](BackendKind::resolve), but `Auto` is judged
-    /// by [`Choice::for_reads`].
-    pub fn resolve_for_reads(self) -> BackendKind {
-        if self == BackendKind::Auto { Choice::for_reads().kind } else { self }
     }
 
     /// Makes a back-end of this kind. If io_uring has been refused since

@@ -33,36 +33,34 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::OnceLock;
 
 use crate::backend::{
-    Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory,
-    Operations, Status, Synced, WaitCall, no_keeper,
+    Abilities, Backend, BackendKind, BatchReads, BatchedRead, Context, Deadline, Entry, Lengths,
+    Lifecycle, Memory, Status, Synced, WaitCall, no_keeper,
 };
 use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
 use crate::sys::poll::Slot;
-use crate::sys::uring::{Completion, Ring, apart};
+use crate::sys::uring::{Completion, REMOVAL, Ring, apart};
 
 mod arming;
 mod batch;
-mod buffers;
-mod in_flight;
-mod names;
-mod operations;
 mod outer;
 mod polls;
+mod reads;
 
 use arming::unless_it_passes;
+use batch::BATCH;
 pub(crate) use batch::Batch;
-use in_flight::InFlight;
 use outer::Outer;
 use polls::Found;
 
 /// The index under which the waker is armed.
 const WAKER: u32 = Key::RESERVED;
 
-/// Armings begin anew here: the numbers that follow are names of operations, and no slot uses this
-/// one because it means that there is no arming.
-const ARMINGS: u32 = names::MARK;
+/// Armings begin anew here: with [`REMOVAL`] in it, this number would be the name of a
+/// [read](BATCH).
+const ARMINGS: u32 = REMOVAL - 1;
+const _: () = assert!(ARMINGS | REMOVAL == BATCH);
 
 /// A wait stops fetching when it has this many completions more than there are polls.
 const ENOUGH: usize = 256;
@@ -92,7 +90,8 @@ pub struct Uring {
     batch: Batch,
     /// Whether removals were submitted and nothing has checked yet that none was refused.
     is_removing: bool,
-    in_flight: InFlight,
+    /// Reads that ended outside of a wait, which the next wait delivers.
+    early: Vec<BatchedRead>,
     /// Whether the caller has promised that the poller stays on its thread.
     stays: bool,
 }
@@ -137,7 +136,7 @@ impl Uring {
             probe: Vec::new(),
             batch: Batch::default(),
             is_removing: false,
-            in_flight: InFlight::default(),
+            early: Vec::new(),
             stays: false,
         })
     }
@@ -157,25 +156,16 @@ impl Uring {
         let nothing = !self.ring.has_completions() && !self.ring.has_more();
         self.doubted = if nothing { None } else { Some(self.armings) };
         self.catch_up_with_ring(cx)?;
-        // Results from before come before those of operations that begin now.
-        self.in_flight.take_done(&mut cx.events.progress);
-        if self.batch.has_unsubmitted() {
-            self.begin_batch(cx)?;
-        }
-        if !self.in_flight.is_idle() {
-            let submitted = self.in_flight.submit_waiting(&mut cx.stats.calls, &mut self.ring);
-            self.in_flight.take_done(&mut cx.events.progress);
-            return unless_it_passes(submitted);
-        }
-        Ok(())
+        cx.events.reads.append(&mut self.early);
+        if self.batch.has_unsubmitted() { self.begin_batch(cx) } else { Ok(()) }
     }
 
-    /// Makes the next call carry out the nonblocking operations. If there are more than the ring
-    /// takes at a time, they are done and fetched first, while the memory is still in the caches.
+    /// Makes the next call carry out the reads. If there are more than the ring takes at a time,
+    /// they are done and fetched first, while the memory is still in the caches.
     fn begin_batch(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let done = &mut cx.events.progress;
+        let done = &mut cx.events.reads;
         self.batch.keep_files(&mut cx.stats.calls, &mut self.ring);
-        self.batch.carry_out_few(&mut cx.stats.calls, |progress| done.push(progress));
+        self.batch.carry_out_few(&mut cx.stats.calls, |read| done.push(read));
         while self.batch.has_unsubmitted() && !self.batch.submit_queued(&mut self.ring)? {
             let submitted = self.ring.submit(&mut cx.stats.calls);
             let fetched = self.fetch(cx, false);
@@ -244,12 +234,11 @@ impl Uring {
         if let Some(outer) = &mut self.outer {
             outer.listen_anew(&mut cx.stats.calls, &mut ring)?;
         }
-        // An operation that is repeated after `ECANCELED` was not done; for lost completions that
-        // is not known.
+        // A read that is repeated after `ECANCELED` was not made; for lost completions that is not
+        // known.
         let reason = if self.ring.has_lost() { libc::EBADR } else { libc::ECANCELED };
-        self.in_flight.abort_all(&mut cx.stats.calls, &mut self.ring, reason);
         self.ring = ring;
-        self.batch.abort_all(reason, |ticket, progress| self.in_flight.put(ticket, progress));
+        self.batch.abort_all(reason, |read| self.early.push(read));
         for index in cx.table.indices() {
             if cx.table.slot(index).fd() >= 0 {
                 cx.table.slot_mut(index).set_place(None);
@@ -291,7 +280,7 @@ impl Uring {
         cx: &mut Context<'_>,
         deadline: Deadline,
     ) -> io::Result<WaitCall<'a>> {
-        let known = !self.found.is_empty() || cx.events.has_progress();
+        let known = !self.found.is_empty() || !cx.events.reads.is_empty();
         let idle = !self.ring.has_completions() && !known;
         let blocks = deadline != Deadline::Now && idle && !self.is_behind() && cx.may_block();
         let left = if blocks { deadline.left() } else { Deadline::Now.left() };
@@ -341,12 +330,11 @@ impl Uring {
             first = false;
             answer = self.ring.wait_call(&mut cx.stats.calls, 0, Deadline::Now.left())?.issue();
         }
-        self.in_flight.take_done(&mut cx.events.progress);
         if !self.found.is_empty() {
             cx.stats.cold.active += self.deliver(cx)? as u64;
         }
         if self.outer.is_some() {
-            self.flush_kernel(cx)?;
+            self.flush(cx)?;
         }
         Ok(())
     }
@@ -355,16 +343,11 @@ impl Uring {
     #[inline]
     fn collect(&mut self, cx: &mut Context<'_>, completion: Completion, early: bool) {
         let (index, arming) = ((completion.data >> 32) as u32, completion.data as u32);
-        if arming != names::BATCH {
+        if arming != BATCH {
             return self.collect_poll(cx, completion, index, arming);
         }
-        self.batch.complete(&mut cx.stats.calls, completion, |ticket, progress| {
-            if early {
-                self.in_flight.put(ticket, progress);
-            } else {
-                cx.events.progress.push(progress);
-            }
-        });
+        let done = if early { &mut self.early } else { &mut cx.events.reads };
+        self.batch.complete(&mut cx.stats.calls, completion, |read| done.push(read));
     }
 }
 
@@ -402,7 +385,7 @@ impl Backend for Uring {
             + self.leaving.capacity() * size_of::<u64>()
             + self.found.capacity() * size_of::<Found>()
             + self.batch.memory()
-            + self.in_flight.memory();
+            + self.early.capacity() * size_of::<BatchedRead>();
         Memory { own, mirrors: self.probe.capacity() * size_of::<Slot>() }
     }
 
@@ -474,7 +457,7 @@ impl Backend for Uring {
         self
     }
 
-    fn operations(&mut self) -> Option<&mut dyn Operations> {
+    fn batch_reads(&mut self) -> Option<&mut dyn BatchReads> {
         Some(self)
     }
 }
@@ -512,10 +495,41 @@ impl Lifecycle for Uring {
         self.nest_ring(cx)
     }
 
-    fn shrink_to_fit(&mut self, cx: &mut Context<'_>) {
+    fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.ring.is_elsewhere() {
+            self.move_here(cx)?;
+        }
+        self.submit_removals(cx)?;
+        if let Some(outer) = &self.outer {
+            if !self.early.is_empty() || self.batch.has_unsubmitted() {
+                outer.announce()?;
+            }
+            self.catch_up_with_ring(cx)?;
+        }
+        self.ring.submit(&mut cx.stats.calls)?;
+        if std::mem::take(&mut self.is_removing)
+            && self.outer.is_none()
+            && self.ring.has_completions()
+        {
+            // A removal may have been refused, and the next wait would be too late to learn that:
+            // the ring would hold the file open.
+            self.fetch_early(cx);
+            self.ring.submit(&mut cx.stats.calls)?;
+        }
+        Ok(())
+    }
+
+    fn stay_on_thread(&mut self, cx: &mut Context<'_>) {
+        if !self.ring.is_elsewhere() {
+            self.stays = true;
+            self.ring.stay(&mut cx.stats.calls);
+        }
+    }
+
+    fn shrink_to_fit(&mut self, _cx: &mut Context<'_>) {
         self.again.shrink_to_fit();
         self.found.shrink_to_fit();
-        self.in_flight.shrink_to_fit(&mut cx.stats.calls, &mut self.ring);
+        self.early.shrink_to_fit();
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 #[cfg(feature = "uring")]
 use crate::costs::RingCosts;
-use crate::costs::{Costs, Kind, KindCosts, ReadCosts, RingKindCosts};
+use crate::costs::{Costs, Kind, KindCosts, RingKindCosts};
 
 #[cfg(feature = "uring")]
 mod measuring;
@@ -39,8 +39,6 @@ struct Reads {
     together: f32,
     /// The same, from a descriptor that has nothing.
     together_in_vain: f32,
-    /// The write of an answer by a call of its own.
-    answer: f32,
 }
 
 /// Prices of one kind.
@@ -62,35 +60,17 @@ pub(super) struct Prices {
 /// Stand-ins where measuring failed (Linux 6.18, one virtual core).
 pub(super) const ASSUMED: Prices = Prices {
     pipe: OfKind {
-        reads: Reads {
-            call: 330.0,
-            call_in_vain: 230.0,
-            together: 340.0,
-            together_in_vain: 170.0,
-            answer: 300.0,
-        },
+        reads: Reads { call: 330.0, call_in_vain: 230.0, together: 340.0, together_in_vain: 170.0 },
         ring: RingKindCosts { arm: 200.0, event: 45.0, wake: 90.0, cancel: 430.0 },
         enter: 180.0,
     },
     unix: OfKind {
-        reads: Reads {
-            call: 930.0,
-            call_in_vain: 340.0,
-            together: 690.0,
-            together_in_vain: 150.0,
-            answer: 1_000.0,
-        },
+        reads: Reads { call: 930.0, call_in_vain: 340.0, together: 690.0, together_in_vain: 150.0 },
         ring: RingKindCosts { arm: 250.0, event: 50.0, wake: 150.0, cancel: 450.0 },
         enter: 180.0,
     },
     tcp: OfKind {
-        reads: Reads {
-            call: 660.0,
-            call_in_vain: 360.0,
-            together: 470.0,
-            together_in_vain: 170.0,
-            answer: 3_000.0,
-        },
+        reads: Reads { call: 660.0, call_in_vain: 360.0, together: 470.0, together_in_vain: 170.0 },
         ring: RingKindCosts { arm: 290.0, event: 55.0, wake: 200.0, cancel: 460.0 },
         enter: 180.0,
     },
@@ -119,12 +99,6 @@ impl Prices {
             Kind::Unix => &self.unix,
             Kind::Tcp => &self.tcp,
         }
-    }
-
-    /// The costs of a read from a descriptor that has something, and of an answer.
-    pub(super) fn reads(&self, kind: Kind) -> ReadCosts {
-        let Reads { call, together, answer, .. } = self.of(kind).reads;
-        ReadCosts { call, together, answer }
     }
 
     /// Whether descriptors of a kind are read by a call each, however many: if that is cheaper,

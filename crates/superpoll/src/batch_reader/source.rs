@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use crate::backend::ReadCall;
 use crate::interest::Interest;
 use crate::key::Key;
 use crate::policy::Account;
@@ -62,7 +63,7 @@ pub(super) struct Source<T> {
     pub key: Key,
     pub account: Account,
     /// Whether it is read by `read(2)`; sockets are received from.
-    pub is_pipe: bool,
+    pub call: ReadCall,
     /// A read by a call of its own is cheaper than one together with more, or is the only way.
     pub by_call: bool,
     /// The same holds if no more than this many are due.

@@ -13,11 +13,10 @@ use super::BatchReader;
 use super::arrivals::{Arrival, Arrivals, Outcome};
 use super::source::{Ends, NOWHERE, STAYS};
 use super::speculation::Speculation;
-use crate::backend::Deadline;
+use crate::backend::{BatchedRead, Deadline, ReadCall};
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::key::Key;
-use crate::operation::{Gain, Operation, Progress};
 use crate::sys::poll::{self, Slot};
 use crate::sys::{call, descriptor, forks};
 
@@ -198,20 +197,16 @@ impl<T: AsFd> BatchReader<T> {
         source.is_due = false;
         source.read_in = self.passes;
         let mut buffer = self.pool.pop().unwrap_or_else(|| Vec::with_capacity(self.size));
-        let (key, is_pipe) = (source.key, source.is_pipe);
+        let (key, call) = (source.key, source.call);
         if !source.is_read_by_call(due)
-            && let Some(operations) = self.poller.operations()
+            && let Some(reads) = self.poller.batch_reads()
         {
-            let fd = source.io.as_fd().as_raw_fd();
-            let operation =
-                if is_pipe { Operation::Read(buffer) } else { Operation::Receive(buffer) };
-            // No back-end refuses these.
-            let started = operations.start_nonblocking(index, fd, operation, key.to_bits());
-            return started.is_ok();
+            reads.start(key, source.io.as_fd().as_raw_fd(), call, buffer);
+            return true;
         }
-        let outcome = match is_pipe {
-            true => call::read_to_vec(&source.io, &mut buffer),
-            false => call::receive_to_vec(&source.io, &mut buffer, usize::MAX),
+        let outcome = match call {
+            ReadCall::Read => call::read_to_vec(&source.io, &mut buffer),
+            ReadCall::Receive => call::receive_to_vec(&source.io, &mut buffer),
         };
         // The call does not tell whether there is more.
         self.was_read(arrivals, key, buffer, outcome, true);
@@ -220,16 +215,15 @@ impl<T: AsFd> BatchReader<T> {
 
     /// Takes the results of the queued reads.
     fn end_reads(&mut self, arrivals: &mut Arrivals) {
-        if self.events.progress.is_empty() {
+        if self.events.reads.is_empty() {
             return;
         }
-        let mut list = std::mem::take(&mut self.events.progress);
+        let mut list = std::mem::take(&mut self.events.reads);
         arrivals.list.reserve(list.len());
-        for Progress { token, outcome, memory, more, .. } in list.drain(..) {
-            let (key, buffer) = (Key::from_bits(token), memory.unwrap_or_default());
-            self.was_read(arrivals, key, buffer, outcome.map(Gain::count), more);
+        for BatchedRead { key, outcome, room, more } in list.drain(..) {
+            self.was_read(arrivals, key, room, outcome, more);
         }
-        self.events.progress = list;
+        self.events.reads = list;
     }
 
     /// Takes the result of a read.
@@ -296,10 +290,10 @@ impl<T: AsFd> BatchReader<T> {
     /// Notes that a source is read in most waits, and will be.
     #[cold]
     fn stays(&mut self, index: u32) {
-        if let (Some(Some(source)), Some(operations)) =
-            (self.sources.get(index as usize), self.poller.operations())
+        if let (Some(Some(source)), Some(reads)) =
+            (self.sources.get(index as usize), self.poller.batch_reads())
         {
-            operations.keep_file(index, source.io.as_fd().as_raw_fd());
+            reads.keep_file(index, source.io.as_fd().as_raw_fd());
         }
     }
 

@@ -130,10 +130,8 @@ impl Poller {
         self.take_commands();
         self.apply_changes();
         let (backend, mut cx) = self.split();
-        if let Some(operations) = backend.operations() {
-            // A step that fails now is tried again with the next wait, which reports the failure.
-            let _ = operations.flush_kernel(&mut cx);
-        }
+        // A step that fails now is tried again with the next wait, which reports the failure.
+        let _ = backend.lifecycle().flush(&mut cx);
         if let Some(keeper) = backend.keeper() {
             keeper.flush_recalls(&mut cx);
         }
@@ -175,8 +173,8 @@ impl Poller {
 
     fn withdraw_more(&mut self, index: u32) {
         let (backend, mut cx) = self.split();
-        if let Some(operations) = backend.operations() {
-            operations.withdraw(&mut cx, index);
+        if let Some(reads) = backend.batch_reads() {
+            reads.withdraw(&mut cx, index);
         }
         if let Some(keeper) = backend.keeper() {
             keeper.forget_state(index);
@@ -187,8 +185,8 @@ impl Poller {
     /// descriptor.
     pub(crate) fn disengage(&mut self, index: u32) {
         let (backend, mut cx) = self.split();
-        if let Some(operations) = backend.operations() {
-            operations.disengage(&mut cx, index);
+        if let Some(reads) = backend.batch_reads() {
+            reads.disengage(&mut cx, index);
         }
     }
 
@@ -209,8 +207,8 @@ impl Poller {
             Ok(Synced::AlwaysReady) => self.table.add_always_ready(index),
             Err(error) if self.table.slot(index).is_live() => {
                 let key = self.table.key(index);
-                // As with any other end; otherwise its operations would be submitted under a number
-                // that is free.
+                // As with any other end; otherwise its reads would be submitted under a number that is
+                // free.
                 self.withdraw(index);
                 self.table.end(index, false);
                 self.let_go(index);

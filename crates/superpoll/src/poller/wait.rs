@@ -19,8 +19,7 @@ use crate::sleep::Signals;
 impl Poller {
     /// Waits until something is ready, a waker is used, or the timeout is over (`None`: no
     /// timeout), and replaces the contents of `events`. Returns how many events there are: zero
-    /// only after the timeout, a wake ([`Events::woken`]), a refusal ([`Events::refusals`]), or
-    /// with progress of operations ([`Events::progress`]).
+    /// only after the timeout, a wake ([`Events::woken`]) or a refusal ([`Events::refusals`]).
     ///
     /// The timeout has nanosecond resolution and never ends early; how late it ends is the kernel's
     /// timer slack (see [`set_timer_slack`](crate::diagnostics::set_timer_slack)). Signals do not
@@ -50,7 +49,7 @@ impl Poller {
             // The call itself is made here, for the reason that `sys::wait_call` gives.
             let answer = backend.prepare_wait(&mut cx, deadline).map(WaitCall::issue);
             let outcome = backend.finish_wait(&mut cx, deadline, answer);
-            let usual = (!events.list.is_empty() || events.has_progress())
+            let usual = (!events.list.is_empty() || !events.reads.is_empty())
                 && outcome.is_ok()
                 && self.delivery.is_idle()
                 && !self.shared.has_commands();
@@ -107,7 +106,7 @@ impl Poller {
                 Ok(events.list.len())
             }
             // Events that were found or completed before the failure are not lost with it.
-            Err(_) if !events.list.is_empty() || events.has_progress() => Ok(events.list.len()),
+            Err(_) if !events.list.is_empty() || !events.reads.is_empty() => Ok(events.list.len()),
             Err(source) => Err(Error::system("waiting", None, source)),
         }
     }
@@ -133,8 +132,8 @@ impl Poller {
                 }
                 if events.list.len() >= events.limit {
                     let (backend, mut cx) = self.split_for(events);
-                    if let Some(operations) = backend.operations() {
-                        operations.perform(&mut cx)?;
+                    if let Some(reads) = backend.batch_reads() {
+                        reads.perform(&mut cx)?;
                     }
                     return Ok(self.signals().woken);
                 }
@@ -164,7 +163,7 @@ impl Poller {
             }
             if signals.woken
                 || !events.list.is_empty()
-                || events.has_progress()
+                || !events.reads.is_empty()
                 || !self.refusals.is_empty()
                 || (deadline.is_over() && !signals.kicked)
             {

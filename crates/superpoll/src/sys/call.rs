@@ -73,14 +73,9 @@ pub(crate) fn read_to_vec(fd: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<usi
 /// The same from a socket, without waiting (`recv(2)` with `MSG_DONTWAIT`), at most this many
 /// bytes.
 #[inline(always)]
-pub(crate) fn receive_to_vec(
-    fd: impl AsFd,
-    buffer: &mut Vec<u8>,
-    most: usize,
-) -> io::Result<usize> {
+pub(crate) fn receive_to_vec(fd: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
     buffer.clear();
-    let most = most.min(buffer.capacity());
-    let count = receive_to(fd, &mut buffer.spare_capacity_mut()[..most])?;
+    let count = receive_to(fd, buffer.spare_capacity_mut())?;
     // SAFETY: this many bytes at its front were written.
     unsafe { buffer.set_len(count) };
     Ok(count)
@@ -133,19 +128,8 @@ pub fn write_vectored(fd: impl AsFd, buffers: &[IoSlice<'_>]) -> io::Result<usiz
 /// The errors of `send(2)`, `Interrupted` included; `BrokenPipe` if no reader is left.
 #[inline(always)]
 pub fn send(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    send_with(libc::MSG_NOSIGNAL, fd, bytes)
-}
-
-/// As [`send`], without waiting, whatever the descriptor's own flag says (`MSG_DONTWAIT`).
-#[inline(always)]
-pub(crate) fn send_now(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    send_with(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT, fd, bytes)
-}
-
-#[inline(always)]
-fn send_with(flags: libc::c_int, fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     let fd = fd.as_fd().as_raw_fd() as usize;
-    let arguments = [fd, bytes.as_ptr() as usize, bytes.len(), flags as usize, 0, 0];
+    let arguments = [fd, bytes.as_ptr() as usize, bytes.len(), libc::MSG_NOSIGNAL as usize, 0, 0];
     // SAFETY: the kernel reads as many bytes as there are; no address is given.
     result(unsafe { call(libc::SYS_sendto, arguments) })
 }

@@ -23,16 +23,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::stats::Calls;
 use crate::sys::forks;
 use crate::sys::wait_call::WaitCall;
 
-mod address;
 mod files;
 pub(crate) mod loan;
-pub(crate) mod provided;
 mod trial;
 
 use files::Files;
@@ -106,8 +104,6 @@ pub(crate) struct Completion {
     pub answer: i32,
     /// Whether it is still armed.
     pub armed: bool,
-    /// The provided buffer that the kernel has taken for it.
-    pub buffer: Option<u16>,
     /// Whether the socket had more when it was received from.
     pub more: bool,
 }
@@ -115,7 +111,7 @@ pub(crate) struct Completion {
 impl Completion {
     /// Fills an array before completions are fetched into it.
     pub(crate) const NONE: Completion =
-        Completion { data: 0, answer: 0, armed: false, buffer: None, more: false };
+        Completion { data: 0, answer: 0, armed: false, more: false };
 
     #[inline]
     fn of(entry: &cqueue::Entry) -> Completion {
@@ -124,7 +120,6 @@ impl Completion {
             data: entry.user_data(),
             answer: entry.result(),
             armed: cqueue::more(flags),
-            buffer: cqueue::buffer_select(flags),
             more: cqueue::sock_nonempty(flags),
         }
     }
@@ -337,49 +332,6 @@ impl Ring {
     /// Whether the ring belongs to a parent process.
     pub(crate) fn is_forked(&self) -> bool {
         self.forks != forks::so_far()
-    }
-
-    /// Makes room for this many entries that belong together.
-    pub(super) fn make_room(&mut self, calls: &mut Calls, entries: usize) -> io::Result<()> {
-        let submission = self.ring.submission();
-        let room = submission.capacity() - submission.len();
-        drop(submission);
-        if room < entries { self.submit(calls) } else { Ok(()) }
-    }
-
-    /// The opcodes below 64 that the kernel knows, one bit each.
-    pub(crate) fn opcodes(&mut self, calls: &mut Calls) -> io::Result<u64> {
-        self.check_forks()?;
-        calls.io_uring_register += 1;
-        let mut probe = Probe::new();
-        self.ring.submitter().register_probe(&mut probe)?;
-        let known = (0..64).filter(|&code| probe.is_supported(code));
-        Ok(known.fold(0, |known, code| known | 1 << code))
-    }
-
-    /// Registers memory through which this many buffers are provided.
-    ///
-    /// # Safety
-    ///
-    /// It must be there until it is unregistered or the ring is gone.
-    pub(super) unsafe fn register_buffers(
-        &mut self,
-        calls: &mut Calls,
-        address: u64,
-        entries: u16,
-        group: u16,
-    ) -> io::Result<()> {
-        self.check_forks()?;
-        calls.io_uring_register += 1;
-        // SAFETY: as the caller promises.
-        unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
-    }
-
-    /// Unregisters that memory.
-    pub(super) fn unregister_buffers(&mut self, calls: &mut Calls, group: u16) -> io::Result<()> {
-        self.check_forks()?;
-        calls.io_uring_register += 1;
-        self.ring.submitter().unregister_buf_ring(group)
     }
 
     /// Whether changes wait to be submitted.

@@ -34,7 +34,7 @@
 //! | `FORCED` | an unwanted event | `sync` | a lazy change must reach the kernel now |
 //! | `FAST` | `refresh_fast_path` | `refresh_fast_path` | its events need no second look |
 //! | `PLACED` | a policy | `insert` | the policy has said where it starts |
-//! | `OWNED` | `share`, `assume_open` | `insert` | the descriptor stays open until the end |
+//! | `OWNED` | `share` | `insert` | the descriptor stays open until the end |
 //! | `EARLIER` | a ring whose numbers begin anew | its next arming | its place is of an earlier round |
 
 use std::os::fd::RawFd;

@@ -158,7 +158,6 @@ impl Uring {
             || !self.leaving.is_empty()
             || self.is_waker_due
             || self.batch.has_unsubmitted()
-            || self.in_flight.has_unsubmitted()
     }
 
     /// Arms the polls that ended or were not taken and are still wanted.

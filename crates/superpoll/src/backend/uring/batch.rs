@@ -1,43 +1,41 @@
-//! Nonblocking operations on their way through a ring, with their memory.
+//! Reads on their way through a ring, with their memory.
 //!
-//! The kernel reads or writes the memory of an operation between the call that submits it and the
-//! completion. So the memory belongs to the batch from [`start`](Batch::start) on until the
-//! progress gives it back, and only operations that have not been submitted can be ended early.
-//! None of the operations may wait (`RWF_NOWAIT`, `MSG_DONTWAIT`), hence all of a call are
-//! completed when it returns. That makes them cheaper than operations that may be under way for
-//! longer (`in_flight.rs`): nothing keeps a place for each, or finds it by its registration, and
-//! the whole list is forgotten at once.
+//! The kernel writes to the memory of a read between the call that submits it and the completion.
+//! So the memory belongs to the batch from [`start`](Batch::start) on until the outcome gives it
+//! back, and only reads that have not been submitted can be ended early. None of the reads may wait
+//! (`RWF_NOWAIT`, `MSG_DONTWAIT`), hence all of a call are completed when it returns: nothing keeps
+//! a place for each, or finds it by its registration, and the whole list is forgotten at once.
 
 use std::io;
 use std::os::fd::RawFd;
 
-use super::in_flight::at_most;
-use super::names::BATCH;
-use crate::operation::{Gain, Operation, Progress, Ticket};
+use crate::backend::{BatchedRead, ReadCall};
+use crate::key::Key;
 use crate::stats::Calls;
-use crate::sys::uring::loan::{File, Loan, Request};
+use crate::sys::uring::loan::{File, Loan};
 use crate::sys::uring::{Completion, Ring};
 use crate::sys::{call, descriptor};
+
+/// The low half of the names of reads. Their place in the batch is in the high half.
+pub(super) const BATCH: u32 = u32::MAX;
 
 /// Up to this many cost more through the ring than by a call each.
 const FEW: usize = 2;
 
-/// The owner of an operation that is over.
-const NOBODY: u32 = u32::MAX;
+/// The ring does not keep the file.
+const NOWHERE: u32 = u32::MAX;
 
-/// The nonblocking operations of one wait.
+/// The reads of one wait.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     entries: Vec<Entry>,
-    /// The number of the first one, which is in its ticket.
-    first: u32,
-    /// How many of the operations have been submitted.
+    /// How many of the reads have been submitted.
     submitted: usize,
     /// How many were submitted and are not completed.
     under_way: usize,
     /// The number of the last entry in the ring's queue.
     last_submitted: u32,
-    /// Where the ring keeps the files of registrations, by index; `NOBODY` if it does not.
+    /// Where the ring keeps the files of registrations, by index; `NOWHERE` if it does not.
     files: Vec<u32>,
     /// Registrations whose files the ring shall keep.
     wanted: Vec<(u32, RawFd)>,
@@ -46,99 +44,51 @@ pub(crate) struct Batch {
 #[derive(Debug)]
 struct Entry {
     loan: Loan,
-    token: u64,
-    /// The registration's index.
-    owner: u32,
+    key: Key,
     fd: RawFd,
-    request: Request,
+    call: ReadCall,
+    is_over: bool,
 }
 
 impl Batch {
-    /// Takes an operation of the registration with this index; gives it back if it always blocks.
+    /// Takes a read of a registration.
     #[inline]
-    pub(crate) fn start(
-        &mut self,
-        owner: u32,
-        fd: RawFd,
-        operation: Operation,
-        token: u64,
-    ) -> Result<Ticket, Operation> {
-        let ticket = self.ticket(self.entries.len());
-        let mut put = |request, bytes| {
-            self.entries.push(Entry { loan: Loan::of(bytes), token, owner, fd, request });
-        };
-        let blocks = false;
-        match operation {
-            Operation::Receive(bytes) => put(Request::Receive { most: u32::MAX, blocks }, bytes),
-            Operation::ReceiveAtMost { bytes, most } => {
-                put(Request::Receive { most: at_most(most), blocks }, bytes);
-            }
-            Operation::Read(bytes) => put(Request::Read { blocks }, bytes),
-            Operation::Send { bytes, from } => put(Request::Send { from, blocks }, bytes),
-            Operation::Write { bytes, from } => put(Request::Write { from, blocks }, bytes),
-            operation => return Err(operation),
-        }
-        Ok(ticket)
+    pub(crate) fn start(&mut self, key: Key, fd: RawFd, call: ReadCall, room: Vec<u8>) {
+        self.entries.push(Entry { loan: Loan::new(room), key, fd, call, is_over: false });
     }
 
-    fn ticket(&self, place: usize) -> Ticket {
-        Ticket::nonblocking(self.first.wrapping_add(place as u32))
-    }
-
-    /// The place of an operation that is not over.
-    fn find(&self, ticket: Ticket) -> Option<usize> {
-        let place = ticket.number()?.wrapping_sub(self.first) as usize;
-        self.entries.get(place).filter(|entry| entry.owner != NOBODY).map(|_| place)
-    }
-
-    /// Whether an operation is not over, as far as is known.
-    pub(super) fn is_under_way(&self, ticket: Ticket) -> bool {
-        self.find(ticket).is_some()
-    }
-
-    /// Whether some operations have not been submitted.
+    /// Whether some reads have not been submitted.
     #[inline]
     pub(crate) fn has_unsubmitted(&self) -> bool {
         self.submitted < self.entries.len()
     }
 
-    /// Ends an operation that has not been submitted.
-    pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Progress> {
-        let place = self.find(ticket).filter(|&place| place >= self.submitted)?;
-        self.entries[place].cancel()
-    }
-
-    /// Ends the operations of a registration that have not been submitted.
-    pub(super) fn withdraw(&mut self, owner: u32, mut done: impl FnMut(Ticket, Progress)) {
-        for place in self.submitted..self.entries.len() {
-            if self.entries[place].owner == owner
-                && let Some(progress) = self.entries[place].cancel()
+    /// Ends the reads of the registration with this index that have not been submitted.
+    pub(super) fn withdraw(&mut self, index: u32, mut done: impl FnMut(BatchedRead)) {
+        for entry in &mut self.entries[self.submitted..] {
+            if entry.key.index() == index
+                && let Some(read) = entry.cancel()
             {
-                done(self.ticket(place), progress);
+                done(read);
             }
         }
     }
 
     /// Forgets that the ring should keep the file of a registration.
-    pub(super) fn leave_file(&mut self, owner: u32) {
-        self.wanted.retain(|&(wanted, _)| wanted != owner);
+    pub(super) fn leave_file(&mut self, index: u32) {
+        self.wanted.retain(|&(wanted, _)| wanted != index);
     }
 
-    /// Returns whether an operation of a registration was submitted and is not completed. After a
-    /// wait that succeeded none is.
-    fn is_submitted(&self, owner: u32) -> bool {
-        self.entries[..self.submitted].iter().any(|entry| entry.owner == owner)
-    }
-
-    /// Returns whether an operation of a registration is in the ring's queue, and the kernel has
-    /// not taken it.
-    pub(crate) fn is_queued(&self, ring: &mut Ring, owner: u32) -> bool {
-        self.is_submitted(owner) && !ring.has_taken(self.last_submitted)
+    /// Returns whether a read of a registration is in the ring's queue, and the kernel has not
+    /// taken it. After a wait that succeeded there is none.
+    pub(crate) fn is_queued(&self, ring: &mut Ring, index: u32) -> bool {
+        let is_it = |entry: &Entry| entry.key.index() == index && !entry.is_over;
+        self.entries[..self.submitted].iter().any(is_it) && !ring.has_taken(self.last_submitted)
     }
 
     /// Asks the ring to keep the file of a registration that has come to stay.
-    pub(crate) fn want_file(&mut self, owner: u32, fd: RawFd) {
-        self.wanted.push((owner, fd));
+    pub(crate) fn want_file(&mut self, index: u32, fd: RawFd) {
+        self.wanted.push((index, fd));
     }
 
     /// Registers with the ring the files that it shall keep.
@@ -151,12 +101,12 @@ impl Batch {
 
     #[cold]
     fn keep_wanted(&mut self, calls: &mut Calls, ring: &mut Ring) {
-        for (owner, fd) in self.wanted.drain(..) {
-            let index = owner as usize;
+        for (index, fd) in self.wanted.drain(..) {
+            let index = index as usize;
             if index >= self.files.len() {
-                self.files.resize(index + 1, NOBODY);
+                self.files.resize(index + 1, NOWHERE);
             }
-            if self.files[index] == NOBODY
+            if self.files[index] == NOWHERE
                 && let Some(place) = ring.keep_file(calls, fd)
             {
                 self.files[index] = place;
@@ -165,24 +115,24 @@ impl Batch {
     }
 
     /// Makes the ring let go of a registration's file, whose descriptor is given back.
-    pub(crate) fn forget_file(&mut self, calls: &mut Calls, ring: &mut Ring, owner: u32) {
-        self.leave_file(owner);
-        if let Some(place) = self.files.get_mut(owner as usize)
-            && *place != NOBODY
+    pub(crate) fn forget_file(&mut self, calls: &mut Calls, ring: &mut Ring, index: u32) {
+        self.leave_file(index);
+        if let Some(place) = self.files.get_mut(index as usize)
+            && *place != NOWHERE
         {
-            ring.forget_file(calls, std::mem::replace(place, NOBODY));
+            ring.forget_file(calls, std::mem::replace(place, NOWHERE));
         }
     }
 
-    /// Carries out a few operations by calls of their own, where submitting them together is not
-    /// worth it.
-    pub(crate) fn carry_out_few(&mut self, calls: &mut Calls, mut done: impl FnMut(Progress)) {
+    /// Carries out a few reads by calls of their own, where submitting them together is not worth
+    /// it.
+    pub(crate) fn carry_out_few(&mut self, calls: &mut Calls, mut done: impl FnMut(BatchedRead)) {
         if self.submitted > 0 || self.entries.len() > FEW {
             return;
         }
         for entry in &mut self.entries {
-            if let Some(progress) = entry.carry_out(calls) {
-                done(progress);
+            if let Some(read) = entry.carry_out(calls) {
+                done(read);
             }
         }
         self.forget();
@@ -196,14 +146,14 @@ impl Batch {
         let next = || {
             for (place, entry) in waiting.by_ref() {
                 *submitted = place + 1;
-                if entry.owner != NOBODY {
+                if !entry.is_over {
                     *under_way += 1;
-                    let file = match files.get(entry.owner as usize) {
-                        Some(&kept) if kept != NOBODY => File::Kept(kept),
+                    let file = match files.get(entry.key.index() as usize) {
+                        Some(&kept) if kept != NOWHERE => File::Kept(kept),
                         _ => File::Descriptor(entry.fd),
                     };
                     let name = (place as u64) << 32 | u64::from(BATCH);
-                    return Some((&mut entry.loan, file, entry.request, name));
+                    return Some((&mut entry.loan, file, entry.call, name));
                 }
             }
             None
@@ -214,41 +164,37 @@ impl Batch {
         Ok(!self.has_unsubmitted())
     }
 
-    /// Takes the result of an operation: the kernel's answer under its name.
+    /// Takes the result of a read: the kernel's answer under its name.
     #[inline]
     pub(crate) fn complete(
         &mut self,
         calls: &mut Calls,
         answered: Completion,
-        done: impl FnOnce(Ticket, Progress),
+        done: impl FnOnce(BatchedRead),
     ) {
         let place = (answered.data >> 32) as usize;
-        let ticket = self.ticket(place);
         let Some(entry) = self.entries.get_mut(place) else { return };
         entry.loan.answered(answered);
-        if entry.owner == NOBODY {
+        if entry.is_over {
             return;
         }
-        let (answer, more) = if answered.answer == -libc::EOPNOTSUPP {
+        let read = if answered.answer == -libc::EOPNOTSUPP {
             // A kind of file that cannot promise not to wait, except by the descriptor's own flag.
-            (entry.call(calls), true)
+            entry.make_call(calls)
         } else {
-            (answered.answer as isize, answered.more)
+            entry.end(call::result(answered.answer as isize), answered.more)
         };
-        entry.owner = NOBODY;
-        done(ticket, entry.end(answer, more));
+        done(read);
         self.under_way -= 1;
         self.clear();
     }
 
-    /// Gives up the operations that are not completed, with this error: their ring is gone.
-    pub(super) fn abort_all(&mut self, error: i32, mut done: impl FnMut(Ticket, Progress)) {
-        for place in 0..self.entries.len() {
-            let ticket = self.ticket(place);
-            let entry = &mut self.entries[place];
+    /// Gives up the reads that are not completed, with this error: their ring is gone.
+    pub(super) fn abort_all(&mut self, error: i32, mut done: impl FnMut(BatchedRead)) {
+        for entry in &mut self.entries {
             entry.loan.recall();
-            if entry.owner != NOBODY {
-                done(ticket, entry.end(-error as isize, true));
+            if !entry.is_over {
+                done(entry.end(Err(io::Error::from_raw_os_error(error)), true));
             }
         }
         self.under_way = 0;
@@ -264,12 +210,11 @@ impl Batch {
     }
 
     fn forget(&mut self) {
-        self.first = self.first.wrapping_add(self.entries.len() as u32);
         self.entries.clear();
         self.submitted = 0;
     }
 
-    /// Heap in use, without the memory of operations.
+    /// Heap in use, without the memory of reads.
     pub(crate) fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
             + self.files.capacity() * size_of::<u32>()
@@ -278,56 +223,42 @@ impl Batch {
 }
 
 impl Entry {
-    /// Ends an operation that the kernel does not know of, unless it is over.
-    fn cancel(&mut self) -> Option<Progress> {
-        if std::mem::replace(&mut self.owner, NOBODY) == NOBODY {
-            return None;
-        }
-        Some(self.end(-libc::ECANCELED as isize, true))
+    /// Ends a read that the kernel does not know of, unless it is over.
+    fn cancel(&mut self) -> Option<BatchedRead> {
+        let canceled = || Err(io::Error::from_raw_os_error(libc::ECANCELED));
+        (!self.is_over).then(|| self.end(canceled(), true))
     }
 
-    /// Carries the operation out by a call of its own, unless it is over.
-    fn carry_out(&mut self, calls: &mut Calls) -> Option<Progress> {
-        if std::mem::replace(&mut self.owner, NOBODY) == NOBODY {
-            return None;
-        }
-        let answer = self.call(calls);
-        // The call does not tell whether there is more.
-        Some(self.end(answer, true))
+    /// Makes the read by a call of its own, unless it is over.
+    fn carry_out(&mut self, calls: &mut Calls) -> Option<BatchedRead> {
+        (!self.is_over).then(|| self.make_call(calls))
     }
 
-    /// Makes the call, and returns its answer as the ring would have it.
-    fn call(&mut self, calls: &mut Calls) -> isize {
-        calls.operation += 1;
+    /// Makes the read by a call of its own.
+    fn make_call(&mut self, calls: &mut Calls) -> BatchedRead {
+        calls.read += 1;
         // It is open as long as its registration, which the caller has not ended.
         let fd = descriptor::registered(self.fd);
-        let mut none = Vec::new();
-        let buffer = self.loan.room().unwrap_or(&mut none);
-        loop {
-            let outcome = match self.request {
-                Request::Read { .. } => call::read_to_vec(fd, buffer),
-                Request::Receive { most, .. } => call::receive_to_vec(fd, buffer, most as usize),
-                Request::Write { from, .. } => call::write(fd, &buffer[from.min(buffer.len())..]),
-                Request::Send { from, .. } => call::send_now(fd, &buffer[from.min(buffer.len())..]),
-                // The batch takes no other.
-                _ => Err(io::ErrorKind::Unsupported.into()),
+        let mut room = self.loan.take();
+        let outcome = loop {
+            let outcome = match self.call {
+                ReadCall::Read => call::read_to_vec(fd, &mut room),
+                ReadCall::Receive => call::receive_to_vec(fd, &mut room),
             };
             match outcome {
-                Ok(count) => return count as isize,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return -(error.raw_os_error().unwrap_or(libc::EIO) as isize),
+                outcome => break outcome,
             }
-        }
+        };
+        self.is_over = true;
+        // The call does not tell whether there is more.
+        BatchedRead { key: self.key, outcome, room, more: true }
     }
 
     #[inline]
-    fn end(&mut self, answer: isize, more: bool) -> Progress {
-        let mut memory = self.loan.take();
-        let outcome = call::result(answer).map(Gain::Count);
-        if outcome.is_err() && self.request.fills() {
-            memory.clear();
-        }
-        Progress { token: self.token, last: true, outcome, memory: Some(memory), more }
+    fn end(&mut self, outcome: io::Result<usize>, more: bool) -> BatchedRead {
+        self.is_over = true;
+        BatchedRead { key: self.key, outcome, room: self.loan.take(), more }
     }
 }
 
@@ -335,47 +266,40 @@ impl Entry {
 mod tests {
     use super::*;
 
-    /// The numbers of the operations that come back.
-    fn withdrawn(batch: &mut Batch, owner: u32) -> Vec<(Ticket, u64, usize)> {
+    /// The registrations whose reads come back, and the room of each.
+    fn withdrawn(batch: &mut Batch, index: u32) -> Vec<(u32, usize)> {
         let mut list = Vec::new();
-        batch.withdraw(owner, |ticket, progress| {
-            let number = progress.outcome.unwrap_err().raw_os_error();
-            assert!(progress.last && number == Some(libc::ECANCELED));
-            list.push((ticket, progress.token, progress.memory.unwrap().capacity()));
+        batch.withdraw(index, |read| {
+            assert_eq!(read.outcome.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+            list.push((read.key.generation(), read.room.capacity()));
         });
         list
     }
 
     #[test]
-    fn operations_of_a_registration_that_is_over_come_back_and_are_not_submitted() {
-        let mut batch = Batch { first: u32::MAX, ..Batch::default() };
-        let mut tickets = Vec::new();
-        for (owner, token) in [(3, 1), (4, 2), (3, 3)] {
-            let receive = Operation::Receive(Vec::with_capacity(8));
-            tickets.push(batch.start(owner, 9, receive, token).unwrap());
-            batch.want_file(owner, 9);
+    fn reads_of_a_registration_that_is_over_come_back_and_are_not_submitted() {
+        let mut batch = Batch::default();
+        for (index, generation) in [(3, 1), (4, 2), (3, 3)] {
+            let room = Vec::with_capacity(8);
+            batch.start(Key::new(index, generation), 9, ReadCall::Receive, room);
+            batch.want_file(index, 9);
         }
-        assert_eq!(withdrawn(&mut batch, 3), [(tickets[0], 1, 8), (tickets[2], 3, 8)]);
+        assert_eq!(withdrawn(&mut batch, 3), [(1, 8), (3, 8)]);
         assert!(withdrawn(&mut batch, 3).is_empty() && withdrawn(&mut batch, 5).is_empty());
         batch.leave_file(3);
         assert_eq!(batch.wanted, [(4, 9)]);
-        let owners: Vec<u32> = batch.entries.iter().map(|entry| entry.owner).collect();
-        assert_eq!(owners, [NOBODY, 4, NOBODY]);
-        let is_under_way: Vec<bool> = tickets.iter().map(|&it| batch.is_under_way(it)).collect();
-        assert_eq!(is_under_way, [false, true, false]);
-        assert!(batch.cancel(tickets[0]).is_none());
-        assert_eq!(batch.cancel(tickets[1]).unwrap().token, 2);
-        assert!(!batch.is_under_way(tickets[1]));
+        let are_over: Vec<bool> = batch.entries.iter().map(|entry| entry.is_over).collect();
+        assert_eq!(are_over, [true, false, true]);
     }
 
     #[test]
-    fn a_late_ticket_means_no_operation_of_a_later_wait() {
+    fn reads_come_back_when_their_ring_is_gone() {
         let mut batch = Batch::default();
-        let read = |batch: &mut Batch| batch.start(1, 9, Operation::Read(Vec::new()), 1).unwrap();
-        let first = read(&mut batch);
-        batch.abort_all(libc::ECANCELED, |ticket, _| assert_eq!(ticket, first));
-        let second = read(&mut batch);
-        assert!(batch.is_under_way(second) && !batch.is_under_way(first) && first != second);
-        assert!(batch.start(1, 9, Operation::Accept, 1).is_err());
+        batch.start(Key::new(1, 7), 9, ReadCall::Read, Vec::with_capacity(8));
+        let mut ended = Vec::new();
+        batch.abort_all(libc::EBADR, |read| ended.push(read));
+        assert_eq!((ended[0].key, ended[0].room.capacity()), (Key::new(1, 7), 8));
+        assert_eq!(ended[0].outcome.as_ref().unwrap_err().raw_os_error(), Some(libc::EBADR));
+        assert!(ended.len() == 1 && !batch.has_unsubmitted());
     }
 }

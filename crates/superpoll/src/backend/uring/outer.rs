@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use super::Uring;
-use crate::backend::{Context, Operations};
+use crate::backend::{Context, Lifecycle};
 use crate::error::{Error, Result};
 use crate::stats::Calls;
 use crate::sys::epoll;
@@ -87,7 +87,7 @@ impl Uring {
             }
             self.outer = Some(outer);
         }
-        self.flush_kernel(cx).map_err(failed)?;
+        self.flush(cx).map_err(failed)?;
         Ok(self.outer.as_ref().map_or(self.ring.as_fd(), |outer| outer.set.as_fd()))
     }
 }

@@ -7,7 +7,6 @@
 use std::io;
 
 use super::arming::passes;
-use super::names::is_operation;
 use super::{HALF_CLOSED, Uring, WAKER, stays};
 use crate::backend::{Context, Deadline, Report};
 use crate::event::Readiness;
@@ -27,7 +26,7 @@ pub(super) struct Found {
 }
 
 impl Uring {
-    /// Notes the completion of a poll, of a poll's removal or of an operation.
+    /// Notes the completion of a poll, or of a poll's removal.
     #[inline]
     pub(super) fn collect_poll(
         &mut self,
@@ -41,9 +40,6 @@ impl Uring {
                 self.cancel_poll(cx, completion.data & !u64::from(REMOVAL));
             }
             return;
-        }
-        if is_operation(arming) {
-            return self.in_flight.complete(completion);
         }
         if index == WAKER {
             if !completion.armed {

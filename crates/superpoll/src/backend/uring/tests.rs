@@ -4,16 +4,14 @@ use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ARMINGS, Uring, name};
 use crate::backend::stage::{Stage, few_or_many};
-use crate::backend::{Backend, BackendKind, Deadline, Operations};
+use crate::backend::{Backend, BackendKind, BatchReads, Deadline, Lifecycle, ReadCall};
 use crate::event::{Events, Readiness};
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
-use crate::operation::Operation;
 use crate::poller::Poller;
 use crate::sys::eventfd::replace;
 use crate::sys::uring::Completion;
@@ -299,7 +297,7 @@ fn lasting_failures_to_watch_are_refusals_and_transient_ones_are_retried() {
         let data = name(key.index(), arming as u32);
         uring.collect(
             &mut stage.cx(),
-            Completion { data, answer: -error, armed: false, buffer: None, more: false },
+            Completion { data, answer: -error, armed: false, more: false },
             false,
         );
         let refused: &[(Key, i32)] = if again { &[] } else { &[(key, error)] };
@@ -384,7 +382,7 @@ fn a_removal_that_the_ring_does_not_take_is_submitted_later() {
     assert!(!uring.leaving.is_empty(), "the queue is larger than this test believes");
     assert!(uring.is_behind());
     uring.ring.failing = (0, 0);
-    uring.flush_kernel(&mut stage.cx()).unwrap();
+    uring.flush(&mut stage.cx()).unwrap();
     assert!(!uring.is_behind());
     for (reader, mut writer) in pipes {
         drop(reader);
@@ -394,40 +392,32 @@ fn a_removal_that_the_ring_does_not_take_is_submitted_later() {
 }
 
 #[test]
-fn completions_from_before_a_failing_wait_are_not_lost() {
+fn reads_from_before_a_failing_wait_are_not_lost() {
     if poller().is_none() {
         return;
     }
-    // The queue is full of changes when the second receive needs room.
-    const COUNT: usize = 256;
     let mut uring = Uring::new().unwrap();
+    let mut stage = Stage::new(4);
+    let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
+    let keys: Vec<Key> =
+        pairs.iter().map(|(one, _)| stage.add(one.as_raw_fd(), Interest::NONE)).collect();
+    for ((one, other), &key) in pairs.iter().zip(&keys) {
+        (&*other).write_all(b"bytes").unwrap();
+        uring.start(key, one.as_raw_fd(), ReadCall::Receive, Vec::with_capacity(9));
+    }
+    // One of them ends before the wait, which then fails.
+    uring.withdraw(&mut stage.cx(), keys[0].index());
     uring.ring.failing = (libc::EIO, 1);
-    let mut poller = poller_on(uring);
-    let (socket, mut peer) = UnixStream::pair().unwrap();
-    let socket = Arc::new(socket);
-    let key = poller.share(&socket, Interest::NONE).unwrap();
-    let mut tickets = Vec::new();
-    for token in [1, 2] {
-        let receive = Operation::Receive(Vec::with_capacity(9));
-        tickets.push(poller.start(key, receive, token).map_err(|(error, _)| error).unwrap());
+    let _ = uring.perform(&mut stage.cx());
+    uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
+    let mut reads: Vec<_> = stage.events.reads.drain(..).collect();
+    reads.sort_by_key(|read| read.key);
+    let cancelled = reads[0].outcome.as_ref().unwrap_err().raw_os_error();
+    assert_eq!((reads[0].key, cancelled), (keys[0], Some(libc::ECANCELED)));
+    for (read, &key) in reads[1..].iter().zip(&keys[1..]) {
+        assert_eq!((read.key, &read.room[..]), (key, &b"bytes"[..]));
     }
-    poller.cancel(tickets[0]).unwrap();
-    let (reader, _writer) = pipe().unwrap();
-    let readers: Vec<OwnedFd> =
-        (0..COUNT).map(|_| OwnedFd::from(reader.try_clone().unwrap())).collect();
-    for reader in &readers {
-        poller.register(reader, Interest::READABLE).unwrap();
-    }
-    let mut events = Events::with_limit(4);
-    poller.wait(&mut events, NOW).unwrap();
-    let reported: Vec<(u64, bool)> =
-        events.progress().map(|reported| (reported.token, reported.outcome.is_err())).collect();
-    assert_eq!(reported, [(1, true)]);
-    peer.write_all(b"later").unwrap();
-    poller.wait(&mut events, None).unwrap();
-    let reported: Vec<_> =
-        events.progress().map(|reported| (reported.token, reported.memory)).collect();
-    assert_eq!(reported, [(2, Some(b"later".to_vec()))]);
+    assert_eq!(reads.len(), 3);
 }
 
 #[test]
@@ -442,7 +432,7 @@ fn registrations_whose_completions_the_kernel_dropped_move_to_another_ring() {
         let watch = Watch::new(Interest::READABLE).mode(mode);
         let key = stage.add(reader.as_raw_fd(), watch);
         uring.sync(&mut stage.cx(), key.index()).unwrap();
-        uring.flush_kernel(&mut stage.cx()).unwrap();
+        uring.flush(&mut stage.cx()).unwrap();
         // Its completion is lost.
         while uring.ring.fetch().is_some() {}
         let dropped = io::Error::from_raw_os_error(libc::EBADR);
@@ -489,7 +479,7 @@ fn the_order_of_armings_outlasts_their_numbers() {
         for _ in 0..20 {
             // One more arming in each round, and an arrival that is over before the wait.
             level_writer.write_all(b"x").unwrap();
-            uring.flush_kernel(&mut stage.cx()).unwrap();
+            uring.flush(&mut stage.cx()).unwrap();
             uring.finish_wait(&mut stage.cx(), now, None).unwrap();
             level.read_exact(&mut [0]).unwrap();
             edge_writer.write_all(b"x").unwrap();
@@ -523,49 +513,40 @@ fn files_that_cannot_be_waited_for_are_recognised() {
     assert_eq!(can("/proc/self/mounts").ok(), Some(true), "it reports each mount");
 }
 
-/// The kernel has not taken an operation when its registration ends, and the number becomes another
+/// The kernel has not taken a read when its registration ends, and the number becomes another
 /// file's.
 #[test]
-fn an_operation_that_stayed_in_the_queue_never_reaches_the_successor_of_its_descriptor() {
+fn a_read_that_stayed_in_the_queue_never_reaches_the_successor_of_its_descriptor() {
     if poller().is_none() {
         return;
     }
     // The kernel takes the queue when it is asked again, or not at all.
     for refusals in [1, 4, u32::MAX] {
-        for blocks in [false, true] {
-            let mut uring = Uring::new().unwrap();
-            let mut stage = Stage::new(8);
-            let (socket, _peer) = UnixStream::pair().unwrap();
-            let watch = Watch::new(Interest::NONE);
-            let key = stage.add(socket.as_raw_fd(), watch);
-            let index = key.index();
-            uring.sync(&mut stage.cx(), index).unwrap();
-            uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
-            let receive = || Operation::Receive(Vec::with_capacity(9));
-            if blocks {
-                uring.start(&mut stage.cx(), key, receive(), 1).unwrap();
-            } else {
-                for _ in 0..3 {
-                    let fd = socket.as_raw_fd();
-                    uring.start_nonblocking(index, fd, receive(), 1).unwrap();
-                }
-            }
-            uring.ring.failing = (libc::EAGAIN, refusals);
-            let _ = uring.perform(&mut stage.cx());
-            uring.withdraw(&mut stage.cx(), index);
-            uring.ring.failing = (0, 0);
-            stage.table.end(index, false);
-
-            let (stranger, mut writer) = UnixStream::pair().unwrap();
-            replace(socket.as_fd(), stranger.try_clone().unwrap().into()).unwrap();
-            writer.write_all(b"secret").unwrap();
-            stranger.set_nonblocking(true).unwrap();
-            for _ in 0..3 {
-                uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
-            }
-            let mut got = [0; 9];
-            let count = (&stranger).read(&mut got).unwrap();
-            assert_eq!(&got[..count], b"secret", "{refusals} {blocks}");
+        let mut uring = Uring::new().unwrap();
+        let mut stage = Stage::new(8);
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let key = stage.add(socket.as_raw_fd(), Watch::new(Interest::NONE));
+        let index = key.index();
+        uring.sync(&mut stage.cx(), index).unwrap();
+        uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
+        for _ in 0..3 {
+            uring.start(key, socket.as_raw_fd(), ReadCall::Receive, Vec::with_capacity(9));
         }
+        uring.ring.failing = (libc::EAGAIN, refusals);
+        let _ = uring.perform(&mut stage.cx());
+        uring.withdraw(&mut stage.cx(), index);
+        uring.ring.failing = (0, 0);
+        stage.table.end(index, false);
+
+        let (stranger, mut writer) = UnixStream::pair().unwrap();
+        replace(socket.as_fd(), stranger.try_clone().unwrap().into()).unwrap();
+        writer.write_all(b"secret").unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        for _ in 0..3 {
+            uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
+        }
+        let mut got = [0; 9];
+        let count = (&stranger).read(&mut got).unwrap();
+        assert_eq!(&got[..count], b"secret", "{refusals}");
     }
 }

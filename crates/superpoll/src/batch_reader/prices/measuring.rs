@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use super::{ASSUMED, OfKind, Prices, Reads};
+use crate::backend::ReadCall;
 use crate::backend::uring::Batch;
 use crate::costs::calibrate::{ABSURD, COUNT, Pairs, REPETITIONS, expect, time};
 use crate::costs::{Kind, RingCosts};
-use crate::operation::{Gain, Operation};
+use crate::key::Key;
 use crate::stats::Calls;
 use crate::sys::call;
 use crate::sys::descriptor::set_nonblocking;
@@ -45,7 +46,6 @@ struct Times {
     call_in_vain: f32,
     together: f32,
     together_in_vain: f32,
-    answer: f32,
 }
 
 impl Times {
@@ -55,7 +55,6 @@ impl Times {
         call_in_vain: f32::INFINITY,
         together: f32::INFINITY,
         together_in_vain: f32::INFINITY,
-        answer: f32::INFINITY,
     };
 
     /// The price of a read that follows from the times; `None` if it makes no sense.
@@ -65,10 +64,9 @@ impl Times {
             call_in_vain: self.call_in_vain / COUNT as f32,
             together: (self.together - self.enter) / COUNT as f32,
             together_in_vain: (self.together_in_vain - self.enter) / COUNT as f32,
-            answer: self.answer / COUNT as f32,
         };
-        let Reads { call, call_in_vain, together, together_in_vain, answer } = reads;
-        let all = [call, call_in_vain, together, together_in_vain, answer];
+        let Reads { call, call_in_vain, together, together_in_vain } = reads;
+        let all = [call, call_in_vain, together, together_in_vain];
         all.iter().all(|&price| price > 1.0 && price < ABSURD).then_some(reads)
     }
 }
@@ -97,13 +95,13 @@ impl Bench {
                 pairs.converse()?;
             }
             time(&mut times.together_in_vain, || self.together(calls, &pairs, kind, &mut pool, 0))?;
-            time(&mut times.answer, || pairs.fill())?;
+            pairs.fill()?;
             time(&mut times.together, || self.together(calls, &pairs, kind, &mut pool, COUNT))?;
             if kind == Kind::Tcp {
                 pairs.converse()?;
             }
             time(&mut times.call_in_vain, || by_call(&pairs, kind, &mut pool, 0))?;
-            time(&mut times.answer, || pairs.fill())?;
+            pairs.fill()?;
             time(&mut times.call, || by_call(&pairs, kind, &mut pool, COUNT))?;
             if Instant::now() >= stop {
                 break;
@@ -126,13 +124,12 @@ impl Bench {
         expected: usize,
     ) -> io::Result<()> {
         for (index, reader) in (0..).zip(&pairs.readers) {
-            let buffer = pool.pop().unwrap_or_default();
-            let read = match kind {
-                Kind::Pipe => Operation::Read(buffer),
-                _ => Operation::Receive(buffer),
+            let room = pool.pop().unwrap_or_default();
+            let call = match kind {
+                Kind::Pipe => ReadCall::Read,
+                _ => ReadCall::Receive,
             };
-            // The batch refuses no such operation.
-            let _ = self.batch.start(index, reader.as_raw_fd(), read, u64::from(index));
+            self.batch.start(Key::new(index, 0), reader.as_raw_fd(), call, room);
         }
         self.batch.submit_queued(&mut self.ring)?;
         expect(self.ask(calls)?, COUNT)?;
@@ -140,9 +137,9 @@ impl Bench {
         let fetched = self.ring.fetch_some(&mut some);
         let mut found = 0;
         for completion in &some[..fetched] {
-            self.batch.complete(calls, *completion, |_, progress| {
-                found += usize::from(matches!(progress.outcome, Ok(Gain::Count(1..))));
-                pool.extend(progress.memory);
+            self.batch.complete(calls, *completion, |read| {
+                found += usize::from(matches!(read.outcome, Ok(1..)));
+                pool.push(read.room);
             });
         }
         expect(found, expected)
@@ -155,7 +152,7 @@ fn by_call(pairs: &Pairs, kind: Kind, pool: &mut [Vec<u8>], expected: usize) -> 
     for (reader, buffer) in pairs.readers.iter().zip(pool) {
         let outcome = match kind {
             Kind::Pipe => call::read_to_vec(reader, buffer),
-            _ => call::receive_to_vec(reader, buffer, usize::MAX),
+            _ => call::receive_to_vec(reader, buffer),
         };
         found += match outcome {
             Ok(count) => count,
@@ -179,22 +176,15 @@ mod tests {
             call_in_vain: 200.0 * count,
             together: 200.0 + 250.0 * count,
             together_in_vain: 200.0 + 100.0 * count,
-            answer: 900.0 * count,
         };
-        let reads = Reads {
-            call: 300.0,
-            call_in_vain: 200.0,
-            together: 250.0,
-            together_in_vain: 100.0,
-            answer: 900.0,
-        };
+        let reads =
+            Reads { call: 300.0, call_in_vain: 200.0, together: 250.0, together_in_vain: 100.0 };
         assert_eq!(times.per_read(), Some(reads));
         assert_eq!(Times::NONE.per_read(), None);
         for nonsense in [
             Times { together: 200.0, ..times },
             Times { call_in_vain: 0.0, ..times },
             Times { call: 1e9, ..times },
-            Times { answer: 0.0, ..times },
         ] {
             assert_eq!(nonsense.per_read(), None, "{nonsense:?}");
         }
