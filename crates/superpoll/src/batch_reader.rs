@@ -349,10 +349,13 @@ impl<T: AsFd> BatchReader<T> {
     /// The same, for callers that write through `&mut`. The descriptor must stay the same open
     /// file.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        // The file may be replaced. A read that comes back is made again.
+        // The file may be taken out. A read that comes back is made again.
         self.poller.disengage(key.index());
         match self.sources.get_mut(key.index() as usize) {
-            Some(Some(source)) if source.key == key => Some(&mut source.io),
+            Some(Some(source)) if source.key == key => {
+                source.hits = 0;
+                Some(&mut source.io)
+            }
             _ => {
                 let refused = self.refused.iter_mut().find(|(refused, _)| *refused == key);
                 refused.map(|(_, io)| io)

@@ -167,15 +167,13 @@ pub trait BatchReads {
     /// [`disengage`](BatchReads::disengage).
     fn start(&mut self, key: Key, fd: RawFd, call: ReadCall, room: Vec<u8>);
 
-    /// Makes sure that nothing more is submitted under the number that a registration's descriptor
-    /// has now: ends its reads that the kernel has not received.
+    /// Makes sure that nothing more is read from the file that a registration's descriptor means
+    /// now, because the registration is over or the descriptor may be exchanged: ends its reads
+    /// that the kernel has not received, and lets go of a [kept file](BatchReads::keep_file).
     fn disengage(&mut self, cx: &mut Context<'_>, index: u32);
 
     /// Looks up the file of a registration that has come to stay once and for all.
     fn keep_file(&mut self, index: u32, fd: RawFd);
-
-    /// Ends the reads of a registration that is over.
-    fn withdraw(&mut self, cx: &mut Context<'_>, index: u32);
 
     /// Makes the reads that were taken, in a wait that asks for no events because it has enough.
     ///

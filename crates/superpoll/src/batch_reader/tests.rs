@@ -1,6 +1,6 @@
 //! Choices that depend on prices, with prices that are given.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -190,4 +190,47 @@ fn the_end_of_a_source_that_was_briefly_hot_is_reported() {
     assert_eq!(reader.stats().moves_to_cold, 1);
     assert_eq!(reader.wait(&mut arrivals, Some(Duration::from_secs(10))).unwrap(), 1);
     assert!(matches!(arrivals.iter().next().unwrap().outcome(), Outcome::End));
+}
+
+/// The ring keeps the files of busy sources. `get_mut` lets the caller take such a file out, and
+/// whoever has it then reads all its bytes.
+#[test]
+fn nothing_is_read_of_a_file_that_was_taken_out_of_a_busy_source() {
+    if !BackendKind::Uring.is_available() {
+        eprintln!("skipped: uring is not available here");
+        return;
+    }
+    // Enough sources that they are read by the ring.
+    const SOURCES: usize = 4;
+    let reader = BatchReader::with_backend(BackendKind::Uring).unwrap();
+    let mut reader = reader.reads_together(true);
+    let mut arrivals = Arrivals::with_limit(2 * SOURCES);
+    let (mut keys, mut peers) = (Vec::new(), Vec::new());
+    for _ in 0..SOURCES {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        keys.push(reader.register(ours).map_err(|refused| refused.error).unwrap());
+        peers.push(theirs);
+    }
+    let read_all = |reader: &mut BatchReader<UnixStream>, arrivals: &mut Arrivals, count: usize| {
+        let mut arrived = Vec::new();
+        while arrived.len() < count {
+            reader.wait(arrivals, Some(Duration::from_secs(30))).unwrap();
+            arrived.extend(arrivals.iter().map(Arrival::key));
+        }
+        arrived
+    };
+    // Their files are kept with the next reads.
+    keys.iter().for_each(|key| reader.stays(key.index()));
+    peers.iter_mut().for_each(|peer| peer.write_all(b"x").unwrap());
+    assert_eq!(read_all(&mut reader, &mut arrivals, SOURCES).len(), SOURCES);
+
+    let (other, _peer) = UnixStream::pair().unwrap();
+    let mut taken_out = std::mem::replace(reader.get_mut(keys[0]).unwrap(), other);
+    peers.iter_mut().for_each(|peer| peer.write_all(b"secret").unwrap());
+    let arrived = read_all(&mut reader, &mut arrivals, SOURCES - 1);
+    assert!(!arrived.contains(&keys[0]), "it was read although it is not the reader's");
+    taken_out.set_nonblocking(true).unwrap();
+    let mut got = [0; 6];
+    taken_out.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"secret");
 }

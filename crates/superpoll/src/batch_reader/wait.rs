@@ -289,7 +289,7 @@ impl<T: AsFd> BatchReader<T> {
 
     /// Notes that a source is read in most waits, and will be.
     #[cold]
-    fn stays(&mut self, index: u32) {
+    pub(super) fn stays(&mut self, index: u32) {
         if let (Some(Some(source)), Some(reads)) =
             (self.sources.get(index as usize), self.poller.batch_reads())
         {

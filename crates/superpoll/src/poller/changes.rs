@@ -174,15 +174,14 @@ impl Poller {
     fn withdraw_more(&mut self, index: u32) {
         let (backend, mut cx) = self.split();
         if let Some(reads) = backend.batch_reads() {
-            reads.withdraw(&mut cx, index);
+            reads.disengage(&mut cx, index);
         }
         if let Some(keeper) = backend.keeper() {
             keeper.forget_state(index);
         }
     }
 
-    /// Makes sure that nothing more reaches the kernel under the number of a registration's
-    /// descriptor.
+    /// Makes sure that nothing more is read from the file that a registration's descriptor means.
     pub(crate) fn disengage(&mut self, index: u32) {
         let (backend, mut cx) = self.split();
         if let Some(reads) = backend.batch_reads() {

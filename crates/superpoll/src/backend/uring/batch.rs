@@ -74,11 +74,6 @@ impl Batch {
         }
     }
 
-    /// Forgets that the ring should keep the file of a registration.
-    pub(super) fn leave_file(&mut self, index: u32) {
-        self.wanted.retain(|&(wanted, _)| wanted != index);
-    }
-
     /// Returns whether a read of a registration is in the ring's queue, and the kernel has not
     /// taken it. After a wait that succeeded there is none.
     pub(crate) fn is_queued(&self, ring: &mut Ring, index: u32) -> bool {
@@ -114,9 +109,9 @@ impl Batch {
         }
     }
 
-    /// Makes the ring let go of a registration's file, whose descriptor is given back.
+    /// Makes the ring let go of a registration's file, whose descriptor may be given back.
     pub(crate) fn forget_file(&mut self, calls: &mut Calls, ring: &mut Ring, index: u32) {
-        self.leave_file(index);
+        self.wanted.retain(|&(wanted, _)| wanted != index);
         if let Some(place) = self.files.get_mut(index as usize)
             && *place != NOWHERE
         {
@@ -282,12 +277,9 @@ mod tests {
         for (index, generation) in [(3, 1), (4, 2), (3, 3)] {
             let room = Vec::with_capacity(8);
             batch.start(Key::new(index, generation), 9, ReadCall::Receive, room);
-            batch.want_file(index, 9);
         }
         assert_eq!(withdrawn(&mut batch, 3), [(1, 8), (3, 8)]);
         assert!(withdrawn(&mut batch, 3).is_empty() && withdrawn(&mut batch, 5).is_empty());
-        batch.leave_file(3);
-        assert_eq!(batch.wanted, [(4, 9)]);
         let are_over: Vec<bool> = batch.entries.iter().map(|entry| entry.is_over).collect();
         assert_eq!(are_over, [true, false, true]);
     }

@@ -20,17 +20,12 @@ impl BatchReads for Uring {
         if self.batch.is_queued(&mut self.ring, index) {
             self.hand_in(cx);
         }
-        self.batch.leave_file(index);
+        self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
         self.batch.withdraw(index, |read| self.early.push(read));
     }
 
     fn keep_file(&mut self, index: u32, fd: RawFd) {
         self.batch.want_file(index, fd);
-    }
-
-    fn withdraw(&mut self, cx: &mut Context<'_>, index: u32) {
-        self.disengage(cx, index);
-        self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
     }
 
     fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {

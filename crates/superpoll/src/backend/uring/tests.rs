@@ -406,7 +406,7 @@ fn reads_from_before_a_failing_wait_are_not_lost() {
         uring.start(key, one.as_raw_fd(), ReadCall::Receive, Vec::with_capacity(9));
     }
     // One of them ends before the wait, which then fails.
-    uring.withdraw(&mut stage.cx(), keys[0].index());
+    uring.disengage(&mut stage.cx(), keys[0].index());
     uring.ring.failing = (libc::EIO, 1);
     let _ = uring.perform(&mut stage.cx());
     uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
@@ -534,7 +534,7 @@ fn a_read_that_stayed_in_the_queue_never_reaches_the_successor_of_its_descriptor
         }
         uring.ring.failing = (libc::EAGAIN, refusals);
         let _ = uring.perform(&mut stage.cx());
-        uring.withdraw(&mut stage.cx(), index);
+        uring.disengage(&mut stage.cx(), index);
         uring.ring.failing = (0, 0);
         stage.table.end(index, false);
 
