@@ -1,6 +1,7 @@
-//! Notes the compiler and the commit of a build, for `superpoll doctor` and the records of the
-//! laboratory, and makes the program smaller.
+//! Notes the compiler, the profile and the commit of a build, for `superpoll doctor` and the records
+//! of the laboratory, and makes the program smaller.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
@@ -12,6 +13,7 @@ fn main() {
     }
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     println!("cargo::rustc-env=SUPERPOLL_RUSTC={}", line_of(&rustc, &["--version"]));
+    println!("cargo::rustc-env=SUPERPOLL_PROFILE={}", profile());
     let commit = line_of("git", &["rev-parse", "--short=12", "HEAD"]);
     println!("cargo::rustc-env=SUPERPOLL_COMMIT={commit}");
     // Where the checkout has its HEAD, a new commit is noted with the next build.
@@ -19,6 +21,18 @@ fn main() {
     if std::path::Path::new(&head).exists() {
         println!("cargo::rerun-if-changed={head}");
     }
+}
+
+/// The profile of the build. Cargo's variable PROFILE only says which of its own profiles a profile
+/// comes from; the name is the folder of the build, PROFILE/build/CRATE/out.
+fn profile() -> String {
+    let out = std::env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
+    let name = out.ancestors().nth(3).and_then(|folder| folder.file_name()).unwrap_or_default();
+    // The gate's build is one for debugging whose own crates are optimized (.cargo/gate.toml).
+    if name == "debug" && std::env::var("OPT_LEVEL").is_ok_and(|level| level == "3") {
+        return "gate".to_owned();
+    }
+    name.to_string_lossy().into_owned()
 }
 
 /// The first line that a command prints; empty if the command fails.

@@ -1,4 +1,4 @@
-//! Finds the C rivals, and notes the target, the profile and the versions of the crates of a build.
+//! Finds the C rivals, and notes the target and the versions of the crates of a build.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,6 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let of_build = |name| std::env::var(name).unwrap_or_default();
     println!("cargo::rustc-env=LAB_TARGET={}", of_build("TARGET"));
-    // The gate's build is one for debugging whose own crates are optimized (.cargo/gate.toml).
-    let gate = of_build("PROFILE") == "debug" && of_build("OPT_LEVEL") == "3";
-    let profile = if gate { "gate".to_owned() } else { of_build("PROFILE") };
-    println!("cargo::rustc-env=LAB_PROFILE={profile}");
     println!("cargo::rustc-env=LAB_CRATES={}", crates());
     #[cfg(feature = "rivals-c")]
     find_rivals();

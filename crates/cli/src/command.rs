@@ -127,6 +127,6 @@ fn elsewhere(arguments: &[String]) -> String {
     let words: String = arguments.iter().map(|word| format!(" {word}")).collect();
     format!(
         "experiments are a command of their own: superpoll-lab{words}; \
-         to build it: cargo build --release -p superpoll-lab"
+         to build it: cargo build --profile dist -p superpoll-lab"
     )
 }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// The compiler of this build.
 pub const RUSTC: &str = env!("SUPERPOLL_RUSTC");
 
+/// The profile of this build: `dist`, `release`, `debug`, or `gate` (`.cargo/gate.toml`).
+pub const PROFILE: &str = env!("SUPERPOLL_PROFILE");
+
 /// Machine, kernel and program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -16,6 +19,8 @@ pub struct Environment {
     pub commit: Option<String>,
     /// The compiler it was built with.
     pub rustc: String,
+    /// The profile it was built with; empty in records that do not have it.
+    pub profile: String,
     /// The kernel's release.
     pub kernel: String,
     /// The processor.
@@ -45,6 +50,7 @@ impl Environment {
             superpoll: env!("CARGO_PKG_VERSION").to_owned(),
             commit: (!commit.is_empty()).then(|| commit.to_owned()),
             rustc: RUSTC.to_owned(),
+            profile: PROFILE.to_owned(),
             kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_default(),
             cores: processors(),

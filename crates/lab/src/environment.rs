@@ -1,6 +1,6 @@
 //! The machine: its description for records, and how much memory is in use.
 
-pub(crate) use superpoll_cli::environment::{Environment, RUSTC, field, line};
+pub(crate) use superpoll_cli::environment::{Environment, PROFILE, RUSTC, field, line};
 
 /// Returns the memory that is available without taking it from other programs, in bytes, if the
 /// kernel reports it.

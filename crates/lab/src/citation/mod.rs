@@ -2,7 +2,8 @@
 //!
 //! A document has blocks between `<!-- measured: NAME -->` and `<!-- end -->`, which are generated
 //! here from the report in `docs/measured`. So no number of a block is copied by hand, all numbers
-//! are from one run on one machine, and a test fails if a document differs from that report.
+//! are from one run on one machine, and a test fails if a document differs from that report. Only
+//! figures of the profile that packages have are cited.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use crate::citation::blocks::BLOCKS;
 use crate::document::{self, Document};
 use crate::error::{Doing, Error, Result};
+use crate::experiments;
 use crate::record;
 
 mod blocks;
@@ -44,9 +46,29 @@ pub(crate) const MEASURED: &str = "docs/measured";
 pub(crate) const PICTURES: [&str; 5] =
     ["atr-pipe-1000-end.svg", "mix.svg", "ring.svg", "idle.svg", "zombies-echo.svg"];
 
+/// The profile of published figures.
+const PUBLISHED: &str = "dist";
+
+/// Returns the first experiment that was measured with another profile than the published one, and
+/// that profile.
+fn of_another_profile(document: &Document) -> Option<(&'static str, String)> {
+    experiments::ALL.iter().find_map(|one| {
+        let profile = &(one.origin)(&document.records)?.environment.profile;
+        (profile != PUBLISHED).then(|| (one.name, profile.clone()))
+    })
+}
+
 /// Writes a report's numbers into the documents of a checkout, and keeps the report there.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let document = Document::read(&options.report.join(document::FILE))?;
+    let report = options.report.join(document::FILE);
+    let document = Document::read(&report)?;
+    if let Some((experiment, profile)) = of_another_profile(&document) {
+        return Err(Error::usage(format!(
+            "{}: {experiment} was measured with a build of the profile {profile:?}; published figures are of {PUBLISHED:?}: \
+             measure with cargo run --profile {PUBLISHED} -p superpoll-lab",
+            report.display()
+        )));
+    }
     let kept = options.into.join(MEASURED);
     let mut files = vec![(kept.join(document::FILE), document.to_json()?)];
     for name in PICTURES {
@@ -127,6 +149,19 @@ mod tests {
         assert!(cited.starts_with("before\n<!-- measured: idle -->\n| server |"), "{cited}");
         assert!(cited.ends_with("|\n<!-- end -->\nafter\n"), "{cited}");
         assert_eq!(cite(&cited, &document()).unwrap(), cited);
+    }
+
+    #[test]
+    fn figures_of_another_profile_are_refused() {
+        let mut document = document();
+        let of = |profile: &str| Environment { profile: profile.to_owned(), ..Environment::here() };
+        let rows = document.records.idle.take().map_or_else(Vec::new, |record| record.rows);
+        for (profile, refused) in [("dist", false), ("release", true), ("", true)] {
+            let record = Record::new("idle", of(profile), [], rows.clone());
+            document.records.idle = Some(record);
+            let found = of_another_profile(&document);
+            assert_eq!(found.is_some(), refused, "{profile:?}: {found:?}");
+        }
     }
 
     #[test]

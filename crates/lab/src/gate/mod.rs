@@ -15,8 +15,8 @@
 //!
 //! It counts in a build of its own (`.cargo/gate.toml`): our own crates are optimized, and the
 //! others' are as the tests have compiled them. An operation takes up to a fifth more instructions
-//! there than in a release build, where all crates are optimized together; but that build takes
-//! more than twice the processor time, and added work shows in both.
+//! there than with the profile `dist`, where all crates are optimized together; but that build
+//! takes more than twice the processor time, and added work shows in both.
 //!
 //! `measure.rs` counts, in processes of this program (`child.rs`). `stored.rs` reads and writes the
 //! figures. `compare.rs` compares them. A figure that varies by itself is measured again before it
@@ -451,8 +451,9 @@ fn verdict(rows: &[Row], stored: &Stored, are_all: bool) -> Result<()> {
     match failures.is_empty() {
         true => Ok(()),
         false => Err(Error::usage(format!(
-            "{}: run superpoll-lab gate --update of a release build",
-            failures.join("; ")
+            "{}: run superpoll-lab gate --update in a build of {}",
+            failures.join("; "),
+            stored.made.profile
         ))),
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Made {
     pub rustc: String,
     /// The target that it compiled for.
     pub target: String,
-    /// The kind of build: `gate` (`.cargo/gate.toml`), `release` or `debug`.
+    /// The kind of build: `gate` (`.cargo/gate.toml`), `dist`, `release` or `debug`.
     pub profile: String,
     /// The C library, whose `memcpy` and `malloc` are counted with ours.
     pub libc: String,
@@ -42,7 +42,7 @@ impl Made {
         Made {
             rustc: crate::environment::RUSTC.to_owned(),
             target: env!("LAB_TARGET").to_owned(),
-            profile: env!("LAB_PROFILE").to_owned(),
+            profile: crate::environment::PROFILE.to_owned(),
             libc: library::version(),
         }
     }

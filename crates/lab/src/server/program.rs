@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::environment::PROFILE;
 use crate::error::{Doing, Error, Result};
 use crate::programs;
 use crate::server::{ProcessOptions, Server};
@@ -35,10 +36,14 @@ fn next_to(program: &Path) -> Result<PathBuf> {
     if command.is_file() {
         return Ok(command);
     }
+    // The profile `debug` is called `dev` on a command line, and is the default.
+    let profile = match PROFILE {
+        "debug" | "gate" => String::new(),
+        other => format!(" --profile {other}"),
+    };
     Err(Error::usage(format!(
-        "{} is missing, which this experiment starts: build it with cargo build{} -p superpoll-cli",
+        "{} is missing, which this experiment starts: build it with cargo build{profile} -p superpoll-cli",
         command.display(),
-        if cfg!(debug_assertions) { "" } else { " --release" }
     )))
 }
 
