@@ -8,8 +8,8 @@
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
 /// Makes `async fn main` a program: it builds a runtime and blocks on the body. Options are
-/// `workers = NUMBER` (engines), `backend = "NAME"` and `tokio` (a tokio runtime for libraries,
-/// feature `tokio-context`).
+/// `workers = NUMBER` (engines), `backend = "NAME"`, `start_paused = true` (a clock that stands still,
+/// for tests) and `tokio` (a tokio runtime for libraries, feature `tokio-context`).
 ///
 /// # Panics
 ///
@@ -137,11 +137,12 @@ fn builder(attribute: &str, options: TokenStream) -> Result<TokenStream, Refusal
             ("backend", Some(value)) => {
                 format!(".backend(::superpoll_rt::__macros::backend({value}))")
             }
+            ("start_paused", Some(value)) => format!(".start_paused({value})"),
             ("tokio", None) => ".tokio(true)".to_owned(),
             _ => {
                 let text = format!(
                     "#[superpoll_rt::{attribute}] has the options `workers = NUMBER`, `backend = \
-                     \"NAME\"` and `tokio`"
+                     \"NAME\"`, `start_paused = BOOL` and `tokio`"
                 );
                 return Err(Refusal::new(name.span(), text));
             }

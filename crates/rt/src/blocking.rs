@@ -8,6 +8,7 @@
 //! Files belong here, as the kernel has no readiness for them. A call that meets a full disk
 //! returns that error as its result, as on any thread.
 
+mod hold;
 mod pool;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use std::task::{Context, Poll};
 use async_task::FallibleTask;
 
 use crate::task::{JoinError, TaskPanic};
+use pool::Call;
 
 /// The result of a call on the pool, to be awaited on any thread.
 ///
@@ -99,9 +101,9 @@ where
         catch_unwind(AssertUnwindSafe(f))
             .map_err(|payload| JoinError::Panicked(TaskPanic::new(payload)))
     };
-    // The future is never pending, so its task is queued once, and that is here.
-    let (call, task) = async_task::spawn(call, |call| drop(pool::submit(call)));
-    Blocking(match pool::submit(call) {
+    // The future is never pending, so its task is queued once, and that is below.
+    let (run, task) = async_task::spawn(call, |run| drop(pool::submit(Call { run, hold: None })));
+    Blocking(match pool::submit(Call { run, hold: hold::of_this_clock() }) {
         Ok(()) => State::Queued(task.fallible()),
         Err(error) => State::Refused(Some(error)),
     })

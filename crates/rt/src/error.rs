@@ -18,6 +18,11 @@ pub enum Error {
         /// The number of engines, numbered from zero.
         engines: usize,
     },
+    /// A paused clock is that of one engine, and more were asked for.
+    PausedEngines {
+        /// The number of engines.
+        engines: usize,
+    },
     /// The runtime has ended.
     Ended,
     /// A thread could not be started.
@@ -45,6 +50,11 @@ impl fmt::Display for Error {
             Error::NoSuchEngine { engine, engines } => {
                 write!(f, "there is no engine {engine}: the runtime has {engines}, numbered from 0")
             }
+            Error::PausedEngines { engines } => write!(
+                f,
+                "starting {engines} engines with a paused clock: it is the clock of one engine; leave out \
+                 Builder::start_paused or Builder::workers"
+            ),
             Error::Ended => f.write_str("the runtime has ended; nothing more can run on it"),
             Error::Thread(source) => write!(
                 f,

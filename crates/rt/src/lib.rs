@@ -92,6 +92,7 @@ pub mod blocking;
 mod budget;
 mod callbacks;
 mod calls;
+mod clock;
 mod counters;
 mod current_engine;
 mod deadline;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use superpoll::{BackendKind, Poller};
 
@@ -33,6 +33,7 @@ pub struct Builder {
     workers: NonZeroUsize,
     settings: Settings,
     hooks: ThreadHooks,
+    is_paused: bool,
     #[cfg(feature = "tokio-context")]
     has_tokio: bool,
 }
@@ -44,6 +45,7 @@ impl Default for Builder {
             workers: NonZeroUsize::MIN,
             settings: Settings::default(),
             hooks: ThreadHooks::default(),
+            is_paused: false,
             #[cfg(feature = "tokio-context")]
             has_tokio: false,
         }
@@ -104,6 +106,14 @@ impl Builder {
         self
     }
 
+    /// Sets whether the clock stands still from the start, as after [`time::pause`](crate::time::pause):
+    /// for tests. Such a runtime has one engine.
+    #[must_use]
+    pub fn start_paused(mut self, is_paused: bool) -> Builder {
+        self.is_paused = is_paused;
+        self
+    }
+
     /// Sets whether an operation is tried before its descriptor is watched (the default), which
     /// saves the wait and often the registration where there is something to do at once. If not,
     /// each direction of a descriptor is watched before it is used for the first time, as an event
@@ -159,15 +169,23 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::Poller`] if the back-end is unknown or not available, [`Error::Thread`] if a
-    /// worker's thread cannot be started, `Error::Tokio` if there are no descriptors left for the
+    /// worker's thread cannot be started, [`Error::PausedEngines`] if the clock is to be paused and
+    /// there are several engines, `Error::Tokio` if there are no descriptors left for the
     /// tokio runtime.
     #[cfg_attr(not(feature = "tokio-context"), expect(unused_mut, reason = "for the context"))]
     pub fn build(mut self) -> Result<Runtime> {
+        let engines = self.workers.get();
+        if self.is_paused && engines > 1 {
+            return Err(Error::PausedEngines { engines });
+        }
         #[cfg(feature = "tokio-context")]
         if self.has_tokio {
             self.hooks.tokio = Some(TokioContext::new()?);
         }
         let engine = Rc::new(Engine::new(self.poller()?, &self.settings)?);
+        if self.is_paused {
+            engine.pause_clock();
+        }
         let thread = HookedThread::begin(&engine, self.hooks.clone())?;
         let mut workers = Vec::new();
         for number in 1..self.workers.get() {
@@ -293,16 +311,16 @@ impl Runtime {
     /// The same errors as [`try_block_on`](Runtime::try_block_on), or the error that made a
     /// worker's engine end before its time. The runtime has ended all the same.
     pub fn shutdown(mut self, patience: Duration) -> Result<usize> {
-        let end = Instant::now() + patience;
         let remotes = self.handle.remotes().to_vec();
         let alive = move || -> usize {
             remotes.iter().map(|remote| remote.tasks.load(Ordering::Relaxed)).sum()
         };
         let left = self.try_block_on(async {
             let mut nap = Duration::from_micros(100);
+            let end = crate::time::now() + patience;
             loop {
                 let left = alive();
-                let now = Instant::now();
+                let now = crate::time::now();
                 if left == 0 || now >= end {
                     return left;
                 }

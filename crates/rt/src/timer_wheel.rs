@@ -1,7 +1,8 @@
 //! A hierarchical timing wheel (Varghese and Lauck 1987): timers in lists by when they are due,
 //! coarser the farther away that is.
 //!
-//! Time is counted in ticks of 8.2 microseconds since the wheel was made. A level has 64 slots,
+//! Time is counted in ticks of 8.2 microseconds since the wheel was made (of a nanosecond once its
+//! clock was paused, for tests that compare times). A level has 64 slots,
 //! each a list of timers; a slot of level `n` spans 64^n ticks. The slot of a timer follows from
 //! its tick and from `elapsed`, the tick up to which everything was done: the level is the highest
 //! base-64 digit in which the two differ, the slot is the timer's digit there. All slots in use lie
@@ -38,7 +39,7 @@ use std::mem;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A tick has 2^13 nanoseconds.
+/// A tick has 2^13 nanoseconds, unless the wheel was [made exact](Wheel::make_exact).
 const TICK_BITS: u32 = 13;
 
 /// A level has 2^6 slots: a `u64` has a bit for each to mark it occupied.
@@ -112,6 +113,8 @@ struct Slot {
 pub(crate) struct Wheel {
     /// Tick 0.
     origin: Instant,
+    /// A tick has 2 to the power of this many nanoseconds.
+    tick_bits: u32,
     /// All timers that were due before this tick have fired.
     elapsed: u64,
     /// The least number of ticks from one wake-up to the next; 0 if each tick may have its own.
@@ -137,12 +140,13 @@ pub(crate) struct Wheel {
 impl Wheel {
     /// Makes a wheel whose timers fire at most `slack` late, or a tick if that is more.
     pub(crate) fn new(now: Instant, slack: Duration) -> Wheel {
-        Wheel::with_slack(now, slack_in_ticks(slack))
+        Wheel::with_ticks(now, TICK_BITS, slack_in_ticks(slack))
     }
 
-    fn with_slack(now: Instant, slack: u64) -> Wheel {
+    fn with_ticks(now: Instant, tick_bits: u32, slack: u64) -> Wheel {
         Wheel {
             origin: now,
+            tick_bits,
             elapsed: 0,
             slack,
             hold: 0,
@@ -223,7 +227,7 @@ impl Wheel {
     /// Takes all timers out, at the end of the engine. Returns their wakers, to wake when nothing
     /// is borrowed.
     pub(crate) fn take_all(&mut self) -> Vec<Waker> {
-        let empty = Wheel::with_slack(self.origin, self.slack);
+        let empty = Wheel::with_ticks(self.origin, self.tick_bits, self.slack);
         let entries = mem::replace(self, empty).entries;
         entries.into_iter().filter_map(|entry| entry.waker).collect()
     }
@@ -267,14 +271,32 @@ impl Wheel {
     /// Returns the most that a timer is late in a loop that wakes up whenever the wheel asks for
     /// it, unless that is a tick.
     pub(crate) fn slack(&self) -> Duration {
-        time_of(self.slack)
+        time_of(self.slack, self.tick_bits)
+    }
+
+    /// Makes ticks nanoseconds long. Timers that are in the wheel stay at the times to which their
+    /// deadlines were rounded, and lose their order among those of the same time.
+    pub(crate) fn make_exact(&mut self) {
+        let bits = mem::take(&mut self.tick_bits);
+        let exact = |tick: u64| if tick <= NEVER >> bits { tick << bits } else { NEVER };
+        self.elapsed = exact(self.elapsed);
+        self.slack = exact(self.slack);
+        self.hold = exact(self.hold);
+        (self.levels, self.occupied) = (0, [0; LEVELS]);
+        for index in 0..self.entries.len() {
+            let entry = &mut self.entries[index];
+            if entry.waker.is_some() {
+                entry.tick = exact(entry.tick);
+                self.link(index as u32);
+            }
+        }
     }
 
     /// Appends the wakers of all timers that are due to `due`, the earliest first.
     pub(crate) fn advance(&mut self, now: Instant, due: &mut Vec<Waker>) {
         // Rounded down, and never as far as the tick that never fires.
         let nanos = now.saturating_duration_since(self.origin).as_nanos();
-        let now = u64::try_from(nanos >> TICK_BITS).unwrap_or(NEVER).min(NEVER - 1);
+        let now = u64::try_from(nanos >> self.tick_bits).unwrap_or(NEVER).min(NEVER - 1);
         if let Some(next) = self.next_tick() {
             let wake = next.max(self.hold);
             if wake <= now {
@@ -297,7 +319,7 @@ impl Wheel {
     #[inline]
     fn tick_of_deadline(&self, deadline: Instant) -> u64 {
         let nanos = deadline.saturating_duration_since(self.origin).as_nanos();
-        let tick = (nanos + ((1 << TICK_BITS) - 1)) >> TICK_BITS;
+        let tick = (nanos + ((1 << self.tick_bits) - 1)) >> self.tick_bits;
         u64::try_from(tick).unwrap_or(NEVER).max(self.elapsed)
     }
 
@@ -342,7 +364,7 @@ impl Wheel {
     /// then the time never comes.
     #[inline]
     fn time_at(&self, tick: u64) -> Option<Instant> {
-        self.origin.checked_add(time_of(tick))
+        self.origin.checked_add(time_of(tick, self.tick_bits))
     }
 
     /// Returns the slot that time reaches first.
@@ -472,12 +494,12 @@ fn slack_in_ticks(slack: Duration) -> u64 {
 
 /// Returns how long after the origin a tick begins.
 #[inline]
-fn time_of(tick: u64) -> Duration {
-    if tick <= u64::MAX >> TICK_BITS {
-        return Duration::from_nanos(tick << TICK_BITS);
+fn time_of(tick: u64, tick_bits: u32) -> Duration {
+    if tick <= u64::MAX >> tick_bits {
+        return Duration::from_nanos(tick << tick_bits);
     }
     const SECOND: u128 = 1_000_000_000;
-    let nanos = u128::from(tick) << TICK_BITS;
+    let nanos = u128::from(tick) << tick_bits;
     Duration::new((nanos / SECOND) as u64, (nanos % SECOND) as u32)
 }
 

@@ -318,6 +318,10 @@ impl rt::Timer for EngineTimer {
         Box::pin(time::sleep_until(deadline))
     }
 
+    fn now(&self) -> Instant {
+        crate::time::now()
+    }
+
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, deadline: Instant) {
         match sleep.as_mut().downcast_mut_pin::<Sleep>() {
             Some(mut ours) => ours.reset(deadline),

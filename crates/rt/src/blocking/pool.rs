@@ -18,6 +18,15 @@ use std::time::Duration;
 
 use async_task::Runnable;
 
+use super::hold::ClockHold;
+
+/// A call in the queue.
+pub(super) struct Call {
+    pub run: Runnable,
+    /// Dropped once the call has run and the task that waits for it is woken.
+    pub hold: Option<ClockHold>,
+}
+
 /// The most threads, unless the variable says otherwise.
 const THREADS: usize = 500;
 
@@ -52,7 +61,7 @@ struct Pool {
 }
 
 struct State {
-    calls: VecDeque<Runnable>,
+    calls: VecDeque<Call>,
     threads: usize,
     /// The threads that wait, and those that have not begun.
     idle: usize,
@@ -67,12 +76,12 @@ struct State {
 /// # Errors
 ///
 /// There is no thread, and the system's error for starting one. The call has been dropped.
-pub(super) fn submit(call: Runnable) -> io::Result<()> {
+pub(super) fn submit(call: Call) -> io::Result<()> {
     POOL.submit(call)
 }
 
 impl Pool {
-    fn submit(&'static self, call: Runnable) -> io::Result<()> {
+    fn submit(&'static self, call: Call) -> io::Result<()> {
         let mut state = self.lock();
         state.calls.push_back(call);
         let grown = self.grow(&mut state);
@@ -112,7 +121,8 @@ impl Pool {
                 let _ = self.grow(&mut state);
                 drop(state);
                 // Calls catch their panics; dropping a result that nobody awaits may panic as well.
-                let _ = catch_unwind(AssertUnwindSafe(|| call.run()));
+                let _ = catch_unwind(AssertUnwindSafe(|| call.run.run()));
+                drop(call.hold);
                 state = self.lock();
             }
             state.idle += 1;

@@ -16,7 +16,8 @@ const _: () = assert!(!std::mem::needs_drop::<Slot<Engine>>());
 /// Makes an engine this thread's while a function runs. The thread's previous engine is restored
 /// afterwards, also if the function panics.
 pub(crate) fn during<R>(engine: &Engine, f: impl FnOnce() -> R) -> R {
-    current_engine::during(engine.remote.id, &engine.counters, || Slot::lend(&CURRENT, engine, f))
+    let Engine { remote, counters, clock, .. } = engine;
+    current_engine::during(remote.id, counters, clock, || Slot::lend(&CURRENT, engine, f))
 }
 
 /// Returns whether an engine runs on this thread.

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use super::sleep::{Sleep, sleep_until};
+use crate::current_engine::now;
 use crate::deadline::after;
 use crate::engine;
 
@@ -40,7 +41,7 @@ const TOLERANCE: Duration = Duration::from_millis(1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn interval(period: Duration) -> Result<Interval, ZeroPeriod> {
-    interval_at(Instant::now(), period)
+    interval_at(now(), period)
 }
 
 /// Like [`interval`], but with the first tick at a point in time.
@@ -137,14 +138,14 @@ impl Interval {
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(self.sleep.poll_end(cx, true));
         let scheduled = self.sleep.deadline();
-        let next = self.missed.next(scheduled, Instant::now(), self.period, timer_slack);
+        let next = self.missed.next(scheduled, now(), self.period, timer_slack);
         self.sleep.reset(next);
         Poll::Ready(scheduled)
     }
 
     /// Makes the next tick come a period from now.
     pub fn reset(&mut self) {
-        self.reset_at(after(Instant::now(), self.period));
+        self.reset_at(after(now(), self.period));
     }
 
     /// Makes the next tick come at a point in time, and the later ticks at a period's distance from

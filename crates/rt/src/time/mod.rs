@@ -1,6 +1,6 @@
 //! Sleeping, time limits and intervals.
 //!
-//! Time is `std::time::Instant`'s. Each engine has its timers in a hierarchical wheel with a
+//! Time is `std::time::Instant`'s; a test can [`pause`] it. Each engine has its timers in a hierarchical wheel with a
 //! resolution of 8.2 microseconds, and the poller waits with nanoseconds. Nothing ends early. How
 //! late it ends depends on three things:
 //!
@@ -29,9 +29,11 @@
 //! never.
 
 mod interval;
+mod pause;
 mod sleep;
 mod timeout;
 
 pub use interval::{Interval, MissedTickBehavior, ZeroPeriod, interval, interval_at};
+pub use pause::{advance, now, pause, resume};
 pub use sleep::{Sleep, sleep, sleep_until};
 pub use timeout::{Elapsed, Timeout, timeout, timeout_at};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::deadline::{after, is_far};
+use crate::current_engine::{is_far, now};
+use crate::deadline::after;
 use crate::engine::{self, Engine};
 use crate::remote::{Message, Remote};
 use crate::timer_wheel::{TimerKey, WakerMatch};
@@ -35,7 +36,7 @@ use crate::timer_wheel::{TimerKey, WakerMatch};
 /// ```
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
-    sleep_until(after(Instant::now(), duration))
+    sleep_until(after(now(), duration))
 }
 
 /// Waits until a point in time. If that has passed, it does not wait.
@@ -115,7 +116,7 @@ impl Sleep {
 
     /// Returns whether its time has come.
     pub fn is_elapsed(&self) -> bool {
-        Instant::now() >= self.deadline
+        now() >= self.deadline
     }
 
     /// Makes it end at another time, whether it has ended before or not. A task that waits for it

@@ -11,11 +11,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use superpoll_rt::time::{
-    self, Interval, MissedTickBehavior, Sleep, Timeout, interval, interval_at, sleep, sleep_until,
-    timeout, timeout_at,
+    self, Interval, Sleep, Timeout, interval, interval_at, sleep, sleep_until, timeout, timeout_at,
 };
 use superpoll_rt::{Runtime, spawn, yield_now};
 
+mod paused;
+#[path = "../without_io_uring/mod.rs"]
 mod without_io_uring;
 
 const MS: Duration = Duration::from_millis(1);
@@ -425,49 +426,6 @@ fn a_cancelled_tick_is_not_lost() {
         while timeout(MS, interval.tick()).await.is_err() {}
         assert!(Instant::now() >= start + 10 * MS);
         assert!(timeout(MS, interval.tick()).await.is_err(), "there is one only");
-    });
-}
-
-/// The first tick, the second after 25 milliseconds of a period of ten, and the third.
-async fn late_ticks(behavior: MissedTickBehavior) -> (Instant, [Instant; 3], Interval) {
-    let mut interval = interval(10 * MS).unwrap();
-    interval.set_missed_tick_behavior(behavior);
-    assert_eq!(interval.missed_tick_behavior(), behavior);
-    let first = interval.tick().await;
-    sleep_until(first + 25 * MS).await;
-    let before = Instant::now();
-    let second = interval.tick().await;
-    let third = interval.tick().await;
-    assert!(Instant::now() >= third);
-    (before, [first, second, third], interval)
-}
-
-#[test]
-fn missed_ticks_come_in_a_burst() {
-    run(async {
-        let (_, [first, second, third], mut interval) = late_ticks(MissedTickBehavior::Burst).await;
-        assert_eq!([second, third], [first + 10 * MS, first + 20 * MS]);
-        assert_eq!(interval.tick().await, first + 30 * MS);
-    });
-}
-
-#[test]
-fn missed_ticks_delay_the_schedule() {
-    run(async {
-        let (before, [first, second, third], _) = late_ticks(MissedTickBehavior::Delay).await;
-        assert_eq!(second, first + 10 * MS);
-        assert!(third >= before + 10 * MS);
-    });
-}
-
-#[test]
-fn missed_ticks_are_skipped() {
-    run(async {
-        let (before, [first, second, third], _) = late_ticks(MissedTickBehavior::Skip).await;
-        assert_eq!(second, first + 10 * MS);
-        assert!(third > before);
-        let since = third.duration_since(first).as_nanos();
-        assert_eq!(since % (10 * MS).as_nanos(), 0);
     });
 }
 
