@@ -19,7 +19,8 @@ const TRIMMED_EVERY: u64 = 32;
 /// that were not taken over yet.
 const GATHERED: u64 = 16 << 20;
 
-/// The greatest number of a message in a log that several servers have (adr 0049).
+/// The greatest number of a message in a log that several servers have
+/// (`docs/adr/0015-several-servers-and-processes.md`).
 const MOST_ID: u64 = 1 << 53;
 
 /// The messages after a place in a channel.

@@ -24,7 +24,8 @@
 //!
 //! The keys of an encrypted connection are part of its state, if the configuration says so. A
 //! successor leaves such a connection again as it came, and touches it only when no other state of
-//! it exists (`serve/adoption.rs`); after a crash its first record changes the key. See adr 0043.
+//! it exists (`serve/adoption.rs`); after a crash its first record changes the key.
+//! `docs/adr/0010-succession.md` has the rules.
 //!
 //! Connections that need more state than that end with their server: connections of HTTP/2 or with
 //! a client's certificate; connections of the Unix domain, whose bytes the kernel does not count;
