@@ -349,10 +349,10 @@ impl<T: AsFd> BatchReader<T> {
     /// The same, for callers that write through `&mut`. The descriptor must stay the same open
     /// file.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        // The file may be taken out. A read that comes back is made again.
-        self.poller.disengage(key.index());
         match self.sources.get_mut(key.index() as usize) {
             Some(Some(source)) if source.key == key => {
+                // The file may be taken out. A read that comes back is made again.
+                self.poller.disengage(key.index());
                 source.hits = 0;
                 Some(&mut source.io)
             }

@@ -27,7 +27,8 @@ pub trait Backend: Send {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] or [`Error::DescriptorTooLarge`].
+    /// [`Error::Unsupported`](crate::Error::Unsupported) or
+    /// [`Error::DescriptorTooLarge`](crate::Error::DescriptorTooLarge).
     fn admit(&self, fd: RawFd, watch: Watch) -> Result<()>;
 
     /// Makes the kernel's watch agree with the slot: it watches `slot.watch()` if the slot is live,
@@ -104,7 +105,8 @@ pub trait Lifecycle {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the kernel has no such object for this back-end.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the kernel has no such object for this
+    /// back-end.
     fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>>;
 
     /// Places every descriptor as an idle one, because the caller knows that they will be idle.
@@ -117,7 +119,7 @@ pub trait Lifecycle {
         let _ = cx;
     }
 
-    /// Passes to the kernel what [`sync`](Backend::sync) has left for the next wait.
+    /// Passes the changes to the kernel that [`sync`](Backend::sync) has left for the next wait.
     ///
     /// # Errors
     ///

@@ -193,7 +193,7 @@ fn the_end_of_a_source_that_was_briefly_hot_is_reported() {
 }
 
 /// The ring keeps the files of busy sources. `get_mut` lets the caller take such a file out, and
-/// whoever has it then reads all its bytes.
+/// its new owner reads all its bytes.
 #[test]
 fn nothing_is_read_of_a_file_that_was_taken_out_of_a_busy_source() {
     if !BackendKind::Uring.is_available() {
