@@ -155,9 +155,8 @@ fn join_cookies(headers: &mut HeaderMap) {
 }
 
 fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
-    let fields = headers.get_all(name).into_iter();
-    let mut tokens = fields.flat_map(|field| field.as_bytes().split(|&byte| byte == b','));
-    tokens.any(|said| said.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+    let mut tokens = headers.get_all(name).into_iter().flat_map(elements);
+    tokens.any(|said| said.eq_ignore_ascii_case(token.as_bytes()))
 }
 
 /// Returns the protocol that a request asks for instead of HTTP, if it may.
@@ -167,6 +166,25 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_h2 = field.as_bytes().to_ascii_lowercase().windows(2).any(|two| two == b"h2");
     let is_one = fields.next().is_none() && !field.is_empty() && !is_h2;
     (is_one && has_token(headers, CONNECTION, "upgrade")).then(|| field.clone())
+}
+
+/// Returns the protocols that a server changes to, if its request has asked for each of them (RFC
+/// 9110, section 7.8).
+///
+/// Protocols are the same if their names and versions are, in any case: `foo/2` is not `foo/1`.
+pub(super) fn agreed(asked: &HeaderValue, answer: &HeaderMap) -> Option<HeaderValue> {
+    let mut fields = answer.get_all(UPGRADE).into_iter();
+    let (Some(answer), None) = (fields.next(), fields.next()) else { return None };
+    let was_asked_for = |protocol: &[u8]| {
+        let mut asked = elements(asked);
+        !protocol.is_empty() && asked.any(|asked| asked.eq_ignore_ascii_case(protocol))
+    };
+    elements(answer).all(was_asked_for).then(|| answer.clone())
+}
+
+/// Returns the elements of a list, without the blanks around them.
+fn elements(field: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+    field.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
 /// The client, and the parts of its request that servers are told about.
@@ -517,6 +535,35 @@ mod tests {
         assert_eq!(upgrade(&asks("h2c")), None);
         assert_eq!(upgrade(&asks("websocket, H2C")), None);
         assert_eq!(upgrade(&of(&[("upgrade", "websocket")])), None);
+    }
+
+    #[test]
+    fn a_server_changes_to_protocols_that_were_asked_for() {
+        for (asked, answer, agrees) in [
+            ("websocket", &["websocket"][..], true),
+            ("websocket", &["WebSocket"], true),
+            ("a, b/1 ,c", &["B/1"], true),
+            ("a, b/1, c", &["c, a"], true),
+            ("websocket", &["foo"], false),
+            ("websocket", &["websocket, foo"], false),
+            ("websocket", &["websockets"], false),
+            ("websocket", &["web"], false),
+            ("b/1", &["b/2"], false),
+            ("b/1", &["b"], false),
+            ("b", &["b/1"], false),
+            ("a, ,b", &[""], false),
+            ("a, ,b", &["a,"], false),
+            ("a", &["a", "foo"], false),
+            ("a", &["a", "a"], false),
+            ("a", &[], false),
+        ] {
+            let asked_for = HeaderValue::from_static(asked);
+            let fields = answer.iter().map(|said| (UPGRADE, HeaderValue::from_static(said)));
+            let mut headers = HeaderMap::new();
+            fields.for_each(|(name, value)| _ = headers.append(name, value));
+            let expected = agrees.then(|| HeaderValue::from_static(answer[0]));
+            assert_eq!(agreed(&asked_for, &headers), expected, "{asked:?} {answer:?}");
+        }
     }
 
     #[test]

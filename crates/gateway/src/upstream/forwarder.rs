@@ -84,8 +84,8 @@ pub(crate) struct Forwarder {
 pub(super) struct RequestContext {
     /// It may be sent again.
     repeats: bool,
-    /// It asks for another protocol.
-    upgrades: bool,
+    /// The protocols, instead of HTTP, that it asks for.
+    upgrade: Option<Box<HeaderValue>>,
     addresses: ClientAddresses,
     client: Option<IpAddr>,
     /// The client speaks HTTP/2, which has trailers of its own.
@@ -178,7 +178,6 @@ impl Forwarder {
             true => fields::upgrade(&head.headers),
             false => None,
         };
-        let upgrades = upgrade.is_some();
         let client = peer.client.map(|client| client.ip());
         let host = fields::host(&head.uri, &head.headers);
         let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
@@ -201,7 +200,7 @@ impl Forwarder {
             prefix: self.prefix.as_ref().map(|(_, value)| value),
             trusts: self.trusts,
             has_trailers: !upload.is_end_stream(),
-            upgrade,
+            upgrade: upgrade.clone(),
         };
         fields::request(&mut head.headers, asker);
         match (&self.host, said) {
@@ -231,7 +230,7 @@ impl Forwarder {
         };
         let context = RequestContext {
             repeats,
-            upgrades,
+            upgrade: upgrade.map(Box::new),
             addresses,
             client,
             is_h2,
@@ -309,8 +308,8 @@ impl Forwarder {
                     record.upstream(group.shared_name());
                 });
             }
-            let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
             let seconds = group.retry_after().as_secs_f64().ceil() as u64;
+            let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
             return Err(response);
         };
@@ -472,7 +471,8 @@ impl Forwarder {
         exchange: Option<&Exchange>,
     ) -> Response<Body> {
         let (mut head, incoming) = response.into_parts();
-        let protocol = head.headers.get(UPGRADE).cloned();
+        let asked = context.upgrade.as_deref();
+        let protocol = asked.and_then(|asked| fields::agreed(asked, &head.headers));
         // HTTP/1.1 has trailers only after chunks, and for clients that accept them (RFC 9110,
         // section 6.5.1).
         let has_trailers = context.is_h2
@@ -485,7 +485,7 @@ impl Forwarder {
         }
         head.version = Version::HTTP_11;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let connection = lease.connection.take().filter(|_| context.upgrades);
+            let connection = lease.connection.take().filter(|_| protocol.is_some());
             let stream = connection.and_then(|connection| connection.into_stream());
             let (Some(protocol), Some((stream, before)), Some(exchange)) =
                 (protocol, stream, exchange)

@@ -189,15 +189,51 @@ fn tunnel_is_closed_once_nothing_moves(backend: BackendKind) -> bool {
     true
 }
 
+/// A server that changes the protocol whatever it is asked for: to the protocols of its path, each
+/// in a field of its own.
+fn changes() -> Origin {
+    Origin::start(|line| {
+        let seen = line.request()?;
+        let path = seen.line().split(' ').nth(1).unwrap_or_default();
+        let said = path.trim_start_matches('/').split(';');
+        let fields = said.filter(|said| !said.is_empty());
+        let fields: String = fields.map(|said| format!("Upgrade: {said}\r\n")).collect();
+        let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n";
+        line.send(format!("{head}{fields}\r\nsecret"))?;
+        line.stream.read(&mut [0]).map(drop)
+    })
+}
+
 #[test]
 fn an_unrequested_upgrade_is_a_fault() {
-    let origin = Origin::start(|line| {
-        line.request()?;
-        line.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")?;
-        line.stream.read(&mut [0]).map(drop)
-    });
-    let gateway = Gateway::start(BackendKind::Epoll, &config(&[&origin.address], "", ""));
-    assert_eq!(get(&gateway.address, "/").status, 502);
+    for backend in MOST {
+        let origin = changes();
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        for (asked, answered, is_agreed) in [
+            ("websocket", "websocket", true),
+            ("websocket", "WebSocket", true),
+            ("foo/1, websocket", "foo/1", true),
+            ("foo/1", "foo/2", false),
+            ("websocket", "foo", false),
+            ("websocket", "websocket;foo", false),
+            ("websocket", "websocket,foo", false),
+            ("websocket", "", false),
+            ("", "websocket", false),
+            ("", "", false),
+        ] {
+            let asks = match asked {
+                "" => String::new(),
+                asked => format!("Connection: upgrade\r\nUpgrade: {asked}\r\n"),
+            };
+            let mut client = Client::connect(&gateway.address);
+            client.send(format!("GET /{answered} HTTP/1.1\r\nHost: a\r\n{asks}\r\n"));
+            let reply = client.head().unwrap();
+            let expected = if is_agreed { 101 } else { 502 };
+            assert_eq!(reply.status, expected, "{backend:?} {asked:?} {answered:?}");
+            let said = is_agreed.then(|| answered.to_owned());
+            assert_eq!(reply.field("upgrade"), said, "{backend:?} {asked:?} {answered:?}");
+        }
+    }
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Forwarder {
         };
         let context = RequestContext {
             repeats: true,
-            upgrades: false,
+            upgrade: None,
             addresses,
             client,
             is_h2: false,
