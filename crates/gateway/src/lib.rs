@@ -40,6 +40,7 @@ mod accept;
 mod acme;
 mod address;
 pub mod admin;
+mod admin_connections;
 mod answers;
 mod authority;
 mod body;

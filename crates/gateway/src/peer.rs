@@ -1,12 +1,13 @@
 //! The parts of a connection that outlive its protocol: its peer, and the form of a request that
 //! waits for its response.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::admin_connections::{AdminPermit, AdmittedRequest};
 use crate::certificates::ClientCertificate;
-use crate::connection_limits::ConnectionPermit;
+use crate::connection_limits::{ConnectionPermit, LimitReached};
 use crate::log::ClientEnd;
 
 /// The parts of a handshake that few connections keep.
@@ -38,7 +39,35 @@ pub(crate) struct Peer {
     /// The rarer results of the handshake, if there are any.
     pub(crate) shown: Option<Box<ShownByClient>>,
     /// The connection's place among the connections that there may be.
-    pub(crate) permit: Option<ConnectionPermit>,
+    pub(crate) permit: Permit,
+}
+
+/// A connection's place among the connections that there may be.
+#[derive(Debug, Default)]
+pub(crate) enum Permit {
+    /// There is no limit.
+    #[default]
+    Unlimited,
+    Client(ConnectionPermit),
+    Admin(AdminPermit),
+}
+
+impl Permit {
+    /// Counts the permit as a permit of a client, as soon as the client is known.
+    pub(crate) fn count(&mut self, address: Option<IpAddr>) -> Result<(), LimitReached> {
+        match self {
+            Permit::Client(permit) => permit.count(address),
+            Permit::Unlimited | Permit::Admin(_) => Ok(()),
+        }
+    }
+
+    /// Begins a request to the admin listener that was admitted. `None`: it has another listener.
+    pub(crate) fn begin_request(&self) -> Option<AdmittedRequest> {
+        match self {
+            Permit::Admin(permit) => Some(permit.begin_request()),
+            Permit::Unlimited | Permit::Client(_) => None,
+        }
+    }
 }
 
 impl Peer {

@@ -239,7 +239,8 @@ impl RouteRules {
         !self.access.is_empty() || !self.limits.is_empty() || self.login.is_some()
     }
 
-    fn allows(&self, client: Option<IpAddr>) -> bool {
+    /// Whether a client at this address is allowed.
+    pub(crate) fn allows(&self, client: Option<IpAddr>) -> bool {
         self.access.iter().all(|access| access.allows(client))
     }
 

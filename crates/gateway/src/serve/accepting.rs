@@ -3,21 +3,23 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_lite::future::or;
 use superpoll_rt::{spawn, time};
 
 use super::listener_context::ListenerContext;
 use super::worker::Worker;
 use crate::address::Address;
+use crate::admin_connections::AdminConnections;
 use crate::connection_limits::{ConnectionLimits, LimitReached};
 use crate::listen::{self, Listener};
 use crate::log::{Event, Level, RateLimited, Report, others};
-use crate::peer::{self, Peer};
+use crate::peer::{self, Peer, Permit};
 use crate::transport::Plain;
 
 /// The time between two reports that connections are refused, or cannot be accepted.
@@ -45,6 +47,7 @@ pub(super) struct Accepting {
     pub context: Rc<ListenerContext>,
     pub closed: Rc<Cell<bool>>,
     pub connection_limits: Arc<ConnectionLimits>,
+    pub admin_connections: Arc<AdminConnections>,
     pub report: Report,
     pub refusals: RateLimited,
     pub failures: RateLimited,
@@ -94,42 +97,91 @@ impl Accepting {
         (self.report)(&event.with("left_out", left_out));
     }
 
-    /// Reports that a connection was closed at once.
-    fn refused(&self, why: &str) {
+    /// Reports that a connection was closed at once, or another one for it.
+    fn closed(&self, which: &str, why: &str) {
         let Some(left_out) = self.refusals.admit() else { return };
         let (on, others) = (&self.on, others(left_out));
-        let message = format!("closing a new connection on {on}: {why}{others}");
+        let message = format!("closing {which} on {on}: {why}{others}");
         let event = Event::new(Level::Warning, "connection-refused", message);
         let event = event.with("listener", on.to_string()).with("why", why);
         (self.report)(&event.with("left_out", left_out));
     }
 
+    fn refused(&self, why: &str) {
+        self.closed("a new connection", why);
+    }
+
     fn begin(&self, plain: Plain, client: Option<SocketAddr>) {
-        let counters = &self.worker.counters;
-        counters.accepted.add(1);
         // With the PROXY protocol the peer of the connection is not the client.
         let counted = client.filter(|_| !self.context.is_behind_proxy()).map(|client| client.ip());
-        let permit = match self.connection_limits.acquire(counted) {
+        let permit = match self.context.is_admin {
+            true => self.admit_operator(counted),
+            false => self.admit(counted),
+        };
+        let counters = &self.worker.counters;
+        counters.accepted.add(1);
+        let permit = match permit {
             Ok(permit) => permit,
-            Err(full) => {
+            Err(why) => {
                 counters.refused.add(1);
-                return self.refused(match full {
-                    LimitReached::Total => {
-                        "there are as many as limits.connections and the limit of descriptors \
-                         (ulimit -n) allow"
-                    }
-                    LimitReached::Client => {
-                        "its client has as many as limits.connections_per_client allows"
-                    }
-                });
+                return self.refused(why);
             }
         };
         let local = self.local.or_else(|| plain.local_address());
         let is_proxied = self.context.is_behind_proxy();
-        let permit = Some(permit);
         let since = peer::seconds_now();
+        let replaced = match &permit {
+            Permit::Admin(permit) => Some(permit.replaced()),
+            Permit::Unlimited | Permit::Client(_) => None,
+        };
         let peer = Peer { client, local, is_proxied, permit, since, ..Peer::default() };
-        spawn(self.context.clone().begin(plain, peer)).detach();
+        let serving = self.context.clone().begin(plain, peer);
+        match replaced {
+            None => spawn(serving).detach(),
+            Some(replaced) => spawn(or(replaced, serving)).detach(),
+        }
+    }
+
+    /// Admits a connection of a client.
+    fn admit(&self, client: Option<IpAddr>) -> Result<Permit, &'static str> {
+        match self.connection_limits.acquire(client) {
+            Ok(permit) => Ok(Permit::Client(permit)),
+            Err(LimitReached::Total) => {
+                Err("there are as many as limits.connections and the limit of descriptors \
+                     (ulimit -n) allow")
+            }
+            Err(LimitReached::Client) => {
+                Err("its client has as many as limits.connections_per_client allows")
+            }
+        }
+    }
+
+    /// Admits a connection to the admin listener, if need be in place of an idle one.
+    fn admit_operator(&self, client: Option<IpAddr>) -> Result<Permit, &'static str> {
+        if !self.worker.router().admits_operator(client) {
+            return Err("its client is not among those that allow and deny in [admin] admit");
+        }
+        let which = "the connection that was idle longest";
+        match self.admin_connections.acquire(client) {
+            Ok((permit, full)) => {
+                match full {
+                    None => {}
+                    Some(LimitReached::Total) => {
+                        self.closed(which, "the admin listener has 64, and another client came");
+                    }
+                    Some(LimitReached::Client) => {
+                        self.closed(which, "its client has 32 to the admin listener, and one more");
+                    }
+                }
+                Ok(Permit::Admin(permit))
+            }
+            Err(LimitReached::Total) => {
+                Err("the admin listener has 64, and each of them has a request under way")
+            }
+            Err(LimitReached::Client) => {
+                Err("its client has 32 to the admin listener, each with a request under way")
+            }
+        }
     }
 }
 

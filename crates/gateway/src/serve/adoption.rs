@@ -38,7 +38,7 @@ use crate::parking_lot::{
     ConnectionOwner, ParkedConnection, ParkingLot, PendingRequest, PreparedLot, ResumeReason,
     WaitingRequest,
 };
-use crate::peer::Peer;
+use crate::peer::{Peer, Permit};
 use crate::succession::Succession;
 use crate::succession::left::LeftConnection;
 use crate::succession::records::RecordStore;
@@ -140,7 +140,6 @@ impl Server {
             channels: self.channels.clone(),
             by_space: self.channels.by_space(),
             connection_limits: self.connection_limits.clone(),
-            admin_limits: self.admin_limits.clone(),
             report: self.report.clone(),
             is_orderly,
             all,
@@ -282,7 +281,6 @@ struct Adoption {
     channels: Registry,
     by_space: HashMap<u64, LocatedChannel>,
     connection_limits: Arc<ConnectionLimits>,
-    admin_limits: Arc<ConnectionLimits>,
     report: Report,
     /// The other server came to rest, and has said so.
     is_orderly: bool,
@@ -434,17 +432,14 @@ impl Local {
         let keys = record.keys.take();
         let is_encrypted = keys.is_some();
         let context = self.context(address, is_encrypted)?;
-        if context.requires_certificate() {
+        // Connections of the admin listener come to rest no more.
+        if context.requires_certificate() || context.is_admin {
             return None;
         }
         let (client, local) = (record.client, record.local);
-        let limits = match context.is_admin {
-            true => &adoption.admin_limits,
-            false => &adoption.connection_limits,
-        };
-        let permit = limits.acquire(client.map(|client| client.ip())).ok()?;
+        let permit = adoption.connection_limits.acquire(client.map(|client| client.ip())).ok()?;
         let is_proxied = context.is_behind_proxy();
-        let permit = Some(permit);
+        let permit = Permit::Client(permit);
         let peer = Peer { client, local, is_encrypted, is_proxied, permit, ..Peer::default() };
         let (peer, stream) = (Rc::new(peer), Socket::Tcp(stream).into());
         let parked = ParkedConnection { stream, peer, token: 0, pending: None };

@@ -93,7 +93,7 @@ impl ListenerContext {
                 Err(_) => return counters.timed_out.add(1),
             }
             let address = peer.client.map(|client| client.ip());
-            if peer.permit.as_mut().is_some_and(|permit| permit.count(address).is_err()) {
+            if peer.permit.count(address).is_err() {
                 return counters.refused.add(1);
             }
         }

@@ -71,7 +71,8 @@ pub(super) async fn serve(
 ) {
     let InitialState { mut before, requests, speaks, first } = initial;
     let active = context.worker.begin(&peer, Protocol::Http1);
-    let can_park = transport.can_park();
+    // A connection of the admin listener may be replaced at any time, as long as a task has it.
+    let can_park = transport.can_park() && !context.is_admin;
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (can_park, true)));
     state.earlier.set(requests);
     if let Some((response, note)) = first {
@@ -223,7 +224,7 @@ pub(super) async fn serve(
                 });
                 return;
             }
-            (ExitReason::Idle, below) if read.is_empty() && below.can_park() => {
+            (ExitReason::Idle, below) if read.is_empty() && can_park => {
                 if context.worker.is_draining() && !matches!(below, Transport::Plain(_)) {
                     return close(below, &state, &active).await;
                 }

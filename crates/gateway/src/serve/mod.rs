@@ -62,6 +62,7 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::acme::Automatic;
 use crate::address::Address;
+use crate::admin_connections::AdminConnections;
 use crate::broker::Brokers;
 use crate::certificates::{TicketSecrets, Watch};
 use crate::channel::{ChannelEngine, Hub, Registry, SharedRights};
@@ -88,9 +89,6 @@ use router::Blueprint;
 use source::ServerSource;
 use worker::Worker;
 
-/// The most connections of the admin listener.
-const ADMIN_CONNECTIONS: u32 = 64;
-
 /// A running server. Dropping it stops listening; connections go on as long as the runtime does.
 pub struct Server {
     number: u64,
@@ -114,7 +112,7 @@ pub struct Server {
     has_yielded: bool,
     connection_limits: Arc<ConnectionLimits>,
     /// The connections of the admin listener, apart from those of clients.
-    admin_limits: Arc<ConnectionLimits>,
+    admin_connections: Arc<AdminConnections>,
     operations: Arc<ServerOperations>,
     administration: Arc<Administration>,
     engines: Vec<Arc<EngineCounters>>,
@@ -191,8 +189,6 @@ impl Server {
         if let Some(worker) = &worker {
             operations.set(worker.settings());
         }
-        let admin_limits: Arc<ConnectionLimits> = Arc::default();
-        admin_limits.limit(NonZeroU32::new(ADMIN_CONNECTIONS), None);
         let mut server = Server {
             number,
             handle,
@@ -209,7 +205,7 @@ impl Server {
             adopting: Arc::default(),
             has_yielded: false,
             connection_limits,
-            admin_limits,
+            admin_connections: Arc::default(),
             operations: Arc::new(operations),
             administration: Arc::default(),
             engines,
@@ -329,8 +325,8 @@ impl Server {
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
             let Part { parking_lot, openings } = part;
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
-            let limits_of =
-                [&self.connection_limits, &self.admin_limits].map(|limits| limits.clone());
+            let connection_limits = self.connection_limits.clone();
+            let admin_connections = self.admin_connections.clone();
             let counters = self.engines[index].clone();
             let report = self.report.clone();
             let log = log.clone();
@@ -386,7 +382,8 @@ impl Server {
                         worker: local.worker.clone(),
                         context,
                         closed: closed.clone(),
-                        connection_limits: limits_of[usize::from(opening.is_admin)].clone(),
+                        connection_limits: connection_limits.clone(),
+                        admin_connections: admin_connections.clone(),
                         report: report.clone(),
                         refusals: accepting::refusals(),
                         failures: accepting::refusals(),
@@ -552,7 +549,7 @@ impl Server {
         let end = Instant::now() + patience;
         let mut nap = Duration::from_millis(1);
         loop {
-            let left = self.connections() + u64::from(self.admin_limits.in_use());
+            let left = self.connections() + self.admin_connections.in_use() as u64;
             let now = Instant::now();
             if left == 0 || now >= end {
                 return left;

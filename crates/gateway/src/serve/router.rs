@@ -293,6 +293,12 @@ impl Router {
         self.has_lane
     }
 
+    /// Whether the admin listener admits connections of a client, whose address is unknown in the
+    /// Unix domain.
+    pub(super) fn admits_operator(&self, client: Option<IpAddr>) -> bool {
+        self.admin.as_ref().is_none_or(|admin| admin.admits(client))
+    }
+
     /// Answers a request to the admin listener.
     pub(super) fn administer(
         &self,

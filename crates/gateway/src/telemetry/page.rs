@@ -81,10 +81,11 @@ fn live(overview: Arc<Overview>, request: Request<Upload>, exchange: &Exchange) 
         return reply::status(StatusCode::BAD_REQUEST);
     };
     let peer: Rc<Peer> = exchange.peer().clone();
+    let admitted = peer.permit.begin_request();
     exchange.take_over(move |transport, before| {
         Box::pin(async move {
             // The peer holds its permit as long as the page goes on.
-            let _peer = peer;
+            let _peer = (peer, admitted);
             // A page that is closed is no failure.
             let _ = send_snapshots(overview, transport, before).await;
         })

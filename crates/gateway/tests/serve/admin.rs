@@ -1,5 +1,10 @@
 //! The admin listener: its paths and methods, and the requests of foreign sites, which it refuses.
 
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+
+use socket2::{Domain, Socket, Type};
+use superpoll_gateway::Address;
 use superpoll_rt::BackendKind;
 
 use crate::stage::{Answer, BACKENDS, Client, PATIENCE, Stage};
@@ -226,11 +231,52 @@ fn bodies_and_names_that_are_wrong_change_nothing_and_say_what_was_expected() {
     assert_eq!((&server["state"], &server["weight"]), (&"up".into(), &1.into()));
 }
 
+/// Connects to the admin listener from another address of this machine.
+fn connect_from(stage: &Stage, client: [u8; 4]) -> Client {
+    let Address::Tcp { port, .. } = stage.addresses.last().unwrap() else { panic!("no port") };
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((client, 0)).into()).unwrap();
+    socket.connect(&SocketAddr::from(([127, 0, 0, 1], *port)).into()).unwrap();
+    let stream = std::net::TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    Client(std::io::BufReader::new(stream))
+}
+
+/// Whether the server ends a connection within the patience of a test. It may do so while bytes of
+/// the client are on their way, which resets the connection.
+fn is_ended(client: &mut Client) -> bool {
+    match client.0.read_to_end(&mut Vec::new()) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+fn says_close(answer: &Answer) -> bool {
+    answer.head.to_lowercase().contains("\r\nconnection: close\r\n")
+}
+
+fn is_healthy(client: &mut Client) -> bool {
+    client.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    client.answer().status == 200
+}
+
 #[test]
 fn clients_and_users_that_are_not_allowed_are_refused() {
-    let stage = Stage::new(BackendKind::Epoll, 1, &text("allow = [\"10.0.0.0/8\"]"));
-    assert_eq!(get(&stage, "/api/status").status, 403);
-    assert_eq!(get(&stage, "/metrics").status, 403);
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 1, &text("allow = [\"127.0.0.2\"]"));
+        assert!(is_ended(&mut connect(&stage)), "{backend:?}");
+        assert!(is_healthy(&mut connect_from(&stage, [127, 0, 0, 2])));
+        // A connection that is there already is refused with its next request.
+        let mut client = connect_from(&stage, [127, 0, 0, 2]);
+        assert!(is_healthy(&mut client));
+        stage.change(&text("deny = [\"127.0.0.2\"]"));
+        until(|| is_ended_with(&mut connect_from(&stage, [127, 0, 0, 2])));
+        client.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        let answer = client.answer();
+        assert_eq!((answer.status, says_close(&answer)), (403, true));
+        assert!(is_ended(&mut client));
+        assert!(is_healthy(&mut connect(&stage)));
+    }
     let users = "[admin.basic_auth]\nusers = { joe = \"$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA\" }\n";
     let stage = Stage::new(BackendKind::Epoll, 1, &text(users));
     assert_eq!(get(&stage, "/metrics").status, 401);
@@ -244,8 +290,43 @@ fn clients_and_users_that_are_not_allowed_are_refused() {
     }
 }
 
+/// Whether a new connection is ended without an answer to its request.
+fn is_ended_with(client: &mut Client) -> bool {
+    let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let sent = client.0.get_mut().write_all(request);
+    let mut all = Vec::new();
+    sent.is_err() || client.0.read_to_end(&mut all).is_err() || all.is_empty()
+}
+
+/// Waits until something is so.
+fn until(mut is_so: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(std::time::Instant::now() < end, "it takes too long");
+    }
+}
+
 #[test]
-fn it_answers_though_clients_have_all_connections_and_no_more_than_its_own() {
+fn a_refusal_ends_its_connection() {
+    let users = "[admin.basic_auth]\nusers = { joe = \"$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA\" }\n";
+    let wrong = "authorization: Basic am9lOndyb25n\r\n";
+    for (admin, fields, status) in [
+        (users, "host: localhost\r\n".to_owned(), 401),
+        (users, format!("host: localhost\r\n{wrong}"), 401),
+        ("", "host: localhost\r\norigin: null\r\n".to_owned(), 403),
+        ("", "host: evil.example\r\n".to_owned(), 421),
+    ] {
+        let stage = Stage::new(BackendKind::Adaptive, 1, &text(admin));
+        let mut client = connect(&stage);
+        client.send(format!("GET /metrics HTTP/1.1\r\n{fields}\r\n"));
+        let answer = client.answer();
+        assert_eq!((answer.status, says_close(&answer)), (status, true));
+        assert!(is_ended(&mut client), "{status}");
+    }
+}
+
+#[test]
+fn it_answers_though_clients_have_all_connections() {
     let stage =
         Stage::new(BackendKind::Epoll, 1, &format!("{}[limits]\nconnections = 1\n", text("")));
     let mut first = stage.connect();
@@ -254,38 +335,93 @@ fn it_answers_though_clients_have_all_connections_and_no_more_than_its_own() {
     second.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     assert!(second.is_closed());
     assert_eq!(get(&stage, "/api/upstreams").status, 200);
-    let held: Vec<Client> = (0..64)
-        .map(|_| {
-            let mut client = connect(&stage);
-            client.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
-            assert_eq!(client.answer().status, 200);
-            client
-        })
-        .collect();
-    let mut further = connect(&stage);
-    further.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    assert!(further.is_closed());
-    drop(held);
+}
+
+/// Clients of several addresses have all connections of the admin listener, silent or after a
+/// request. A further one replaces the one that has been idle longest, however long they rest; that
+/// of a client with its share is one of its own.
+#[test]
+fn an_operator_gets_in_though_others_have_all_of_its_connections() {
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 2, &text(""));
+        let (one, two, three) = ([127, 0, 0, 1], [127, 0, 0, 2], [127, 0, 0, 3]);
+        let mut served = connect_from(&stage, one);
+        assert!(is_healthy(&mut served));
+        let mut idle = connect_from(&stage, one);
+        assert!(is_healthy(&mut idle));
+        assert!(is_healthy(&mut served), "{backend:?}");
+        let own: Vec<Client> = (2..32).map(|_| connect_from(&stage, one)).collect();
+        stage.until(|engine| &engine.accepted, 32);
+        // The 33rd of the first client.
+        let mut further = connect_from(&stage, one);
+        assert!(is_healthy(&mut further), "{backend:?}");
+        assert!(is_ended(&mut idle), "{backend:?}");
+        assert!(is_healthy(&mut served), "{backend:?}");
+        // Another client has a half of its own.
+        let mut others: Vec<Client> = (0..32).map(|_| connect_from(&stage, two)).collect();
+        stage.until(|engine| &engine.accepted, 33 + 32);
+        assert!(others.iter_mut().all(is_healthy), "{backend:?}");
+        assert!(is_healthy(&mut served), "{backend:?}");
+        // The listener is full: those of the first client that never spoke are the first to go.
+        for _ in 0..2 {
+            let mut operator = connect_from(&stage, three);
+            assert!(is_healthy(&mut operator), "{backend:?}");
+            others.push(operator);
+        }
+        until(|| own.iter().filter(|client| has_ended(client)).count() == 2);
+        assert!(is_healthy(&mut served), "{backend:?}");
+        assert!(others.iter_mut().all(is_healthy), "{backend:?}");
+    }
+}
+
+/// Whether the server has ended a connection by now.
+fn has_ended(client: &Client) -> bool {
+    let stream = client.0.get_ref();
+    stream.set_nonblocking(true).unwrap();
+    let seen = stream.peek(&mut [0]);
+    stream.set_nonblocking(false).unwrap();
+    match seen {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+/// Requests under way are not cut off for further connections, which are refused then: with as many
+/// as the client's share, or as there may be at all.
+#[test]
+fn requests_under_way_keep_their_connections() {
+    let stage = Stage::new(BackendKind::Adaptive, 1, &text(""));
+    let begin = |client: [u8; 4]| {
+        let mut client = connect_from(&stage, client);
+        client.send("PUT /api/log HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n");
+        // The server reads the body, so the request is under way.
+        assert_eq!(client.head_only().status, 100);
+        client
+    };
+    let mut held: Vec<Client> = (0..32).map(|_| begin([127, 0, 0, 1])).collect();
+    assert!(is_ended(&mut connect(&stage)));
+    held.extend((0..32).map(|_| begin([127, 0, 0, 2])));
+    assert!(is_ended(&mut connect_from(&stage, [127, 0, 0, 3])));
+    for client in &mut held {
+        client.send("{}");
+        assert_eq!(client.answer().status, 400);
+    }
+    assert!(is_healthy(&mut connect_from(&stage, [127, 0, 0, 3])));
 }
 
 #[test]
 fn another_configuration_may_have_another_admin_listener_or_none() {
     let stage = Stage::new(BackendKind::Epoll, 1, &text(""));
-    let mut client = connect(&stage);
     let ask = |client: &mut Client| {
         client.send("GET /api/upstreams HTTP/1.1\r\nhost: a.internal\r\n\r\n");
         client.answer().status
     };
-    assert_eq!(ask(&mut client), 421);
-    let until = |client: &mut Client, status: u16| {
-        let end = std::time::Instant::now() + PATIENCE;
-        while ask(client) != status {
-            assert!(std::time::Instant::now() < end);
-        }
-    };
+    assert_eq!(ask(&mut connect(&stage)), 421);
     stage.change(&text("hosts = [\"a.internal\"]"));
-    until(&mut client, 200);
+    until(|| ask(&mut connect(&stage)) == 200);
+    let mut client = connect(&stage);
+    assert_eq!(ask(&mut client), 200);
     let none = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{SITE}");
     stage.change(&none);
-    until(&mut client, 404);
+    until(|| ask(&mut client) == 404);
 }

@@ -2,7 +2,8 @@
 //!
 //! A client that reaches it controls the server, so that these requests are refused first:
 //!
-//! - a client or user whom the configuration does not allow;
+//! - a client or user whom the configuration does not allow. Another client's connections are closed
+//!   when they are accepted, see `accepting`; a request of one is from before a change;
 //! - a host that is neither `localhost`, nor an IP address, nor a name of the configuration: a site
 //!   whose name is made to resolve to this machine (DNS rebinding) has another name there, which no
 //!   script can change. Nothing resolves to a Unix socket, so that any host is right there;
@@ -16,10 +17,12 @@
 mod answer;
 mod api;
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use self::answer::refuse;
@@ -56,7 +59,12 @@ impl AdminService {
         AdminService { hosts: config.hosts.clone(), rules, overview, administration }
     }
 
-    /// Answers a request.
+    /// Whether the rules allow a client at this address.
+    pub(super) fn admits(&self, client: Option<IpAddr>) -> bool {
+        self.rules.as_ref().is_none_or(|rules| rules.allows(client))
+    }
+
+    /// Answers a request. A refusal closes the connection.
     pub(super) fn respond(
         self: Rc<AdminService>,
         request: Request<Incoming>,
@@ -70,19 +78,20 @@ impl AdminService {
         };
         let verification = match admission {
             Admission::Allowed => None,
-            Admission::Refused(refused) => return Reply::Now(refused.response),
+            Admission::Refused(refused) => return Reply::Now(closing(refused.response)),
             Admission::Verifies(verification) => Some(verification),
         };
         if let Err((status, what)) = self.check(&request, peer) {
-            return Reply::Now(refuse(status, what));
+            return Reply::Now(closing(refuse(status, what)));
         }
         let (request, exchange) = prepare(request);
         Reply::Later(Box::pin(async move {
             if let (Some(verification), Some(rules)) = (verification, &self.rules)
                 && let Err(refused) = rules.verify(verification).await
             {
-                return refused.response;
+                return closing(refused.response);
             }
+            let _admitted = exchange.peer().permit.begin_request();
             self.answer(request, &exchange).await
         }))
     }
@@ -150,6 +159,12 @@ impl AdminService {
             _ => api::answer(&self.administration, request).await,
         }
     }
+}
+
+/// Makes a response of HTTP/1, which the admin listener speaks, the last one of its connection.
+fn closing(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Whether a browser says that the request is one of a page of another site.
