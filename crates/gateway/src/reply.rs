@@ -1,6 +1,6 @@
 //! Responses that the gateway makes itself.
 
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::body::Body;
@@ -8,6 +8,13 @@ use crate::body::Body;
 /// Returns a status, with its text as the body.
 pub(crate) fn status(status: StatusCode) -> Response<Body> {
     text(status, format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or("")))
+}
+
+/// Returns 503 for a shortage that may end soon: the client may ask again after some seconds.
+pub(crate) fn unavailable(seconds: u64) -> Response<Body> {
+    let mut response = status(StatusCode::SERVICE_UNAVAILABLE);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    response
 }
 
 /// Answers a request with a method that the resource does not have; `allowed` are the methods that

@@ -73,9 +73,14 @@ impl Client {
     }
 
     fn status_of(&mut self, method: &str, path: &str) -> Option<u16> {
+        self.ask(method, path).map(|(status, _)| status)
+    }
+
+    /// Returns the status and the field `Retry-After`.
+    fn ask(&mut self, method: &str, path: &str) -> Option<(u16, Option<String>)> {
         let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
         self.0.get_mut().write_all(head.as_bytes()).ok()?;
-        let (mut status, mut length) = (0, 0);
+        let (mut status, mut length, mut retry_after) = (0, 0, None);
         loop {
             let mut line = String::new();
             if self.0.read_line(&mut line).ok()? == 0 {
@@ -86,12 +91,14 @@ impl Client {
                 status = rest[..3].parse().unwrap();
             } else if let Some(rest) = line.strip_prefix("content-length:") {
                 length = rest.trim().parse().unwrap();
+            } else if let Some(rest) = line.strip_prefix("retry-after:") {
+                retry_after = Some(rest.trim().to_owned());
             } else if line.is_empty() {
                 break;
             }
         }
         self.0.read_exact(&mut vec![0; length]).ok()?;
-        Some(status)
+        Some((status, retry_after))
     }
 }
 
@@ -133,10 +140,12 @@ fn requests(lane: bool, backend: BackendKind) {
         unchecked.iter().flatten().all(|count| *count >= 5) || gateway.up() != [true, true]
     });
     assert_eq!(gateway.up(), [true, true], "{:?}", gateway.told());
-    for (path, expected) in [("/", 200), ("/cold/", 503)] {
-        let method = |turn| if turn % 4 < 2 { "GET" } else { "POST" };
-        let statuses: Vec<_> = (0..20).map(|turn| client.status_of(method(turn), path)).collect();
-        assert_eq!(statuses, [Some(expected); 20], "{path}");
+    for (path, expected, retry_after) in [("/", 200, None), ("/cold/", 503, Some("1"))] {
+        for turn in 0..20 {
+            let method = if turn % 4 < 2 { "GET" } else { "POST" };
+            let answer = client.ask(method, path).unwrap();
+            assert_eq!((answer.0, answer.1.as_deref()), (expected, retry_after), "{path} {turn}");
+        }
     }
     assert_eq!(gateway.up(), [true, true]);
     for group in ["app", "cold"] {

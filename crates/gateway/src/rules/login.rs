@@ -302,9 +302,7 @@ fn too_many_passwords(too_fast: TooFast) -> Box<Refused> {
 
 /// Refuses a client while too many passwords are being verified.
 fn busy() -> Box<Refused> {
-    let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    Refused::with(Reason::PasswordQueue, response)
+    Refused::with(Reason::PasswordQueue, reply::unavailable(1))
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ struct ServerState {
     failures: u64,
     active: u64,
     retries: u64,
+    unchecked: u64,
     dials: u64,
     ejections: u64,
     idle: u64,
@@ -169,6 +170,7 @@ impl ServerState {
                 failures: server.failures.load(Ordering::Relaxed),
                 active: server.active.load(Ordering::Relaxed) + before(group, server),
                 retries: server.retries.load(Ordering::Relaxed),
+                unchecked: server.unchecked.load(Ordering::Relaxed),
                 dials: server.dials.load(Ordering::Relaxed),
                 ejections: server.ejections.load(Ordering::Relaxed),
                 idle: server.idle.load(Ordering::Relaxed),
@@ -189,7 +191,7 @@ impl ServerState {
 /// A counter of a server, which only grows.
 type Counter = (&'static str, &'static str, fn(&ServerState) -> u64);
 
-const COUNTERS: [Counter; 5] = [
+const COUNTERS: [Counter; 6] = [
     (
         "upstream_requests",
         "Requests that were forwarded to a server, those that failed included",
@@ -204,6 +206,11 @@ const COUNTERS: [Counter; 5] = [
         "upstream_retries",
         "Requests that failed on a server and were sent to another one",
         |server| server.retries,
+    ),
+    (
+        "upstream_checks_prevented",
+        "Checks of a server that a shortage of this machine has prevented",
+        |server| server.unchecked,
     ),
     (
         "upstream_connections_opened",

@@ -47,7 +47,7 @@ pub(super) async fn dial(
         let (client, local) = addresses.unzip();
         proxy_protocol::header(version, client, local)
     });
-    let plain = introduced(server, &header, limit).await?;
+    let plain = introduced(group, server, &header, limit).await?;
     let Some(tls) = &group.tls else {
         return Ok(Dialled { stream: Upstream::Plain(plain), is_h2: config.h2 });
     };
@@ -72,15 +72,20 @@ pub(crate) async fn dial_for_relay(
     header: &[u8],
     limit: Duration,
 ) -> io::Result<Upstream> {
-    let plain = introduced(server, header, limit).await?;
+    let plain = introduced(group, server, header, limit).await?;
     let Some(tls) = &group.tls else { return Ok(Upstream::Plain(plain)) };
     let stream = encrypted(server, tls, &tls.relayed, plain, limit).await?;
     Ok(Upstream::Tls(Box::new(FuturesIo::new(stream))))
 }
 
 /// Connects to a server, and sends the header of the PROXY protocol if there is one.
-async fn introduced(server: &GroupServer, header: &[u8], limit: Duration) -> io::Result<Plain> {
-    let mut plain = connect(&server.address, limit).await?;
+async fn introduced(
+    group: &Group,
+    server: &GroupServer,
+    header: &[u8],
+    limit: Duration,
+) -> io::Result<Plain> {
+    let mut plain = connect_unless_short(group, server, limit).await?;
     let mut rest = header;
     let written = async {
         while !rest.is_empty() {
@@ -93,6 +98,21 @@ async fn introduced(server: &GroupServer, header: &[u8], limit: Duration) -> io:
     };
     within(limit, written).await?;
     Ok(plain)
+}
+
+/// Connects to a server, unless it is known that no local port is left for it.
+async fn connect_unless_short(
+    group: &Group,
+    server: &GroupServer,
+    limit: Duration,
+) -> io::Result<Plain> {
+    if !server.port_shortage.admits(group.clock.now()) {
+        return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
+    }
+    let connected = connect(&server.address, limit).await;
+    let lack = connected.as_ref().err().and_then(|error| OwnLack::of(error));
+    server.port_shortage.attempted(lack != Some(OwnLack::Ports), group.clock.now());
+    connected
 }
 
 /// Does the handshake of TLS with a server.

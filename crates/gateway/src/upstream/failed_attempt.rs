@@ -3,10 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{Response, StatusCode};
 
 use super::fault::Fault;
 use super::http1::SendFailure;
+use crate::body::Body;
+use crate::reply;
 
 /// The reason for which a server did not answer a request.
 pub(super) struct FailedAttempt {
@@ -15,6 +17,15 @@ pub(super) struct FailedAttempt {
     pub was_idle: bool,
     /// The request may be sent to another server.
     pub may_go_on: bool,
+}
+
+/// Returns the response to a client whose request has failed on the last server that was tried. A
+/// shortage of this machine may end with the next connection that does.
+pub(super) fn response(status: StatusCode) -> Response<Body> {
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => reply::unavailable(1),
+        status => reply::status(status),
+    }
 }
 
 impl FailedAttempt {

@@ -19,14 +19,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, HOST, RETRY_AFTER, UPGRADE};
+use http::header::{CONNECTION, HOST, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use superpoll_rt::time::timeout;
 
 use super::dial::{ClientAddresses, Dialled, dial};
-use super::failed_attempt::FailedAttempt;
+use super::failed_attempt::{self, FailedAttempt};
 use super::fault::{Fault, Outcome};
 use super::fields::{self, Asker};
 use super::form::{for_h1, for_h2};
@@ -309,9 +309,7 @@ impl Forwarder {
                 });
             }
             let seconds = group.retry_after().as_secs_f64().ceil() as u64;
-            let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
-            return Err(response);
+            return Err(reply::unavailable(seconds.max(1)));
         };
         let mut tried = Vec::new();
         let mut left = self.retries;
@@ -352,7 +350,7 @@ impl Forwarder {
             let (Some(next), Some(other)) = (next, other) else {
                 let outcome = Outcome::Answered(status);
                 group.report_failure(&server, &self.route, &fault, outcome, trace);
-                return Err(reply::status(status));
+                return Err(failed_attempt::response(status));
             };
             group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
             (*request, server, must_dial) = (Some(next), other, false);

@@ -48,6 +48,7 @@ mod outcomes;
 mod outgoing;
 mod own_lack;
 mod pool;
+mod port_shortage;
 mod retry_copy;
 mod server;
 mod sticky;

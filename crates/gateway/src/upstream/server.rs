@@ -31,6 +31,7 @@ use super::balance;
 use super::error_record::ErrorRecord;
 use super::fault::KINDS;
 use super::operator_setting::OperatorSetting;
+use super::port_shortage::PortShortage;
 use super::sticky::Sticky;
 use crate::address::Address;
 use crate::admin::ServerState;
@@ -98,6 +99,8 @@ pub struct GroupServer {
     pub retries: AtomicU64,
     /// Checks of it that a lack of descriptors, ports or memory of this machine has prevented.
     pub unchecked: AtomicU64,
+    /// Whether no local port is left for connections to it.
+    pub(super) port_shortage: PortShortage,
     /// Connections to it that were opened for requests.
     pub dials: AtomicU64,
     /// Connections to it that are kept for further requests.
@@ -160,6 +163,7 @@ impl GroupServer {
             failures: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             unchecked: AtomicU64::new(0),
+            port_shortage: PortShortage::default(),
             dials: AtomicU64::new(0),
             idle: AtomicU64::new(0),
             durations: Histogram::default(),

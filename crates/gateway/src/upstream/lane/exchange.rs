@@ -33,7 +33,7 @@ use crate::reply;
 use crate::trace::RequestTrace;
 use crate::transport::poll_write_all;
 use crate::upstream::dial::dial;
-use crate::upstream::failed_attempt::FailedAttempt;
+use crate::upstream::failed_attempt::{self, FailedAttempt};
 use crate::upstream::fault::Outcome;
 use crate::upstream::forwarder::{Forwarder, RequestContext, is_idempotent};
 use crate::upstream::http1::{Http1Connection, SendFailure};
@@ -242,7 +242,7 @@ impl Forwarder {
             let Some(other) = other else {
                 let outcome = Outcome::Answered(status);
                 group.report_failure(&server, &self.route, &fault, outcome, trace);
-                return Passed::Answered(reply::status(status));
+                return Passed::Answered(failed_attempt::response(status));
             };
             group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
             (server, must_dial) = (other, false);
