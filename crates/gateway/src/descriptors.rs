@@ -17,7 +17,7 @@ const FILES: u64 = 1024;
 /// Returns how many descriptors of this many are reserved.
 ///
 /// A connection that is relayed has two. A connection of HTTP has an upstream connection only while
-/// it has a request there.
+/// it has a request there; those that are kept after it have a limit of their own.
 pub(crate) fn reserved(config: &Config, limit: u64) -> u64 {
     let share = if config.listeners.iter().any(|listener| listener.relay.is_some()) {
         limit / 2
@@ -34,6 +34,12 @@ pub(crate) fn connections(config: &Config, limit: u64) -> u32 {
     let room = limit.saturating_sub(reserved(config, limit)).max(1);
     let room = u32::try_from(room).unwrap_or(u32::MAX);
     config.limits.connections.map_or(room, |asked| asked.get().min(room))
+}
+
+/// Returns the most idle connections to upstream servers at a time with this many descriptors: half
+/// of those that are reserved next to upstreams, so that they leave as many for requests.
+pub(crate) fn idle_upstream_connections(limit: u64) -> usize {
+    usize::try_from(limit / 8).unwrap_or(usize::MAX).max(1)
 }
 
 /// Returns the reason for which the configuration's number of connections is too large, if it is.
@@ -72,6 +78,19 @@ mod tests {
             let found = [&files, &proxy, &relay].map(|config| connections(config, limit));
             assert_eq!(found, [of_files, of_proxy, of_relay], "of {limit}");
             assert_eq!(excess(&files, limit), None);
+        }
+    }
+
+    #[test]
+    fn kept_connections_to_servers_leave_half_of_the_reserve() {
+        let proxy = config(
+            "[[hosts]]\n[[hosts.routes]]\nproxy.upstream = \"app\"\n[upstreams.app]\n\
+             servers = [{ address = \"127.0.0.1:1\" }]\n",
+        );
+        for (limit, idle) in [(1_048_576, 131_072), (20_000, 2500), (1024, 128), (10, 1), (0, 1)] {
+            assert_eq!(idle_upstream_connections(limit), idle, "of {limit}");
+            let reserved = usize::try_from(reserved(&proxy, limit)).unwrap();
+            assert!(2 * idle <= reserved.max(2), "of {limit}: {idle} of {reserved}");
         }
     }
 

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -168,6 +169,58 @@ fn requests(lane: bool, backend: BackendKind) {
     assert_eq!(answered.unwrap_or_else(|| panic!("{told:?}")).2, "own-lack 503");
 }
 
+/// The connections that are kept to a server leave descriptors for others, whatever `keep_alive`
+/// says.
+fn kept(lane: bool, backend: BackendKind) {
+    const CLIENTS: usize = 60;
+    const DESCRIPTORS: u64 = 400;
+    let together = Arc::new(Barrier::new(CLIENTS));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let together = together.clone();
+            // Requests are answered when there are as many of them as clients.
+            thread::spawn(move || {
+                together.wait();
+                answer(&stream);
+            });
+        }
+    });
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), ..limit }).unwrap();
+    let text = whole(
+        &format!("servers = [{{ address = \"{one}\" }}]\nkeep_alive = 1000"),
+        &format!(", lane = {lane}"),
+        "",
+    );
+    let gateway = Gateway::start(backend, &text);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = Client::connect(&gateway.address);
+            thread::spawn(move || {
+                assert_eq!(client.status("GET"), Some(200));
+                client
+            })
+        })
+        .collect();
+    let mut clients: Vec<Client> =
+        clients.into_iter().map(|client| client.join().unwrap()).collect();
+    let idle = || {
+        gateway
+            .call(|_, server| server.upstreams()["app"].members()[0].idle.load(Ordering::Relaxed))
+    };
+    // Each client has its answer before its connection to the server is kept, or is not.
+    let most = DESCRIPTORS / 8;
+    wait(|| idle() == most);
+    // Those that are kept serve further requests, and stay as many.
+    for client in &mut clients[..10] {
+        assert_eq!(client.status("GET"), Some(200));
+    }
+    wait(|| idle() == most);
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
 /// Opens files until there is room for the two ends of a client's connection, and for no other.
 fn leave_two(files: &mut Vec<File>) {
     while let Ok(file) = File::open("/dev/null") {
@@ -223,6 +276,8 @@ fn without_descriptors_servers_stay_up_and_their_connections_are_used() {
     for backend in MOST {
         requests(true, backend);
         requests(false, backend);
+        kept(true, backend);
+        kept(false, backend);
         relayed(backend);
     }
 }

@@ -446,6 +446,7 @@ impl Server {
             (self.report)(&Event::new(Level::Warning, "connections-limited", excess));
         }
         let connections = descriptors::connections(config, descriptors);
+        upstream::limit_idle_connections(descriptors::idle_upstream_connections(descriptors));
         let limits = &config.limits;
         self.connection_limits.limit(NonZeroU32::new(connections), limits.connections_per_client);
     }

@@ -61,5 +61,5 @@ pub(crate) use forwarder::Forwarder;
 pub use group::{Group, ServerList};
 pub(crate) use names::watch;
 pub(crate) use own_lack::{OwnLack, way_out};
-pub(crate) use pool::{Pool, PooledServer};
+pub(crate) use pool::{Pool, PooledServer, limit_idle_connections};
 pub use server::GroupServer;

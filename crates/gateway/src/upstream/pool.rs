@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
@@ -102,18 +102,36 @@ struct IdleConnection {
     _counted: IdleCount,
 }
 
+/// The idle connections of this process, whose descriptors all servers and engines share.
+static IDLE: AtomicUsize = AtomicUsize::new(0);
+
+/// The most that there may be, give or take one for each engine.
+static MOST_IDLE: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Limits the idle connections of this process to all servers.
+pub(crate) fn limit_idle_connections(most: usize) {
+    MOST_IDLE.store(most, Ordering::Relaxed);
+}
+
 /// Counts an idle connection as long as it is one.
 struct IdleCount(Arc<GroupServer>);
 
 impl IdleCount {
     fn new(server: &Arc<GroupServer>) -> IdleCount {
+        IDLE.fetch_add(1, Ordering::Relaxed);
         server.idle.fetch_add(1, Ordering::Relaxed);
         IdleCount(server.clone())
+    }
+
+    /// Whether there are as many as the process may have.
+    fn is_at_limit() -> bool {
+        IDLE.load(Ordering::Relaxed) >= MOST_IDLE.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for IdleCount {
     fn drop(&mut self) {
+        IDLE.fetch_sub(1, Ordering::Relaxed);
         self.0.idle.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -331,7 +349,11 @@ impl Pool {
         let oldest;
         {
             let idle = &mut server.connections.borrow_mut().idle;
-            oldest = (idle.len() >= most).then(|| idle.pop_front());
+            let is_full = idle.len() >= most || IdleCount::is_at_limit();
+            oldest = is_full.then(|| idle.pop_front()).flatten();
+            if is_full && oldest.is_none() {
+                return;
+            }
             let counted = IdleCount::new(&server.server);
             let since = Instant::now();
             idle.push_back(IdleConnection { connection, addresses, since, _counted: counted });

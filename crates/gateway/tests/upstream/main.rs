@@ -12,6 +12,7 @@ mod gaps;
 mod gateway;
 mod heads;
 mod http2;
+mod kept;
 mod lane;
 mod lane_bodies;
 mod metrics;

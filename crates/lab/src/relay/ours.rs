@@ -46,8 +46,8 @@ pub(super) struct Setting {
     pub speculative: bool,
     /// The port on which it listens, and the port to which it leads.
     pub ports: [u16; 2],
-    /// An HTTP proxy that keeps this many connections to its server; a relay of bytes if `None`.
-    pub pool: Option<usize>,
+    /// An HTTP proxy rather than a relay of bytes.
+    pub is_http: bool,
 }
 
 fn said(error: impl std::fmt::Display) -> Error {
@@ -56,11 +56,11 @@ fn said(error: impl std::fmt::Display) -> Error {
 
 /// Relays from one port to another indefinitely.
 pub(super) fn serve(setting: Setting, control: &mut Control) -> Result<()> {
-    let Setting { backend, speculative, ports, pool } = setting;
+    let Setting { backend, speculative, ports, is_http } = setting;
     let builder = Runtime::builder().backend(backend);
-    let calls = |runtime: &Runtime| calls_of(runtime, pool.is_some());
-    if let Some(pool) = pool {
-        let config = configuration(ports, pool)?;
+    let calls = |runtime: &Runtime| calls_of(runtime, is_http);
+    if is_http {
+        let config = configuration(ports)?;
         // A client that is not served gets no answer, which the load notices.
         let start = |runtime: &Runtime| Server::start(runtime, &config, |_| {}).map_err(said);
         return runtime::serve_on(builder.speculative(speculative), control, start, calls);
@@ -76,13 +76,13 @@ pub(super) fn serve(setting: Setting, control: &mut Control) -> Result<()> {
 }
 
 /// Builds the configuration that `superpoll serve -c` would get. Clients may be silent during the
-/// turns of other relays.
-fn configuration([port, origin]: [u16; 2], pool: usize) -> Result<Config> {
+/// turns of other relays; everything else is the default.
+fn configuration([port, origin]: [u16; 2]) -> Result<Config> {
     let text = format!(
         "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n\
          [[hosts]]\n[[hosts.routes]]\nproxy = {{ upstream = \"origin\" }}\n\
          [upstreams.origin]\nservers = [{{ address = \"127.0.0.1:{origin}\" }}]\n\
-         keep_alive = {pool}\n[timeouts]\nidle = \"24h\"\nheader = \"24h\"\n"
+         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n"
     );
     Config::parse("relay", &text).map_err(said)
 }
@@ -93,10 +93,11 @@ mod tests {
 
     #[test]
     fn the_configuration_of_the_proxy_is_right() {
-        let config = configuration([1234, 5678], 64).unwrap();
+        let config = configuration([1234, 5678]).unwrap();
         assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:1234");
         let origin = &config.upstreams["origin"];
         assert_eq!(origin.servers[0].address.to_string(), "127.0.0.1:5678");
-        assert_eq!(origin.keep_alive, 64);
+        // As many as the load has connections, at least.
+        assert!(origin.keep_alive >= 128, "{}", origin.keep_alive);
     }
 }

@@ -122,7 +122,7 @@ fn start(
     folder: &std::path::Path,
     ports: [u16; 2],
 ) -> Result<Server> {
-    // As many as are in use at a time, the same for all subjects.
+    // nginx keeps as many as are in use at a time, which it has to be told.
     let pool = point.kind.is_http().then_some(point.connections);
     let task = match pool {
         Some(pool) => peers::Task::Http { pool },
@@ -130,7 +130,7 @@ fn start(
     };
     match start {
         Software::Ours(backend, speculative) => {
-            let setting = Setting { backend, speculative, ports, pool };
+            let setting = Setting { backend, speculative, ports, is_http: pool.is_some() };
             Server::start(name, true, process, Vec::new(), |control| ours::serve(setting, control))
         }
         Software::Haproxy => peers::haproxy(name, process, folder, ports, task),
