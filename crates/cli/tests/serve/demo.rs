@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::program::superpoll;
 use crate::stage::{Running, Server, run, tool};
 
 fn curl(arguments: &[&str]) -> Command {
@@ -24,6 +25,16 @@ fn its_page_and_all_that_the_page_asks_for_are_there() {
     // It begins with a visitor's benefits; how the engine works comes after that.
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text:?} is not in {page}"));
     assert!(at("Live updates") < at("restart") && at("id=\"snippet\"") < at("epoll"), "{page}");
+    // What it tells visitors to run is there after `cargo install`, which installs this program alone.
+    let commands: Vec<&str> = page
+        .split("<code>")
+        .filter_map(|rest| rest.split("</code>").next()?.strip_prefix("superpoll"))
+        .filter_map(|rest| rest.split(['\n', ' ', '<']).find(|word| !word.is_empty()))
+        .collect();
+    assert!(commands.len() >= 5, "{commands:?}");
+    for command in commands {
+        run(superpoll().args([command, "--help"]));
+    }
     let asked: Vec<&str> = page
         .split(['"', '\''])
         .filter(|part| part.starts_with('/') && part.len() > 1 && !part.contains(' '))
