@@ -105,9 +105,9 @@ impl Rig {
 
     fn bent(&self, watch: Watch) -> Watch {
         match (self.fault, watch.mode) {
-            (Fault::EdgeAsLevel, Mode::Edge) | (Fault::OneShotNotDisarmed, Mode::OneShot) => {
-                watch.mode(Mode::Level)
-            }
+            (Fault::EdgeAsLevel, Mode::Edge)
+            | (Fault::AutoAsLevel, Mode::Auto)
+            | (Fault::OneShotNotDisarmed, Mode::OneShot) => watch.mode(Mode::Level),
             (Fault::ReadClosedUnasked, Mode::Level | Mode::Edge | Mode::OneShot)
                 if watch.interest.contains(Interest::READABLE) =>
             {
@@ -360,6 +360,15 @@ impl Rig {
             }
             Fault::LevelAsEdge | Fault::FilesReportedOnce | Fault::EdgeOnlyOnChange => {
                 self.report_once(batch);
+            }
+            Fault::DeafInTrouble => {
+                let troubles = |key| self.once.iter().filter(|&&other| other == key).count();
+                batch.retain(|event| troubles(event.0) < 3);
+                let trouble = |readiness: Readiness| {
+                    readiness.contains(Readiness::ERROR) || readiness.contains(Readiness::HANG_UP)
+                };
+                self.once
+                    .extend(batch.iter().filter(|event| trouble(event.1)).map(|event| event.0));
             }
             Fault::StaleEvent => {
                 let gone = self.last.iter().find(|event| self.asked(event.0).is_none());

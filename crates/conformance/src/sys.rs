@@ -125,6 +125,62 @@ pub fn shutdown(fd: RawFd, how: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::shutdown(fd, how) }).map(drop)
 }
 
+/// Makes a UDP socket keep a queue of errors (`IP_RECVERR`). The kernel reports `POLLERR` until
+/// [`take_error`] has emptied the queue.
+///
+/// # Errors
+///
+/// The errors of `setsockopt(2)`.
+pub fn queue_errors(socket: impl AsFd) -> io::Result<()> {
+    let (fd, on) = (socket.as_fd().as_raw_fd(), 1 as libc::c_int);
+    let (level, name) = (libc::IPPROTO_IP, libc::IP_RECVERR);
+    // SAFETY: the kernel reads an integer of the given size, which outlives the call.
+    let set =
+        unsafe { libc::setsockopt(fd, level, name, (&raw const on).cast(), size_of_val(&on) as _) };
+    check(set).map(drop)
+}
+
+/// Takes an error out of the queue of a socket (`MSG_ERRQUEUE`). Returns whether there was one.
+pub fn take_error(socket: impl AsFd) -> bool {
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: without room for a message, an address or control data, the kernel writes nothing.
+    let taken = unsafe { libc::recv(fd, std::ptr::null_mut(), 0, flags) };
+    taken >= 0
+}
+
+/// Creates a TCP socket that never blocks and is not connected: hung up, and writable.
+///
+/// # Errors
+///
+/// The errors of `socket(2)`.
+pub fn tcp_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: takes integers, touches no memory.
+    check(unsafe { libc::socket(libc::AF_INET, kind, 0) }).map(take)
+}
+
+/// Begins to connect a TCP socket that never blocks.
+///
+/// # Errors
+///
+/// The errors of `connect(2)`, but for `EINPROGRESS`.
+pub fn connect(socket: impl AsFd, to: std::net::SocketAddrV4) -> io::Result<()> {
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: to.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(to.ip().octets()) },
+        sin_zero: [0; 8],
+    };
+    let (fd, length) = (socket.as_fd().as_raw_fd(), size_of_val(&address) as libc::socklen_t);
+    // SAFETY: the kernel reads an address of the given length, which outlives the call.
+    let begun = unsafe { libc::connect(fd, (&raw const address).cast(), length) };
+    match check(begun) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Duplicates a descriptor to the lowest free number that is at least `lowest`.
 ///
 /// Raises the soft limit of descriptors first, which is often 1,024.

@@ -82,6 +82,12 @@ impl Readiness {
         Readiness(self.0 & !self.masked(interest).0)
     }
 
+    /// Whether an error or a hang-up is among them.
+    #[inline]
+    pub(crate) const fn is_trouble(self) -> bool {
+        self.0 & (Readiness::HANG_UP.0 | Readiness::ERROR.0) != 0
+    }
+
     /// The conditions an interest names.
     pub const fn of(interest: Interest) -> Readiness {
         Readiness(interest_bits(interest))

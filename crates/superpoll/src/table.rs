@@ -241,6 +241,7 @@ impl Table {
         slot.watch = watch;
         slot.account = Account::default();
         slot.served = 0;
+        slot.troubles = 0;
         slot.flags &= !(PLACED | OWNED);
         slot.put(OLD_KEY, slot.is(APPLIED) || slot.is(AWAY));
         slot.put(LIVE, true);

@@ -9,6 +9,7 @@
 mod changes;
 mod delivery;
 mod fairness;
+mod lasting;
 mod lifetime;
 mod nesting;
 mod placement;
@@ -148,6 +149,12 @@ checks! {
         read_closed_is_reported_if_asked_for if always;
         read_closed_needs_no_readable if |caps| caps.read_closed_alone;
         priority_needs_no_readable if |caps| caps.read_closed_alone;
+    }
+    lasting {
+        a_lasting_error_costs_nothing if always;
+        a_lasting_hang_up_costs_nothing if always;
+        a_lasting_error_leaves_the_other_modes_alone if always;
+        a_registration_with_a_lasting_error_ends_like_any_other if always;
     }
     refusals {
         zero_limit_is_refused if always;

@@ -11,6 +11,11 @@ pub enum Fault {
     EdgeAsLevel,
     /// Level-triggered registrations are reported once for each arrival.
     LevelAsEdge,
+    /// Registrations that leave the trigger to the poller are reported for as long as they are
+    /// ready.
+    AutoAsLevel,
+    /// Registrations are no longer reported after three reports with an error or a hang-up.
+    DeafInTrouble,
     /// Only the first arrival of an edge-triggered registration is reported while it is readable.
     EdgeOnlyOnChange,
     /// One-shot registrations stay armed.
@@ -85,6 +90,8 @@ pub enum Fault {
 pub const FAULTS: &[Fault] = &[
     Fault::EdgeAsLevel,
     Fault::LevelAsEdge,
+    Fault::AutoAsLevel,
+    Fault::DeafInTrouble,
     Fault::EdgeOnlyOnChange,
     Fault::OneShotNotDisarmed,
     Fault::OneShotNotRearmed,

@@ -15,6 +15,9 @@
 //! take. If nothing happens in that time, the loop has gone quiet and everything is handed over.
 //! The wake-up then costs the same as with epoll, however many descriptors were hot.
 //!
+//! A descriptor in [`Mode::Auto`] whose error or hang-up lasts goes to epoll with an edge, which
+//! does not report that state again and again, and stays there until it is reported without.
+//!
 //! Edge-triggered and exclusive registrations stay in epoll: `poll` cannot tell an arrival from a
 //! state. One-shot registrations may be hot, and are disarmed there without a system call.
 
@@ -156,7 +159,9 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
     fn demote(&mut self, cx: &mut Context<'_>, index: u32, handed_off: bool) {
         let slot = cx.table.slot(index);
         let watch = slot.watch();
-        let level = watch.mode == Mode::Auto && self.policy.prefers_level(slot.account.kind);
+        let level = watch.mode == Mode::Auto
+            && !slot.is_in_lasting_trouble()
+            && self.policy.prefers_level(slot.account.kind);
         let mode = if level { Mode::Level } else { watch.mode };
         if !watch.interest.is_empty()
             && !matches!(
@@ -217,12 +222,21 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         let (policy, pinned) = (&mut self.policy, self.pinned);
         let (candidates, retrigger) = (&mut self.candidates, &mut self.retrigger);
         let alone = view.hot == 0;
-        let active = self.cold.report(cx, alone, answer, |cx, index| {
+        let active = self.cold.report(cx, alone, answer, |cx, index, found| {
             let slot = cx.table.slot_mut(index);
             let mode = slot.watch().mode;
-            if policy.cold_event(&mut slot.account, &view) && !pinned && may_be_hot(mode) {
+            if found.is_trouble() && mode == Mode::Auto {
+                // No evidence for a place where a level is reported in each pass.
+                if slot.note_trouble() && slot.has_mode(Mode::Level) {
+                    retrigger.push(index);
+                }
+                return;
+            }
+            let is_well = slot.has_recovered();
+            let is_busy = policy.cold_event(&mut slot.account, &view);
+            if is_busy && !pinned && may_be_hot(mode) && is_well {
                 candidates.push(index);
-            } else if mode == Mode::Auto {
+            } else if mode == Mode::Auto && !slot.is_in_lasting_trouble() {
                 let level = policy.prefers_level(slot.account.kind);
                 // A lone busy descriptor stays level-triggered, whatever is better for its kind.
                 if level != slot.has_mode(Mode::Level) && (level || view.hot > 0) {
@@ -235,7 +249,9 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
             self.admit_candidates(cx);
         }
         while let Some(index) = self.retrigger.pop() {
-            let level = self.policy.prefers_level(cx.table.slot(index).account.kind);
+            let slot = cx.table.slot(index);
+            let level =
+                !slot.is_in_lasting_trouble() && self.policy.prefers_level(slot.account.kind);
             self.set_trigger(cx, index, if level { Mode::Level } else { Mode::Auto });
         }
         self.keep_lists_short();
@@ -510,6 +526,9 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
             counts.cold_ready = self.report_cold(cx, answer)?;
         }
         self.end_pass(cx, counts);
+        while let Some(index) = self.hot.pop_troubled() {
+            self.demote(cx, index, false);
+        }
         self.turn_hand(cx);
         if self.world.passes % SORTED_EVERY == 1 {
             self.hot.sort(cx.table);

@@ -25,6 +25,8 @@ pub(crate) struct Array {
     slots: Vec<Slot>,
     /// The table index for each slot.
     indices: Vec<u32>,
+    /// Those with an error or a hang-up that lasts, which `poll` would report in each pass.
+    troubled: Vec<u32>,
 }
 
 /// The slot for `poll` of a registration.
@@ -39,6 +41,7 @@ impl Array {
         Array {
             slots: vec![Slot { fd: -1, events: libc::POLLIN, revents: 0 }],
             indices: vec![u32::MAX],
+            troubled: Vec::new(),
         }
     }
 
@@ -53,7 +56,7 @@ impl Array {
 
     pub(super) fn memory(&self) -> Memory {
         Memory {
-            own: self.indices.capacity() * size_of::<u32>(),
+            own: (self.indices.capacity() + self.troubled.capacity()) * size_of::<u32>(),
             mirrors: self.slots.capacity() * size_of::<Slot>(),
         }
     }
@@ -62,6 +65,7 @@ impl Array {
     pub(super) fn shrink_to_fit(&mut self) {
         self.slots.shrink_to_fit();
         self.indices.shrink_to_fit();
+        self.troubled.shrink_to_fit();
     }
 
     /// Sets the back-end's own descriptor; negative for none.
@@ -99,6 +103,14 @@ impl Array {
         if let Some(&moved) = self.indices.get(place) {
             table.slot_mut(moved).set_place(Some(place));
         }
+    }
+
+    /// Takes the table index of a descriptor that the back-end must watch by its edges, because an
+    /// error or a hang-up lasts. Call it once all reports of the pass are made: the kernel may
+    /// report the descriptor again once it is watched elsewhere.
+    #[inline]
+    pub(super) fn pop_troubled(&mut self) -> Option<u32> {
+        self.troubled.pop()
     }
 
     /// Puts the slots into the order of their registration, in which neither the kernel nor the
@@ -178,11 +190,16 @@ impl Array {
             left -= 1;
             let index = self.indices[place];
             let (key, mode) = cx.table.key_and_mode(index);
-            if found & libc::POLLNVAL != 0 {
-                self.slots[place].fd = !self.slots[place].fd;
-                cx.stats.invalid += 1;
-                cx.invalid(key);
-                continue;
+            if found & (libc::POLLNVAL | libc::POLLERR | libc::POLLHUP) != 0 {
+                if found & libc::POLLNVAL != 0 {
+                    self.slots[place].fd = !self.slots[place].fd;
+                    cx.stats.invalid += 1;
+                    cx.invalid(key);
+                    continue;
+                }
+                if cx.table.slot_mut(index).note_trouble() {
+                    self.troubled.push(index);
+                }
             }
             let readiness = Readiness::from_poll_bits(found);
             // The kernel reports the slot's own interest: no second look, if it stays armed.

@@ -288,7 +288,8 @@ impl Epoll {
     }
 
     /// Reports the events of the call's answer. Calls `on_active` with the table index of each
-    /// descriptor whose event is wanted; returns how many there were.
+    /// descriptor whose event is wanted, and the readiness that the kernel has reported; returns
+    /// how many there were.
     ///
     /// If unwanted events have filled the buffer, asks the kernel again.
     #[inline(always)]
@@ -297,7 +298,7 @@ impl Epoll {
         cx: &mut Context<'_>,
         alone: bool,
         mut answer: io::Result<usize>,
-        mut on_active: impl FnMut(&mut Context<'_>, u32),
+        mut on_active: impl FnMut(&mut Context<'_>, u32, Readiness),
     ) -> io::Result<usize> {
         let mut active = 0;
         loop {
@@ -326,7 +327,7 @@ impl Epoll {
         &mut self,
         cx: &mut Context<'_>,
         count: usize,
-        mut on_active: impl FnMut(&mut Context<'_>, u32),
+        mut on_active: impl FnMut(&mut Context<'_>, u32, Readiness),
     ) -> usize {
         let mut active = 0;
         let mut room = cx.room_at_once();
@@ -338,11 +339,11 @@ impl Epoll {
                 room -= 1;
                 active += 1;
                 cx.deliver_plain(key, found);
-                on_active(cx, key.index());
+                on_active(cx, key.index(), found);
             } else if self.collect_odd(cx, key, found) {
                 room = cx.room_at_once();
                 active += 1;
-                on_active(cx, key.index());
+                on_active(cx, key.index(), found);
             }
         }
         if self.orphans {
@@ -433,6 +434,14 @@ impl Epoll {
         Ok(())
     }
 
+    /// Watches the waker's descriptor.
+    pub(super) fn watch_waker(&mut self, cx: &mut Context<'_>, fd: RawFd) -> Result<()> {
+        self.add_waker(cx, fd)
+            .map_err(|source| Error::system("watching the waker", Some(fd), source))?;
+        self.waker = Some(fd);
+        Ok(())
+    }
+
     fn add_waker(&self, cx: &mut Context<'_>, fd: RawFd) -> io::Result<()> {
         let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
         // With an edge the counter never needs to be read: each write is an arrival.
@@ -511,7 +520,7 @@ impl Backend for Epoll {
     ) -> io::Result<()> {
         let answer = answer.unwrap_or_else(|| self.wait_call(cx, deadline, true).issue());
         cx.stats.cold.watched += self.armed as u64;
-        cx.stats.cold.active += self.report(cx, true, answer, |_, _| {})? as u64;
+        cx.stats.cold.active += self.report(cx, true, answer, |_, _, _| {})? as u64;
         Ok(())
     }
 
@@ -522,11 +531,7 @@ impl Backend for Epoll {
 
 impl Lifecycle for Epoll {
     fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
-        let fd = fd.as_raw_fd();
-        self.add_waker(cx, fd)
-            .map_err(|source| Error::system("watching the waker", Some(fd), source))?;
-        self.waker = Some(fd);
-        Ok(())
+        self.watch_waker(cx, fd.as_raw_fd())
     }
 
     fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 
 pub(crate) mod adaptive;
 mod array;
+mod aside;
 pub(crate) mod choice;
 pub(crate) mod cold;
 mod context;

@@ -3,12 +3,17 @@
 //! A `poll` that blocks joins the wait queue of every descriptor and leaves it again, which costs
 //! four times the scan. So a wait looks first, without blocking, and blocks only if nothing was
 //! ready; with one or two descriptors the second call would cost more than the queues.
+//!
+//! A descriptor whose error or hang-up lasts is set [aside].
+//!
+//! [aside]: crate::backend::aside
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::LazyLock;
 
 use crate::backend::array::Array;
+use crate::backend::aside::Aside;
 use crate::backend::{
     Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory, Status,
     Synced, WaitCall, those, without_keeper,
@@ -23,12 +28,21 @@ const BLOCK_AT_ONCE: usize = 2;
 #[derive(Debug)]
 pub struct Poll {
     array: Array,
+    aside: Aside,
 }
 
 impl Poll {
     /// An empty array.
     pub fn new() -> Poll {
-        Poll { array: Array::new() }
+        Poll { array: Array::new(), aside: Aside::new(RawFd::MAX) }
+    }
+
+    #[cold]
+    fn set_aside(&mut self, cx: &mut Context<'_>, index: u32) {
+        if self.aside.put(cx, index) {
+            self.array.remove(cx.table, index);
+            self.array.set_own(self.aside.own().unwrap_or(-1));
+        }
     }
 
     fn looks_first(&self) -> bool {
@@ -86,11 +100,12 @@ pub(super) fn cannot_nest(backend: &'static str) -> Error {
 
 impl Backend for Poll {
     fn status(&self) -> Status<'_> {
-        Status::new("poll", Lengths { hot: self.array.len(), ..Lengths::default() })
+        Status::new("poll", Lengths { hot: self.array.len(), cold: self.aside.len(), away: 0 })
     }
 
     fn memory(&self) -> Memory {
-        self.array.memory()
+        let (array, aside) = (self.array.memory(), self.aside.memory());
+        Memory { own: array.own + aside.own, mirrors: array.mirrors + aside.mirrors }
     }
 
     fn admit(&self, _fd: RawFd, watch: Watch) -> Result<()> {
@@ -98,13 +113,12 @@ impl Backend for Poll {
     }
 
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
-        let slot = cx.table.slot_mut(index);
-        if slot.is_live() {
-            let watch = slot.watch();
-            slot.set_applied(Some((watch.interest, watch.mode)));
+        if self.aside.sync(cx, index) {
+            return Ok(Synced::Applied);
+        }
+        if cx.table.slot(index).is_live() {
             self.array.put(cx.table, index);
         } else {
-            slot.set_applied(None);
             self.array.remove(cx.table, index);
         }
         Ok(Synced::Unchanged)
@@ -132,11 +146,17 @@ impl Backend for Poll {
         if ready == 0 && deadline != Deadline::Now && self.looks_first() && cx.may_block() {
             ready = self.array.poll(cx.stats, deadline.left())?;
         }
-        if self.array.own_is_ready() {
-            cx.waker_fired();
-        }
+        let own_is_ready = self.array.own_is_ready();
         cx.stats.hot.watched += self.array.len() as u64;
         cx.stats.hot.active += self.array.collect(cx, ready, |_, _| {}) as u64;
+        if own_is_ready {
+            for index in self.aside.report(cx)? {
+                self.array.put(cx.table, index);
+            }
+        }
+        while let Some(index) = self.array.pop_troubled() {
+            self.set_aside(cx, index);
+        }
         Ok(())
     }
 
@@ -146,12 +166,15 @@ impl Backend for Poll {
 }
 
 impl Lifecycle for Poll {
-    fn attach_waker(&mut self, _cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
-        self.array.set_own(fd.as_raw_fd());
+    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+        self.aside.attach_waker(cx, fd.as_raw_fd())?;
+        self.array.set_own(self.aside.own().unwrap_or(-1));
         Ok(())
     }
 
     fn after_fork(&mut self, _cx: &mut Context<'_>) -> Result<()> {
+        self.aside.after_fork();
+        self.array.set_own(-1);
         Ok(())
     }
 

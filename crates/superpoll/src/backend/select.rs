@@ -5,11 +5,16 @@
 //! particular. So `select` only says *which* descriptors have an event, and a `poll` over those
 //! finds the event. It also cannot see a hang-up of a descriptor whose readability is not wanted;
 //! the registrations for which that would matter are refused.
+//!
+//! A descriptor whose error or hang-up lasts is set [aside].
+//!
+//! [aside]: crate::backend::aside
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::LazyLock;
 
+use crate::backend::aside::Aside;
 use crate::backend::poll::{cannot_nest, refuse_epoll_modes};
 use crate::backend::{
     Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory, Report,
@@ -28,9 +33,12 @@ pub struct Select {
     exceptional: Set,
     /// One more than the highest descriptor watched.
     end: RawFd,
+    /// Descriptors that are registered and not set aside.
     len: usize,
-    waker: Option<RawFd>,
+    aside: Aside,
     found: Vec<Slot>,
+    /// Table indices of descriptors with an error or a hang-up that lasts.
+    troubled: Vec<u32>,
 }
 
 impl std::fmt::Debug for Select {
@@ -75,9 +83,28 @@ impl Select {
             exceptional: Set::new(),
             end: 0,
             len: 0,
-            waker: None,
+            aside: Aside::new(SET_SIZE),
             found: Vec::new(),
+            troubled: Vec::new(),
         }
+    }
+
+    /// Makes the sets agree with the slot of a registration.
+    fn enter(&mut self, cx: &mut Context<'_>, index: u32) {
+        let slot = cx.table.slot_mut(index);
+        let (fd, interest) = (slot.fd(), slot.interest());
+        self.len += usize::from(slot.place().is_none());
+        slot.set_place(Some(fd as usize));
+        self.put(fd, interest);
+    }
+
+    /// Takes a descriptor out of the sets, if it is in.
+    fn leave(&mut self, cx: &mut Context<'_>, index: u32) {
+        let slot = cx.table.slot_mut(index);
+        let fd = slot.fd();
+        self.len -= usize::from(slot.place().is_some());
+        slot.set_place(None);
+        self.put(fd, Interest::NONE);
     }
 
     fn put(&mut self, fd: RawFd, interest: Interest) {
@@ -105,7 +132,7 @@ impl Select {
     ) -> io::Result<()> {
         self.found.clear();
         for fd in (0..self.end).filter(|&fd| which(fd)) {
-            // The waker's is not in the table.
+            // The back-end's own is not in the table.
             if let Some(key) = cx.table.find(fd) {
                 let events = cx.table.slot(key.index()).interest().poll_bits();
                 self.found.push(Slot { fd, events, revents: 0 });
@@ -123,7 +150,11 @@ impl Select {
                 cx.invalid(key);
                 self.put(fd, Interest::NONE);
             } else if revents != 0 {
-                let report = cx.report(key, Readiness::from_poll_bits(revents));
+                let found = Readiness::from_poll_bits(revents);
+                if found.is_trouble() && cx.table.slot_mut(key.index()).note_trouble() {
+                    self.troubled.push(key.index());
+                }
+                let report = cx.report(key, found);
                 self.put(fd, cx.table.slot(key.index()).interest());
                 cx.stats.hot.active += u64::from(report != Report::Unwanted);
             }
@@ -140,9 +171,9 @@ impl Select {
     ) -> io::Result<bool> {
         *sets = [self.readable, self.writable, self.exceptional];
         let mut end = self.end;
-        if let Some(waker) = self.waker {
-            sets[0].put(waker, true);
-            end = end.max(waker + 1);
+        if let Some(own) = self.aside.own() {
+            sets[0].put(own, true);
+            end = end.max(own + 1);
         }
         cx.stats.slots_scanned += self.len as u64;
         let [readable, writable, exceptional] = sets;
@@ -160,11 +191,15 @@ impl Select {
 
 impl Backend for Select {
     fn status(&self) -> Status<'_> {
-        Status::new("select", Lengths { hot: self.len, ..Lengths::default() })
+        Status::new("select", Lengths { hot: self.len, cold: self.aside.len(), away: 0 })
     }
 
     fn memory(&self) -> Memory {
-        Memory { own: 0, mirrors: self.found.capacity() * size_of::<Slot>() }
+        let aside = self.aside.memory();
+        Memory {
+            own: self.troubled.capacity() * size_of::<u32>() + aside.own,
+            mirrors: self.found.capacity() * size_of::<Slot>() + aside.mirrors,
+        }
     }
 
     fn admit(&self, fd: RawFd, watch: Watch) -> Result<()> {
@@ -188,18 +223,13 @@ impl Backend for Select {
     }
 
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
-        let slot = cx.table.slot_mut(index);
-        let known = slot.applied().is_some();
-        let fd = slot.fd();
-        if slot.is_live() {
-            let watch = slot.watch();
-            slot.set_applied(Some((watch.interest, watch.mode)));
-            self.len += usize::from(!known);
-            self.put(fd, watch.interest);
+        if self.aside.sync(cx, index) {
+            return Ok(Synced::Applied);
+        }
+        if cx.table.slot(index).is_live() {
+            self.enter(cx, index);
         } else {
-            slot.set_applied(None);
-            self.len -= usize::from(known);
-            self.put(fd, Interest::NONE);
+            self.leave(cx, index);
         }
         Ok(Synced::Unchanged)
     }
@@ -229,10 +259,18 @@ impl Backend for Select {
             }
             Err(error) => return Err(error),
         }
-        if self.waker.is_some_and(|waker| sets[0].has(waker)) {
-            cx.waker_fired();
+        self.look_closer(cx, |fd| sets.iter().any(|set| set.has(fd)))?;
+        if self.aside.own().is_some_and(|own| sets[0].has(own)) {
+            for index in self.aside.report(cx)? {
+                self.enter(cx, index);
+            }
         }
-        self.look_closer(cx, |fd| sets.iter().any(|set| set.has(fd)))
+        while let Some(index) = self.troubled.pop() {
+            if self.aside.put(cx, index) {
+                self.leave(cx, index);
+            }
+        }
+        Ok(())
     }
 
     fn lifecycle(&mut self) -> &mut dyn Lifecycle {
@@ -241,17 +279,16 @@ impl Backend for Select {
 }
 
 impl Lifecycle for Select {
-    fn attach_waker(&mut self, _cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+    fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()> {
         let fd = fd.as_raw_fd();
         if fd >= SET_SIZE {
             return Err(too_large(fd));
         }
-        self.waker = Some(fd);
-        Ok(())
+        self.aside.attach_waker(cx, fd)
     }
 
     fn after_fork(&mut self, _cx: &mut Context<'_>) -> Result<()> {
-        self.len = 0;
+        self.aside.after_fork();
         Ok(())
     }
 

@@ -43,6 +43,9 @@ use super::NOWHERE;
 use crate::interest::{Interest, Mode, Watch};
 use crate::policy::Account;
 
+/// The number of reports with an error or a hang-up from which on that state is thought to last.
+const LASTING: u8 = 3;
+
 pub(super) const LIVE: u16 = 1;
 pub(super) const CHANGED: u16 = 2;
 pub(super) const APPLIED: u16 = 4;
@@ -74,6 +77,8 @@ pub struct Slot {
     pub(super) applied_interest: Interest,
     pub(super) applied_mode: Mode,
     pub(super) flags: u16,
+    /// Reports with an error or a hang-up, up to [`LASTING`].
+    pub(super) troubles: u8,
 }
 
 impl Slot {
@@ -88,6 +93,7 @@ impl Slot {
             applied_interest: Interest::NONE,
             applied_mode: Mode::Level,
             flags: 0,
+            troubles: 0,
         }
     }
 
@@ -262,6 +268,39 @@ impl Slot {
     /// change.
     pub(crate) fn is_due(&self) -> bool {
         self.is(DUE)
+    }
+
+    /// Notes a report with an error or a hang-up. Returns whether it must be watched by its edges
+    /// from now on: in [`Mode::Auto`], once this state is thought to last. The caller has then had
+    /// some chances to end that state, and a level would be reported in each wait.
+    #[cold]
+    pub(crate) fn note_trouble(&mut self) -> bool {
+        self.troubles = (self.troubles + 1).min(LASTING);
+        self.is_in_lasting_trouble()
+    }
+
+    /// Whether it must be watched by its edges because of an error or a hang-up that lasts.
+    #[inline]
+    pub(crate) fn is_in_lasting_trouble(&self) -> bool {
+        self.troubles == LASTING && self.watch.mode == Mode::Auto
+    }
+
+    /// Notes a report without an error or a hang-up. Returns whether there have been as many of
+    /// those as there were reports with one: then it may be watched by its level (again).
+    #[inline]
+    pub(crate) fn has_recovered(&mut self) -> bool {
+        self.troubles == 0 || self.note_recovery()
+    }
+
+    #[cold]
+    fn note_recovery(&mut self) -> bool {
+        self.troubles -= 1;
+        self.troubles == 0
+    }
+
+    /// Forgets the reports with an error or a hang-up.
+    pub(crate) fn forget_troubles(&mut self) {
+        self.troubles = 0;
     }
 
     /// Whether a policy has said where the registration starts.

@@ -46,6 +46,7 @@ use crate::backend::{
     Context, Deadline, Epoll, KeeperClient, KeeperStatus, Memory, Status, Synced,
 };
 use crate::error::Result;
+use crate::event::Readiness;
 use crate::interest::Mode;
 use crate::key::Key;
 use crate::sys;
@@ -200,6 +201,12 @@ impl<S: KeeperHandle> Kept<S> {
             && (!self.only_with_state || self.states.get(index).is_some())
     }
 
+    /// Whether a registration may be given away because it is idle. A keeper reports an error or a
+    /// hang-up that lasts as soon as it has the descriptor.
+    fn may_leave(&self, cx: &Context<'_>, index: u32) -> bool {
+        self.may_move(cx, index) && !cx.table.slot(index).is_in_lasting_trouble()
+    }
+
     /// Whether the descriptor is of a kind that a keeper sees as this thread would. Checked
     /// when a registration leaves for the first time.
     fn is_eligible(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
@@ -237,7 +244,7 @@ impl<S: KeeperHandle> Kept<S> {
         while self.hand < end && self.candidates.len() < FULL {
             let index = self.hand;
             self.hand += 1;
-            if !self.may_move(cx, index) {
+            if !self.may_leave(cx, index) {
                 // A registration that waits for its turn may leave after it.
                 self.has_more |= cx.table.slot(index).is_queued();
                 continue;
@@ -271,7 +278,7 @@ impl<S: KeeperHandle> Kept<S> {
     fn move_candidates(&mut self, cx: &mut Context<'_>, until: Option<Instant>) {
         let mut all = std::mem::take(&mut self.candidates);
         if until.is_none() {
-            all.retain(|&index| self.may_move(cx, index) && self.eviction.is_due(index));
+            all.retain(|&index| self.may_leave(cx, index) && self.eviction.is_due(index));
         }
         all.retain(|&index| self.is_eligible(cx, index));
         // The keeper must know which stays are over before their numbers may come again.
@@ -350,19 +357,25 @@ impl<S: KeeperHandle> Cold for Kept<S> {
         cx: &mut Context<'_>,
         alone: bool,
         answer: io::Result<usize>,
-        mut on_active: impl FnMut(&mut Context<'_>, u32),
+        mut on_active: impl FnMut(&mut Context<'_>, u32, Readiness),
     ) -> io::Result<usize> {
         if self.link.is_some() {
             self.set_time();
         }
         let (mut all, mut answer, mut most) = (0, answer, PACKETS);
+        let mut has_recovered = false;
         loop {
             let watched = self.epoll.armed();
             let eviction = &mut self.eviction;
-            let active = self.epoll.report(cx, alone, answer, |cx, index| {
+            let active = self.epoll.report(cx, alone, answer, |cx, index, found| {
                 eviction.touch(index, cx.table.key(index).generation(), true);
-                on_active(cx, index);
+                let was_in_trouble = cx.table.slot(index).is_in_lasting_trouble();
+                on_active(cx, index, found);
+                has_recovered |= was_in_trouble && !cx.table.slot(index).is_in_lasting_trouble();
             })?;
+            if std::mem::take(&mut has_recovered) {
+                self.schedule_round();
+            }
             all += active;
             self.eviction.end_pass(watched, active);
             // A keeper that talks without end is read again with the next wait.

@@ -12,6 +12,7 @@ use std::io;
 
 use crate::backend::{Context, Deadline, Epoll, KeeperClient, Memory, Status, Synced};
 use crate::error::Result;
+use crate::event::Readiness;
 use crate::interest::{Interest, Mode};
 
 #[cfg(feature = "keeper")]
@@ -58,14 +59,14 @@ pub trait Cold: Send {
     fn set_mut(&mut self) -> &mut Epoll;
 
     /// Reports the events of a wait's answer. Calls `on_active` with the table index of each
-    /// descriptor whose event is wanted; returns how many there were. `alone`: nothing is watched
-    /// elsewhere.
+    /// descriptor whose event is wanted, and its readiness; returns how many there were. `alone`:
+    /// nothing is watched elsewhere.
     fn report(
         &mut self,
         cx: &mut Context<'_>,
         alone: bool,
         answer: io::Result<usize>,
-        on_active: impl FnMut(&mut Context<'_>, u32),
+        on_active: impl FnMut(&mut Context<'_>, u32, Readiness),
     ) -> io::Result<usize>;
 
     /// Notes that a wait begins that may block until this deadline. Returns an earlier one if the

@@ -5,6 +5,7 @@ use std::io;
 use super::{Change, Cold};
 use crate::backend::{Backend, Context, Epoll, Synced};
 use crate::error::Result;
+use crate::event::Readiness;
 
 impl Cold for Epoll {
     #[inline]
@@ -36,7 +37,7 @@ impl Cold for Epoll {
         cx: &mut Context<'_>,
         alone: bool,
         answer: io::Result<usize>,
-        on_active: impl FnMut(&mut Context<'_>, u32),
+        on_active: impl FnMut(&mut Context<'_>, u32, Readiness),
     ) -> io::Result<usize> {
         Epoll::report(self, cx, alone, answer, on_active)
     }

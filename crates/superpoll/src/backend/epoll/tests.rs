@@ -45,7 +45,7 @@ impl Bench {
         let mut cx = self.stage.cx();
         let answer = self.epoll.wait_call(&mut cx, Deadline::Now, alone).issue();
         let active =
-            self.epoll.report(&mut cx, alone, answer, |_, index| indices.push(index)).unwrap();
+            self.epoll.report(&mut cx, alone, answer, |_, index, _| indices.push(index)).unwrap();
         assert_eq!(active, indices.len());
         active
     }
