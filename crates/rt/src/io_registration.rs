@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -288,9 +288,7 @@ impl IoRegistration {
             match self.key_on(engine) {
                 Some(key) => match engine.source(key, |source| source.try_now_counted(direction)) {
                     Some(Some((tick, spinning))) => {
-                        if let Some(fd) = spinning {
-                            engine.counters.note_spinning(fd);
-                        }
+                        note_spinning(engine, spinning);
                         Step::Try(tick)
                     }
                     Some(None) => Step::Wait,
@@ -314,7 +312,8 @@ impl IoRegistration {
     pub(crate) fn clear(&self, direction: Direction, tick: u32) {
         engine::with(|engine| match self.key_on(engine) {
             Some(key) => {
-                engine.source(key, |source| source.clear(direction, tick));
+                let spinning = engine.source(key, |source| source.clear(direction, tick));
+                note_spinning(engine, spinning.flatten());
             }
             None => self.drained.set(self.drained.get() | direction.bit()),
         })
@@ -428,9 +427,10 @@ impl IoRegistration {
         let Some(key) = self.key_on(engine) else {
             return self.register(engine, fd, direction, urgent, waker);
         };
+        let mut spinning = None;
         let known = engine.source(key, |source| {
             if let Some(tick) = blocked {
-                source.clear(direction, tick);
+                spinning = source.clear(direction, tick);
             }
             if let Some(refusal) = source.take_refusal() {
                 return WaitState::Refused(refusal);
@@ -444,6 +444,7 @@ impl IoRegistration {
                 WaitState::NeedsInterest(source.add_interest(self.extra_interest(direction)))
             })
         });
+        note_spinning(engine, spinning);
         match known {
             Some(WaitState::Watched) => Ok(()),
             Some(WaitState::NeedsInterest(interest)) => Ok(engine.modify(key, interest)?),
@@ -487,6 +488,14 @@ impl IoRegistration {
         if let Some(engine_key) = self.engine_key.get_mut().take() {
             engine_key.end(false);
         }
+    }
+}
+
+/// Names a descriptor that is reported again and again, if it is one.
+#[inline]
+fn note_spinning(engine: &Engine, fd: Option<RawFd>) {
+    if let Some(fd) = fd {
+        engine.counters.note_spinning(fd);
     }
 }
 

@@ -114,6 +114,15 @@ const HAS_EOF: u8 = 1;
 /// that are there since. A read may end at it.
 const HAS_MARK: u8 = 2;
 
+/// In a source's flags: an operation was tried since an error or a hang-up was reported.
+const TRIED: u8 = 4;
+
+/// In a source's flags: more than one was, so that the first has made use of the report.
+const TRIED_AGAIN: u8 = 8;
+
+/// In a source's flags: at the report before, the first operation would have blocked.
+const FUTILE: u8 = 16;
+
 /// One registered descriptor.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -126,8 +135,8 @@ pub(crate) struct Source {
     ready: u8,
     /// Directions in which nothing will ever block again.
     closed: u8,
-    /// [`HAS_EOF`] and [`HAS_MARK`], in one byte: each idle connection pays for the size of a
-    /// source.
+    /// [`HAS_EOF`] and the flags that follow it, in one byte: each idle connection pays for the
+    /// size of a source.
     flags: u8,
     tick: u32,
     /// The number of times that it was reported or granted as ready since a task last tried an
@@ -254,12 +263,23 @@ impl Source {
     #[inline]
     pub(crate) fn try_now(&mut self, direction: Direction) -> Option<u32> {
         self.ignored = 0;
+        if self.closed != 0 {
+            self.note_try();
+        }
         (self.ready & direction.bit() != 0).then_some(self.tick)
+    }
+
+    #[cold]
+    fn note_try(&mut self) {
+        self.flags |= if self.is(TRIED) { TRIED_AGAIN } else { TRIED };
     }
 
     /// Like [`try_now`](Source::try_now), for a caller that may not act upon it. The second value
     /// is the descriptor if that has gone on for long.
     pub(crate) fn try_now_counted(&mut self, direction: Direction) -> Option<(u32, Option<RawFd>)> {
+        if self.closed != 0 {
+            self.note_try();
+        }
         (self.ready & direction.bit() != 0).then(|| (self.tick, self.ignore()))
     }
 
@@ -311,17 +331,33 @@ impl Source {
 
     /// Notes that an operation would have blocked. A condition that was taken for the end, such as
     /// an error that has been read since, was no end then.
+    ///
+    /// Returns the descriptor if it is the second report in a row of an error or a hang-up with
+    /// which its tasks do nothing.
     #[inline]
-    pub(crate) fn clear(&mut self, direction: Direction, tick: u32) {
+    pub(crate) fn clear(&mut self, direction: Direction, tick: u32) -> Option<RawFd> {
         self.ignored = 0;
+        let mut spinning = None;
         if self.tick == tick {
             let others = direction != Direction::Read;
             if !others {
                 self.flags &= !(HAS_EOF | HAS_MARK);
             }
+            if self.closed & direction.bit() != 0 {
+                spinning = self.note_false_end();
+            }
             self.closed &= !direction.bit();
             self.ready &= !direction.bit();
         }
+        spinning
+    }
+
+    #[cold]
+    fn note_false_end(&mut self) -> Option<RawFd> {
+        let is_futile = !self.is(TRIED_AGAIN);
+        let is_spinning = is_futile && self.is(FUTILE);
+        self.put_flag(FUTILE, is_futile);
+        is_spinning.then_some(self.fd)
     }
 
     /// Begins a wait for a direction, in which something `urgent` is watched too. Returns the
@@ -479,9 +515,12 @@ impl Source {
             && ![Readiness::HANG_UP, Readiness::ERROR, Readiness::PRIORITY]
                 .into_iter()
                 .any(|other| readiness.contains(other));
+        let was_futile = self.flags & FUTILE;
+        self.flags &= !(HAS_EOF | TRIED | TRIED_AGAIN | FUTILE);
         self.put_flag(HAS_EOF, has_eof);
         if readiness.contains(Readiness::HANG_UP) || readiness.contains(Readiness::ERROR) {
             self.closed = ALL_READY;
+            self.flags |= was_futile;
         }
         reported |= self.closed;
         self.ready |= reported;

@@ -63,7 +63,9 @@ pub struct Stats {
     /// descriptor](superpoll::diagnostics::Kind::MEASURED); none where there is no such policy.
     pub placement_costs: [Option<PlacementCosts>; Kind::MEASURED.len()],
     /// Descriptors that were found ready a thousand times in a row while no task read, wrote or
-    /// cleared them: a task waits for an event that it does not handle. At most sixteen are named.
+    /// cleared them: a task waits for an event that it does not handle. Descriptors as well that
+    /// kept reporting an error or a hang-up with which no task did anything: the queue of errors of
+    /// a socket is not read, or a TCP socket is not connected. At most sixteen are named.
     pub spinning: Vec<RawFd>,
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn spinning(_fd: RawFd) {
     event!(
         warn,
         fd = _fd,
-        "the descriptor is reported ready repeatedly, and no task reads, writes or clears it"
+        "the descriptor is reported ready repeatedly, and no task makes use of that"
     );
 }
 

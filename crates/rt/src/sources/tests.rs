@@ -73,6 +73,33 @@ fn the_end_outlasts_a_short_count_but_not_a_refused_operation() {
     }
 }
 
+/// Reports, and how many operations succeed after each before one would block.
+#[test]
+fn an_error_that_comes_again_is_named_if_no_operation_makes_use_of_it() {
+    let (error, hang_up) = (Readiness::ERROR, Readiness::HANG_UP);
+    for (reports, spins) in [
+        (&[(error, 0), (error, 0)][..], true),
+        (&[(error, 1), (error, 0), (hang_up, 0)], true),
+        (&[(error, 0), (error, 1), (error, 0)], false),
+        (&[(error, 1), (error, 1), (error, 2)], false),
+        (&[(error, 0), (Readiness::READABLE, 0), (error, 0)], false),
+        (&[(Readiness::READABLE, 0), (Readiness::READABLE, 0)], false),
+        (&[(Readiness::READ_CLOSED, 0), (Readiness::READ_CLOSED, 0)], false),
+    ] {
+        let mut source = source(Mode::Auto);
+        let mut named = None;
+        for &(readiness, successes) in reports {
+            source.report(readiness);
+            for _ in 0..successes {
+                source.try_now(READ).unwrap();
+            }
+            let tick = source.try_now(READ).unwrap();
+            named = source.clear(READ, tick);
+        }
+        assert_eq!(named.is_some(), spins, "{reports:?}");
+    }
+}
+
 #[test]
 fn all_is_there_once_a_clean_end_was_reported_and_nothing_urgent() {
     let end = Readiness::READABLE | Readiness::READ_CLOSED;

@@ -5,6 +5,7 @@ use superpoll_rt::{BackendKind, Runtime, pipe};
 mod closed;
 #[path = "../epoll_watches/mod.rs"]
 mod epoll_watches;
+mod lasting;
 mod readiness;
 mod registration;
 mod sys;
