@@ -4,11 +4,20 @@
 //! many signals arrive before a task reads the counter, they are one number: a storm costs no
 //! memory, and a waiting task is woken at least once after the last of them. The handler itself is
 //! the `signal-hook-registry` crate's, and calls the handler that was installed before it.
+//!
+//! A handler can only count for a `Signal` that exists. A program that drops one and makes the next
+//! would lose the arrivals in between, sometimes: the kernel runs the handler on whatever thread it
+//! likes, at once or once the next `Signal` is there. So while no `Signal` of a kind lives, a
+//! *deputy* of it notes whether the signal has arrived. The deputy is there before the last
+//! `Signal` leaves, and leaves after the next has come. Each of these changes returns only when the
+//! handlers that began before it are done, so no arrival falls between the two.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use signal_hook_registry::SigId;
 
@@ -83,11 +92,57 @@ impl SignalKind {
     }
 }
 
+/// The `Signal`s of a kind, once there has been one.
+#[derive(Debug, Default)]
+struct Signals {
+    /// How many there are.
+    living: usize,
+    /// The registration of the deputy, while there are none.
+    deputy: Option<SigId>,
+    /// Whether an arrival waits for the next one.
+    has_missed: Arc<AtomicBool>,
+}
+
+/// The kinds that are caught. No handler takes this lock.
+static SIGNALS: Mutex<BTreeMap<i32, Signals>> = Mutex::new(BTreeMap::new());
+
+fn signals() -> MutexGuard<'static, BTreeMap<i32, Signals>> {
+    SIGNALS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Signals {
+    /// Notes that there is one more, whose counter counts from now on.
+    fn enter(&mut self, counter: &OwnedFd) {
+        self.living += 1;
+        if let Some(deputy) = self.deputy.take() {
+            signal_hook_registry::unregister(deputy);
+        }
+        if self.has_missed.swap(false, Ordering::Relaxed) {
+            sys::signal::add(counter);
+        }
+    }
+
+    /// Ends the registration of one. The last one leaves its unread arrivals to the next.
+    fn leave(&mut self, kind: SignalKind, counter: &OwnedFd, registration: SigId) {
+        self.living -= 1;
+        let is_last = self.living == 0;
+        if is_last {
+            // The kind is caught already, so there is nothing left that could be refused.
+            self.deputy = sys::signal::note(kind.0, self.has_missed.clone()).ok();
+        }
+        signal_hook_registry::unregister(registration);
+        if is_last && sys::signal::take(counter).is_ok() {
+            self.has_missed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Arrivals of one signal, from the moment it was made. Each of several of the same kind gets all
 /// arrivals.
 ///
-/// After the last `Signal` of a kind is dropped, the signal is still caught, and ignored: its
-/// default action does not come back.
+/// After the last `Signal` of a kind is dropped, the signal is still caught: its default action
+/// does not come back. The next `Signal` of that kind gets the arrivals since then, and those that
+/// the last one was dropped with, as one.
 pub struct Signal {
     counter: AsyncFd<Arc<OwnedFd>>,
     kind: SignalKind,
@@ -118,9 +173,12 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     }
     let counter =
         Arc::new(sys::signal::counter().map_err(|error| error::limit("catching a signal", error))?);
+    let mut signals = signals();
     let registration = sys::signal::count(kind.0, counter.clone()).map_err(|error| {
         io::Error::new(error.kind(), format!("catching signal {}: {error}", kind.0))
     })?;
+    signals.entry(kind.0).or_default().enter(&counter);
+    drop(signals);
     Ok(Signal { counter: AsyncFd::nonblocking(counter), kind, registration })
 }
 
@@ -145,7 +203,9 @@ impl Signal {
 
 impl Drop for Signal {
     fn drop(&mut self) {
-        signal_hook_registry::unregister(self.registration);
+        let mut signals = signals();
+        let of_its_kind = signals.entry(self.kind.0).or_default();
+        of_its_kind.leave(self.kind, self.counter.get_ref(), self.registration);
     }
 }
 
@@ -158,8 +218,8 @@ impl fmt::Debug for Signal {
 /// Waits for Ctrl-C (`SIGINT`), from the first poll on. Afterwards the signal no longer ends the
 /// process: if a second Ctrl-C should end it, make a [`Signal`] and count.
 ///
-/// Cancel safe, though a signal that arrives between two calls is not seen: keep a [`Signal`] where
-/// that matters.
+/// Cancel safe: the next call, or the next [`Signal`], gets a signal that arrives after the first
+/// poll and before the next call.
 ///
 /// # Errors
 ///

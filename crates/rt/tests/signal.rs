@@ -1,5 +1,5 @@
-//! Signals, raised in this process. `SIGUSR1`, `SIGUSR2`, `SIGHUP` and `SIGWINCH` each belong to
-//! one test.
+//! Signals, raised in this process. `SIGUSR1`, `SIGUSR2`, `SIGWINCH` and each real-time signal belong
+//! to one test.
 
 use std::io::{self, ErrorKind};
 use std::process::{Command, Stdio};
@@ -12,8 +12,8 @@ use futures_lite::future::{poll_once, zip};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::blocking::unblock;
 use superpoll_rt::net::{TcpListener, TcpStream};
-use superpoll_rt::signal::{SignalKind, ctrl_c, signal};
-use superpoll_rt::time::sleep;
+use superpoll_rt::signal::{Signal, SignalKind, ctrl_c, signal};
+use superpoll_rt::time::{sleep, timeout};
 use superpoll_rt::{BackendKind, Runtime, process, spawn, yield_now};
 
 mod without_io_uring;
@@ -47,7 +47,6 @@ fn a_storm_is_delivered_at_least_once_and_ends() {
             .block_on(async {
                 let mut one = signal(SignalKind::user_defined1())?;
                 let mut other = signal(SignalKind::user_defined1())?;
-                assert!(poll_once(one.recv()).await.is_none());
                 for _ in 0..10_000 {
                     sys::kill(libc::SIGUSR1);
                 }
@@ -88,20 +87,86 @@ fn a_cancelled_wait_loses_nothing() {
         .unwrap();
 }
 
+/// Sends a signal to this thread, which has it before the call returns. Another thread might have
+/// it only when the next `Signal` is there.
+fn raise(signal: i32) {
+    sys::interrupt(sys::thread(), signal);
+}
+
+/// Waits for an arrival that must come.
+async fn receive(arrivals: &mut Signal) -> io::Result<()> {
+    timeout(Duration::from_secs(30), arrivals.recv()).await.expect("the signal arrives")
+}
+
+/// Each test below has a signal of its own, so that no other test's `Signal` catches it.
+fn real_time(place: i32) -> (i32, SignalKind) {
+    let number = libc::SIGRTMIN() + place;
+    (number, SignalKind::from_raw(number))
+}
+
 #[test]
-fn after_the_last_is_dropped_the_signal_does_nothing() {
+fn an_arrival_after_the_last_is_dropped_is_for_the_next() {
+    let (number, kind) = real_time(0);
     let runtime = Runtime::new().unwrap();
-    let hangup = || signal(SignalKind::hangup());
     runtime
         .block_on(async {
-            drop(hangup()?);
-            // To this thread, which has it before the call returns; another thread might have it
-            // only when it is caught again.
-            sys::interrupt(sys::thread(), libc::SIGHUP);
-            let mut again = hangup()?;
-            assert!(poll_once(again.recv()).await.is_none());
-            sys::kill(libc::SIGHUP);
-            again.recv().await
+            assert!(poll_once(signal(kind)?.recv()).await.is_none());
+            for arrivals in [1, 3] {
+                for _ in 0..arrivals {
+                    raise(number);
+                }
+                let mut next = signal(kind)?;
+                receive(&mut next).await?;
+                assert!(poll_once(next.recv()).await.is_none(), "many are reported as one");
+                drop(next);
+                assert!(poll_once(signal(kind)?.recv()).await.is_none(), "and only once");
+            }
+            io::Result::Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn an_arrival_that_the_last_was_dropped_with_is_for_the_next() {
+    let (number, kind) = real_time(1);
+    let runtime = Runtime::new().unwrap();
+    runtime
+        .block_on(async {
+            let (mut one, unread) = (signal(kind)?, signal(kind)?);
+            raise(number);
+            drop(unread);
+            let mut later = signal(kind)?;
+            assert!(poll_once(later.recv()).await.is_none(), "one that lives has it");
+            receive(&mut one).await?;
+            raise(number);
+            drop((one, later));
+            receive(&mut signal(kind)?).await?;
+            assert!(poll_once(signal(kind)?.recv()).await.is_none());
+            io::Result::Ok(())
+        })
+        .unwrap();
+}
+
+/// Signals to the process, which any thread may have, at any moment of a change from one `Signal`
+/// to the next.
+#[test]
+fn no_arrival_is_lost_while_signals_are_dropped_and_made() {
+    let (number, kind) = real_time(2);
+    let runtime = Runtime::new().unwrap();
+    runtime
+        .block_on(async {
+            let mut arrivals = signal(kind)?;
+            for round in 0..500 {
+                let sender = thread::spawn(move || sys::kill(number));
+                for _ in 0..round % 7 {
+                    drop(arrivals);
+                    arrivals = signal(kind)?;
+                }
+                let waited = timeout(Duration::from_secs(30), arrivals.recv()).await;
+                waited.unwrap_or_else(|_| panic!("lost in round {round}"))?;
+                sender.join().unwrap();
+            }
+            io::Result::Ok(())
         })
         .unwrap();
 }
@@ -115,7 +180,9 @@ fn control_c_is_caught() {
                 yield_now().await;
                 sys::kill(libc::SIGINT);
             };
-            zip(ctrl_c(), press).await.0
+            zip(ctrl_c(), press).await.0?;
+            raise(libc::SIGINT);
+            timeout(Duration::from_secs(30), ctrl_c()).await.expect("the signal arrives")
         })
         .unwrap();
 }

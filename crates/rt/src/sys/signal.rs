@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook_registry::SigId;
 
@@ -21,20 +22,32 @@ pub(crate) fn counter() -> io::Result<OwnedFd> {
 /// Counts each arrival of a signal. The signal's handler keeps the counter open.
 pub(crate) fn count(signal: i32, counter: Arc<OwnedFd>) -> io::Result<SigId> {
     let action = move || {
-        let one = 1u64;
-        // SAFETY: a handler saves the thread's errno, may call write(2) (signal-safety(7)), and the
-        // counter is open for as long as the action exists.
+        // SAFETY: a handler saves the thread's errno, and gives it back.
         unsafe {
             let errno = libc::__errno_location();
             let saved = *errno;
-            // A counter that is full is readable too.
-            libc::write(counter.as_raw_fd(), (&raw const one).cast(), size_of::<u64>());
+            add(&counter);
             *errno = saved;
         }
     };
-    // SAFETY: the action only makes calls that a handler may make: it neither allocates nor locks,
-    // and it cannot panic.
+    // SAFETY: the action only makes calls that a handler may make (write(2), signal-safety(7)): it
+    // neither allocates nor locks, and it cannot panic.
     unsafe { signal_hook_registry::register(signal, action) }
+}
+
+/// Sets a flag at each arrival of a signal.
+pub(crate) fn note(signal: i32, has_arrived: Arc<AtomicBool>) -> io::Result<SigId> {
+    let action = move || has_arrived.store(true, Ordering::Relaxed);
+    // SAFETY: a handler may write to an atomic, and the action does nothing else.
+    unsafe { signal_hook_registry::register(signal, action) }
+}
+
+/// Adds one to a counter.
+pub(crate) fn add(counter: &OwnedFd) {
+    let one = 1u64;
+    // SAFETY: the kernel reads eight bytes, which outlive the call. A counter that is full, which
+    // it refuses, is readable too.
+    unsafe { libc::write(counter.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
 }
 
 /// Sets a counter to zero; `WouldBlock` if it is zero already.
