@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 let (number, pipe) =
                     readers.get_mut(event.key()).ok_or("a pipe of this program")?;
                 let mut byte = [0];
-                pipe.read_exact(&mut byte)?;
+                pipe.get_mut().read_exact(&mut byte)?;
                 assert_eq!(usize::from(byte[0]), *number);
                 read.push(*number);
             }

@@ -91,7 +91,9 @@ impl<T: AsFd> AsyncFd<T> {
         &self.io
     }
 
-    /// Returns the descriptor, to change it. It must stay the same open file.
+    /// Returns the descriptor, to change it: to read or write through `&mut`. It must stay the same
+    /// open file. If it is exchanged for another one, the old file is closed without the knowledge
+    /// of the engine. Waits may then end for any file that gets its number.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.io
     }

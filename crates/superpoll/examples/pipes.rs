@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             left -= poller.wait(&mut events, None)?;
             for event in &events {
                 // Registered in order, so the dense index of the key is the place.
-                pipes[event.key().index() as usize].0.read_exact(&mut [0])?;
+                pipes[event.key().index() as usize].0.get_mut().read_exact(&mut [0])?;
             }
         }
     }

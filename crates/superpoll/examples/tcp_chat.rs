@@ -28,7 +28,7 @@ impl Client {
     /// Reads once and returns the lines that are complete; `None` at the end of the connection.
     fn read(&mut self) -> Option<Vec<u8>> {
         let mut buffer = [0; 4096];
-        match self.stream.read(&mut buffer) {
+        match self.stream.get_mut().read(&mut buffer) {
             Ok(0) => return None,
             Ok(count) => self.line.extend_from_slice(&buffer[..count]),
             Err(error) if is_temporary(&error) => {}
@@ -42,7 +42,7 @@ impl Client {
 
     /// Writes as much as the socket takes. Returns whether the connection goes on.
     fn write(&mut self) -> bool {
-        match self.stream.write(&self.pending) {
+        match self.stream.get_mut().write(&self.pending) {
             Ok(count) => drop(self.pending.drain(..count)),
             Err(error) if is_temporary(&error) => {}
             Err(_) => return false,

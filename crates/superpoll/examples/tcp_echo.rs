@@ -18,14 +18,14 @@ impl Client {
     fn serve(&mut self) -> Option<Interest> {
         if self.pending.is_empty() {
             let mut buffer = [0; 4096];
-            match self.stream.read(&mut buffer) {
+            match self.stream.get_mut().read(&mut buffer) {
                 Ok(0) => return None,
                 Ok(count) => self.pending.extend_from_slice(&buffer[..count]),
                 Err(error) if is_temporary(&error) => return Some(Interest::READABLE),
                 Err(_) => return None,
             }
         }
-        match self.stream.write(&self.pending) {
+        match self.stream.get_mut().write(&self.pending) {
             Ok(count) => drop(self.pending.drain(..count)),
             Err(error) if is_temporary(&error) => {}
             Err(_) => return None,

@@ -346,8 +346,9 @@ impl<T: AsFd> BatchReader<T> {
         self.source(key).ok().map(|source| &source.io).or_else(|| Some(&refused()?.1))
     }
 
-    /// The same, for callers that write through `&mut`. The descriptor must stay the same open
-    /// file.
+    /// The descriptor of a source, to change it: to write through `&mut`. It must stay the same
+    /// open file. If it is exchanged for another one, the old file is closed without the knowledge
+    /// of the poller. The poller may then report any file that gets its number, under this key.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         match self.sources.get_mut(key.index() as usize) {
             Some(Some(source)) if source.key == key => {

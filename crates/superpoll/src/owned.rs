@@ -1,7 +1,7 @@
 //! Registrations that own their descriptor, so that they are detached before it is closed.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -15,6 +15,20 @@ use crate::shared::{Command, Shared};
 /// file under a number that was reused. No system call is needed for epoll, which forgets a closed
 /// file by itself; should a duplicate keep the file open, and events of the ended registration
 /// with it, the poller drops them and builds its epoll set anew, once.
+///
+/// There is no `DerefMut`, so that the descriptor is not exchanged for another one by the way; see
+/// [`get_mut`](Owned::get_mut).
+///
+/// ```compile_fail,E0596
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut poller = superpoll::Poller::new()?;
+/// # let (reader, _writer) = std::io::pipe()?;
+/// # let (other, _other_writer) = std::io::pipe()?;
+/// let mut reader = poller.own(reader, superpoll::Interest::READABLE)?;
+/// drop(std::mem::replace(&mut *reader, other));
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// It may be dropped on any thread, before or after the poller. A poller that blocks in `poll`
 /// holds on to the file until it wakes, so dropping on another thread wakes it, if a
@@ -51,6 +65,13 @@ impl<T: AsFd> Owned<T> {
         self.detach.key
     }
 
+    /// The descriptor, to change it: to read or write through `&mut`. It must stay the same open
+    /// file. If it is exchanged for another one, the old file is closed without the knowledge of
+    /// the poller. The poller may then report any file that gets its number, under this key.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.io
+    }
+
     /// Whether it is registered with the poller that shares this.
     pub(crate) fn belongs_to(&self, shared: &Arc<Shared>) -> bool {
         self.detach.shared.as_ref().is_some_and(|own| Arc::ptr_eq(own, shared))
@@ -80,12 +101,6 @@ impl<T: AsFd> Deref for Owned<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.io
-    }
-}
-
-impl<T: AsFd> DerefMut for Owned<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.io
     }
 }
 

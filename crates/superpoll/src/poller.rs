@@ -51,7 +51,7 @@ pub use builder::Builder;
 /// poller.wait(&mut events, None)?;
 /// let event = events.iter().next().unwrap();
 /// assert!(event.key() == reader.key() && event.is_readable());
-/// reader.read_exact(&mut [0])?;
+/// reader.get_mut().read_exact(&mut [0])?;
 /// # Ok(())
 /// # }
 /// ```

@@ -118,7 +118,7 @@ impl Bench {
         for event in &self.events {
             assert!(event.is_readable());
             let pipe = self.pipes.iter_mut().find(|(reader, _)| reader.key() == event.key());
-            pipe.unwrap().0.read_exact(&mut [0]).unwrap();
+            pipe.unwrap().0.get_mut().read_exact(&mut [0]).unwrap();
         }
     }
 
@@ -332,7 +332,7 @@ fn a_hot_one_shot_is_armed_and_disarmed_without_a_system_call() {
             bench.read_reported();
             bench.write([0]);
             assert_eq!(bench.look(), 0);
-            bench.pipes[0].0.read_exact(&mut [0]).unwrap();
+            bench.pipes[0].0.get_mut().read_exact(&mut [0]).unwrap();
         }
     });
     assert_eq!((calls.poll, calls.total()), (10, 10), "{calls}");
@@ -574,7 +574,7 @@ fn descriptors_that_are_always_active_stay_in_the_array() {
             left -= poller.wait(&mut events, None).unwrap();
             for event in &events {
                 let pipe = pipes.iter_mut().find(|(reader, _)| reader.key() == event.key());
-                pipe.unwrap().0.read_exact(&mut [0]).unwrap();
+                pipe.unwrap().0.get_mut().read_exact(&mut [0]).unwrap();
             }
         }
     };

@@ -116,7 +116,7 @@ fn a_descriptor_drained_while_it_waits_for_its_turn_is_not_reported() {
         let first = wait(poller, 1);
         for (reader, _) in &mut pipes {
             if reader.key() != first[0] {
-                std::io::Read::read_exact(&mut **reader, &mut [0]).unwrap();
+                std::io::Read::read_exact(reader.get_mut(), &mut [0]).unwrap();
             }
         }
         for _ in 0..3 {
