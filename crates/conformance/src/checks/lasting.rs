@@ -112,9 +112,9 @@ pub(super) fn a_lasting_error_costs_nothing(bench: &Bench) -> Outcome {
         let key = lasting(&mut rig, &errors, hint)?;
         for _ in 0..2 {
             errors.send()?;
-            arrival(&mut rig, bench, key, IN, "a datagram behind the error")?;
+            arrival(&mut rig, bench, key, IN, "a datagram after the error")?;
             errors.drain();
-            settle(&mut rig, key, "the error behind a datagram", || errors.drain())?;
+            settle(&mut rig, key, "the error after a datagram", || errors.drain())?;
             errors.fail()?;
             arrival(&mut rig, bench, key, ERR, "one more error")?;
             settle(&mut rig, key, "several errors", || errors.drain())?;

@@ -86,8 +86,8 @@ fn an_error_that_is_not_taken_costs_an_engine_nothing() {
             expect_idle(runtime, &format!("error {round}")).await;
             let before = received.get();
             sender.send_to(b"x", address).unwrap();
-            until("a datagram behind an error", || received.get() > before).await;
-            expect_idle(runtime, "a datagram behind an error").await;
+            until("a datagram after an error", || received.get() > before).await;
+            expect_idle(runtime, "a datagram after an error").await;
         }
         // The rest report an edge, and only once.
         if matches!(runtime.backend(), "select" | "poll" | "adaptive") {
@@ -189,7 +189,7 @@ async fn notices_cost_nothing<S: std::os::fd::AsFd + 'static>(
         expect_idle(runtime, &format!("notice {round}")).await;
         assert!(!reading.is_finished());
         other.answer();
-        let got = timeout(LONG, reading).await.expect("a byte arrives behind a notice").unwrap();
+        let got = timeout(LONG, reading).await.expect("a byte arrives after a notice").unwrap();
         assert_eq!(got.unwrap(), 1);
     }
     while sys::take_error(&**socket).is_ok() {}

@@ -7,8 +7,8 @@
 //! an epoll set with an edge. The back-end watches that set as it watches any descriptor, so the
 //! next arrival ends a wait. The set is made when the first descriptor needs it.
 //!
-//! The slot of a descriptor that is set aside has an applied watch and no place; for the rest of
-//! the descriptors of these back-ends it is the other way round.
+//! The slot of a descriptor that is set aside has an applied watch and no place. With these
+//! back-ends, every other slot has a place and no applied watch.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -136,5 +136,156 @@ impl Aside {
             self.forget(cx, index);
         }
         Ok(recovered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::stage::{Stage, few_or_many};
+    use crate::backend::{Lifecycle, Poll, Select};
+    use crate::event::Readiness;
+    use crate::interest::{Interest, Watch};
+    use crate::key::Key;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::net::UnixStream;
+
+    const AUTO: Watch = Watch::new(Interest::READABLE).mode(Mode::Auto);
+
+    /// A back-end with a descriptor that is hung up, and one that is not.
+    struct Bench<B> {
+        backend: B,
+        stage: Stage,
+        keys: [Key; 2],
+        _open: [OwnedFd; 3],
+    }
+
+    impl<B: Backend> Bench<B> {
+        fn new(mut backend: B) -> Bench<B> {
+            let mut stage = Stage::new(8);
+            let (gone, peer) = UnixStream::pair().unwrap();
+            peer.shutdown(std::net::Shutdown::Both).unwrap();
+            let (idle, other) = UnixStream::pair().unwrap();
+            let keys = [&gone, &idle].map(|socket| stage.add(socket.as_raw_fd(), AUTO));
+            for key in keys {
+                backend.sync(&mut stage.cx(), key.index()).unwrap();
+            }
+            let open = [gone.into(), idle.into(), other.into()];
+            Bench { backend, stage, keys, _open: open }
+        }
+
+        /// The reports of a wait.
+        fn wait(&mut self) -> Vec<(Key, Readiness)> {
+            self.stage.events.empty();
+            self.backend.finish_wait(&mut self.stage.cx(), Deadline::Now, None).unwrap();
+            self.stage.delivered()
+        }
+
+        fn lengths(&self) -> (usize, usize) {
+            let lengths = self.backend.status().lengths;
+            (lengths.hot, lengths.cold)
+        }
+
+        /// Waits until it is set aside; returns how many reports there were.
+        fn settle(&mut self) -> usize {
+            let reports = (0..16).map(|_| self.wait().len()).sum();
+            assert_eq!(self.lengths(), (1, 1));
+            reports
+        }
+    }
+
+    fn is_set_aside_and_comes_back<B: Backend>(backend: B) {
+        let mut bench = Bench::new(backend);
+        assert_eq!(bench.lengths(), (2, 0));
+        // Three by its level, and one as an edge.
+        assert_eq!(bench.settle(), 4);
+        let [gone, idle] = bench.keys;
+        let calls = bench.stage.stats.calls;
+        assert_eq!((calls.epoll_ctl_add, calls.epoll_ctl()), (1, 1), "{calls}");
+        // An interest of none, and another mode, are for the back-end itself.
+        bench.stage.table.slot_mut(gone.index()).disarm();
+        bench.backend.sync(&mut bench.stage.cx(), gone.index()).unwrap();
+        assert_eq!((bench.wait(), bench.lengths()), (vec![], (2, 0)));
+        bench.stage.table.slot_mut(gone.index()).set_watch(AUTO);
+        bench.backend.sync(&mut bench.stage.cx(), gone.index()).unwrap();
+        assert_eq!(bench.settle(), 2, "it is known to last");
+        // Ended, whichever it is.
+        for (key, left) in [(gone, (1, 0)), (idle, (0, 0))] {
+            bench.stage.table.end(key.index(), false);
+            bench.backend.sync(&mut bench.stage.cx(), key.index()).unwrap();
+            assert_eq!((bench.wait(), bench.lengths()), (vec![], left));
+        }
+    }
+
+    #[test]
+    fn a_descriptor_is_set_aside_and_taken_back() {
+        let _apart = few_or_many();
+        is_set_aside_and_comes_back(Poll::new());
+        is_set_aside_and_comes_back(Select::new());
+    }
+
+    fn wakes_before_and_after<B: Backend + Lifecycle>(backend: B) {
+        let mut bench = Bench::new(backend);
+        let (waker, writer) = std::io::pipe().unwrap();
+        let attach = |bench: &mut Bench<B>| {
+            Lifecycle::attach_waker(&mut bench.backend, &mut bench.stage.cx(), waker.as_fd())
+        };
+        attach(&mut bench).unwrap();
+        bench.settle();
+        let before = bench.stage.stats.calls.epoll_wait;
+        assert_eq!(bench.wait(), []);
+        assert_eq!(bench.stage.stats.calls.epoll_wait, before, "the set has nothing to report");
+        for written in 1..=2 {
+            std::io::Write::write_all(&mut &writer, b"x").unwrap();
+            assert_eq!(bench.wait(), []);
+            let calls = bench.stage.stats.calls.epoll_wait - before;
+            assert_eq!(calls, written, "the set has reported the waker");
+        }
+        // A child has none of that. The poller makes it forget what the kernel knew.
+        Lifecycle::after_fork(&mut bench.backend, &mut bench.stage.cx()).unwrap();
+        attach(&mut bench).unwrap();
+        for key in bench.keys {
+            bench.stage.table.slot_mut(key.index()).set_applied(None);
+            bench.backend.sync(&mut bench.stage.cx(), key.index()).unwrap();
+        }
+        assert_eq!(bench.lengths(), (2, 0));
+        assert_eq!(bench.wait().len(), 1, "by its level");
+        bench.settle();
+    }
+
+    #[test]
+    fn a_set_watches_the_waker_and_is_left_to_the_parent() {
+        let _apart = few_or_many();
+        wakes_before_and_after(Poll::new());
+        wakes_before_and_after(Select::new());
+    }
+
+    #[test]
+    fn a_set_with_too_large_a_number_is_not_used_and_tried_again_later() {
+        let mut stage = Stage::new(8);
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let key = stage.add(reader.as_raw_fd(), AUTO);
+        let mut aside = Aside::new(0);
+        for _ in 0..2 {
+            let slot = stage.table.slot_mut(key.index());
+            let reports = (1..9).find(|_| slot.note_trouble());
+            assert_eq!(reports, Some(3));
+            assert!(!aside.put(&mut stage.cx(), key.index()));
+            assert_eq!((aside.own(), aside.len()), (None, 0));
+            assert!(stage.table.slot(key.index()).applied().is_none());
+        }
+    }
+
+    #[test]
+    fn memory_is_that_of_the_set() {
+        let mut aside = Aside::new(RawFd::MAX);
+        assert_eq!(aside.memory(), Memory::default());
+        let mut stage = Stage::new(8);
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let key = stage.add(reader.as_raw_fd(), AUTO);
+        assert!(aside.put(&mut stage.cx(), key.index()));
+        aside.report(&mut stage.cx()).unwrap();
+        assert_eq!(aside.memory(), aside.set.as_ref().unwrap().memory());
+        assert!(aside.memory().mirrors > 0);
     }
 }
