@@ -1,6 +1,7 @@
 //! The system calls with which the adaptive back-end carries out a policy's decisions.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -287,6 +288,45 @@ fn auto_changes_its_trigger_with_an_event() {
     bench.script.set(|script| script.promote = false);
     let calls = bench.calls(|bench| assert_eq!(bench.look(), 2));
     assert_eq!((calls.epoll_ctl_mod, calls.epoll_ctl()), (1, 1), "{calls}");
+}
+
+/// A pipe is hung up while it has no writer, and can get another one. The policy would have it in
+/// the array, or in epoll with a level.
+#[test]
+fn a_hang_up_that_lasts_keeps_a_descriptor_out_of_the_array_and_without_a_level() {
+    for (promote, level_in_epoll) in [(true, false), (true, true), (false, true)] {
+        let mut bench = Bench::new(2, level().mode(Mode::Auto));
+        bench.script.set(|script| (script.promote, script.level) = (promote, level_in_epoll));
+        for _ in 0..3 {
+            bench.write([0]);
+            assert_eq!(bench.look(), 1);
+            bench.read_reported();
+        }
+        let home = if promote { (1, 1) } else { (0, 2) };
+        assert_eq!(bench.lengths(), home);
+        for round in 0..3 {
+            bench.pipes[0].1 = std::io::pipe().unwrap().1;
+            let reports: usize = (0..8).map(|_| bench.look()).sum();
+            // By the level, and once as an edge.
+            assert_eq!(reports, 4, "{round}");
+            assert_eq!((bench.lengths(), bench.look()), ((0, 2), 0));
+            let number = bench.pipes[0].0.as_raw_fd();
+            let path = format!("/proc/self/fd/{number}");
+            let writer = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+            bench.pipes[0].1 = OwnedFd::from(writer).into();
+            for left in (0..3).rev() {
+                bench.write([0]);
+                assert_eq!(bench.look(), 1);
+                assert_eq!(bench.lengths() == home && promote, left == 0 && promote);
+                bench.read_reported();
+            }
+            assert_eq!(bench.lengths(), home);
+            bench.write([0]);
+            let again = [bench.look(), bench.look()];
+            assert_eq!(again, [1, 1], "by its level again");
+            bench.read_reported();
+        }
+    }
 }
 
 #[test]

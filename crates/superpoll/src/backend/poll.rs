@@ -233,6 +233,27 @@ mod tests {
     }
 
     #[test]
+    fn a_descriptor_that_has_recovered_comes_back_to_the_array() {
+        let (mut poll, mut stage, mut pipes) = bench(0);
+        pipes.push(std::io::pipe().unwrap());
+        let watch = Watch::new(Interest::READABLE).mode(Mode::Auto);
+        let index = stage.add(pipes[0].0.as_raw_fd(), watch).index();
+        poll.sync(&mut stage.cx(), index).unwrap();
+        while !stage.table.slot_mut(index).note_trouble() {}
+        poll.set_aside(&mut stage.cx(), index);
+        for arrival in 1..=3 {
+            let lengths = poll.status().lengths;
+            assert_eq!((lengths.hot, lengths.cold), (0, 1), "{arrival}");
+            pipes[0].1.write_all(b"x").unwrap();
+            poll.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
+            assert_eq!(stage.events.len(), arrival);
+        }
+        assert_eq!((poll.array.len(), poll.aside.len()), (1, 0));
+        poll.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
+        assert_eq!(stage.events.len(), 4, "by its level");
+    }
+
+    #[test]
     fn a_wait_counts_watched_and_active_descriptors() {
         let (mut poll, mut stage, mut pipes) = bench(3);
         pipes[0].1.write_all(b"x").unwrap();
