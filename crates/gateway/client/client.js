@@ -89,6 +89,11 @@
       "sse": async (signal, key, open) => {
         const response = await ask(key, { after }, { signal }, { accept: "text/event-stream" });
         const reader = response.body.getReader(), decoder = new TextDecoder();
+        const at = id => {
+          const [number, of] = id?.split("-") ?? [];
+          return { id: id && Number(number), epoch: of };
+        };
+        take(at(response.headers.get("last-event-id")));
         open();
         for (let rest = "", event = {}; ;) {
           const { done, value } = await reader.read();
@@ -98,9 +103,7 @@
           for (const line of lines) {
             const [, name, value] = /^([^:]*):? ?(.*)$/s.exec(line);
             if (line === "") {
-              const { event: kind, data, id } = event;
-              const [number, of] = id?.split("-") ?? [];
-              const place = { id: id && Number(number), epoch: of };
+              const { event: kind, data, id } = event, place = at(id);
               take(kind === "missed" ? { ...place, missed: true }
                 : kind === "base64" ? { ...place, base64: data } : { ...place, event: kind, data });
               event = {};

@@ -178,7 +178,7 @@ impl Subscriber {
         if chunk.is_empty() {
             return None;
         }
-        if chunk == ":\n\n" {
+        if chunk == ":\n" {
             return Some(Received::SignOfLife);
         }
         let (id, data) = chunk.strip_prefix("id: ").unwrap().split_once("\ndata: ").unwrap();

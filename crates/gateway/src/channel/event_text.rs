@@ -1,6 +1,10 @@
 //! The text of server-sent events, as the HTML standard specifies it (section 9.2), and the chunks
 //! of HTTP/1.1 in which it is sent (RFC 9112, section 7.1).
 //!
+//! No block is without data, since some libraries deliver an empty line after anything else as an
+//! empty message: the beginning belongs to the block of the first message, and comments are lines
+//! alone.
+//!
 //! A chunk has one message, and depends on nothing but the message and the channel's epoch: a
 //! successor makes the chunks again to find out which part of them was written.
 
@@ -22,19 +26,19 @@ const AROUND: usize = 120;
 const EVENT: &str = "event: ";
 
 /// A comment, which shows that the connection lives.
-pub(super) const COMMENT: &[u8] = b":\n\n";
+pub(super) const COMMENT: &[u8] = b":\n";
 
 /// The same, as a chunk.
-pub(super) const COMMENT_CHUNK: &[u8] = b"3\r\n:\n\n\r\n";
+pub(super) const COMMENT_CHUNK: &[u8] = b"2\r\n:\n\r\n";
 
 /// The end of a body in chunks.
 pub(super) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Writes the position at which a stream begins. A client that loses the connection before the
-/// first message knows its place from this event.
+/// Writes the position at which a stream begins, as lines of the block of its first message. A
+/// client that keeps each id as it reads its line resumes from there if it gets no message.
 pub(super) fn begin(to: &mut Vec<u8>, place: impl Display) {
     // Writing to memory cannot fail, here and below.
-    let _ = write!(to, "retry: {RETRY}\nid: {place}\n\n");
+    let _ = write!(to, "retry: {RETRY}\nid: {place}\n");
 }
 
 /// Writes an event with a line of JSON.
@@ -129,6 +133,32 @@ mod tests {
         assert_eq!(text("", true), "id: 3-a\ndata: \n\n");
         assert_eq!(text("x\r\n\r", true), "id: 3-a\ndata: x\ndata: \ndata: \n\n");
         assert_eq!(text("\u{1}", false), "id: 3-a\nevent: base64\ndata: AQ==\n\n");
+    }
+
+    /// The parsers of some libraries deliver an event at each empty line, with data or without.
+    #[test]
+    fn each_block_of_a_stream_has_data() {
+        let cursor = Cursor { id: 3, epoch: Some(10) };
+        let firsts: [fn(&mut Vec<u8>, Cursor); 3] = [
+            |to, _| message(to, &Message::new(4, "", true), "4-a"),
+            |to, cursor| json(to, b"{}", cursor),
+            missed,
+        ];
+        for first in firsts {
+            for comments in 0..3 {
+                let mut text = Vec::new();
+                begin(&mut text, cursor);
+                text.extend(COMMENT.repeat(comments));
+                first(&mut text, cursor);
+                text.extend(COMMENT.repeat(comments));
+                message(&mut text, &Message::new(5, "b", true), "5-a");
+                let text = String::from_utf8(text).unwrap();
+                assert!(text.starts_with("retry: 2000\nid: 3-a\n"), "{text}");
+                let blocks: Vec<&str> = text.split_terminator("\n\n").collect();
+                let has_data = |block: &&str| block.lines().any(|line| line.starts_with("data: "));
+                assert!(blocks.len() == 2 && blocks.iter().all(has_data), "{text}");
+            }
+        }
     }
 
     #[test]

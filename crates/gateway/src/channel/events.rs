@@ -180,8 +180,8 @@ impl LocalSubscribers {
         head
     }
 
-    /// Enters a subscriber, and returns the messages that it has missed, behind the event that
-    /// tells it where it begins.
+    /// Enters a subscriber, and returns the messages that it has missed, after the lines that tell
+    /// it where it begins.
     fn subscribe_to_events(
         self: &Rc<LocalSubscribers>,
         asked: StreamRequest,
@@ -203,6 +203,10 @@ impl LocalSubscribers {
                         event_text::missed(text, cursor);
                     }
                 });
+                // For clients that have no line of the stream before its first event is complete.
+                if let Ok(place) = HeaderValue::try_from(cursor.to_string()) {
+                    fields.insert(LAST_EVENT_ID, place);
+                }
                 Form::Events
             }
             Some(MercureRequest { reader, last_event_id }) => {

@@ -221,7 +221,7 @@ fn narrow_events(stage: &crate::stage::Stage) -> TcpStream {
     client.send("GET /c HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n\r\n");
     let mut last = Vec::new();
     // The head, and the chunk with the place at which it begins.
-    while !last.ends_with(b"\n\n\r\n") {
+    while !last.ends_with(b"\n\r\n") || last.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
         client.0.read_exact(&mut byte).unwrap();
         last.push(byte[0]);

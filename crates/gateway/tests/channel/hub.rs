@@ -122,9 +122,9 @@ impl Subscriber {
         let (text, last_id) = (String::new(), String::new());
         let mut subscriber = Subscriber { client, head, text, last_id };
         // The place at which the stream begins.
-        let place = subscriber.block().unwrap();
-        let place = place.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
-        place.clone_into(&mut subscriber.last_id);
+        assert_eq!(subscriber.line().as_deref(), Some("retry: 2000"));
+        let place = subscriber.line().unwrap();
+        place.strip_prefix("id: ").unwrap().clone_into(&mut subscriber.last_id);
         subscriber
     }
 
@@ -133,44 +133,41 @@ impl Subscriber {
         fields.find(|(found, _)| *found == name).map(|(_, value)| value)
     }
 
-    /// Lines up to an empty one; `None` at the end.
-    pub(crate) fn block(&mut self) -> Option<String> {
-        while !self.text.contains("\n\n") {
+    /// Returns the next line; `None` at the end.
+    pub(crate) fn line(&mut self) -> Option<String> {
+        while !self.text.contains('\n') {
             let mut bytes = Vec::new();
             if !self.client.chunk(&mut bytes) {
                 return None;
             }
             self.text += std::str::from_utf8(&bytes).unwrap();
         }
-        let end = self.text.find("\n\n").unwrap();
-        Some(self.text.drain(..end + 2).collect())
+        let (line, rest) = self.text.split_once('\n').unwrap();
+        let (line, rest) = (line.to_owned(), rest.to_owned());
+        self.text = rest;
+        Some(line)
     }
 
     pub(crate) fn next(&mut self) -> Option<Event> {
+        let kind = "message".to_owned();
+        let mut event = Event { id: String::new(), kind, data: String::new(), retry: None };
+        let mut data = Vec::new();
         loop {
-            let block = self.block()?;
-            let mut event = Event {
-                id: String::new(),
-                kind: "message".to_owned(),
-                data: String::new(),
-                retry: None,
-            };
-            let mut data = Vec::new();
-            for line in block.lines().filter(|line| !line.is_empty() && !line.starts_with(':')) {
-                match line.split_once(": ").unwrap() {
-                    ("id", id) => id.clone_into(&mut event.id),
-                    ("event", kind) => kind.clone_into(&mut event.kind),
-                    ("data", line) => data.push(line),
-                    ("retry", retry) => event.retry = Some(retry.to_owned()),
-                    other => panic!("{other:?}"),
+            let line = self.line()?;
+            match line.split_once(": ") {
+                Some(("id", id)) => id.clone_into(&mut event.id),
+                Some(("event", kind)) => kind.clone_into(&mut event.kind),
+                Some(("data", line)) => data.push(line.to_owned()),
+                Some(("retry", retry)) => event.retry = Some(retry.to_owned()),
+                _ if line == ":" => {}
+                _ => {
+                    assert_eq!(line, "");
+                    // Some libraries would deliver it as an empty message.
+                    assert!(!data.is_empty(), "an event without data: {event:?}");
+                    event.id.clone_into(&mut self.last_id);
+                    event.data = data.join("\n");
+                    return Some(event);
                 }
-            }
-            if !event.id.is_empty() {
-                event.id.clone_into(&mut self.last_id);
-            }
-            if !data.is_empty() {
-                event.data = data.join("\n");
-                return Some(event);
             }
         }
     }

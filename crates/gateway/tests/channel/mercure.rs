@@ -363,7 +363,9 @@ fn a_stream_with_a_task_gets_the_same_updates() {
 fn comments_show_that_the_connection_lives() {
     let stage = hub_with(BACKENDS[3], 1, "publish = \"anyone\", poll = \"100ms\"");
     let mut subscriber = Subscriber::new(&stage, &["a"], "");
-    assert_eq!(subscriber.block().as_deref(), Some(":\n\n"));
+    for _ in 0..2 {
+        assert_eq!(subscriber.line().as_deref(), Some(":"));
+    }
     publish(&stage, &[("topic", "a"), ("data", "x")]);
     assert_eq!(subscriber.data(), "x");
 }

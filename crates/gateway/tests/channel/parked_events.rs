@@ -232,7 +232,7 @@ fn the_log_has_the_stream_when_it_ends() {
         stage.until(|engine| &engine.parked, 0);
         let epoch = begin.split('-').nth(1).unwrap();
         let chunk = |text: String| format!("{:x}\r\n{text}\r\n", text.len()).len();
-        let bytes = chunk(format!("retry: 2000\nid: {begin}\n\n"))
+        let bytes = chunk(format!("retry: 2000\nid: {begin}\n"))
             + chunk(format!("id: 1-{epoch}\ndata: message\n\n"));
         let found = lines(&log, 2);
         let expected = format!("\"GET /c?x=1 HTTP/1.1\" 200 {bytes} \"-\" \"reader\"");

@@ -53,11 +53,11 @@ const EVENTS: &str = "GET /c HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\
 
 /// Reads the head of a response without a heap.
 fn skip_head(stream: &TcpStream) {
-    skip(stream, *b"\r\n\r\n");
+    skip(stream, b"\r\n\r\n");
 }
 
-/// Reads up to four bytes without a heap, and nothing behind them.
-fn skip(mut stream: &TcpStream, to: [u8; 4]) {
+/// Reads up to some bytes without a heap, and nothing after them.
+fn skip(mut stream: &TcpStream, to: &[u8]) {
     let mut room = [0; 2048];
     // An engine may have hundreds of other requests to answer first.
     let limit = 3 * stage::PATIENCE;
@@ -65,8 +65,8 @@ fn skip(mut stream: &TcpStream, to: [u8; 4]) {
     stream.set_read_timeout(Some(limit)).unwrap();
     loop {
         let count = stream.peek(&mut room).unwrap();
-        if let Some(start) = room[..count].windows(4).position(|four| four == to) {
-            return stream.read_exact(&mut room[..start + 4]).unwrap();
+        if let Some(start) = room[..count].windows(to.len()).position(|found| found == to) {
+            return stream.read_exact(&mut room[..start + to.len()]).unwrap();
         }
         let is_over = count == 0 || count == room.len() || Instant::now() > end;
         assert!(!is_over, "{}", room[..count].escape_ascii());
@@ -83,7 +83,7 @@ fn subscribe(stage: &Stage, request: &str, to: &mut Vec<TcpStream>, count: usize
             skip_head(&stream);
         }
         if request == EVENTS {
-            skip(&stream, *b"\n\n\r\n");
+            skip(&stream, b"\n\r\n");
         }
         to.push(stream);
     }

@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn events_come_with_their_ids_wherever_the_stream_is_cut() {
-        let text = "retry: 2000\nid: 0-a\n\n: hi\n\nevent: missed\nid: 0-a\ndata: true\n\n\
+        let text = "retry: 2000\nid: 0-a\n: hi\nevent: missed\nid: 0-a\ndata: true\n\n\
                     id: 1-a\ndata: x\n\nid: 2-a\ndata: y\n";
         for cut in 0..text.len() {
             let (mut lines, mut heard) = (Lines::default(), Vec::new());

@@ -148,7 +148,11 @@ impl Client {
                 Err(other(format!("a WebSocket's handshake was answered {text:?}")))
             }
             (Kind::Events, _) => {
-                let answer = read_until(&mut self.stream, b"\n\n\r\n")?;
+                let mut answer = read_until(&mut self.stream, b"\n\r\n")?;
+                // The head may arrive without the chunk with the place at which the stream begins.
+                if answer.ends_with(b"\r\n\r\n") {
+                    answer.extend(read_until(&mut self.stream, b"\n\r\n")?);
+                }
                 let text = String::from_utf8_lossy(&answer);
                 let kind = "\r\ncontent-type: text/event-stream\r\n";
                 if text.starts_with("HTTP/1.1 200 ") && text.contains(kind) {

@@ -64,7 +64,8 @@ fn events(text: &[u8]) -> Vec<(String, Option<Value>)> {
     let text = String::from_utf8_lossy(text);
     let whole = text.rfind("\n\n").map_or("", |end| &text[..end]);
     let field = |event: &str, name: &str| {
-        event.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned))
+        // The last field of a name counts: the first event has the place before it as well.
+        event.lines().rev().find_map(|line| line.strip_prefix(name).map(str::to_owned))
     };
     let events = whole.split("\n\n").filter(|event| !event.is_empty());
     let all = events.map(|event| {
