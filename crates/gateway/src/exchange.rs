@@ -52,8 +52,10 @@ pub(crate) struct Exchange {
     /// `Strict-Transport-Security`.
     pub(crate) may_have_hsts: bool,
     pub(crate) plan: Rc<RefCell<Option<Plan>>>,
-    /// The events on the connection, if the request is alone on it.
-    pub(crate) io_activity: Option<Rc<IoActivity>>,
+    /// Whether the request is alone on its connection.
+    pub(crate) is_alone: bool,
+    /// The events on the connection.
+    pub(crate) io_activity: Rc<IoActivity>,
     /// The id of the request and its trace, if requests are followed.
     pub(crate) trace: Option<Rc<RequestTrace>>,
     /// The request's line of the access log, if there is a log. The line is written when no part of
@@ -105,9 +107,15 @@ impl Exchange {
     ///
     /// A stream of HTTP/2 is ended with its connection in any case.
     pub(crate) fn end_with_client(&self) {
-        if let Some(io_activity) = &self.io_activity {
-            io_activity.ends_with_client.set(true);
+        if self.is_alone {
+            self.io_activity.ends_with_client.set(true);
         }
+    }
+
+    /// Limits the bytes that the connection's socket holds and has not sent, from its next flush
+    /// on and for as long as it lives. See [`limit_unsent`](crate::plain_stream::limit_unsent).
+    pub(crate) fn limit_unsent(&self, bytes: u32) {
+        self.io_activity.unsent_limit.set(Some(bytes));
     }
 
     /// Takes the connection out of hyper and gives it to `then`, which has to make sure that it is

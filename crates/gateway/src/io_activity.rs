@@ -52,6 +52,9 @@ pub(crate) struct IoActivity {
     pub(crate) spent: Cell<(usize, usize)>,
     /// A task asks whether the peer is gone; the next flush checks it.
     pub(crate) doubted: Cell<bool>,
+    /// The most bytes that the socket is to hold and not have sent; the next flush tells the
+    /// kernel.
+    pub(crate) unsent_limit: Cell<Option<u32>>,
 }
 
 impl IoActivity {

@@ -33,6 +33,16 @@ pub(crate) enum Socket {
     Unix(std::os::unix::net::UnixStream),
 }
 
+/// Asks the kernel to accept no more bytes as soon as it holds about this many that it has not sent
+/// (`TCP_NOTSENT_LOWAT`). Bytes that are on their way to the client do not count, so a client that
+/// reads is sent as much as before. For a client that reads nothing the kernel would take up to 4
+/// MiB, of which no limit here knows.
+///
+/// Sockets of the Unix domain have no such limit; they hold about 200 KiB at most.
+pub(crate) fn limit_unsent(socket: impl AsFd, bytes: u32) {
+    let _ = socket2::SockRef::from(&socket).set_tcp_notsent_lowat(bytes);
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {

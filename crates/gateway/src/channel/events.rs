@@ -34,6 +34,7 @@ use crate::accept;
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::parking_lot::WaitingRequest;
+use crate::plain_stream::limit_unsent;
 use crate::reply;
 use crate::trace::RequestTrace;
 
@@ -105,6 +106,7 @@ impl LocalSubscribers {
             return pending().await;
         }
         exchange.end_with_client();
+        exchange.limit_unsent(self.hub.options().unsent_bytes);
         let grant = asked.grant;
         let Beginning { subscription, backlog, form, fields } =
             self.subscribe_to_events(asked, false);
@@ -137,6 +139,7 @@ impl LocalSubscribers {
             return self.answer_waiting(waiting, response);
         }
         let mut parked = waiting.parked;
+        limit_unsent(&parked.stream, self.hub.options().unsent_bytes);
         let pending = parked.pending.as_ref();
         let may_have_hsts = pending.is_some_and(|pending| pending.form.may_have_hsts);
         let Beginning { subscription, backlog, form, fields } =

@@ -34,6 +34,7 @@ use crate::config::Slow;
 use crate::log::Entry;
 use crate::parked_stream::Written;
 use crate::parking_lot::{ParkedConnection, ResumeReason};
+use crate::plain_stream::limit_unsent;
 use crate::succession::left::LeftConnection;
 use crate::tls::Cut;
 use crate::transport::Transport;
@@ -259,6 +260,8 @@ impl LocalSubscribers {
             record.iter().for_each(|record| subscriptions::report(&self.hub, record, false));
             return None;
         };
+        // The option belongs to the socket, but the other server may have had another limit.
+        limit_unsent(&parked.stream, options.unsent_bytes);
         let Since { mut messages, missed, last: newest } = since;
         messages.drain(..begun);
         let last = messages.first().map_or(newest, |message| message.id - 1);

@@ -165,6 +165,7 @@ impl LocalSubscribers {
         // What is kept of them is sent; the handshake has told that there were others.
         let missed = since.missed;
         let entry = exchange.entry.clone();
+        exchange.limit_unsent(self.hub.options().unsent_bytes);
         exchange.take_over(move |transport, read| {
             let client = (peer, sub, entry);
             Box::pin(self.begin(transport, client, read, (form, start, missed), grant))

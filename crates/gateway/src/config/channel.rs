@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 use super::origins::Origins;
 use super::rate::{self, Rate};
@@ -34,6 +35,10 @@ pub struct Channel {
     /// The bytes that may wait for one subscriber before it counts as slow. Default: 256 KiB.
     #[serde(deserialize_with = "scalar::size")]
     pub backlog_bytes: u64,
+    /// The bytes that the kernel may hold for one subscriber by TCP and not have sent, 1 KiB to 1
+    /// GiB. Messages beyond them wait in the server, and count in `backlog_bytes`. Default: 16 KiB.
+    #[serde(deserialize_with = "unsent")]
+    pub unsent_bytes: u32,
     /// The bytes that may be on their way to the subscribers of one worker before publishers wait.
     /// Default: 1 MiB.
     #[serde(deserialize_with = "scalar::size")]
@@ -84,6 +89,17 @@ pub struct Channel {
     pub mercure: Option<HubOptions>,
 }
 
+/// Reads a size that the kernel takes for `TCP_NOTSENT_LOWAT`. It would take zero for no limit.
+pub(super) fn unsent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let bytes = scalar::size(deserializer)?;
+    match u32::try_from(bytes) {
+        Ok(bytes) if (1 << 10..=1 << 30).contains(&bytes) => Ok(bytes),
+        _ => Err(D::Error::custom(format!(
+            "a socket cannot hold back {bytes} bytes, expected 1KiB to 1GiB"
+        ))),
+    }
+}
+
 /// The part of a hub of Mercure that channels do not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HubOptions {
@@ -99,6 +115,7 @@ impl Default for Channel {
             history: 100,
             message_bytes: 64 << 10,
             backlog_bytes: 256 << 10,
+            unsent_bytes: 16 << 10,
             queue_bytes: 1 << 20,
             slow: Slow::Disconnect,
             poll: Duration::from_secs(60),

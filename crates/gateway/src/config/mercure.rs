@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::channel::{Channel, HubOptions, Slow};
+use super::channel::{self, Channel, HubOptions, Slow};
 use super::origins::Origins;
 use super::rate::{self, Rate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
@@ -24,6 +24,8 @@ pub(super) struct Mercure {
     message_bytes: u64,
     #[serde(deserialize_with = "scalar::size")]
     backlog_bytes: u64,
+    #[serde(deserialize_with = "channel::unsent")]
+    unsent_bytes: u32,
     #[serde(deserialize_with = "scalar::size")]
     queue_bytes: u64,
     slow: Slow,
@@ -54,6 +56,7 @@ impl Default for Mercure {
         let Channel {
             message_bytes,
             backlog_bytes,
+            unsent_bytes,
             queue_bytes,
             slow,
             poll,
@@ -69,6 +72,7 @@ impl Default for Mercure {
             history: 1000,
             message_bytes,
             backlog_bytes,
+            unsent_bytes,
             queue_bytes,
             slow,
             poll,
@@ -101,6 +105,7 @@ impl From<Mercure> for Channel {
             history: hub.history,
             message_bytes: hub.message_bytes,
             backlog_bytes: hub.backlog_bytes,
+            unsent_bytes: hub.unsent_bytes,
             queue_bytes: hub.queue_bytes,
             slow: hub.slow,
             poll: hub.poll,

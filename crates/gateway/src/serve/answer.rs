@@ -510,7 +510,7 @@ pub(super) fn serve_one(
     let shared = entry.as_ref();
     let plan = handshake.map_or(&state.plan, |handshake| &handshake.plan);
     let prepare = |request: Request<Incoming>| {
-        let io_activity = is_alone.then(|| state.io_activity.clone());
+        let io_activity = state.io_activity.clone();
         let exchange = Exchange {
             peer: state.peer.clone(),
             can_take_over: handshake.is_some()
@@ -519,11 +519,13 @@ pub(super) fn serve_one(
             is_private: state.context.is_private,
             may_have_hsts: false,
             plan: plan.clone(),
+            is_alone,
             io_activity: io_activity.clone(),
             trace: trace.clone(),
             entry: shared.cloned(),
         };
         let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
+        let io_activity = is_alone.then_some(io_activity);
         let upload = |body| Upload::new(body, limit, patience, io_activity).noted_in(shared);
         (request.map(upload), exchange)
     };

@@ -32,6 +32,7 @@ use superpoll_rt::pipe::PipeReader;
 use superpoll_rt::transfer::poll_splice;
 
 use crate::io_activity::IoActivity;
+use crate::plain_stream::limit_unsent;
 use crate::sys;
 use crate::transport::{Plain, Transport, poll_write_all};
 use crate::upstream::lane::Client;
@@ -172,6 +173,11 @@ impl Write for Watched {
         if this.io_activity.watches() && this.has_ended(cx) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
+        if let Some(bytes) = this.io_activity.unsent_limit.take()
+            && let Some(plain) = this.transport.plain()
+        {
+            limit_unsent(plain, bytes);
+        }
         let outcome = Pin::new(&mut this.transport).poll_flush(cx);
         this.io_activity.flushed(&outcome);
         this.look_at_queue(&outcome);
@@ -302,6 +308,27 @@ mod tests {
             assert!(watched.io_activity.waits.get() || watched.io_activity.stuck.get());
             Poll::Ready((std::mem::take(&mut times), std::mem::take(&mut seen)))
         })
+    }
+
+    #[test]
+    fn the_kernel_is_told_of_a_limit_with_the_next_flush() {
+        Runtime::new().unwrap().block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (socket, _) = listener.accept().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let same = socket.try_clone().unwrap();
+            let limit = || socket2::SockRef::from(&same).tcp_notsent_lowat().unwrap();
+            let unlimited = limit();
+            let transport = Transport::Plain(Plain::new(Socket::Tcp(socket)).unwrap());
+            let mut watched =
+                Watched { transport, before: Bytes::new(), io_activity: Rc::default() };
+            for (set, expected) in [(None, unlimited), (Some(5000), 5000), (None, 5000)] {
+                watched.io_activity.unsent_limit.set(set);
+                poll_fn(|cx| Pin::new(&mut watched).poll_flush(cx)).await.unwrap();
+                assert_eq!(limit(), expected);
+            }
+        });
     }
 
     #[test]

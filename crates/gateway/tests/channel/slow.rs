@@ -1,13 +1,14 @@
 //! Subscribers that read more slowly than publishers send.
 
+use std::io::Read;
 use std::sync::atomic::Ordering;
 
 use superpoll_gateway::channel::Hub;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Error, Message};
 
-use crate::clients::{Events, next, socket, stage};
-use crate::stage::{BACKENDS, PATIENCE};
+use crate::clients::{Events, next, socket, stage, text, until_subscribers};
+use crate::stage::{BACKENDS, PATIENCE, Stage};
 
 const LENGTH: usize = 60_000;
 
@@ -139,12 +140,66 @@ fn or_the_oldest_messages_are_left_out_for_it() {
     }
 }
 
+/// The kernel would hold up to 4 MiB for each, of which `backlog_bytes` knows nothing. With
+/// `drop-oldest` these are the messages that a client reads first, however old they are.
+#[test]
+fn the_kernel_holds_little_for_a_subscriber_that_reads_nothing() {
+    let socket_fields = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let json_fields = format!("{socket_fields}sec-websocket-protocol: superpoll.v1\r\n");
+    let options = "history = 1, backlog_bytes = \"200KiB\", slow = \"drop-oldest\"";
+    for backend in BACKENDS {
+        let text = text(options) + "[[hosts.routes]]\npath = \"/d\"\nchannel = {}\n";
+        let stage = Stage::new(backend, 1, &text);
+        let hub = stage.channel.clone().unwrap();
+        let events_fields = "accept: text/event-stream\r\n";
+        let mut clients: Vec<_> = [
+            ("/c HTTP/1.1", socket_fields),
+            ("/c HTTP/1.1", &json_fields),
+            ("/c?also=/d HTTP/1.1", &json_fields),
+            ("/c HTTP/1.1", events_fields),
+            ("/c HTTP/1.0", events_fields),
+            ("/c?also=/d HTTP/1.1", events_fields),
+        ]
+        .map(|(target, fields)| {
+            let mut client = stage.connect();
+            client.send(format!("GET {target}\r\nhost: a\r\n{fields}\r\n"));
+            ((target, fields), client)
+        })
+        .into();
+        let (mut quick, _) = socket(&stage, "");
+        until_subscribers(&stage, clients.len() + 1);
+        let reads = |id| assert_eq!(next(&mut quick), message(id));
+        let counters = hub.counters();
+        // More than the kernel would take for all of them.
+        let left_out = || counters.left_out.load(Ordering::Relaxed) >= 100 * 6;
+        publish_until(&hub, reads, left_out);
+        hub.publish("the last message");
+        assert_eq!(next(&mut quick), "the last message");
+        for (request, client) in &mut clients {
+            let (mut bytes, mut room) = (Vec::new(), [0; 4096]);
+            while !bytes.ends_with(b"the last message") {
+                let end = bytes.len().saturating_sub(100);
+                if bytes[end..].windows(16).any(|found| found == b"the last message") {
+                    break;
+                }
+                let count = client.0.read(&mut room).unwrap();
+                assert_ne!(count, 0, "{backend:?}, {request:?}");
+                bytes.extend_from_slice(&room[..count]);
+            }
+            assert!(bytes.len() < 1 << 20, "{backend:?}, {request:?}: {} bytes", bytes.len());
+        }
+    }
+}
+
 /// A burst of small messages costs more than may wait for a subscriber. One that has a task gets
 /// them some at a time, and is slow only if it does not read.
 #[test]
 fn a_burst_makes_nobody_slow_who_reads() {
     for backend in BACKENDS {
-        let stage = stage(backend, 1, "history = 0, backlog_bytes = \"64KiB\"");
+        // The kernel takes the messages that a client on a busy machine has not come to yet.
+        let options = "history = 0, backlog_bytes = \"64KiB\", unsent_bytes = \"1GiB\"";
+        let stage = stage(backend, 1, options);
         let (mut events, _) = Events::by("1.0", &stage, "", "");
         let hub = stage.channel.clone().unwrap();
         let publisher = std::thread::spawn(move || {

@@ -15,7 +15,7 @@ use super::super::events::{PIECE, fields};
 use super::super::json_frame;
 use super::super::mailbox::Taken;
 use super::super::unread::Unread;
-use super::{Invitation, Several};
+use super::{Invitation, Several, limit_unsent};
 use crate::body::Body;
 use crate::exchange::Exchange;
 
@@ -26,6 +26,7 @@ pub(super) fn stream(
     unread: Unread,
 ) -> Response<Body> {
     exchange.end_with_client();
+    limit_unsent(exchange, &invitations);
     let mut response = Response::new(Body::stream(SeveralEvents::new(invitations, unread)));
     *response.headers_mut() = fields();
     response

@@ -33,6 +33,7 @@ use super::mailbox::{EndReason, Mailbox, Taken};
 use super::message::Message;
 use super::rights::Grant;
 use crate::config::Slow;
+use crate::exchange::Exchange;
 pub(crate) use request::Also;
 
 use position::Positions;
@@ -47,6 +48,15 @@ struct Invitation {
     /// The subject of the client's token, if subscribers are told of it.
     sub: Option<Box<str>>,
     start: Start,
+}
+
+/// Limits the bytes that a connection's socket holds and has not sent, to the smallest limit of its
+/// channels.
+fn limit_unsent(exchange: &Exchange, invitations: &[Invitation]) {
+    let limits = invitations.iter().map(|one| one.subscribers.hub.options().unsent_bytes);
+    if let Some(bytes) = limits.min() {
+        exchange.limit_unsent(bytes);
+    }
 }
 
 /// The position at which a reader begins in a channel.

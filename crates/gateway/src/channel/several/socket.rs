@@ -29,7 +29,7 @@ use super::super::publish_limits;
 use super::super::send_queue::SendQueue;
 use super::super::session::{NO_PUBLISHER, Session, SessionState};
 use super::super::socket::{OUTPUT, REPLACED, handshake, write_out};
-use super::{Invitation, Several};
+use super::{Invitation, Several, limit_unsent};
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::log::Entry;
@@ -50,6 +50,7 @@ pub(super) fn accept(
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().extend(fields);
     let (peer, entry) = (exchange.peer().clone(), exchange.entry.clone());
+    limit_unsent(exchange, &invitations);
     exchange.take_over(move |transport, read| {
         Box::pin(async move {
             SeveralSocket::new(invitations, (peer, entry), read).run(transport).await;

@@ -224,6 +224,26 @@ fn each_mistake_has_its_place() {
 }
 
 #[test]
+fn the_limit_of_unsent_bytes_is_one_that_the_kernel_takes() {
+    let range = "expected 1KiB to 1GiB";
+    for (action, value, what) in [
+        ("channel", "0", range),
+        ("channel", "\"1023B\"", "a socket cannot hold back 1023 bytes"),
+        ("channel", "\"4GiB\"", range),
+        ("channel", "true", "expected a size as \"64KiB\", or a number of bytes"),
+        ("mercure", "\"1B\"", range),
+    ] {
+        let text = format!(
+            "[[listeners]]\naddress = \":1\"\n[[hosts]]\n[[hosts.routes]]\n\
+             path = \"/.well-known/mercure\"\n{action} = {{ unsent_bytes = {value} }}"
+        );
+        let found = blamed(&text);
+        let [(6, 28, said)] = found.as_slice() else { panic!("{text}: {found:?}") };
+        assert!(said.contains(what), "{text}: {said}");
+    }
+}
+
+#[test]
 fn listeners_hosts_and_routes_are_checked() {
     let host = "hosts = [{ routes = [{ files = { root = \"/\" } }] }]\n";
     let listener = "listeners = [{ address = \":1\" }]\n";
