@@ -4,7 +4,9 @@
 //! more. The name of a channel is its path with these parts percent-decoded, so that each channel
 //! has one name, however clients spell it. A part must not be empty, `.` or `..`, nor contain a
 //! slash, a backslash or a control character: servers and proxies in between, and the records of
-//! the server itself, would read such names in different ways.
+//! the server itself, would read such names in different ways. Nor does a name contain a brace: an
+//! application that puts the name of a channel into a token would put in a pattern, which grants
+//! more channels than that one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -61,6 +63,9 @@ fn part(text: &str) -> Result<(), NameError> {
         "." | ".." => Err(NameError::Wrong("has a part \".\" or \"..\"")),
         _ if text.contains(['/', '\\']) => Err(NameError::Wrong("has a slash within a part")),
         _ if text.chars().any(char::is_control) => Err(NameError::Wrong("has a control character")),
+        _ if text.contains(['{', '}']) => {
+            Err(NameError::Wrong("has a brace, which stands for a pattern in a token"))
+        }
         _ => Ok(()),
     }
 }
@@ -74,6 +79,9 @@ impl Pattern {
     pub(crate) fn parse(text: &str) -> Result<Pattern, String> {
         let mut pattern = Pattern { text: text.to_owned(), parameters: None };
         if has_parameters(text) {
+            if text.contains("{{") || text.contains("}}") {
+                return Err("no name of a channel has a brace".to_owned());
+            }
             let mut router = matchit::Router::new();
             router.insert(text, ()).map_err(|error| error.to_string())?;
             pattern.parameters = Some(router);
@@ -181,6 +189,7 @@ mod tests {
         let wrong = |what| Err(NameError::Wrong(what));
         let dots = wrong("has a part \".\" or \"..\"");
         let slash = wrong("has a slash within a part");
+        let brace = wrong("has a brace, which stands for a pattern in a token");
         for (path, expected) in [
             ("/rooms/", Err(NameError::Elsewhere)),
             ("/rooms/a/b", Err(NameError::Elsewhere)),
@@ -192,12 +201,17 @@ mod tests {
             ("/rooms/a%0d%0ab", wrong("has a control character")),
             ("/rooms/%C2%85", wrong("has a control character")),
             ("/rooms/%ff", wrong("is not UTF-8")),
+            ("/rooms/%7Bany%7D", brace.clone()),
+            ("/rooms/{any}", brace.clone()),
+            ("/rooms/a%7d", brace.clone()),
+            ("/rooms/%7B", brace.clone()),
         ] {
             assert_eq!(name("/rooms/{room}", path), expected, "{path}");
         }
         assert_eq!(name("/t/{*rest}", "/t/a//b"), wrong("has an empty part"));
         assert_eq!(name("/t/{*rest}", "/t/a/%2e%2e/b"), dots);
         assert_eq!(name("/t/{*rest}", "/t/a/b%2fc"), slash);
+        assert_eq!(name("/t/{*rest}", "/t/a/%7B*all%7D"), brace);
         let long = format!("/rooms/{}", "x".repeat(4096));
         assert_eq!(name("/rooms/{room}", &long), Err(NameError::TooLong));
         let longest = format!("/rooms/{}", "x".repeat(LONGEST_NAME - "/rooms/".len()));
@@ -206,7 +220,7 @@ mod tests {
 
     #[test]
     fn wrong_patterns_are_refused() {
-        for pattern in ["/{", "/{}", "/{*rest}/x", "/{a}{b}"] {
+        for pattern in ["/{", "/{}", "/{*rest}/x", "/{a}{b}", "/{{a}}/{b}", "/{{a}}"] {
             assert!(Pattern::parse(pattern).is_err(), "{pattern}");
         }
     }

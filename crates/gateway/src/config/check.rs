@@ -340,6 +340,10 @@ impl<'a> Check<'a> {
             if pattern::has_parameters(&path) {
                 let may_have = route.channel.is_some() || route.rewrite.is_some();
                 self.pattern(path_place.clone(), &path, may_have, &mut patterns);
+                if route.channel.is_some() && (path.contains("{{") || path.contains("}}")) {
+                    let what = format!("the path {path:?} has a brace, as no channel's name has");
+                    self.wrong(path_place.clone(), format!("{what}, expected another character"));
+                }
             }
             // `/a` and `/a/` stand for the same requests except one.
             let same = same(&path);

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// The parameters whose values are left out.
-const PARAMETERS: [&[u8]; 2] = [b"token", b"authorization"];
+const PARAMETERS: [&[u8]; 3] = [b"token", b"access_token", b"authorization"];
 
 /// The text in the place of a value.
 const LEFT_OUT: &[u8] = b"***";
@@ -104,6 +104,8 @@ mod tests {
             ("/news?token=&x", "/news?token=***&x"),
             ("/news?token=a&token=b", "/news?token=***&token=***"),
             ("/news?authorization=a", "/news?authorization=***"),
+            ("/news?access_token=a.b&x=1", "/news?access_token=***&x=1"),
+            ("/news?access%5Ftoken=a&access_tokens=b", "/news?access%5Ftoken=***&access_tokens=b"),
             ("/token=a?mytoken=b&tokens=c", "/token=a?mytoken=b&tokens=c"),
             ("GET /a?token=x.y HTTP/1.1", "GET /a?token=*** HTTP/1.1"),
             ("https://a/b?token=x#top", "https://a/b?token=***#top"),

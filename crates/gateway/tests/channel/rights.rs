@@ -123,6 +123,9 @@ fn tokens_come_as_a_field_in_the_url_or_as_a_cookie() {
     for (target, fields, status) in [
         ("/c".to_owned(), bearer(&good), 201),
         (format!("/c?token={good}"), String::new(), 201),
+        (format!("/c?x=1&access_token={good}"), String::new(), 201),
+        (format!("/c?access_token={good}&token={good}"), String::new(), 400),
+        (format!("/c?access_token={bad}"), String::new(), 403),
         ("/c".to_owned(), format!("cookie: a=b; session={good}\r\n"), 201),
         ("/c".to_owned(), format!("cookie: other={good}\r\n"), 401),
         (format!("/c?token={bad}"), bearer(&good), 201),

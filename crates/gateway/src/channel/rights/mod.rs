@@ -312,13 +312,17 @@ impl Rights {
         (sub.len() <= LONGEST_SUBJECT).then(|| sub.into())
     }
 
-    /// Returns the claims of the token of a request, which may be in a parameter of the URL, and
-    /// whether it was in a cookie.
-    fn claims<B>(&self, request: &Request<B>, parameter: &str) -> Result<(Claims, bool), Refusal> {
+    /// Returns the claims of the token of a request, which may be in one of these parameters of the
+    /// URL, and whether it was in a cookie.
+    fn claims<B>(
+        &self,
+        request: &Request<B>,
+        parameters: [&str; 2],
+    ) -> Result<(Claims, bool), Refusal> {
         let Some(Tokens { rule, verifier }) = &self.shared.tokens else {
             return Err(Refusal::NoToken);
         };
-        let (token, is_cookie) = match source::find(request, parameter, rule.cookie.as_deref()) {
+        let (token, is_cookie) = match source::find(request, parameters, rule.cookie.as_deref()) {
             Found::One { token, is_cookie } => (token, is_cookie),
             Found::None => return Err(Refusal::NoToken),
             Found::Several => return Err(Refusal::SeveralTokens),

@@ -1,9 +1,10 @@
 //! The token that comes with a request.
 //!
 //! Programs send it in `Authorization` (RFC 6750, section 2.1). A browser's WebSocket and
-//! EventSource cannot set that field, so a page sends it as `?token=`, or as a cookie. The access
-//! log leaves the value of `?token=` out. What a client sends on purpose counts more than a cookie,
-//! which browsers add by themselves.
+//! EventSource cannot set that field, so a page sends it in the URL, or as a cookie. The parameter
+//! of the URL is `token`, or `authorization` for a hub of Mercure, or for both `access_token` (RFC
+//! 6750, section 2.3). The access log leaves its value out. What a client sends on purpose counts
+//! more than a cookie, which browsers add by themselves.
 
 use std::borrow::Cow;
 
@@ -11,9 +12,12 @@ use http::header::{AUTHORIZATION, COOKIE};
 use http::{HeaderMap, Request};
 use percent_encoding::percent_decode_str;
 
-/// The parameter of the URL with the token, of a channel and of a hub of Mercure.
-pub(super) const OF_CHANNELS: &str = "token";
-pub(super) const OF_MERCURE: &str = "authorization";
+/// The parameters of the URL that may have the token of a channel.
+pub(super) const OF_CHANNELS: [&str; 2] = ["token", ACCESS_TOKEN];
+/// The parameters of the URL that may have the token of a hub of Mercure.
+pub(super) const OF_MERCURE: [&str; 2] = ["authorization", ACCESS_TOKEN];
+
+const ACCESS_TOKEN: &str = "access_token";
 
 /// The token of a request.
 #[derive(PartialEq, Eq, Debug)]
@@ -27,11 +31,11 @@ pub(super) enum Found<'a> {
     Several,
 }
 
-/// Looks for the token of a request; `parameter` and `cookie` are the names of the parameter and of
-/// the cookie that may have it.
+/// Looks for the token of a request; `parameters` and `cookie` are the names of the parameters and
+/// of the cookie that may have it.
 pub(super) fn find<'a, B>(
     request: &'a Request<B>,
-    parameter: &str,
+    parameters: [&str; 2],
     cookie: Option<&str>,
 ) -> Found<'a> {
     let mut fields = request.headers().get_all(AUTHORIZATION).into_iter();
@@ -47,7 +51,7 @@ pub(super) fn find<'a, B>(
     }
     let pairs = request.uri().query().unwrap_or("").split('&');
     let mut given =
-        pairs.filter_map(|pair| pair.split_once('=').filter(|(name, _)| *name == parameter));
+        pairs.filter_map(|pair| pair.split_once('=').filter(|(name, _)| parameters.contains(name)));
     match (given.next(), given.next()) {
         (_, Some(_)) => return Found::Several,
         (Some((_, token)), None) => {
@@ -112,6 +116,12 @@ mod tests {
             ("/?token=q", &[("authorization", "Bearer a"), cookie], Some("a")),
             ("/?token=q", &[("authorization", "Basic eA==")], Some("q")),
             ("/?token=q&token=r", &[], Some("several")),
+            ("/?x=1&access_token=a%2Eb.c", &[], Some("a.b.c")),
+            ("/?access_token=q", &[cookie], Some("q")),
+            ("/?access_token=q", &[("authorization", "Bearer a")], Some("a")),
+            ("/?token=q&access_token=q", &[], Some("several")),
+            ("/?access_token=q&access_token=r", &[], Some("several")),
+            ("/?authorization=q", &[], None),
             ("/", &[("authorization", "Bearer a"), ("authorization", "x")], Some("several")),
         ] {
             assert_eq!(found(uri, fields).as_deref(), expected, "{uri} {fields:?}");

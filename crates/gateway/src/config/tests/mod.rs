@@ -612,3 +612,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_path_of_a_channel_has_no_braces_but_those_of_parameters() {
+    for path in ["/{{a}}/{b}", "/a/{{b}}"] {
+        let text = format!(
+            "[[listeners]]\naddress = \":1\"\n[[hosts]]\n[[hosts.routes]]\n\
+             path = {path:?}\nchannel = {{}}"
+        );
+        let found = blamed(&text);
+        let [(5, 8, said)] = found.as_slice() else { panic!("{text}: {found:?}") };
+        assert!(said.contains("has a brace, as no channel's name has, expected"), "{said}");
+    }
+}
