@@ -29,10 +29,15 @@ pub(crate) fn of_another_site<'a>(
 /// Whether an origin is that of the site that is asked.
 pub(crate) fn is_own_site(origin: &str, headers: &HeaderMap, uri: &Uri) -> bool {
     // A proxy before this server may have taken the encryption off, so the scheme is not compared.
-    let site = origin.split_once("://");
+    let site = origin.split_once("://").map(|(_, site)| site);
+    let asked = asked_site(headers, uri);
+    site.zip(asked).is_some_and(|(site, asked)| site.eq_ignore_ascii_case(asked))
+}
+
+/// Returns the host that is asked, with its port if the client has named one.
+pub(crate) fn asked_site<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let asked = uri.authority().map(|authority| authority.as_str()).or(host);
-    site.zip(asked).is_some_and(|((_, site), asked)| site.eq_ignore_ascii_case(asked))
+    uri.authority().map(|authority| authority.as_str()).or(host)
 }
 
 /// Returns the origin of the page that a request comes from, by its `Referer` (RFC 9110, section

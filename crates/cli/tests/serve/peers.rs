@@ -19,7 +19,7 @@ fn start(command: &mut Command, port: u16) -> Running {
 }
 
 /// Starts nginx in one process with the settings in `http`, in a folder of its own.
-fn nginx(program: &Path, site: &Site, port: u16, http: &str) -> Running {
+pub(crate) fn nginx(program: &Path, site: &Site, port: u16, http: &str) -> Running {
     let folder = site.path("nginx");
     fs::create_dir_all(folder.join("logs")).unwrap();
     let text = format!(

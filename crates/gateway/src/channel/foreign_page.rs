@@ -8,6 +8,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::body::Body;
+use crate::reply;
 
 /// The methods of a channel.
 pub(super) const METHODS: &str = "GET, HEAD, OPTIONS, POST";
@@ -42,6 +43,20 @@ impl ForeignPage {
             headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, allowed);
         }
     }
+}
+
+/// Refuses the page of another site that a channel does not know. The response names both sites: a
+/// proxy that does not pass the `Host` of its client on makes a page of the own site look like one
+/// of another.
+pub(super) fn refuse(channel: &str, origin: &HeaderValue, asked: Option<&str>) -> Response<Body> {
+    let origin = String::from_utf8_lossy(origin.as_bytes());
+    let host = asked.unwrap_or("");
+    let text = format!(
+        "pages of other sites may use {channel} if its origins name them: this page is of \
+         {origin:?}, and its request arrived for the host {host:?}. If these are the same site, \
+         have the proxy before this server pass the client's Host on\n"
+    );
+    reply::text(StatusCode::FORBIDDEN, text)
 }
 
 /// Names the permitted requests, which browsers ask for before they send more than a form could.

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 
 use super::cursor::SubscribeRequest;
 use super::events::StreamRequest;
-use super::foreign_page::{ForeignPage, METHODS, preflight};
+use super::foreign_page::{self, ForeignPage, METHODS, preflight};
 use super::hub::Hub;
 use super::local_route::LocalRoute;
 use super::pattern::NameError;
@@ -53,8 +53,8 @@ impl LocalRoute {
     ) -> Response<Body> {
         let options = self.channels.options();
         if !origin.to_str().is_ok_and(|origin| options.origins.allow(origin)) {
-            let text = "pages of other sites may use this channel if its origins name them\n";
-            return reply::text(StatusCode::FORBIDDEN, text);
+            let asked = cors::asked_site(request.headers(), request.uri());
+            return foreign_page::refuse("this channel", &origin, asked);
         }
         let page = ForeignPage { origin, has_cookies: self.rights().takes_cookies() };
         let mut response = self.respond(request, exchange, Some(&page), also).await;

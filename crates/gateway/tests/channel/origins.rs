@@ -20,6 +20,10 @@ fn the_page_of_another_site_is_refused_by_default() {
         let answer = client.answer();
         assert_eq!(answer.status, 403, "{answer:?}");
         assert!(!answer.head.contains("access-control"), "{answer:?}");
+        // A proxy that passes another Host on is found out by both names.
+        let text = String::from_utf8_lossy(&answer.body);
+        assert!(text.contains(&format!("this page is of {origin:?}")), "{text}");
+        assert!(text.contains("arrived for the host \"here.example\". If"), "{text}");
     }
     client.send(from("https://here.example", "POST /c", "content-length: 3\r\n") + "yes");
     assert_eq!(client.answer().status, 201);

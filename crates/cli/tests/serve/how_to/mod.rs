@@ -14,8 +14,9 @@ use std::process::Command;
 use page::{Page, curl, status};
 use stub::{Stub, field};
 
+use crate::peers::nginx;
 use crate::stage::{
-    Running, Server, accept, connect, free_port, has_ended, kill, run, tool, until,
+    Running, Server, Site, accept, connect, free_port, has_ended, kill, run, tool, until,
 };
 
 /// Starts the server of a page by HTTPS for localhost, and returns it with the arguments of curl
@@ -223,6 +224,63 @@ fn a_chat_with_a_login() {
     assert_eq!((status(&head), &*body), (200, "a page"));
     assert_eq!(status(&curl(&server.url("/_superpoll/client.js"), &[]).0), 200);
     server.finish_with(&["refused 127.0.0.1, 403 "]);
+}
+
+#[test]
+fn behind_a_proxy() {
+    let (Some(_), Some(program)) = (tool("curl"), tool("nginx")) else { return };
+    let mut page = Page::read("behind-a-proxy.md");
+    page.put("127.0.0.1:8080", "127.0.0.1:0");
+    let server = page.start(1);
+    let port = free_port();
+    let http = page.block("nginx");
+    for line in ["listen 80;", "http://127.0.0.1:8080;"] {
+        assert!(http.contains(line), "{line} is not in {http}");
+    }
+    let at = server.at(0);
+    let http = http
+        .replace("listen 80;", &format!("listen 127.0.0.1:{port};"))
+        .replace("127.0.0.1:8080", &at.to_string());
+    let site = Site::new();
+    let _proxy = nginx(&program, &site, port, &http);
+    let room = format!("http://127.0.0.1:{port}/rooms/42");
+    let origin = format!("Origin: http://127.0.0.1:{port}");
+    let (head, _) = curl(&room, &["-H", &origin, "--data", "hello"]);
+    assert_eq!(status(&head), 201, "{head}");
+    let (_, body) = curl(&format!("{room}?after=0"), &["-H", &origin]);
+    assert!(body.contains("\"data\":\"hello\""), "{body}");
+
+    // A WebSocket and a stream of events get a message as soon as it is published.
+    let ask = |fields: &str| {
+        let mut stream = connect(([127, 0, 0, 1], port).into());
+        let head = format!("GET /rooms/42 HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{origin}\r\n");
+        stream.write_all(format!("{head}{fields}\r\n").as_bytes()).unwrap();
+        stream
+    };
+    let until_read = |stream: &mut TcpStream, text: &str| {
+        let (mut read, mut room) = (Vec::new(), [0; 1024]);
+        while !String::from_utf8_lossy(&read).contains(text) {
+            let count = stream.read(&mut room).unwrap();
+            assert_ne!(count, 0, "{text}: {}", String::from_utf8_lossy(&read));
+            read.extend_from_slice(&room[..count]);
+        }
+    };
+    let mut socket =
+        ask("Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n");
+    until_read(&mut socket, " 101 ");
+    let mut events = ask("Accept: text/event-stream\r\n");
+    until_read(&mut events, "retry: 2000");
+    assert_eq!(status(&curl(&room, &["-H", &origin, "--data", "at once"]).0), 201);
+    until_read(&mut socket, "at once");
+    until_read(&mut events, "data: at once");
+
+    // Without the Host of the client, the page is one of another site, and the answer says why.
+    let (head, body) = curl(&server.url("/rooms/42"), &["-H", &origin, "--data", "no"]);
+    assert_eq!(status(&head), 403);
+    assert!(body.contains(&format!("arrived for the host \"{at}\"")), "{body}");
+    assert!(body.contains(&format!("is of \"http://127.0.0.1:{port}\"")), "{body}");
+    server.finish();
 }
 
 #[test]

@@ -61,6 +61,12 @@ impl Page {
         lines.map(|line| line.trim_start().to_owned() + "\n").collect()
     }
 
+    /// Returns the block of another program's configuration.
+    pub(super) fn block(&self, language: &str) -> String {
+        let (_, rest) = self.page.split_once(&format!("```{language}\n")).unwrap();
+        rest.split("```").next().unwrap().to_owned()
+    }
+
     /// Checks the configuration, and starts the server with it.
     pub(super) fn start(&self, listeners: usize) -> Server {
         self.write("superpoll.toml", &self.text);

@@ -7,7 +7,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 
 use super::super::events;
-use super::super::foreign_page::ForeignPage;
+use super::super::foreign_page::{self, ForeignPage};
 use super::super::local_route::LocalRoute;
 use super::super::pattern::NameError;
 use super::super::response::no_channel;
@@ -17,6 +17,7 @@ use super::super::unread::Unread;
 use super::position;
 use super::{Invitation, MOST_CHANNELS, Start};
 use crate::body::Body;
+use crate::cors;
 use crate::exchange::Exchange;
 use crate::reply;
 use crate::upload::Upload;
@@ -88,10 +89,9 @@ impl LocalRoute {
             let allows = |page: &ForeignPage| {
                 page.origin.to_str().is_ok_and(|origin| options.origins.allow(origin))
             };
-            if !page.is_none_or(allows) {
-                let text =
-                    format!("pages of other sites may use {name} if its origins name them\n");
-                return reply::text(StatusCode::FORBIDDEN, text);
+            if let Some(page) = page.filter(|page| !allows(page)) {
+                let asked = cors::asked_site(request.headers(), request.uri());
+                return foreign_page::refuse(&name, &page.origin, asked);
             }
             let rights = route.rights();
             let grant = match is_socket {
