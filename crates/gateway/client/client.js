@@ -1,20 +1,10 @@
 // Superpoll's client for pages: the messages of a channel, each once and in order.
 //
 //   const room = superpoll("/rooms/42", message => console.log(message.data));
-//   await room.publish("hello");
-//   room.close();
 //
 // It connects again when a connection is lost, asks for the messages after the last one, and drops
-// those that come twice. It ends with close() only.
-//
-// A message has data (a string, or a Uint8Array where it is no text), id, epoch, and event and
-// channel where the server tells them. The options:
-//
-//   token       async () => "...": called before each connection and each publish
-//   after       a position to begin after; "0" for all messages that are kept
-//   transports  ["websocket", "sse", "long-poll"]: the ones to use, the best first
-//   onstate     (state, { transport, error }) => ...: "connecting", "open", "waiting", "closed"
-//   onmissed    () => ...: messages that were not received are no longer kept
+// those that come twice. It ends with close(), or when the server refuses it (401, 403). The
+// options are in docs/channels.md.
 (() => {
   "use strict";
 
@@ -49,8 +39,10 @@
       if (key) headers = { ...headers, authorization: `Bearer ${key}` };
       const response = await fetch(address(fields), { cache: "no-store", ...init, headers });
       if (response.ok) return response;
-      const { status, statusText } = response;
-      throw Object.assign(new Error(`${status} ${statusText}`), { status });
+      const { status, statusText } = response, after = response.headers.get("retry-after");
+      // Seconds or a date.
+      const rest = Math.max(isNaN(after) ? Date.parse(after) - Date.now() : after * 1000, 0) || 0;
+      throw Object.assign(new Error(`${status} ${statusText}`), { status, rest });
     };
 
     const move = (id, of) => {
@@ -135,8 +127,17 @@
       },
     };
 
+    const end = (name, about) => {
+      if (isClosed) return;
+      isClosed = true;
+      globalThis.removeEventListener?.("online", online);
+      attempt?.abort();
+      wake?.();
+      call(onstate, name, about);
+    };
+
     const run = async () => {
-      let which = 0, failures = 0;
+      let which = 0, failures = 0, refusals = 0;
       while (!isClosed) {
         const transport = transports[which];
         const state = (name, error) => call(onstate, name, { transport, error });
@@ -147,6 +148,7 @@
           key = await token?.();
           await ways[transport](attempt.signal, key, () => {
             failures = -1;
+            refusals = 0;
             state("open");
           });
         } catch (error) {
@@ -167,10 +169,17 @@
             failures = 0;
           }
           if (isClosed) break;
+          const { status, rest = 0 } = error ?? {};
+          // The token may have expired a moment ago: another one is tried once.
+          if (status === 403 || status === 401 && (!token || (refusals += 1) > 1)) {
+            end("refused", { transport, error });
+            break;
+          }
           state("waiting", error);
           await new Promise(done => {
             wake = done;
-            setTimeout(done, Math.random() * wait);
+            // A longer time would be none.
+            setTimeout(done, Math.min(2 ** 31 - 1, rest + Math.random() * wait));
           });
           wait = Math.min(2 * wait, LATE);
         }
@@ -200,14 +209,7 @@
         return response.json();
       },
 
-      close() {
-        if (isClosed) return;
-        isClosed = true;
-        globalThis.removeEventListener?.("online", online);
-        attempt?.abort();
-        wake?.();
-        call(onstate, "closed", {});
-      },
+      close() { end("closed", {}); },
     };
   }
 

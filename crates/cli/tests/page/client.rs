@@ -78,6 +78,8 @@ impl Scene {
                  channel = {{}}\n[[hosts.routes]]\npath = \"/.well-known/mercure\"\n\
                  mercure = {{}}\n[[hosts.routes]]\npath = \"/secret\"\n\
                  channel = {{ history = 10000, subscribe = \"token\", token = {{ key = \"{SECRET}\", leeway = \"1s\" }} }}\n\
+                 [[hosts.routes]]\npath = \"/closed\"\nchannel = {{ subscribe = \"nobody\" }}\n\
+                 [[hosts.routes]]\npath = \"/slow\"\nrate = \"1/m\"\nchannel = {{}}\n\
                  [timeouts]\npark = \"50ms\"\nidle = \"10m\"\n"
             ),
         );
@@ -456,6 +458,59 @@ fn a_subscription_that_ends_with_its_token_goes_on_with_the_next_one() {
         let expected: Vec<String> = (0..count).map(|number| number.to_string()).collect();
         assert_eq!(own, expected, "{transport}");
     }
+}
+
+/// A server that refuses a page would refuse it forever, and with a thousand pages be busy with that.
+#[test]
+fn a_subscription_that_is_refused_ends_and_says_so() {
+    let Some((mut scene, _server)) = Scene::open(false) else { return };
+    for transport in ["websocket", "sse", "long-poll"] {
+        // No token; one that is not valid, twice; and a channel that is closed.
+        for (path, options, tries, status) in [
+            ("/secret", "", 1, 401),
+            ("/secret", "token: () => sign('a secret of another application!', 60)", 2, 401),
+            ("/closed", "token: () => 'token'", 1, 403),
+        ] {
+            scene.tab.evaluate(&format!(
+                "states.length = 0; room = superpoll('{path}', () => {{}}, {{ \
+                     transports: ['{transport}', 'long-poll'], {options}{} \
+                     onstate: (state, {{ transport, error }}) => \
+                         states.push(`${{state}} ${{transport}} ${{error?.status}}`), \
+                 }}); true",
+                if options.is_empty() { "" } else { "," }
+            ));
+            let refused = format!("refused {transport} {status}");
+            scene.tab.until(&format!("states.includes('{refused}')"));
+            // Nothing begins again, neither by itself nor with the network, and the end is no other.
+            scene.tab.evaluate("dispatchEvent(new Event('online')); room.close(); true");
+            scene
+                .tab
+                .evaluate("superpoll('/news', () => {}, { onstate: s => states.push(s) }); true");
+            scene.tab.until("states.includes('open')");
+            let states = scene.tab.evaluate(&format!(
+                "[states.filter(s => s === 'connecting {transport} undefined').length, \
+                  states.filter(s => /^(refused|closed) /.test(s)).join()]"
+            ));
+            assert_eq!(states, json!([tries, refused]), "{path} {options}");
+        }
+    }
+}
+
+#[test]
+fn the_client_waits_as_long_as_the_server_says() {
+    let Some((mut scene, _server)) = Scene::open(false) else { return };
+    // The page's clock of waits tells them, and runs faster.
+    scene.tab.evaluate(
+        "window.waits = []; { const real = setTimeout; window.setTimeout = \
+             (then, time) => { waits.push(time); return real(then, 0); }; } true",
+    );
+    // The first request opens the subscription, and later ones come too soon.
+    scene.tab.evaluate("start({ transports: ['long-poll'] }, '/slow'); true");
+    scene.tab.until("states.filter(s => s.startsWith('waiting')).length >= 1 && waits.length >= 1");
+    // Without Retry-After, the first wait takes at most a second.
+    let first = scene.tab.evaluate("waits[0]").as_f64().unwrap();
+    assert!(first > 1000.0 && first <= 61_000.0, "{first}");
+    scene.tab.evaluate("room.close(); true");
 }
 
 #[test]

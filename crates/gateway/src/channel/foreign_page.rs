@@ -14,8 +14,8 @@ use crate::reply;
 pub(super) const METHODS: &str = "GET, HEAD, OPTIONS, POST";
 
 /// The fields of responses that a page of another site may read.
-const EXPOSED: &str =
-    "channel-next, channel-epoch, channel-subscribers, last-event-id, link, www-authenticate";
+const EXPOSED: &str = "channel-next, channel-epoch, channel-subscribers, last-event-id, link, \
+                       retry-after, www-authenticate";
 
 /// The fields of requests that a page of another site may send.
 const SENT: &str = "authorization, cache-control, channel-event, channel-ttl, content-type, \

@@ -178,7 +178,8 @@ fn the_stream_for_a_named_site_is_parked_too() {
         ("access-control-allow-origin", ELSEWHERE),
         (
             "access-control-expose-headers",
-            "channel-next, channel-epoch, channel-subscribers, last-event-id, link, www-authenticate",
+            "channel-next, channel-epoch, channel-subscribers, last-event-id, link, retry-after, \
+             www-authenticate",
         ),
         ("vary", "origin"),
         ("cache-control", "no-store"),
