@@ -218,7 +218,9 @@ fn a_server_that_hands_over_reports_how_many_connections_go_on_and_how_many_end(
 
 #[test]
 fn a_keeper_that_was_stopped_for_a_while_has_missed_nothing() {
-    let nursery = Nursery::new("");
+    // The kernel takes all messages for the subscriber, so that it stays parked.
+    let channel = "publish = \"anyone\", poll = \"10m\", unsent_bytes = \"1GiB\"";
+    let nursery = Nursery::with_channel(channel, AT_REST_SOON);
     let first = nursery.server(&[]);
     let mut client = connect(nursery.at());
     get(&mut client, "/small");
