@@ -181,7 +181,8 @@ pub struct Stats {
     /// Times that descriptors could not leave, because as many of this user's were under way as may
     /// be (`ETOOMANYREFS`).
     pub keeper_limit: u64,
-    /// The epoll set (of `epoll` and `adaptive`).
+    /// The epoll set: of `epoll` and `adaptive`, and of descriptors with an error or a hang-up that
+    /// lasts on `poll` and `select`.
     pub cold: SetStats,
     /// The keeper's set, as far as it has reported: its ratio counts those of its waits that
     /// found something.

@@ -236,7 +236,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
             let is_busy = policy.cold_event(&mut slot.account, &view);
             if is_busy && !pinned && may_be_hot(mode) && is_well {
                 candidates.push(index);
-            } else if mode == Mode::Auto && !slot.is_in_lasting_trouble() {
+            } else if mode == Mode::Auto && is_well {
                 let level = policy.prefers_level(slot.account.kind);
                 // A lone busy descriptor stays level-triggered, whatever is better for its kind.
                 if level != slot.has_mode(Mode::Level) && (level || view.hot > 0) {

@@ -176,6 +176,8 @@ impl Array {
         ready: usize,
         mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> usize {
+        // After a wait that failed, those of another one would be left.
+        self.troubled.clear();
         let mut left = ready - usize::from(self.own_is_ready());
         let mut active = 0;
         let mut room = cx.room_at_once();

@@ -107,6 +107,15 @@ impl Select {
         self.put(fd, Interest::NONE);
     }
 
+    /// Sets the descriptors aside whose error or hang-up lasts.
+    fn set_aside(&mut self, cx: &mut Context<'_>) {
+        while let Some(index) = self.troubled.pop() {
+            if self.aside.put(cx, index) {
+                self.leave(cx, index);
+            }
+        }
+    }
+
     fn put(&mut self, fd: RawFd, interest: Interest) {
         self.readable.put(fd, interest.contains(Interest::READABLE));
         self.writable.put(fd, interest.contains(Interest::WRITABLE));
@@ -131,6 +140,8 @@ impl Select {
         which: impl Fn(RawFd) -> bool,
     ) -> io::Result<()> {
         self.found.clear();
+        // After a wait that failed, those of another one would be left.
+        self.troubled.clear();
         for fd in (0..self.end).filter(|&fd| which(fd)) {
             // The back-end's own is not in the table.
             if let Some(key) = cx.table.find(fd) {
@@ -265,11 +276,7 @@ impl Backend for Select {
                 self.enter(cx, index);
             }
         }
-        while let Some(index) = self.troubled.pop() {
-            if self.aside.put(cx, index) {
-                self.leave(cx, index);
-            }
-        }
+        self.set_aside(cx);
         Ok(())
     }
 
