@@ -11,7 +11,8 @@
 //! half of its peak; otherwise less and less often, at least every half a minute. Memory is given
 //! back once the process has stopped growing, and not again before the heaps have much more free
 //! memory than was left the last time. Where memory is given back often, as the process soon needs
-//! it again, it is given back more and more rarely, up to once a minute.
+//! it again, it is given back more and more rarely, up to once a minute. When the load then stays
+//! low, as after the last of several attacks, that is no reason to wait any longer.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -33,6 +34,10 @@ const LOW: u32 = 2;
 /// and where it is frequent.
 const RESTS: (u32, u32) = (3, 64);
 
+/// For how many checks the load has to stay low for memory to be given back however often that was
+/// done before.
+const CALM: u32 = 10;
+
 /// The least change of the resident size that counts as a change.
 const CHANGE: usize = 4 << 20;
 
@@ -50,6 +55,10 @@ struct Policy {
     /// half of the peak.
     peak: u64,
     low: u32,
+    /// The peak load since memory was last given back, and the number of checks in a row at which
+    /// the load was at most half of that.
+    flood: u64,
+    calm: u32,
     /// The free memory in the heaps after some was given back, or the lowest value since.
     left: usize,
     /// The number of checks until the heaps are checked in any case, and its current initial value.
@@ -71,6 +80,8 @@ impl Policy {
         self.peak = self.peak.max(load);
         self.countdown = self.countdown.saturating_sub(1);
         self.since = self.since.saturating_add(1);
+        self.flood = self.flood.max(load);
+        self.calm = if load <= self.flood / 2 { self.calm.saturating_add(1) } else { 0 };
         self.low = if self.peak > 16 && load <= self.peak / 2 { self.low + 1 } else { 0 };
         if grows {
             self.pause = 1;
@@ -95,8 +106,8 @@ impl Policy {
         if free - self.left < MUCH.max(self.last / 8) {
             return false;
         }
-        if self.since < self.rest {
-            self.countdown = self.rest - self.since;
+        if self.since < self.rest && self.calm < CALM {
+            self.countdown = (self.rest - self.since).min(CALM - self.calm);
             return false;
         }
         true
@@ -108,6 +119,7 @@ impl Policy {
         let is_often = self.since <= RESTS.1;
         self.rest = if is_often { (self.rest * 2).clamp(RESTS.0, RESTS.1) } else { RESTS.0 };
         self.since = 0;
+        (self.flood, self.calm) = (0, 0);
     }
 }
 
@@ -231,6 +243,27 @@ mod tests {
         process.runs(600 * MIB, 5000, 1);
         process.runs(30 * MIB, 5, 100);
         assert_eq!((process.given, process.free), (2, 0));
+    }
+
+    #[test]
+    fn memory_is_given_back_after_the_last_of_many_floods() {
+        let mut process = Process::default();
+        process.runs(30 * MIB, 5, 60);
+        // They come until memory was given back often enough for a long pause.
+        let pause = |process: &Process| process.policy.rest.saturating_sub(process.policy.since);
+        for _ in 0..100 {
+            process.runs(110 * MIB, 1000, 2);
+            process.runs(30 * MIB, 5, 4);
+            if pause(&process) > 30 && process.free > 0 {
+                break;
+            }
+        }
+        assert!(pause(&process) > 30 && process.free > 0, "{:?}", process.policy);
+        process.runs(30 * MIB, 5, CALM as usize);
+        assert_eq!(process.free, 0, "{:?}", process.policy);
+        let given = process.given;
+        process.runs(30 * MIB, 5, 600);
+        assert_eq!(process.given, given);
     }
 
     #[test]

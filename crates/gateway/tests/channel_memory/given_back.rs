@@ -66,3 +66,42 @@ fn memory_is_given_back_after_a_flood() {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
 }
+
+/// Heads that never end are most of the memory of an attack, which may come several times.
+#[test]
+#[cfg(target_env = "gnu")]
+fn memory_is_given_back_after_heads_that_have_never_ended() {
+    const CLIENTS: usize = 600;
+    if !alone("given_back::memory_is_given_back_after_heads_that_have_never_ended") {
+        return;
+    }
+    let text = format!("{}[limits]\nheader_bytes = \"64KiB\"\n", text(""));
+    let text = text.replace("[timeouts]\n", "[timeouts]\nheader = \"1h\"\n");
+    let stage = Stage::new(BackendKind::Epoll, 1, &text);
+    crate::sys::trim();
+    let (before, allocated) = (resident(), crate::sys::bytes());
+    let field = format!("X-Field: {}\r\n", "x".repeat(900));
+    let head = format!("GET /c HTTP/1.1\r\nHost: a\r\n{}", field.repeat(60));
+    for _ in 0..3 {
+        let clients: Vec<TcpStream> = (0..CLIENTS)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address(&stage)).unwrap();
+                stream.write_all(head.as_bytes()).unwrap();
+                stream
+            })
+            .collect();
+        let end = Instant::now() + PATIENCE;
+        while crate::sys::bytes() < allocated + 30 * MIB {
+            let flood = crate::sys::bytes().saturating_sub(allocated);
+            assert!(Instant::now() < end, "{} MiB", flood / MIB);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        drop(clients);
+        stage.until(|engine| &engine.active, 0);
+    }
+    let end = Instant::now() + 4 * PATIENCE;
+    while resident() > before + 12 * MIB {
+        assert!(Instant::now() < end, "{} MiB are kept", (resident() - before) / MIB);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
