@@ -83,7 +83,7 @@
         const reader = response.body.getReader(), decoder = new TextDecoder();
         const at = id => {
           const [number, of] = id?.split("-") ?? [];
-          return { id: id && Number(number), epoch: of };
+          return { id: number && Number(number), epoch: of };
         };
         take(at(response.headers.get("last-event-id")));
         open();
@@ -178,7 +178,7 @@
           state("waiting", error);
           await new Promise(done => {
             wake = done;
-            // A longer time would be none.
+            // A longer time overflows.
             setTimeout(done, Math.min(2 ** 31 - 1, rest + Math.random() * wait));
           });
           wait = Math.min(2 * wait, LATE);
