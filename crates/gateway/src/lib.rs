@@ -111,6 +111,7 @@ mod tls;
 mod token;
 mod trace;
 mod transport;
+mod trusted_proxies;
 mod upload;
 pub mod upstream;
 

@@ -2,6 +2,7 @@
 //! waits for its response.
 
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,25 +11,29 @@ use crate::certificates::ClientCertificate;
 use crate::connection_limits::{ConnectionPermit, LimitReached};
 use crate::log::ClientEnd;
 
-/// The parts of a handshake that few connections keep.
+/// The facts about a peer that few peers have.
 #[derive(Debug, Default)]
 pub(crate) struct ShownByClient {
+    /// The peer of the connection, if that is a trusted proxy and this is the peer of a request.
+    pub proxy: Option<Rc<Peer>>,
     /// The verified certificate that the client has shown, if it was asked for one.
     pub certificate: Option<ClientCertificate>,
     /// The server name that the client has asked for, if the access log has it.
     pub server_name: Option<Box<str>>,
 }
 
-/// The peer of a connection.
+/// The peer of a connection, or of a request that a trusted proxy has passed on.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
-    /// The client's address, from the PROXY protocol or the socket; none in the Unix domain.
+    /// The client's address, from a trusted proxy, the PROXY protocol or the socket; none in the
+    /// Unix domain. The port is 0 if a proxy has not named it.
     pub client: Option<SocketAddr>,
     /// The address that the client has connected to; none in the Unix domain.
     pub local: Option<SocketAddr>,
     /// Whether the connection is encrypted.
     pub is_encrypted: bool,
-    /// Whether a proxy connects for the client and names the client by the PROXY protocol.
+    /// Whether a proxy connects for the client and names the client, by the PROXY protocol or, as a
+    /// trusted proxy, by a field.
     pub is_proxied: bool,
     /// When the connection was accepted, in [seconds](seconds_now); zero if another server has
     /// accepted it.
@@ -36,7 +41,7 @@ pub(crate) struct Peer {
     /// The number of the cipher suite of an encrypted connection; 0 if it is not known, as another
     /// server has done the handshake.
     pub cipher: u16,
-    /// The rarer results of the handshake, if there are any.
+    /// The rarer facts, if there are any.
     pub(crate) shown: Option<Box<ShownByClient>>,
     /// The connection's place among the connections that there may be.
     pub(crate) permit: Permit,
@@ -71,16 +76,56 @@ impl Permit {
 }
 
 impl Peer {
-    /// Returns the verified certificate that the client has shown, if it was asked for one.
+    /// Creates the peer of a request on the connection with a trusted proxy. `client` is the client
+    /// that the proxy has named; `None` if that is the proxy itself. `is_listed` says whether there
+    /// is a field that names clients.
+    pub(crate) fn of_request(
+        connection: &Rc<Peer>,
+        client: Option<SocketAddr>,
+        is_listed: bool,
+    ) -> Peer {
+        let shown = ShownByClient { proxy: Some(connection.clone()), ..ShownByClient::default() };
+        Peer {
+            client: client.or(connection.client),
+            local: connection.local,
+            is_encrypted: connection.is_encrypted,
+            is_proxied: connection.is_proxied || is_listed,
+            since: connection.since,
+            cipher: connection.cipher,
+            shown: Some(Box::new(shown)),
+            // The connection has it.
+            permit: Permit::Unlimited,
+        }
+    }
+
+    fn proxy(&self) -> Option<&Rc<Peer>> {
+        self.shown.as_ref()?.proxy.as_ref()
+    }
+
+    /// Whether this is the peer of a request that a trusted proxy has sent.
+    pub(crate) fn is_of_trusted_proxy(&self) -> bool {
+        self.proxy().is_some()
+    }
+
+    /// Returns the peer of the connection, also for the peer of a request.
+    pub(crate) fn connection(&self) -> &Peer {
+        self.proxy().map_or(self, |proxy| proxy)
+    }
+
+    /// Returns the verified certificate that the peer of the connection has shown, if it was asked
+    /// for one.
     pub(crate) fn certificate(&self) -> Option<&ClientCertificate> {
-        self.shown.as_ref()?.certificate.as_ref()
+        self.connection().shown.as_ref()?.certificate.as_ref()
     }
 
     /// Returns the client's end of the connection for the access log.
     pub(crate) fn client_end(&self) -> ClientEnd {
-        let shown = self.shown.as_ref();
+        let connection = self.connection();
+        let shown = connection.shown.as_ref();
+        let is_other = connection.client != self.client;
         ClientEnd {
             address: self.client,
+            proxy: connection.client.filter(|_| is_other).map(Box::new),
             cipher: self.cipher,
             server_name: shown.and_then(|shown| shown.server_name.clone()),
         }

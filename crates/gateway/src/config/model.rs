@@ -19,7 +19,9 @@ use super::encryption::{CertificateFiles, Https, Tls};
 use super::logs::{AccessLog, Log, Metrics};
 use super::processes;
 use super::relay::Relay;
-use super::rules::{Access, BasicAuth, ErrorPages, HeaderChanges, RequestRate, Rules};
+use super::rules::{
+    self, Access, BasicAuth, ClientRange, ErrorPages, HeaderChanges, RequestRate, Rules,
+};
 use super::scalar;
 use super::sticky::Sticky;
 use super::tracing::Tracing;
@@ -118,6 +120,11 @@ pub struct Process {
     /// The socket with the statistics, for programs of the same user. Default: in a folder of the
     /// user's.
     pub stats: socket::SocketPath,
+    /// The proxies in front, by their addresses. For a request of one of them, the client is the
+    /// last address in `X-Forwarded-For` or `Forwarded` that is none of them. Default: none, the
+    /// client is the peer of the connection.
+    #[serde(deserialize_with = "rules::trusted_proxies")]
+    pub trusted_proxies: Vec<ClientRange>,
 }
 
 impl Default for Process {
@@ -128,6 +135,7 @@ impl Default for Process {
             backend: None,
             page: None,
             stats: socket::SocketPath::Default,
+            trusted_proxies: Vec::new(),
         }
     }
 }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 pub enum Field {
     Time,
     Client,
+    Proxy,
     Method,
     Host,
     Target,
@@ -45,9 +46,10 @@ pub enum Field {
 
 impl Field {
     /// All fields, in the order of the default.
-    pub const ALL: [Field; 34] = [
+    pub const ALL: [Field; 35] = [
         Field::Time,
         Field::Client,
+        Field::Proxy,
         Field::Method,
         Field::Host,
         Field::Target,
@@ -95,6 +97,7 @@ impl Field {
         match self {
             Field::Time => "time",
             Field::Client => "client",
+            Field::Proxy => "proxy",
             Field::Method => "method",
             Field::Host => "host",
             Field::Target => "target",

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
@@ -96,6 +97,14 @@ fn cipher(client: &ClientEnd) -> Option<(&'static str, String)> {
     Some((version, name))
 }
 
+/// Returns an address as text. Proxies need not name the port of a client.
+fn with_port(address: SocketAddr) -> String {
+    match address.port() {
+        0 => address.ip().to_string(),
+        _ => address.to_string(),
+    }
+}
+
 /// Returns the value of a field that requests and relayed connections have.
 fn shared<'a>(
     field: Field,
@@ -108,7 +117,8 @@ fn shared<'a>(
     };
     Value::some(match field {
         Field::Time => Some(Value::of(humantime::format_rfc3339_millis(at).to_string())),
-        Field::Client => client.address().map(|client| Value::of(client.to_string())),
+        Field::Client => client.address().map(|client| Value::of(with_port(client))),
+        Field::Proxy => client.proxy().map(|proxy| Value::of(with_port(proxy))),
         Field::TlsVersion => cipher(client).map(|(version, _)| Value::text(version)),
         Field::TlsCipher => cipher(client).map(|(_, cipher)| Value::of(cipher)),
         Field::Sni => client.server_name.as_deref().map(Value::text),

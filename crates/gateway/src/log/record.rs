@@ -39,6 +39,9 @@ impl BrokenBy {
 pub(crate) struct ClientEnd {
     /// None in the Unix domain.
     pub(crate) address: Option<SocketAddr>,
+    /// The trusted proxy that the request came through, if it has an address. In a box, since
+    /// records are kept for as long as requests wait.
+    pub(crate) proxy: Option<Box<SocketAddr>>,
     /// The number of the cipher suite of TLS; 0 for a connection without encryption, or one that
     /// another server has handed over.
     pub(crate) cipher: u16,
@@ -49,11 +52,19 @@ pub(crate) struct ClientEnd {
 impl ClientEnd {
     /// Returns the address; an address of IPv4 that came by a socket of IPv6 as one of IPv4.
     pub(super) fn address(&self) -> Option<SocketAddr> {
-        let address = self.address?;
-        Some(match address.ip().to_canonical() {
-            ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
-            IpAddr::V6(_) => address,
-        })
+        self.address.map(canonical)
+    }
+
+    /// Returns the address of the trusted proxy, in the same form.
+    pub(super) fn proxy(&self) -> Option<SocketAddr> {
+        self.proxy.as_deref().copied().map(canonical)
+    }
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        IpAddr::V6(_) => address,
     }
 }
 

@@ -23,7 +23,7 @@ const TOOK: Duration = Duration::from_micros(5390);
 /// The client's end of a connection with TLS 1.3.
 fn client() -> ClientEnd {
     let address = Some("[::ffff:192.0.2.7]:4711".parse().unwrap());
-    ClientEnd { address, cipher: 0x1301, server_name: Some("a.test".into()) }
+    ClientEnd { address, proxy: None, cipher: 0x1301, server_name: Some("a.test".into()) }
 }
 
 fn record() -> Record {
@@ -112,6 +112,25 @@ fn lines_of_each_format_say_the_same() {
     }
     let line = combined(&complete());
     assert!(line.starts_with("192.0.2.7 - ada ["), "{line}");
+}
+
+#[test]
+fn a_client_of_a_trusted_proxy_is_logged_with_the_proxy() {
+    let mut record = record();
+    assert_eq!(json(&record).get("proxy"), None);
+    record.client.proxy = record.client.address.map(Box::new);
+    for (address, shown, ip) in [
+        ("203.0.113.9:0", "203.0.113.9", "203.0.113.9"),
+        ("203.0.113.9:80", "203.0.113.9:80", "203.0.113.9"),
+        ("[2001:db8::9]:0", "2001:db8::9", "2001:db8::9"),
+        ("[2001:db8::9]:80", "[2001:db8::9]:80", "2001:db8::9"),
+    ] {
+        record.client.address = Some(address.parse().unwrap());
+        let value = json(&record);
+        let addresses = (&value["client"], &value["proxy"]);
+        assert_eq!(addresses, (&shown.into(), &"192.0.2.7:4711".into()));
+        assert!(combined(&record).starts_with(&format!("{ip} - - [")), "{}", combined(&record));
+    }
 }
 
 /// docs/logs.md is compared with the code: its lines, and its table of fields.

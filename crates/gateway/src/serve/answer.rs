@@ -264,13 +264,13 @@ pub(super) struct Answer {
 /// Returns the line of the access log of a request that has come now.
 fn entry_of(
     access_log: Rc<AccessLogWriter>,
-    state: &ConnectionState,
+    (state, peer): (&ConnectionState, &Peer),
     request: &Request<Incoming>,
     head_bytes: usize,
 ) -> Rc<Entry> {
     let line = (request.method().clone(), request.uri().clone(), request.version());
     let head = (line, head_bytes, state.requests());
-    begin_entry(access_log, state, head, |name| {
+    begin_entry(access_log, (state, peer), head, |name| {
         let field = request.headers().get(&name).cloned();
         // HTTP/2 has another place for the host.
         let other = || request.uri().authority().filter(|_| name == HOST);
@@ -281,14 +281,14 @@ fn entry_of(
 /// Returns the line of the access log of a request that passes hyper.
 pub(super) fn lane_entry(
     access_log: Rc<AccessLogWriter>,
-    state: &ConnectionState,
+    (state, peer): (&ConnectionState, &Peer),
     head: &RequestHead<'_, '_>,
 ) -> Rc<Entry> {
     let uri = head.target.parse().unwrap_or_default();
     let line = (head.method.clone(), uri, Version::HTTP_11);
     // It counts when it was answered.
     let number = state.requests().wrapping_add(1);
-    begin_entry(access_log, state, (line, head.len, number), |wanted| {
+    begin_entry(access_log, (state, peer), (line, head.len, number), |wanted| {
         let is_wanted = |name: &str| name.eq_ignore_ascii_case(wanted.as_str());
         let found = head.fields.iter().find(|field| is_wanted(field.name));
         found.and_then(|field| HeaderValue::from_bytes(field.value).ok())
@@ -297,11 +297,11 @@ pub(super) fn lane_entry(
 
 fn begin_entry(
     access_log: Rc<AccessLogWriter>,
-    state: &ConnectionState,
+    (state, peer): (&ConnectionState, &Peer),
     ((method, uri, version), head_bytes, number): ((Method, Uri, Version), usize, u32),
     field: impl Fn(HeaderName) -> Option<HeaderValue>,
 ) -> Rc<Entry> {
-    let mut record = Record::new(state.peer.client_end(), method, uri, version);
+    let mut record = Record::new(peer.client_end(), method, uri, version);
     (record.host, record.referer, record.agent) = (field(HOST), field(REFERER), field(USER_AGENT));
     record.head_bytes_in = u32::try_from(head_bytes).unwrap_or(u32::MAX);
     record.number = number;
@@ -487,15 +487,20 @@ pub(super) fn serve_one(
         return Serving::Now(Some(state.finish(running, version, Note::default(), response)));
     }
     let router = worker.router();
+    let headers = request.headers();
+    let values = |name: &str| headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
     let trace = router.tracing().filter(|_| !state.context.is_admin).map(|rules| {
+        // The peer of the connection has sent the id.
         let client = state.peer.client.map(|client| client.ip());
-        let headers = request.headers();
-        let values = |name: &str| headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
         rules.begin(client, version, values)
     });
+    let peer = match state.context.is_admin {
+        false => router.trusted_proxies().peer_of(&state.peer, values),
+        true => state.peer.clone(),
+    };
     let entry = worker
         .access_log()
-        .map(|access_log| entry_of(access_log, state, &request, head_bytes(&request)));
+        .map(|access_log| entry_of(access_log, (state, &peer), &request, head_bytes(&request)));
     if let Some(entry) = &entry {
         entry.note(|record| record.trace = trace.clone());
     }
@@ -512,7 +517,7 @@ pub(super) fn serve_one(
     let prepare = |request: Request<Incoming>| {
         let io_activity = state.io_activity.clone();
         let exchange = Exchange {
-            peer: state.peer.clone(),
+            peer: peer.clone(),
             can_take_over: handshake.is_some()
                 || (state.can_take_over && version == Version::HTTP_11),
             can_wait: state.can_park && is_empty,
@@ -535,9 +540,9 @@ pub(super) fn serve_one(
     let reply = match state.context.is_admin {
         false => {
             let noted = (&mut timer, shared);
-            router.respond(request, &state.peer, on, noted, prepare)
+            router.respond(request, &peer, on, noted, prepare)
         }
-        true => router.administer(request, &state.peer, prepare),
+        true => router.administer(request, &peer, prepare),
     };
     if let Some(entry) = &entry {
         entry.note(|record| record.route = timer.route().clone());

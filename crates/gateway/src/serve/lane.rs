@@ -5,6 +5,7 @@
 //! `answer` and `clock`. [`upstream::lane`](crate::upstream::lane) has the requests.
 
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -63,6 +64,8 @@ struct Taken {
     len: usize,
     /// It was counted for the rates of its route.
     counted: Option<Counted>,
+    /// The address of the client, which need not be that of the connection.
+    client: Option<IpAddr>,
 }
 
 /// The way to an answer.
@@ -78,7 +81,6 @@ pub(super) async fn run(
     io: &mut Watched,
     mut check: impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
 ) -> LaneEnd {
-    let client = state.peer.client.map(|client| client.ip());
     let facts = ClientFacts::of(&state.peer);
     let counters = &state.context.worker.counters;
     let (mut read, mut timer) = (ReadBuffer::default(), LimitTimer::default());
@@ -87,7 +89,7 @@ pub(super) async fn run(
             Ok(taken) => taken,
             Err(end) => break end,
         };
-        let Taken { work, additions, begun, entry, method, closes, len, counted } = taken;
+        let Taken { work, additions, begun, entry, method, closes, len, counted, client } = taken;
         let progress = Progress { entry: entry.clone(), ..Progress::default() };
         let running = Running::again(state);
         let is_last = || closes || state.is_last(state.requests().wrapping_add(1));
@@ -274,16 +276,19 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
         Parsed::Partial if bytes.len() <= most => return Take::NeedsHead,
         _ => return Take::Irregular,
     };
-    let (worker, peer) = (&state.context.worker, &state.peer);
+    let worker = &state.context.worker;
     let router = worker.router();
-    let route = router.lane_for(&head, peer, &state.context.address);
+    let values = |name: &str| head.values(name).collect::<Vec<_>>().into_iter();
+    let peer = router.trusted_proxies().peer_of(&state.peer, values);
+    let route = router.lane_for(&head, &peer, &state.context.address);
     let Some(LaneWay { route, mut additions, durations, counting, has_user }) = route else {
         return Take::Irregular;
     };
     let client = peer.client.map(|client| client.ip());
-    let values = |name: &str| head.values(name).collect::<Vec<_>>().into_iter();
     if let Some(rules) = router.tracing() {
-        let trace = rules.begin(client, Version::HTTP_11, values);
+        // The peer of the connection has sent the id.
+        let sender = state.peer.client.map(|client| client.ip());
+        let trace = rules.begin(sender, Version::HTTP_11, values);
         if trace.is_loop() {
             // hyper refuses it, unless it is for a file.
             return Take::Irregular;
@@ -296,7 +301,8 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
             let most = most.unwrap_or_else(|| worker.limits.get().body_bytes);
             let behind = (&bytes[head.len..], most);
             let trace = additions.trace.as_deref();
-            match forwarder.prepare(&head, behind, facts, &state.io_activity, trace) {
+            let about = (facts, peer.is_of_trusted_proxy());
+            match forwarder.prepare(&head, behind, about, &state.io_activity, trace) {
                 Parsed::Regular((sent, body)) => (Work::Proxy(forwarder, sent), body),
                 Parsed::Partial if !read.is_full() => return Take::NeedsBody,
                 _ => return Take::Irregular,
@@ -314,7 +320,7 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     state.io_activity.given_up.set(false);
     state.io_activity.arrived.set(0);
     let begun = RequestTimer::begin(&durations);
-    let entry = worker.access_log().map(|access_log| lane_entry(access_log, state, &head));
+    let entry = worker.access_log().map(|access_log| lane_entry(access_log, (state, &peer), &head));
     if let Some(entry) = &entry {
         let user = has_user.then(|| user_of(head.values("authorization"))).flatten();
         entry.note(|record| {
@@ -327,5 +333,5 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
         });
     }
     let (method, closes, len) = (head.method, head.closes, head.len + body);
-    Take::Taken(Taken { work, additions, begun, entry, method, closes, len, counted })
+    Take::Taken(Taken { work, additions, begun, entry, method, closes, len, counted, client })
 }

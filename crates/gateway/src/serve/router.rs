@@ -38,6 +38,7 @@ use crate::telemetry::durations::{RequestDurations, RequestTimer};
 use crate::telemetry::guard;
 use crate::telemetry::overview::{Overview, PAGE};
 use crate::trace::TraceRules;
+use crate::trusted_proxies::TrustedProxies;
 use crate::upload::Upload;
 use crate::upstream::Forwarder;
 use crate::upstream::lane::RequestHead;
@@ -107,6 +108,7 @@ pub(super) struct Router {
     durations: Arc<RequestDurations>,
     /// How requests are followed, if they are.
     tracing: Option<Rc<TraceRules>>,
+    trusted_proxies: TrustedProxies,
 }
 
 /// The way of a request that passes hyper.
@@ -281,6 +283,11 @@ impl Router {
     /// Returns how requests are followed, if they are.
     pub(super) fn tracing(&self) -> Option<&Rc<TraceRules>> {
         self.tracing.as_ref()
+    }
+
+    /// Returns the proxies that name the clients of their requests.
+    pub(super) fn trusted_proxies(&self) -> &TrustedProxies {
+        &self.trusted_proxies
     }
 
     /// Begins to time a request, which has no route yet.

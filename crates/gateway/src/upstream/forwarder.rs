@@ -140,10 +140,14 @@ impl Forwarder {
     }
 
     /// Returns the changes that it makes in a regular request.
-    pub(super) fn changes<'a>(&'a self, trace: Option<&'a RequestTrace>) -> Changes<'a> {
+    pub(super) fn changes<'a>(
+        &'a self,
+        trusts: bool,
+        trace: Option<&'a RequestTrace>,
+    ) -> Changes<'a> {
         let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
         let fields = self.fields.as_ref().map(|(fields, lines)| (fields, &**lines));
-        Changes { host: self.host.as_ref(), prefix, trusts: self.trusts, fields, trace }
+        Changes { host: self.host.as_ref(), prefix, trusts, fields, trace }
     }
 
     /// Answers a request with a server's response, or at once if it is not forwarded.
@@ -156,7 +160,8 @@ impl Forwarder {
         exchange: Exchange,
     ) -> Result<LocalFuture<Response<Body>>, StatusCode> {
         let (mut head, upload) = request.into_parts();
-        if let Some(trace) = exchange.trace.as_ref().filter(|_| self.trusts) {
+        let trusts = self.trusts || exchange.peer().is_of_trusted_proxy();
+        if let Some(trace) = exchange.trace.as_ref().filter(|_| trusts) {
             trace.believe();
         }
         strict::check(&head)?;
@@ -185,7 +190,7 @@ impl Forwarder {
             head.uri = target;
         }
         let sticky = self.pool.group.rules.sticky.as_ref().map(|sticky| {
-            let forwarded = self.trusts && fields::was_encrypted(&head.headers);
+            let forwarded = trusts && fields::was_encrypted(&head.headers);
             Box::new(sticky.client(&head.headers, peer.is_encrypted || forwarded))
         });
         let expects = head.headers.contains_key(http::header::EXPECT);
@@ -193,12 +198,13 @@ impl Forwarder {
         let is_h2 = head.version == Version::HTTP_2;
         let takes_trailers = fields::takes_trailers(&head.headers);
         let asker = Asker {
-            address: client,
+            // The proxy has added its client already.
+            address: peer.connection().client.map(|client| client.ip()),
             is_encrypted: peer.is_encrypted,
             certificate: peer.certificate(),
             host,
             prefix: self.prefix.as_ref().map(|(_, value)| value),
-            trusts: self.trusts,
+            trusts,
             has_trailers: !upload.is_end_stream(),
             upgrade: upgrade.clone(),
         };

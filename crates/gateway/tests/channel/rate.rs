@@ -65,6 +65,74 @@ fn each_client_has_its_own_allowance() {
     }
 }
 
+/// The users of a proxy, which has one connection for all of them, and a PROXY protocol before.
+#[test]
+fn each_user_of_a_trusted_proxy_has_its_own_allowance() {
+    let options = "publish_rate = \"1/m\", publish = \"anyone\"";
+    for before in ["", "PROXY TCP4 10.0.0.1 127.0.0.1 9 9\r\n"] {
+        for trusted in ["\"local\", \"10.0.0.0/8\"", "\"192.0.2.1\""] {
+            let listener = if before.is_empty() { "\n" } else { "\nproxy_protocol = true\n" };
+            let text = text(options).replacen('\n', listener, 1);
+            let text = format!("{text}[server]\ntrusted_proxies = [{trusted}]\n");
+            let stage = Stage::new(BACKENDS[2], 2, &text);
+            let mut proxy = stage.connect();
+            proxy.send(before);
+            let is_trusted = trusted.contains("local");
+            for (index, list) in
+                ["203.0.113.1", "203.0.113.2", "203.0.113.1, 203.0.113.3", "203.0.113.4, 10.1.1.1"]
+                    .into_iter()
+                    .enumerate()
+            {
+                let head = format!(
+                    "POST /c HTTP/1.1\r\nhost: a\r\nx-forwarded-for: {list}\r\ncontent-length: 1\r\n\r\nx"
+                );
+                proxy.send(&head);
+                let answer = proxy.answer();
+                if index == 0 || is_trusted {
+                    assert_eq!(answer.status, 201, "{list} {answer:?}");
+                } else {
+                    assert_refused(&answer);
+                }
+                proxy.send(&head);
+                assert_refused(&proxy.answer());
+            }
+        }
+    }
+}
+
+/// A WebSocket is of the user that has asked for it.
+#[test]
+fn a_websocket_by_a_trusted_proxy_publishes_as_its_user() {
+    let options = "publish_rate = \"1/m\", publish = \"anyone\"";
+    let text = format!("{}[server]\ntrusted_proxies = [\"local\"]\n", text(options));
+    let stage = Stage::new(BACKENDS[2], 1, &text);
+    let mut sockets: Vec<_> = [1, 2]
+        .iter()
+        .map(|user| {
+            let mut request = format!("ws://{}/c", address(&stage)).into_client_request().unwrap();
+            let list = format!("203.0.113.{user}").parse().unwrap();
+            request.headers_mut().insert("x-forwarded-for", list);
+            let stream = std::net::TcpStream::connect(address(&stage)).unwrap();
+            tungstenite::client(request, stream).unwrap().0
+        })
+        .collect();
+    let hub = stage.channel.as_ref().unwrap().clone();
+    for (index, socket) in sockets.iter_mut().enumerate() {
+        socket.send(Message::text("one")).unwrap();
+        let end = Instant::now() + Duration::from_secs(30);
+        while hub.last() != index as u64 + 1 {
+            assert!(Instant::now() < end, "user {index} cannot publish");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    let mut client = stage.connect();
+    for user in [1, 2, 3] {
+        client.send(format!("POST /c HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 203.0.113.{user}\r\ncontent-length: 1\r\n\r\nx"));
+        let answer = client.answer();
+        assert_eq!(answer.status, if user == 3 { 201 } else { 429 }, "{answer:?}");
+    }
+}
+
 #[test]
 fn the_channels_of_a_route_count_together_and_a_new_rate_at_once() {
     let rooms = |options: &str| {

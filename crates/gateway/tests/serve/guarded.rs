@@ -170,3 +170,38 @@ fn metrics_are_read_in_the_format_that_is_asked_for() {
         assert!(answer.head.contains("allow: GET, HEAD\r\n"), "{}", answer.head);
     }
 }
+
+/// A trusted proxy on this machine has clients anywhere, whatever it says about them; a program
+/// next to it is still one of this machine.
+#[test]
+fn nobody_is_on_this_machine_by_the_word_of_a_trusted_proxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = "[server]\ntrusted_proxies = [\"local\"]";
+    let stage = Stage::new(BACKENDS[2], 1, &text(folder.path(), more, false));
+    for index in [0, 1, 2] {
+        let before = if index == 1 { PROXY } else { "" };
+        for field in [
+            "X-Forwarded-For: 127.0.0.1\r\n",
+            "X-Forwarded-For: 203.0.113.1\r\n",
+            "X-Forwarded-For: \r\n",
+            "Forwarded: for=\"[::1]\"\r\n",
+            "X-Forwarded-For: 127.0.0.1, 127.0.0.1\r\n",
+        ] {
+            let head = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\n{field}");
+            let status = match index {
+                2 => ask(UnixStream::connect(folder.path().join("socket")).unwrap(), before, &head),
+                _ => ask(connect(&stage, index), before, &head),
+            };
+            // The host has another name.
+            assert_eq!(status, 421, "{index} {field}");
+            let head = format!("GET /metrics HTTP/1.1\r\nHost: pub.test\r\n{field}");
+            let status = match index {
+                2 => ask(UnixStream::connect(folder.path().join("socket")).unwrap(), before, &head),
+                _ => ask(connect(&stage, index), before, &head),
+            };
+            assert_eq!(status, 403, "{index} {field}");
+        }
+    }
+    let head = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n";
+    assert_eq!(ask(connect(&stage, 0), "", head), 200);
+}

@@ -25,6 +25,7 @@ mod rates;
 mod sticky;
 mod streams;
 mod tracing;
+mod trusted_proxies;
 #[path = "../serve/websocket2.rs"]
 mod websocket2;
 mod websockets;

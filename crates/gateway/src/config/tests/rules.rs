@@ -27,6 +27,37 @@ fn check_all(found: &[(usize, usize, String)], expected: &[(usize, &str)]) {
 }
 
 #[test]
+fn trusted_proxies_are_networks_or_this_machine() {
+    let server = |text: &str| format!("{BEFORE}routes = [{{ channel = {{}} }}]\n[server]\n{text}");
+    let read = |text: &str| {
+        let config = Config::parse("x", &server(text)).unwrap_or_else(|error| panic!("{error}"));
+        config.server.trusted_proxies
+    };
+    let ranges = |texts: &[&str]| -> Vec<ClientRange> {
+        texts.iter().map(|text| ClientRange::parse(text).unwrap()).collect()
+    };
+    assert_eq!(read(""), []);
+    assert_eq!(read("trusted_proxies = []"), []);
+    assert_eq!(
+        read("trusted_proxies = [\"10.0.0.0/8\", \"local\", \"2001:db8::/32\"]"),
+        ranges(&["10.0.0.0/8", "127.0.0.0/8", "::1", "unix", "2001:db8::/32"])
+    );
+    for (text, column, what) in [
+        ("trusted_proxies = \"local\"", 19, "expected a sequence"),
+        ("trusted_proxies = [1]", 20, "expected a string"),
+        ("trusted_proxies = [\"10.0.0.1/8\"]", 20, "expected \"10.0.0.0/8\""),
+        ("trusted_proxies = [\"::1\", \"proxy\"]", 27, "or \"local\" for the proxies of this"),
+        ("trusted_proxies = [\"0.0.0.0/0\"]", 20, "trusts every client to name another client"),
+        ("trusted_proxies = [\"::/0\"]", 20, "trusts every client to name another client"),
+    ] {
+        let found = blamed(&server(text));
+        let [(line, at, said)] = found.as_slice() else { panic!("{text}: {found:?}") };
+        assert_eq!((*line, *at), (6, column), "{text}: {said}");
+        assert!(said.contains(what) && said.contains("expected"), "{text}: {said}");
+    }
+}
+
+#[test]
 fn rules_are_read() {
     let text = format!(
         "{BEFORE}headers = {{ set = {{ X-A = \"1\", b = [\"2\", \"3\"] }}, add = {{ c = \"4\" }}, remove = [\"Server\"] }}\n\

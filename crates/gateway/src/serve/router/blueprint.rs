@@ -24,6 +24,7 @@ use crate::serve::route_table::{Route, RouteTable};
 use crate::telemetry::durations::RequestDurations;
 use crate::telemetry::overview::Overview;
 use crate::trace::TraceRules;
+use crate::trusted_proxies::TrustedProxies;
 use crate::upstream::{Forwarder, Group};
 
 /// A configuration after every step that can fail, for one engine.
@@ -111,6 +112,7 @@ impl Blueprint {
             has_lane: false,
             durations: without_route,
             tracing: self.config.tracing.is_on().then(|| TraceRules::new(&self.config.tracing)),
+            trusted_proxies: TrustedProxies::new(&self.config.server.trusted_proxies),
         };
         // Requests without a route meet the rules of their hosts.
         let of_hosts = self.rules.iter().filter_map(|rules| rules.clients.as_ref());

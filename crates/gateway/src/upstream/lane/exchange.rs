@@ -138,7 +138,7 @@ impl Forwarder {
         &self,
         head: &RequestHead<'_, '_>,
         (behind, most): (&[u8], u64),
-        client: &ClientFacts,
+        (client, is_of_trusted_proxy): (&ClientFacts, bool),
         io_activity: &Rc<IoActivity>,
         trace: Option<&RequestTrace>,
     ) -> Parsed<(Sent, usize)> {
@@ -155,10 +155,11 @@ impl Forwarder {
             _ => return Parsed::Irregular,
         };
         let mut bytes = Vec::with_capacity(head.len + size + 256);
-        if self.trusts {
+        let trusts = self.trusts || is_of_trusted_proxy;
+        if trusts {
             trace.into_iter().for_each(RequestTrace::believe);
         }
-        heads::request(head, client, self.changes(trace), &mut bytes);
+        heads::request(head, client, self.changes(trusts, trace), &mut bytes);
         match head.length {
             Length::Chunked => {
                 let mut data = Vec::with_capacity(size);
