@@ -180,7 +180,8 @@ impl Listener {
 pub struct Host {
     /// The names in lower case; `*.` at the start stands for one label or more.
     pub names: Vec<String>,
-    /// Whether the host answers for the names that no other host has. Default: only if it has no
+    /// Whether the host answers for the names that no other host of the same listener has. On its
+    /// own listeners it comes before a default host of all listeners. Default: only if it has no
     /// names.
     pub default: bool,
     /// Whether the host answers for IP addresses that no other host has, and for requests that name

@@ -83,7 +83,8 @@ pub(super) struct Router {
     names: HashMap<String, Routes>,
     /// The part after the `*` of a wildcard, the longest first.
     wildcards: Vec<(String, Routes)>,
-    default: Option<Routes>,
+    /// The hosts for all other names: first those of some listeners, and last that of the rest.
+    defaults: Vec<Routes>,
     /// For IP addresses and for requests that name no host.
     addresses: Option<Routes>,
     /// Whether some host is served on some listeners only.
@@ -142,7 +143,7 @@ impl Router {
                 let fitting = self.wildcards.iter().filter(|(rest, _)| fits(rest));
                 fitting.map(|(_, routes)| routes).find(is_served)
             })
-            .or(self.default.as_ref().filter(is_served))
+            .or_else(|| self.defaults.iter().find(is_served))
             .or_else(|| {
                 let is_address = || name.is_empty() || name.parse::<IpAddr>().is_ok();
                 self.addresses.as_ref().filter(|_| is_address()).filter(is_served)

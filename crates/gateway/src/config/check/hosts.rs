@@ -22,7 +22,9 @@ const HSTS: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 impl Check<'_> {
     pub(super) fn hosts(&mut self, raw: Vec<Spanned<raw::Host>>, served: &[Listener]) -> Vec<Host> {
         let mut names = BTreeSet::new();
-        let mut has_default = false;
+        // The listeners of the default hosts so far; an empty list stands for the listeners that no
+        // other default host has.
+        let mut defaults: Vec<Vec<Address>> = Vec::new();
         let mut hosts = Vec::new();
         for host in raw {
             let place = host.span();
@@ -50,17 +52,27 @@ impl Check<'_> {
                     "a host without names is the default host, expected names or default = true";
                 self.wrong(place.clone(), what);
             }
-            if default && has_default {
-                let place = said.map_or(place.clone(), |(_, place)| place);
-                let what =
-                    "a second default host, expected names, or default = true on one host only";
-                self.wrong(place, what);
-            }
-            has_default |= default;
             if host.routes.is_empty() {
-                self.missing(place, "the host has no routes, expected [[hosts.routes]]");
+                self.missing(place.clone(), "the host has no routes, expected [[hosts.routes]]");
             }
             let listeners = self.host_listeners(host.listeners, served);
+            if default {
+                let is_shared = |other: &&Vec<Address>| match other.is_empty() {
+                    true => listeners.is_empty(),
+                    false => other.iter().any(|one| listeners.contains(one)),
+                };
+                if let Some(other) = defaults.iter().find(is_shared) {
+                    let place = said.map_or(place, |(_, place)| place);
+                    let shared = other.iter().find(|one| listeners.contains(one));
+                    let of = shared.map_or_else(String::new, |one| format!(" of {one}"));
+                    let what = format!(
+                        "a second default host{of}, expected names, other listeners, or default = \
+                         true on one host only"
+                    );
+                    self.wrong(place, what);
+                }
+                defaults.push(listeners.clone());
+            }
             let https = self.https(host.https, host.hsts, &listeners, served);
             self.unencrypted = match https {
                 Some(_) => None,

@@ -439,7 +439,15 @@ fn listeners_hosts_and_routes_are_checked() {
             "[[hosts]]\nroutes = [{ channel = {} }]\n[[hosts]]\nroutes = [{ channel = {} }]",
             4,
             1,
-            "a second default host",
+            "a second default host, expected names, other listeners",
+        ),
+        (
+            listener,
+            "[[hosts]]\nlisteners = [\":1\"]\nroutes = [{ channel = {} }]\n\
+             [[hosts]]\nnames = [\"a\"]\ndefault = true\nlisteners = [\":1\"]\nroutes = [{ channel = {} }]",
+            7,
+            11,
+            "a second default host of :1, expected names, other listeners",
         ),
         (
             listener,

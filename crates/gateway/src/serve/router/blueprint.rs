@@ -97,7 +97,7 @@ impl Blueprint {
         let mut router = Router {
             names: HashMap::new(),
             wildcards: Vec::new(),
-            default: None,
+            defaults: Vec::new(),
             addresses: None,
             depends_on_listener: self.config.hosts.iter().any(|host| !host.listeners.is_empty()),
             last: RefCell::default(),
@@ -200,12 +200,13 @@ impl Blueprint {
                 }
             }
             if host.default {
-                router.default = Some(routes.clone());
+                router.defaults.push(routes.clone());
             }
             if host.addresses {
                 router.addresses = Some(routes);
             }
         }
+        router.defaults.sort_by_key(|routes| routes.listeners.is_empty());
         router.wildcards.sort_by_key(|(rest, _)| std::cmp::Reverse(rest.len()));
         router
     }
