@@ -1,7 +1,7 @@
 //! Responses that the gateway makes itself.
 
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 
 use crate::body::Body;
 
@@ -23,6 +23,31 @@ pub(crate) fn not_allowed(allowed: &'static str) -> Response<Body> {
     let mut response = status(StatusCode::METHOD_NOT_ALLOWED);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
+}
+
+/// Answers a request with a method that a resource of this server does not have: with 501 if no
+/// resource knows the method (RFC 9110, section 9.1).
+pub(crate) fn refused(method: &Method, allowed: &'static str) -> Response<Body> {
+    match is_known(method) {
+        true => not_allowed(allowed),
+        false => status(StatusCode::NOT_IMPLEMENTED),
+    }
+}
+
+/// Whether a method is one of HTTP itself (RFC 9110, section 9.3, and RFC 5789).
+pub(crate) fn is_known(method: &Method) -> bool {
+    const KNOWN: [Method; 9] = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+        Method::TRACE,
+        Method::CONNECT,
+    ];
+    KNOWN.contains(method)
 }
 
 /// Answers OPTIONS that asks for no resource, with the methods of the server.

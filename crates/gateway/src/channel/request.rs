@@ -93,7 +93,7 @@ impl LocalRoute {
             Method::GET | Method::HEAD => {
                 rights.admit(Use::Subscribe, &name, &request, exchange).await
             }
-            _ => return reply::not_allowed(METHODS),
+            _ => return reply::refused(request.method(), METHODS),
         };
         let grant = match admitted {
             Ok(grant) => grant,

@@ -4,6 +4,7 @@ use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, Response, StatusCode};
 
 use crate::body::Body;
+use crate::reply;
 
 /// Returns a response whose body is its status.
 pub(super) fn plain(status: StatusCode, method: &Method) -> Response<Body> {
@@ -20,8 +21,11 @@ pub(super) fn plain(status: StatusCode, method: &Method) -> Response<Body> {
     response
 }
 
-/// Answers a request that is no GET or HEAD.
+/// Answers a request that is no GET or HEAD: with 501 if no resource knows the method.
 pub(super) fn not_allowed(method: &Method) -> Response<Body> {
+    if !reply::is_known(method) {
+        return plain(StatusCode::NOT_IMPLEMENTED, method);
+    }
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, method);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     response

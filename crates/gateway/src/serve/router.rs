@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
+use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
@@ -331,10 +332,15 @@ impl Router {
         (timer, entry): (&mut RequestTimer, Option<&Rc<Entry>>),
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
-        // TRACE would show a page's script fields that only its server is to know, and a tunnel has
-        // no route.
-        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+        // A tunnel has no route.
+        if *request.method() == Method::CONNECT {
             return StatusCode::NOT_IMPLEMENTED.into();
+        }
+        // A target is visible ASCII (RFC 3986, section 2). Programs differ in how they read other
+        // bytes, and so might the server that a request is forwarded to.
+        let target = request.uri().path_and_query().map_or("", PathAndQuery::as_str);
+        if !target.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return StatusCode::BAD_REQUEST.into();
         }
         let path = request.uri().path();
         if !path.starts_with('/') {

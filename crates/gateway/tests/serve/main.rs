@@ -22,6 +22,7 @@ mod request_ids;
 mod slow;
 mod stage;
 mod stalled;
+mod targets;
 mod tls;
 mod tls_garbage;
 mod unix;

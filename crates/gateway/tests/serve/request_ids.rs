@@ -67,7 +67,8 @@ fn every_answer_has_an_id_and_no_client_chooses_it() {
                 ("GET", "/locked", "a", 401),
                 ("GET", "//denied", "a", 400),
                 ("GET", "/small.txt", "b", 421),
-                ("TRACE", "/", "a", 501),
+                ("TRACE", "/", "a", 405),
+                ("PROPFIND", "/", "a", 501),
             ] {
                 let fields = "X-Request-Id: mine\r\nVia: 1.1 gate\r\n";
                 let fields = if round == 0 { "X-Request-Id: mine\r\n" } else { fields };

@@ -123,6 +123,8 @@ const CASES: &[Case] = &[
     // Targets.
     Case { sent: "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", outcome: Err(501) },
     Case { sent: "TRACE / HTTP/1.1\r\nHost: a\r\nCookie: a=1\r\n\r\n", outcome: Err(501) },
+    Case { sent: "GET /\u{e4} HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
+    Case { sent: "GET /a?\u{e4} HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
     Case { sent: "GET * HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
     Case { sent: "OPTIONS / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\n\r\n", outcome: Ok(&[""]) },
     Case { sent: "GET / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n", outcome: Ok(&[""]) },

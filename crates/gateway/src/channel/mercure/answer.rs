@@ -70,11 +70,11 @@ impl LocalRoute {
             Method::OPTIONS => preflight(),
             Method::GET if is_hub => return self.subscribe(&hub, request, exchange, page).await,
             Method::POST if is_hub => self.publish(&hub, request, exchange).await,
-            _ if is_hub => reply::not_allowed(METHODS),
+            _ if is_hub => reply::refused(request.method(), METHODS),
             Method::GET | Method::HEAD => {
                 self.subscriptions(&hub, &below, &request, exchange).await
             }
-            _ => reply::not_allowed(API_METHODS),
+            _ => reply::refused(request.method(), API_METHODS),
         };
         response.headers_mut().insert(LINK, DISCOVERY);
         response

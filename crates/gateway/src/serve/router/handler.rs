@@ -188,6 +188,10 @@ fn respond_by<B>(
                 async move { demo.answer(&head, &head.uri.path()[below..]).await },
             ))
         }
+        // TRACE would show a page's script fields that only the server is to know.
+        Handler::Proxy(_) if *request.method() == Method::TRACE => {
+            StatusCode::NOT_IMPLEMENTED.into()
+        }
         Handler::Proxy(forwarder) => {
             let (mut request, exchange) = prepare(request);
             if let Some(target) = target {
