@@ -23,6 +23,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use http::HeaderValue;
+use mime_guess2::Mime;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -423,6 +425,24 @@ impl<'a> Check<'a> {
         }
         if let Some(fallback) = &files.fallback {
             self.path(self.within(&place, &["fallback"]), fallback);
+        }
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._+:".contains(&byte);
+        if files.charset.is_empty() || !files.charset.bytes().all(is_token) {
+            let what = format!("{:?} is no name of a character encoding", files.charset);
+            let place = self.within(&place, &["charset"]);
+            self.wrong(place, format!("{what}, expected one as \"utf-8\", or \"off\""));
+        }
+        for (extension, kind) in &files.types {
+            let place = self.within(&place, &["types", extension]);
+            let is_other = |byte: u8| byte.is_ascii_uppercase() || b"./\0".contains(&byte);
+            if extension.is_empty() || extension.bytes().any(is_other) {
+                let what = format!("{extension:?} is no extension of names of files");
+                let expected = "expected one in lower case and without a dot, as \"geojson\"";
+                self.wrong(place, format!("{what}, {expected}"));
+            } else if kind.parse::<Mime>().is_err() || HeaderValue::from_str(kind).is_err() {
+                let what = format!("{kind:?} is no media type");
+                self.wrong(place, format!("{what}, expected one as \"application/geo+json\""));
+            }
         }
         if !(1..=9).contains(&files.gzip_level) {
             let what = format!("gzip has no level {}, expected 1 to 9", files.gzip_level);

@@ -273,6 +273,12 @@ pub struct Files {
     /// Whether requests that are plainly regular take the fast way, which is the same to clients.
     /// Default: yes.
     pub lane: bool,
+    /// The name of the character encoding in the `Content-Type` of text, or `off` for none.
+    /// Default: `utf-8`.
+    pub charset: String,
+    /// The media types of files by the extensions of their names, in lower case and without the
+    /// dot. Default: the usual ones.
+    pub types: BTreeMap<String, String>,
 }
 
 impl Default for Files {
@@ -291,6 +297,8 @@ impl Default for Files {
             zstd_level: 6,
             cache_bytes: 64 << 20,
             lane: true,
+            charset: "utf-8".to_owned(),
+            types: BTreeMap::new(),
         }
     }
 }

@@ -186,14 +186,23 @@ mod tests {
     use bytes::Bytes;
     use proptest::prelude::*;
 
+    use super::super::kind::Kind;
     use super::super::representation::Source;
     use super::super::resource::Content;
     use super::*;
+    use crate::config::Files;
 
     fn entry(length: usize) -> Entry {
         let source = Source::Memory(Bytes::from(vec![0; length]));
         let content = Content { source, tag: "t".to_owned(), modified: None };
-        let resource = Resource::new("a", content, [const { None }; 3], None, None).unwrap();
+        let resource = Resource::new(
+            Kind::of("a", &Files::default()),
+            content,
+            [const { None }; 3],
+            None,
+            None,
+        )
+        .unwrap();
         Entry { resource: Rc::new(resource), stamps: [None; 4], is_young: false }
     }
 

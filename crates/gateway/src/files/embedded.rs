@@ -8,11 +8,13 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode, request};
 
 use super::compress::Levels;
+use super::kind::Kind;
 use super::path::{self, Refusal};
 use super::representation::Source;
 use super::resource::{Content, Resource};
 use super::status::{not_allowed, plain};
 use crate::body::Body;
+use crate::config::Files;
 
 /// The demonstration, the page of the root first.
 const DEMO: &[(&str, &[u8])] = &[
@@ -85,7 +87,8 @@ impl Embedded {
                 tag: format!("{:x}-{:016x}", bytes.len(), hasher.finish()),
                 modified: None,
             };
-            Ok((name, Resource::new(name, content, [const { None }; 3], None, Some(LEVELS))?))
+            let kind = Kind::of(name, &Files::default());
+            Ok((name, Resource::new(kind, content, [const { None }; 3], None, Some(LEVELS))?))
         };
         Ok(Embedded { resources: files.iter().map(made).collect::<io::Result<_>>()? })
     }

@@ -67,13 +67,12 @@ pub(super) struct Resource {
 impl Resource {
     /// `siblings` are in the order of [`Coding::ALL`].
     pub(super) fn new(
-        name: &str,
+        kind: Kind,
         content: Content,
         siblings: [Option<Content>; 3],
         max_age: Option<&HeaderValue>,
         levels: Option<Levels>,
     ) -> io::Result<Resource> {
-        let kind = Kind::of(name);
         let sizes = compress::SHORTEST..=compress::LONGEST;
         let is_worth_it = kind.is_compressible && sizes.contains(&content.source.length());
         let levels = levels.filter(|_| is_worth_it);

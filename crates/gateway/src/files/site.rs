@@ -16,6 +16,7 @@ use superpoll_rt::blocking::unblock;
 use super::cache::{Cache, Entry};
 use super::compress::Levels;
 use super::folder::Folder;
+use super::kind::Kind;
 use super::listing::listing;
 use super::path::{self, Refusal, RelativePath};
 use super::pieces::read_all;
@@ -312,7 +313,8 @@ impl Site {
         let room = self.cache.borrow().room();
         let is_compressed = is_kept && content.source.length() <= room as u64;
         let levels = self.levels.filter(|_| is_compressed);
-        Resource::new(&located.path, content, siblings, self.max_age.as_ref(), levels)
+        let kind = Kind::of(&located.path, &self.options);
+        Resource::new(kind, content, siblings, self.max_age.as_ref(), levels)
     }
 
     async fn content(&self, opened: &mut Opened, path: String) -> io::Result<Content> {

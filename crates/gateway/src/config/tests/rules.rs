@@ -58,6 +58,37 @@ fn trusted_proxies_are_networks_or_this_machine() {
 }
 
 #[test]
+fn types_of_files_are_checked() {
+    let files =
+        |text: &str| format!("{BEFORE}routes = [{{ files = {{ root = \"www\", {text} }} }}]\n");
+    let text = files("charset = \"off\", types = { geojson = \"application/geo+json\" }");
+    let config = Config::parse("x", &text).unwrap_or_else(|error| panic!("{error}"));
+    let Action::Files(read) = &config.hosts[0].routes[0].action else { panic!() };
+    assert_eq!((&*read.charset, &*read.types["geojson"]), ("off", "application/geo+json"));
+    for (text, column, what) in [
+        ("charset = \"\"", 47, "\"\" is no name of a character encoding"),
+        ("charset = \"a b\"", 47, "expected one as \"utf-8\", or \"off\""),
+        ("charset = \"a\\r\\nb: c\"", 47, "is no name of a character encoding"),
+        ("charset = false", 47, "expected a string"),
+        ("types = \"a/b\"", 45, "expected a map"),
+        ("types = { txt = 1 }", 53, "expected a string"),
+        (
+            "types = { \".txt\" = \"text/plain\" }",
+            56,
+            "expected one in lower case and without a dot",
+        ),
+        ("types = { TXT = \"text/plain\" }", 53, "\"TXT\" is no extension"),
+        ("types = { txt = \"text\" }", 53, "\"text\" is no media type"),
+        ("types = { txt = \"text/plain\\r\\na: b\" }", 53, "is no media type"),
+    ] {
+        let found = blamed(&files(text));
+        let [(line, at, said)] = found.as_slice() else { panic!("{text}: {found:?}") };
+        assert_eq!((*line, *at), (4, column), "{text}: {said}");
+        assert!(said.contains(what) && said.contains("expected"), "{text}: {said}");
+    }
+}
+
+#[test]
 fn rules_are_read() {
     let text = format!(
         "{BEFORE}headers = {{ set = {{ X-A = \"1\", b = [\"2\", \"3\"] }}, add = {{ c = \"4\" }}, remove = [\"Server\"] }}\n\
