@@ -363,7 +363,7 @@ impl<'a> Check<'a> {
                 self.wrong(path_place, format!("{what}, expected each path once"));
             }
             let rules = rules::take(&mut route);
-            let action = self.action(place, &path, route);
+            let action = self.action(place, (&path, rules.rewrite.is_some()), route);
             let rules = self.rules(rules, action.as_ref(), &path, users);
             if let Some(action) = action {
                 routes.push(Route { path, action, rules });
@@ -372,7 +372,12 @@ impl<'a> Check<'a> {
         routes
     }
 
-    fn action(&mut self, place: Range<usize>, path: &str, route: raw::Route) -> Option<Action> {
+    fn action(
+        &mut self,
+        place: Range<usize>,
+        (path, is_rewritten): (&str, bool),
+        route: raw::Route,
+    ) -> Option<Action> {
         let spans = [
             route.files.as_ref().map(Spanned::span),
             route.redirect.as_ref().map(Spanned::span),
@@ -391,7 +396,14 @@ impl<'a> Check<'a> {
         } else if given.is_empty() {
             self.missing(place, format!("the route does nothing, expected one of {kinds}"));
         }
-        let files = route.files.and_then(|files| self.files(files));
+        let files = route.files.and_then(|files| {
+            let place = self.within(&files.span(), &["root"]);
+            let files = self.files(files)?;
+            if let Some(file) = file_of_route(path, &files.root).filter(|_| !is_rewritten) {
+                self.on_disk(place, &file, |file| not_one_file(path, file));
+            }
+            Some(files)
+        });
         let redirect = route.redirect.and_then(|redirect| self.redirect(redirect));
         let proxy = route.proxy.and_then(|proxy| self.proxy(proxy));
         let channel = route.channel.map(|channel| {
@@ -559,4 +571,23 @@ fn same(path: &str) -> String {
 
 fn is_authority(text: &str) -> bool {
     crate::authority::Authority::parse(text.as_bytes()).is_some()
+}
+
+/// Returns the file that a route, whose path looks like that of one file, is probably for.
+fn file_of_route(path: &str, root: &Path) -> Option<PathBuf> {
+    let (_, name) = path.rsplit_once('/')?;
+    let is_plain = name.contains('.') && name != "." && name != ".." && !name.contains(['{', '%']);
+    is_plain.then(|| root.join(name))
+}
+
+/// Checks that a route is not for one file: it would answer with the folder.
+fn not_one_file(path: &str, file: &Path) -> Result<(), String> {
+    if !file.is_file() {
+        return Ok(());
+    }
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    Err(format!(
+        "the route's path {path:?} is taken off, so that it stands for the folder and not for the \
+         file {name}, expected rewrite = \"/{name}\" in the route"
+    ))
 }

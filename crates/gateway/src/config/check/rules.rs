@@ -74,7 +74,7 @@ pub(super) struct RawRules {
     errors: RawErrorPages,
     clients: ClientRules,
     body_bytes: Option<u64>,
-    rewrite: Option<Spanned<String>>,
+    pub(super) rewrite: Option<Spanned<String>>,
 }
 
 impl Check<'_> {

@@ -119,6 +119,43 @@ fn missing_files_are_reported_with_their_place() {
 }
 
 #[test]
+fn a_route_for_one_file_is_told_to_name_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    std::fs::create_dir_all(root.join("www/v1.2")).unwrap();
+    std::fs::write(root.join("www/sw.js"), "").unwrap();
+    std::fs::write(root.join("www/app"), "").unwrap();
+    let path = root.join("x.toml");
+    for (route, more, is_wrong) in [
+        ("/sw.js", "", true),
+        ("/a/sw.js", "", true),
+        ("/sw.js", ", rewrite = \"/sw.js\"", false),
+        ("/sw.js/", "", false),
+        ("/none.js", "", false),
+        ("/v1.2", "", false),
+        ("/app", "", false),
+        ("/", "", false),
+    ] {
+        let text = format!(
+            "[[listeners]]\naddress = \":1\"\n[[hosts]]\n\
+             routes = [{{ path = \"{route}\", files = {{ root = \"www\" }}{more} }}]\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        match Config::read(&path) {
+            Ok(_) => assert!(!is_wrong, "{route}"),
+            Err(ConfigError::Wrong { mistakes, .. }) => {
+                let [mistake] = mistakes.as_slice() else { panic!("{route}: {mistakes:?}") };
+                let column = "routes = [{ path = \"\", files = { root = ".len() + route.len() + 1;
+                assert_eq!((mistake.line, mistake.column), (4, column), "{mistake:?}");
+                assert!(mistake.what.contains("expected rewrite = \"/sw.js\""), "{mistake:?}");
+                assert!(is_wrong, "{route}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
 fn a_listener_whose_name_is_unknown_is_a_mistake_at_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.toml");
