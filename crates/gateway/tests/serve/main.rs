@@ -4,6 +4,7 @@ mod admin;
 mod certificates;
 mod dormant2;
 mod dormant2_random;
+mod early_data;
 mod ending;
 mod file_lane;
 mod file_rules;
