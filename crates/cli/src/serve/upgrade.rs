@@ -29,6 +29,8 @@ use super::{arguments_with, called_program, commands};
 pub(super) struct Upgrade {
     /// The process that is to take over.
     successor: Rc<Cell<Option<u32>>>,
+    /// The successor has taken over: when it ends, nothing has failed.
+    has_succeeded: Rc<Cell<bool>>,
     /// The reason for which it does not, in the end.
     failed: Option<JoinHandle<String>>,
     call: Option<CommandCall>,
@@ -54,7 +56,8 @@ impl Upgrade {
             return Err(why);
         }
         self.call = call;
-        self.failed = Some(spawn(run(self.successor.clone(), error_log.clone())));
+        self.failed =
+            Some(spawn(run(self.successor.clone(), self.has_succeeded.clone(), error_log.clone())));
         Ok(())
     }
 
@@ -83,6 +86,7 @@ impl Upgrade {
 
     /// Answers the call that waits for the upgrade, which has succeeded.
     pub(super) fn succeed(&mut self, message: String) {
+        self.has_succeeded.set(true);
         let successor = self.successor.get();
         commands::conclude(
             self.call.take(),
@@ -92,7 +96,11 @@ impl Upgrade {
 }
 
 /// Starts the program that is to take over, and returns why that has ended or was not started.
-async fn run(successor: Rc<Cell<Option<u32>>>, error_log: Arc<ErrorLog>) -> String {
+async fn run(
+    successor: Rc<Cell<Option<u32>>>,
+    has_succeeded: Rc<Cell<bool>>,
+    error_log: Arc<ErrorLog>,
+) -> String {
     let log = |level, name, message: &str| error_log.write(&Event::new(level, name, message));
     let mut child = match start().await {
         Ok(child) => child,
@@ -109,6 +117,9 @@ async fn run(successor: Rc<Cell<Option<u32>>>, error_log: Arc<ErrorLog>) -> Stri
     successor.set(None);
     let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
     let why = format!("process {number}, which was to take over, has ended: {status}");
+    if has_succeeded.get() {
+        return why;
+    }
     log(Level::Error, "upgrade-failed", &why);
     why
 }
