@@ -29,6 +29,8 @@ enum Command {
     Init(init::Options),
     /// Make a running server read its configuration anew, and print the outcome
     Reload(control::Options),
+    /// Make a running server open its log files again, after they were moved away
+    ReopenLogs(control::ReopenOptions),
     /// Make the program on disk take over from a running server, and print the outcome
     Upgrade(control::Options),
     /// End a running server or proxy when its connections have ended, and wait for that
@@ -67,6 +69,7 @@ impl Command {
             Command::Top(options) => !options.once,
             Command::Init(_)
             | Command::Reload(_)
+            | Command::ReopenLogs(_)
             | Command::Upgrade(_)
             | Command::Drain(_)
             | Command::Status(_)
@@ -114,6 +117,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Lab(moved) => Err(elsewhere(&moved.arguments).into()),
         Command::Proxy(options) => proxy::run(&options),
         Command::Reload(options) => control::run(socket::ServerCommand::Reload, &options),
+        Command::ReopenLogs(options) => control::reopen_logs(&options),
         Command::Serve(options) => serve::run(&options),
         Command::Status(options) => control::status(&options),
         Command::Top(options) => top::run(&options),

@@ -98,8 +98,8 @@ fn advice(path: &Path, error: &io::Error) -> String {
 }
 
 /// Runs until SIGTERM or SIGINT or, with `--end`, until there is nothing left to hold. SIGHUP
-/// changes nothing: the connections must outlive the terminal and the server that started the
-/// keeper, and it has no configuration.
+/// and SIGUSR1 change nothing: the connections must outlive the terminal and the server that
+/// started the keeper, which has no configuration and no log.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let path = options.listen.display();
     if !options.dumpable {
@@ -143,11 +143,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 
 /// Ignores signals for servers, which `systemctl kill` sends to all processes of a unit, except for
 /// a line on standard error.
-async fn pass_over(hang_up: &mut Signal, user: &mut Signal, log: &Log) -> io::Result<()> {
+async fn pass_over(
+    hang_up: &mut Signal,
+    (user1, user2): (&mut Signal, &mut Signal),
+    log: &Log,
+) -> io::Result<()> {
     loop {
         let hung_up = async { hang_up.recv().await.map(|()| "SIGHUP") };
-        let asked = async { user.recv().await.map(|()| "SIGUSR2") };
-        let name = or(hung_up, asked).await?;
+        let reopen = async { user1.recv().await.map(|()| "SIGUSR1") };
+        let upgrade = async { user2.recv().await.map(|()| "SIGUSR2") };
+        let name = or(hung_up, or(reopen, upgrade)).await?;
         log.say(Stream::Errors, format_args!("{name} changes nothing here"));
     }
 }
@@ -170,14 +175,15 @@ fn end_on_signals(
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
             let mut hang_up = signal(SignalKind::hangup())?;
-            let mut user = signal(SignalKind::user_defined2())?;
+            let mut user1 = signal(SignalKind::user_defined1())?;
+            let mut user2 = signal(SignalKind::user_defined2())?;
             // The receiver is still waiting for the message.
             let _ = told.send(Ok(()));
             runtime
                 .try_block_on(async {
                     or(
                         or(terminate.recv(), interrupt.recv()),
-                        pass_over(&mut hang_up, &mut user, &log),
+                        pass_over(&mut hang_up, (&mut user1, &mut user2), &log),
                     )
                     .await
                 })

@@ -10,7 +10,7 @@ pub fn end_on_closed_output() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// Lets the signals that a server takes (SIGTERM, SIGINT, SIGHUP, SIGUSR2) wait, or no longer, in
+/// Lets the signals that a server takes (SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2) wait, or no longer, in
 /// this thread and in the program that replaces this one (`pthread_sigmask(3)`). Returns whether
 /// that succeeded; if not, one of them ends the process as by default while nobody takes it.
 pub fn block_signals(is_blocked: bool) -> bool {
@@ -20,7 +20,8 @@ pub fn block_signals(is_blocked: bool) -> bool {
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR2] {
+        let user = [libc::SIGUSR1, libc::SIGUSR2];
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP].into_iter().chain(user) {
             libc::sigaddset(&raw mut set, signal);
         }
         libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) == 0

@@ -54,7 +54,7 @@ impl Automatic {
     }
 
     pub(crate) fn open(
-        &self,
+        _shared: &Arc<Challenges>,
         _automatic: &config::Automatic,
         _hosts: &[Host],
         _listener: &Address,

@@ -20,8 +20,12 @@ const SECTIONS: &[(&str, &str, Entries)] = &[
             ),
             (
                 "SIGHUP",
-                "Read the configuration again and open the logs anew, without closing a connection. With a \
-             mistake nothing changes, and the log names it.",
+                "Read the configuration and open the logs again, without closing a connection. With a mistake \
+             nothing else changes, and the log names it.",
+            ),
+            (
+                "SIGUSR1",
+                "Open the files of the logs again, which were moved away. The configuration is not read.",
             ),
             (
                 "SIGUSR2",
@@ -74,7 +78,7 @@ const SECTIONS: &[(&str, &str, Entries)] = &[
         "SIGNALS",
         &[
             ("SIGTERM, SIGINT", "End, and close the connections that are held."),
-            ("SIGHUP, SIGUSR2", "Change nothing: they are meant for servers."),
+            ("SIGHUP, SIGUSR1, SIGUSR2", "Change nothing: they are meant for servers."),
         ],
     ),
     (

@@ -16,6 +16,7 @@ mod drain;
 mod operate;
 mod process;
 mod reload;
+mod server_name;
 mod status;
 mod target;
 mod upgrade;
@@ -37,8 +38,10 @@ use conversation::Conversation;
 use process::ServerProcess;
 
 pub(crate) use operate::{
-    ChannelOptions, ConnectionOptions, UpstreamOptions, channels, connections, upstream,
+    ChannelOptions, ConnectionOptions, ReopenOptions, UpstreamOptions, channels, connections,
+    reopen_logs, upstream,
 };
+pub(crate) use server_name::ServerName;
 pub(crate) use status::{StatusOptions, run as status};
 
 /// The time between two attempts to reach a server whose program is replaced.
@@ -50,10 +53,8 @@ const ATTEMPTS: u32 = 10;
 /// Options of `reload`, `upgrade` and `drain`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// A server by the number of its process, or by the path of its statistics socket [default: the
-    /// only one of this user]
-    #[arg(value_name = "PID|PATH")]
-    pub of: Option<String>,
+    #[command(flatten)]
+    pub name: ServerName,
     /// How long to wait for the outcome [default: 60 for reload, 300 for upgrade, as long as it
     /// takes for drain]
     #[arg(long, value_name = "SECONDS", value_parser = crate::proxy::seconds)]
@@ -100,7 +101,7 @@ pub(crate) fn run(command: ServerCommand, options: &Options) -> Result<(), Box<d
         ServerCommand::Drain | ServerCommand::Status | ServerCommand::Operate => None,
     });
     within(limit, async |seen| {
-        let path = &target::locate(options.of.as_deref(), command).await?;
+        let path = &target::locate(options.name.get(), command).await?;
         seen.borrow_mut().path.clone_from(path);
         match command {
             ServerCommand::Reload => reload::reload(path, seen).await,

@@ -1,4 +1,5 @@
-//! `superpoll upstream`, `channels` and `connections`: operations on a running server.
+//! `superpoll upstream`, `channels`, `connections` and `reopen-logs`: operations on a running
+//! server.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -10,7 +11,9 @@ use superpoll_gateway::admin::{
 };
 use superpoll_gateway::telemetry::socket::{CommandAnswer, ServerCommand};
 
-use super::{LastSeen, converse, not_answering, processes, say, target, unexpected, within};
+use super::{
+    LastSeen, ServerName, converse, not_answering, processes, say, target, unexpected, within,
+};
 use crate::quantity::count;
 use crate::table::Table;
 
@@ -30,10 +33,8 @@ pub(crate) struct UpstreamOptions {
 /// The server that is meant, and the form of the output.
 #[derive(Clone, Debug, clap::Args)]
 struct ListOptions {
-    /// A server by the number of its process, or by the path of its statistics socket [default: the
-    /// only one of this user]
-    #[arg(value_name = "PID|PATH")]
-    of: Option<String>,
+    #[command(flatten)]
+    name: ServerName,
     /// Print an object of JSON in one line
     #[arg(long)]
     json: bool,
@@ -55,6 +56,19 @@ enum UpstreamChange {
         #[arg(value_name = "N|configured", value_parser = weight)]
         weight: WeightChange,
     },
+}
+
+impl ListOptions {
+    fn place(&self) -> (Option<&str>, bool) {
+        (self.name.get(), self.json)
+    }
+}
+
+/// Options of `reopen-logs`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ReopenOptions {
+    #[command(flatten)]
+    name: ServerName,
 }
 
 /// A server of an upstream.
@@ -116,17 +130,17 @@ fn limit(text: &str) -> Result<usize, String> {
 
 /// Makes a server carry out an operation, and prints its report.
 fn operate(
-    options: &ListOptions,
+    (name, is_json): (Option<&str>, bool),
     operation: &Operation,
     print: impl FnOnce(&Report) -> Result<(), Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     within(Some(LIMIT), async |seen: &RefCell<LastSeen>| {
-        let path = &target::locate(options.of.as_deref(), ServerCommand::Operate).await?;
+        let path = &target::locate(name, ServerCommand::Operate).await?;
         seen.borrow_mut().path.clone_from(path);
         let (_, reply) = converse(path, &operation.clone().into(), seen).await?;
         match &reply.answer {
             CommandAnswer::Report(report) => {
-                match options.json {
+                match is_json {
                     true => say(&serde_json::to_string(report)?)?,
                     false => print(&report.report)?,
                 }
@@ -144,8 +158,10 @@ fn complete(operation: &Operation, report: &OperationReport) -> Result<(), Box<d
         return Ok(());
     }
     let silent = not_answering(missing);
-    let is_change =
-        matches!(operation, Operation::SetServer(_) | Operation::Close(_) | Operation::SetLog(_));
+    let is_change = !matches!(
+        operation,
+        Operation::Upstreams | Operation::Channels(_) | Operation::Connections(_)
+    );
     if !is_change {
         return Err(format!("this is without {silent}").into());
     }
@@ -169,7 +185,7 @@ fn json(report: &Report) -> Result<(), Box<dyn Error>> {
 pub(crate) fn upstream(options: &UpstreamOptions) -> Result<(), Box<dyn Error>> {
     let (server, state, weight) = match &options.change {
         None => {
-            return operate(&options.list, &Operation::Upstreams, |report| match report {
+            return operate(options.list.place(), &Operation::Upstreams, |report| match report {
                 Report::Upstreams(all) => print_upstreams(all),
                 report => json(report),
             });
@@ -182,8 +198,7 @@ pub(crate) fn upstream(options: &UpstreamOptions) -> Result<(), Box<dyn Error>> 
     let ServerArguments { upstream, address, of } = server;
     let (upstream, server) = (upstream.clone(), address.clone());
     let change = ServerChange { upstream, server, state, weight };
-    let options = ListOptions { of: of.clone(), json: false };
-    operate(&options, &Operation::SetServer(change), |report| match report {
+    operate((of.as_deref(), false), &Operation::SetServer(change), |report| match report {
         Report::Upstreams(all) => print_upstreams(all),
         report => json(report),
     })
@@ -193,7 +208,7 @@ pub(crate) fn upstream(options: &UpstreamOptions) -> Result<(), Box<dyn Error>> 
 pub(crate) fn channels(options: &ChannelOptions) -> Result<(), Box<dyn Error>> {
     let ChannelOptions { list, limit, after } = options;
     let query = ChannelQuery { after: after.clone(), limit: *limit };
-    operate(list, &Operation::Channels(query), |report| match report {
+    operate(list.place(), &Operation::Channels(query), |report| match report {
         Report::Channels(list) => print_channels(list),
         report => json(report),
     })
@@ -209,10 +224,27 @@ pub(crate) fn connections(options: &ConnectionOptions) -> Result<(), Box<dyn Err
             Operation::Connections(query)
         }
     };
-    operate(list, &operation, |report| match report {
+    operate(list.place(), &operation, |report| match report {
         Report::Connections(list) => print_connections(list),
         Report::Closed(closed) => say(&format!("closed {}", count(*closed, "connection"))),
         report => json(report),
+    })
+}
+
+/// Makes a server open the files of its logs again.
+pub(crate) fn reopen_logs(options: &ReopenOptions) -> Result<(), Box<dyn Error>> {
+    operate((options.name.get(), false), &Operation::ReopenLogs, |report| {
+        let Report::Reopened(reopened) = report else { return json(report) };
+        for path in &reopened.paths {
+            say(&format!("reopened {}", path.display()))?;
+        }
+        if !reopened.failures.is_empty() {
+            return Err(reopened.failures.join("\n").into());
+        }
+        match reopened.paths.is_empty() {
+            true => say("there is no log in a file"),
+            false => Ok(()),
+        }
     })
 }
 

@@ -11,16 +11,14 @@ use superpoll_gateway::telemetry::socket::{
     seconds_now,
 };
 
-use super::{LastSeen, converse, not_answering, say, target, unexpected, within};
+use super::{LastSeen, ServerName, converse, not_answering, say, target, unexpected, within};
 use crate::quantity;
 
 /// Options of `status`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct StatusOptions {
-    /// A server by the number of its process, or by the path of its statistics socket [default: the
-    /// only one of this user]
-    #[arg(value_name = "PID|PATH")]
-    pub of: Option<String>,
+    #[command(flatten)]
+    pub name: ServerName,
     /// Print an object of JSON in one line
     #[arg(long)]
     pub json: bool,
@@ -32,7 +30,7 @@ pub(crate) struct StatusOptions {
 /// Prints the state of a server.
 pub(crate) fn run(options: &StatusOptions) -> Result<(), Box<dyn Error>> {
     within(Some(options.timeout), async |seen| {
-        let path = &target::locate(options.of.as_deref(), ServerCommand::Status).await?;
+        let path = &target::locate(options.name.get(), ServerCommand::Status).await?;
         seen.borrow_mut().path.clone_from(path);
         print(path, options.json, seen).await
     })

@@ -20,6 +20,9 @@ pub(super) const NO_FILE: &str =
 /// The answer to commands that an ending server does not carry out.
 pub(super) const ENDING: &str = "the server is draining, and ends";
 
+/// The answer to commands that a server with a successor does not carry out.
+pub(super) const TAKEN_OVER: &str = "another server has taken over, and this one ends";
+
 /// Returns the request that a command makes; `None`: the socket answers it by itself.
 pub(super) fn request(command: ServerCommand) -> Option<Request> {
     match command {

@@ -7,6 +7,7 @@ mod commands;
 mod options;
 mod panics;
 mod process;
+mod reload;
 mod signals;
 mod supervisor;
 mod upgrade;
@@ -138,7 +139,7 @@ fn begin(options: &Options) -> Result<(), Box<dyn Error>> {
     // Engines that are still at work may hold the log, and the process does not wait for those.
     let _closes = Closes(&error_log);
     panics::log_panics(&error_log);
-    hide_keys(options, &config).map_err(Into::into).and_then(|()| {
+    hide_keys(options.dumpable, &config).map_err(Into::into).and_then(|()| {
         if is_supervisor {
             return supervisor::run(
                 options,
@@ -269,10 +270,10 @@ fn statistics_stay(error: &dyn Error) -> Event {
 }
 
 /// Hides the memory of a server with TLS.
-fn hide_keys(options: &Options, config: &Config) -> Result<(), String> {
+fn hide_keys(is_dumpable: bool, config: &Config) -> Result<(), String> {
     let keeps_keys = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
     let has_keys = keeps_keys || config.listeners.iter().any(|listener| listener.tls.is_some());
-    if options.dumpable || !has_keys {
+    if is_dumpable || !has_keys {
         return Ok(());
     }
     secrecy::hide_memory().map_err(|error| format!("hiding this process' memory: {error}"))

@@ -18,6 +18,7 @@ use superpoll_gateway::telemetry::socket::{
 use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::Runtime;
 
+use super::reload::{self, Reloads};
 use super::signals::{Request, Signals};
 use super::upgrade::Upgrade;
 use super::{
@@ -33,6 +34,8 @@ enum Asked {
     Yield,
     /// The successor does not take over, for this reason.
     UpgradeFailed(String),
+    /// A configuration was read again.
+    Read(reload::Outcome),
     /// There is no supervisor any more.
     Orphaned,
 }
@@ -52,26 +55,34 @@ pub(super) fn configuration(place: &WorkerPlace) -> Result<String, Box<dyn Error
     Ok(told.map_err(|error| format!("joining the supervisor: {error}"))?.1)
 }
 
-/// Reads the configuration anew, with the listeners of the supervisor, if there is one. Returns its
-/// number, too.
-async fn read_anew(
-    path: &Path,
-    worker: Option<(&Worker, &WorkerPlace)>,
+/// Begins to read the configuration again, with the listeners of the supervisor, if there is one.
+async fn begin_reload(
+    reloads: &mut Reloads,
+    (path, options): (&Path, &Options),
+    worker: Option<&Worker>,
     server: &Server,
-) -> (u64, Result<Config, String>) {
-    let Some((worker, place)) = worker else {
-        return (0, Config::read(path).map_err(|error| error.to_string()));
-    };
-    let cannot = |error: io::Error| format!("asking the supervisor: {error}");
-    match Worker::configuration(place).await {
-        Ok((number, text)) => {
-            let given = worker.refresh(server).await.map_err(cannot);
-            let config = given
-                .and_then(|()| Config::parse_file(path, &text).map_err(|error| error.to_string()));
-            (number, config)
+) {
+    let (path, is_dumpable) = (path.to_owned(), options.dumpable);
+    let (mut number, mut text) = (0, Ok(None));
+    if let Some((worker, place)) = worker.zip(options.worker.as_ref()) {
+        let cannot = |error: io::Error| format!("asking the supervisor: {error}");
+        match Worker::configuration(place).await {
+            Ok(told) => {
+                number = told.0;
+                text = worker.refresh(server).await.map(|()| Some(told.1)).map_err(cannot);
+            }
+            Err(error) => text = Err(cannot(error)),
         }
-        Err(error) => (0, Err(cannot(error))),
     }
+    reloads.begin(number, server.preparation(), move || {
+        let config = match text? {
+            Some(text) => Config::parse_file(&path, &text),
+            None => Config::read(&path),
+        };
+        let config = config.map_err(|error| error.to_string())?;
+        hide_keys(is_dumpable, &config)?;
+        Ok(config)
+    });
 }
 
 /// Starts a keeper, if the configuration has one of its own process and none is there.
@@ -151,7 +162,7 @@ pub(super) fn run(
     facts.upgrade = options.upgrade.then_some(UpgradeState::Done);
     queue.note(|noted| *noted = facts);
     let subject = server.subject().with_commands(queue.sender());
-    server.administer(queue.sender(), error_log.level());
+    server.administer(queue.sender(), error_log);
     let statistics = stats::open(socket, subject, warn);
     let mut statistics = stats::Kept::new(place, statistics);
     match &worker {
@@ -169,6 +180,7 @@ pub(super) fn run(
             notify(error_log, &[NotifyState::MainPid(std::process::id())]);
         }
         let (mut upgrade, mut has_yielded) = (Upgrade::default(), false);
+        let mut reloads = Reloads::default();
         let (mut drain_call, mut handed, mut is_orphaned) = (None, None, false);
         loop {
             let signalled =
@@ -193,11 +205,13 @@ pub(super) fn run(
                 Ok(Asked::Orphaned)
             };
             let fails = async { Ok(Asked::UpgradeFailed(upgrade.failed().await)) };
-            let asked = or(or(signalled, commanded), or(or(yields, fails), orphaned)).await?;
-            match asked {
+            let reads = async { Ok(Asked::Read(reloads.outcome().await)) };
+            let others = or(or(yields, fails), or(orphaned, reads));
+            match or(or(signalled, commanded), others).await? {
                 Asked::Request(Request::End, call) => {
                     drain_call = call;
                     upgrade.give_up();
+                    reloads.give_up(commands::ENDING);
                     break;
                 }
                 Asked::Request(Request::Reload, call) => {
@@ -205,29 +219,42 @@ pub(super) fn run(
                         commands::refuse(call, commands::NO_FILE);
                         continue;
                     };
-                    notify_reloading(error_log);
-                    let joined = worker.as_ref().zip(options.worker.as_ref());
-                    let (number, outcome) = read_anew(path, joined, &server).await;
-                    let outcome = outcome.and_then(|config| {
-                        hide_keys(options, &config)?;
-                        let changed = server.change(&runtime, &config);
-                        changed.map_err(|error| error.to_string()).map(|()| config)
-                    });
-                    notify(error_log, &[NotifyState::Ready]);
-                    if let Ok(config) = &outcome {
-                        change_log(error_log, config);
-                        drain = config.timeouts.drain;
-                        let subject = server.subject().with_commands(queue.sender());
-                        if let Err(error) = statistics.change(place_of(config), subject) {
-                            error_log.write(&statistics_stay(&*error));
+                    if reloads.ask(call) {
+                        notify_reloading(error_log);
+                        let from = (path.as_path(), options);
+                        begin_reload(&mut reloads, from, worker.as_ref(), &server).await;
+                    }
+                }
+                Asked::Read(reload::Outcome { number, calls, prepared }) => {
+                    let Some(path) = &options.config else { continue };
+                    let outcome = match prepared {
+                        Ok(prepared) => {
+                            let config = prepared.config().clone();
+                            let taken_on = server.take_on(&runtime, prepared).await;
+                            taken_on.map(|()| config).map_err(|error| error.to_string())
                         }
+                        Err(error) => Err(error),
+                    };
+                    if !reloads.is_due() {
+                        notify(error_log, &[NotifyState::Ready]);
+                    }
+                    match &outcome {
+                        Ok(config) => {
+                            change_log(error_log, config);
+                            drain = config.timeouts.drain;
+                            let subject = server.subject().with_commands(queue.sender());
+                            if let Err(error) = statistics.change(place_of(config), subject) {
+                                error_log.write(&statistics_stay(&*error));
+                            }
+                        }
+                        // Whoever has moved the files away has done so in any case.
+                        Err(_) => server.reopen_logs(),
                     }
                     if let (Ok(config), None) = (&outcome, &worker) {
                         report_warnings(error_log, config);
                         warn_of_processes(options, config, error_log);
                     }
-                    let told = outcome.as_ref().map(|config| commands::taken_on(path, config));
-                    let told = told.map_err(|error| commands::not_taken_on(error));
+                    reload::conclude(calls, path, &outcome);
                     let outcome = outcome.map(drop);
                     server.note_reload(outcome.is_ok());
                     commands::note_reload(&queue, &outcome);
@@ -236,8 +263,12 @@ pub(super) fn run(
                         Some(worker) => worker.report_reload(number, outcome),
                         None => error_log.write(&reloaded(path, &outcome)),
                     }
-                    commands::conclude(call, told);
+                    if reloads.is_due() {
+                        let from = (path.as_path(), options);
+                        begin_reload(&mut reloads, from, worker.as_ref(), &server).await;
+                    }
                 }
+                Asked::Request(Request::ReopenLogs, _) => server.reopen_logs(),
                 Asked::Request(Request::Upgrade, _) if worker.is_some() => {
                     let why = "not upgrading: this process is one of several; send SIGUSR2 to their supervisor";
                     report(&Event::new(Level::Error, "upgrade-refused", why));
@@ -258,6 +289,8 @@ pub(super) fn run(
                 }
                 Asked::Yield => {
                     has_yielded = true;
+                    // The successor has read the configuration.
+                    reloads.give_up(commands::TAKEN_OVER);
                     if let Some(worker) = &worker {
                         worker.report_yield();
                     }
@@ -275,6 +308,7 @@ pub(super) fn run(
                 }
                 Asked::Orphaned => {
                     is_orphaned = true;
+                    reloads.give_up(commands::ENDING);
                     if keeper_socket(config).is_some() {
                         let why = "the supervisor has ended, and idle connections wait for the next one";
                         let _ = hand_over(&mut server, Level::Notice, why, &report).await;
@@ -314,7 +348,7 @@ pub(super) fn run(
             server.connections()
         };
         let why = match has_yielded {
-            true => "another server has taken over, and this one ends",
+            true => commands::TAKEN_OVER,
             false => commands::ENDING,
         };
         let drains = or(server.drained(drain), asked);

@@ -11,6 +11,8 @@ pub(super) enum Request {
     End,
     /// SIGHUP: read the configuration anew.
     Reload,
+    /// SIGUSR1: open the files of the logs again.
+    ReopenLogs,
     /// SIGUSR2: let another program take over.
     Upgrade,
 }
@@ -20,7 +22,8 @@ pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
-    user: Signal,
+    reopen: Signal,
+    upgrade: Signal,
 }
 
 impl Signals {
@@ -29,14 +32,15 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
-            user: signal(SignalKind::user_defined2())?,
+            reopen: signal(SignalKind::user_defined1())?,
+            upgrade: signal(SignalKind::user_defined2())?,
         })
     }
 
     /// Waits for the next one. Dropped before it is ready, it has taken none, and so with the
     /// others.
     pub(super) async fn recv(&mut self) -> io::Result<Request> {
-        let Signals { terminate, interrupt, hang_up, user } = self;
+        let Signals { terminate, interrupt, hang_up, reopen, upgrade } = self;
         let ends = async {
             or(terminate.recv(), interrupt.recv()).await?;
             io::Result::Ok(Request::End)
@@ -46,10 +50,14 @@ impl Signals {
             Ok(Request::Reload)
         };
         let upgrades = async {
-            user.recv().await?;
+            upgrade.recv().await?;
             Ok(Request::Upgrade)
         };
-        or(or(ends, reloads), upgrades).await
+        let reopens = async {
+            reopen.recv().await?;
+            Ok(Request::ReopenLogs)
+        };
+        or(or(ends, reopens), or(reloads, upgrades)).await
     }
 
     /// Waits for SIGTERM or SIGINT.

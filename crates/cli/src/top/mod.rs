@@ -30,6 +30,7 @@ use superpoll_gateway::telemetry::socket::{INTERVALS, Snapshot};
 use superpoll_rt::signal::{Signal, SignalKind, signal};
 use superpoll_rt::{AsyncFd, Runtime, time};
 
+use crate::control::ServerName;
 use crate::stats::printable::printable_json;
 use crate::stats::source::{self, End, Source};
 use keys::Key;
@@ -46,10 +47,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Options of `top`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// A process by its number, or the path of its statistics socket [default: the only one of this
-    /// user]
-    #[arg(value_name = "PATH|PID")]
-    pub of: Option<String>,
+    #[command(flatten)]
+    pub name: ServerName,
     /// Print the figures once, without a terminal, and end
     #[arg(long)]
     pub once: bool,
@@ -78,7 +77,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     if !options.once && !has_terminal {
         return Err("showing a process needs a terminal; use --once without one".into());
     }
-    let path = source::locate(options.of.as_deref())?;
+    let path = source::locate(options.name.get())?;
     // A few descriptors: choosing a back-end is not worth the effort.
     let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
     if options.once {

@@ -7,6 +7,8 @@ mod operate;
 #[path = "../program/mod.rs"]
 mod program;
 mod reload;
+mod reload_aside;
+mod reopen_logs;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;

@@ -116,3 +116,38 @@ fn a_wrong_number_says_why() {
     let line = refused(&mut find(at, &["reload", "no/such/socket"]));
     assert!(line.contains("no/such/socket: No such file"), "{line}");
 }
+
+#[test]
+fn a_server_is_named_in_the_same_two_ways_in_all_commands() {
+    let (site, home) = (Site::new(), folder());
+    let at = home.path();
+    let servers = ["one.toml", "two.toml"].map(|name| server(at, &site, name, 1));
+    let number = servers[0].child().id().to_string();
+    let commands = [
+        &["reload"][..],
+        &["reopen-logs"],
+        &["status"],
+        &["upstream"],
+        &["channels"],
+        &["connections"],
+        &["top", "--once"],
+    ];
+    for command in commands {
+        let named = |more: &[&str]| find(at, &[command, more].concat());
+        let line = refused(&mut named(&[]));
+        assert!(line.contains("name one of them"), "{command:?}: {line}");
+        run(&mut named(&[&number]));
+        run(&mut named(&["--of", &number]));
+        let output = named(&[&number, "--of", &number]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+    }
+    for command in ["upgrade", "drain"] {
+        let output = find(at, &[command, &number, "--of", &number]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+    }
+    let [one, two] = servers;
+    run(&mut find(at, &["drain", "--of", &number]));
+    assert!(one.ended().0.success());
+    two.signal("TERM");
+    assert!(two.ended().0.success());
+}

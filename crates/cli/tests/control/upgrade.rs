@@ -9,8 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use crate::program::program;
+use crate::reload_aside::{put_fifo, reads};
 use crate::stage::{Running, Server, accept, get, has_ended, kill, lines, run, stop, until};
-use crate::{Stage, begin, refused, status};
+use crate::{Stage, begin, refusal, refused, status};
 
 /// Connections become idle soon.
 const SOON: &str = "[timeouts]\npark = \"50ms\"\n";
@@ -119,6 +120,50 @@ fn another_process_takes_over_and_is_named_when_it_serves() {
     run(&mut upgraded.stage.command("drain", &[]));
     assert!(TcpStream::connect(("127.0.0.1", upgraded.stage.port)).is_err());
     server.ended();
+}
+
+/// The first process still drains when its successor, which is its child, has handed over and ends.
+#[test]
+fn a_successor_that_has_a_successor_has_not_failed() {
+    let upgraded = Upgraded::new();
+    upgraded.stage.configure("", &format!("{SOON}header = \"10m\"\ndrain = \"10m\""));
+    let server = upgraded.start(&[]);
+    let mut busy = server.connect();
+    busy.write_all(b"GET /small HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n").unwrap();
+    until("it is counted", || status(&upgraded.stage.stats)["connections"] == 1);
+    let told = run(&mut upgraded.upgrade(&[]));
+    let second: u32 = told.split(' ').nth(1).unwrap().parse().unwrap();
+    run(&mut upgraded.upgrade(&[]));
+    // The first process has heard of its end.
+    let folder = PathBuf::from(format!("/proc/{second}"));
+    until("the second one has ended", || !folder.exists());
+    busy.write_all(b"\r\n").unwrap();
+    busy.read_to_end(&mut Vec::new()).unwrap();
+    run(&mut upgraded.stage.command("drain", &[]));
+    let (status, errors) = server.ended();
+    assert!(status.success(), "{errors}");
+    assert!(!errors.contains("was to take over"), "{errors}");
+}
+
+/// The successor reads the configuration by itself.
+#[test]
+fn an_upgrade_gives_up_a_reload_that_is_still_reading() {
+    let upgraded = Upgraded::new();
+    let server = upgraded.start(&[]);
+    let path = upgraded.stage.site.path("server.toml");
+    let text = put_fifo(&path);
+    let waiting = begin(upgraded.stage.command("reload", &[]));
+    let file = reads(&path);
+    let aside = path.with_extension("text");
+    fs::write(&aside, text).unwrap();
+    fs::rename(aside, &path).unwrap();
+    assert!(run(&mut upgraded.upgrade(&[])).contains("has taken over"));
+    let line = refusal(&waiting.wait_with_output().unwrap());
+    assert!(line.contains("another server has taken over"), "{line}");
+    drop(file);
+    assert!(run(&mut upgraded.stage.command("reload", &[])).contains(" took on "));
+    run(&mut upgraded.stage.command("drain", &[]));
+    assert!(server.ended().0.success());
 }
 
 /// A server behind a proxy that changes the protocol, and then says nothing. Returns its address.

@@ -66,23 +66,23 @@ impl Automatic {
     }
 
     /// Creates the store of a listener, with the certificates that are stored. The plan gets the
-    /// missing ones, and renews all.
+    /// missing ones, and renews all; `shared` are the answers of the server to authorities.
     ///
     /// # Errors
     ///
     /// Why the folder of certificates or the certificates of the authority cannot be used.
     pub(crate) fn open(
-        &self,
+        shared: &Arc<Challenges>,
         automatic: &config::Automatic,
         hosts: &[Host],
         listener: &Address,
     ) -> Result<(Arc<CertificateStore>, Option<Plan>), String> {
         match automatic {
             config::Automatic::Acme(acme) => {
-                let challenges = self.challenges.certificates().clone();
+                let challenges = shared.certificates().clone();
                 let store = CertificateStore::new(Some(challenges));
                 let (names, _) = acme.names(hosts, listener)?;
-                let plan = Plan::open(acme, names, store.clone(), self.challenges.clone())?;
+                let plan = Plan::open(acme, names, store.clone(), shared.clone())?;
                 Ok((store, Some(plan)))
             }
             config::Automatic::Internal(internal) => {

@@ -31,6 +31,7 @@ pub(crate) fn merge(
             }
             (Report::Channels(all), Report::Channels(more)) => add_channels(all, more),
             (Report::Closed(all), Report::Closed(more)) => *all += more,
+            (Report::Reopened(all), Report::Reopened(more)) => all.add(more),
             // All others are the same everywhere.
             _ => {}
         }

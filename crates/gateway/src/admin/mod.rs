@@ -37,7 +37,7 @@ pub(crate) use self::merge::merge;
 pub use self::operation::{ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation};
 pub use self::report::{
     ChannelList, ChannelReport, ConnectionList, ConnectionReport, LogReport, OperationReport,
-    Protocol, Refusal, RefusalReason, Report, ServerReport, UpstreamReport,
+    Protocol, Refusal, RefusalReason, ReopenedLogs, Report, ServerReport, UpstreamReport,
 };
 pub use self::server_change::{ServerChange, ServerState, WeightChange};
 pub(crate) use self::settings::{ServerSetting, Settings, Upstreams};

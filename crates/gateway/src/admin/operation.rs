@@ -33,6 +33,8 @@ pub enum Operation {
     Log,
     /// Log events of this level and above only; `None`: as the configuration has it.
     SetLog(Option<Level>),
+    /// Open the files of the logs again, which may have been moved away.
+    ReopenLogs,
 }
 
 /// Which connections are listed.

@@ -1,6 +1,7 @@
 //! The answers to operations.
 
 use std::cmp::Reverse;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,27 @@ pub enum Report {
     Channels(ChannelList),
     /// The level of the log.
     Log(LogReport),
+    /// The logs that were opened again.
+    Reopened(ReopenedLogs),
+}
+
+/// The logs that were opened again.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ReopenedLogs {
+    /// Their files. Standard error is none.
+    pub paths: Vec<PathBuf>,
+    /// The reasons for which other logs were not, each with its file.
+    pub failures: Vec<String>,
+}
+
+impl ReopenedLogs {
+    /// Adds the logs of another process, which has most of its files in common with this one.
+    pub(crate) fn add(&mut self, more: ReopenedLogs) {
+        let new = more.paths.into_iter().filter(|path| !self.paths.contains(path));
+        self.paths.extend(new.collect::<Vec<_>>());
+        let new = more.failures.into_iter().filter(|why| !self.failures.contains(why));
+        self.failures.extend(new.collect::<Vec<_>>());
+    }
 }
 
 /// A report, and the processes that it is about, where a server has several.

@@ -42,4 +42,4 @@ pub(crate) use store::CertificateStore;
 #[cfg(feature = "acme")]
 pub(crate) use store::Issue;
 pub(crate) use tickets::{TicketSecrets, is_newer};
-pub(crate) use watch::{CertificateStatus, Watch};
+pub(crate) use watch::{CertificateStatus, KnownCertificates, Watch};

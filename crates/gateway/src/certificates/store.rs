@@ -1,5 +1,6 @@
 //! The certificates of a listener, and the choice among them.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,7 +17,7 @@ use super::server_config::PROTOCOLS;
 /// share; installing a certificate takes it alone for the time of an assignment.
 pub(crate) struct CertificateStore {
     /// In the order of the configuration.
-    certificates: RwLock<Vec<Labelled>>,
+    certificates: RwLock<Certificates>,
     challenges: Option<Arc<ChallengeCertificates>>,
     /// Makes certificates when clients ask for a name.
     issuer: Option<Arc<dyn Issue>>,
@@ -30,6 +31,14 @@ pub(crate) trait Issue: Send + Sync {
 
     /// Returns the file of the certificate that clients are to trust.
     fn root(&self) -> &Path;
+}
+
+/// The certificates of a store.
+#[derive(Default)]
+struct Certificates {
+    all: Vec<Labelled>,
+    /// Their places, by label.
+    places: HashMap<String, usize>,
 }
 
 struct Labelled {
@@ -84,15 +93,20 @@ impl CertificateStore {
     /// label; if there is none, it comes last.
     pub(crate) fn install(&self, label: &str, certificate: Certificate) {
         let mut all = self.certificates.write().unwrap_or_else(PoisonError::into_inner);
-        match all.iter_mut().find(|known| known.label == label) {
+        let Certificates { all, places } = &mut *all;
+        match places.get(label).and_then(|place| all.get_mut(*place)) {
             Some(known) => known.certificate = certificate,
-            None => all.push(Labelled { label: label.to_owned(), certificate }),
+            None => {
+                places.insert(label.to_owned(), all.len());
+                all.push(Labelled { label: label.to_owned(), certificate });
+            }
         }
     }
 
     /// Returns the certificate for a name; the first one, if no name is given or none has the name.
     pub(crate) fn select(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
-        let all = self.certificates.read().unwrap_or_else(PoisonError::into_inner);
+        let certificates = self.certificates.read().unwrap_or_else(PoisonError::into_inner);
+        let all = &certificates.all;
         let named = name.and_then(|name| {
             let lower = name.to_ascii_lowercase();
             let name = lower.strip_suffix('.').unwrap_or(&lower);
@@ -109,7 +123,7 @@ impl CertificateStore {
             name: known.certificate.names().first().unwrap_or(&known.label).clone(),
             not_after: known.certificate.not_after(),
         };
-        all.iter().map(state).collect()
+        all.all.iter().map(state).collect()
     }
 
     /// Whether certificate authorities that validate a name are answered.

@@ -11,6 +11,7 @@
 //! certificate stays, one event says why, and the next attempt is made when a file has changed
 //! again.
 
+use std::collections::HashMap;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -95,6 +96,55 @@ impl WatchedFiles {
     }
 }
 
+/// The certificates of a configuration by their files, so that another configuration need not read
+/// those again that have not changed.
+#[derive(Default, Debug)]
+pub(crate) struct KnownCertificates(HashMap<CertificateFiles, KnownCertificate>);
+
+#[derive(Debug)]
+struct KnownCertificate {
+    /// The state of the files before they were read.
+    states: [Option<FileState>; 2],
+    certificate: Certificate,
+}
+
+/// How long after a change of a file another change may leave the same times: some file systems
+/// have times of whole seconds.
+const GRANULARITY: Duration = Duration::from_secs(2);
+
+impl KnownCertificates {
+    /// Returns the certificate of some files, if it is known and they have not changed since.
+    fn get(
+        &self,
+        files: &CertificateFiles,
+        states: &[Option<FileState>; 2],
+    ) -> Option<Certificate> {
+        let known = self.0.get(files)?;
+        let is_same = states.iter().all(Option::is_some) && known.states == *states;
+        is_same.then(|| known.certificate.clone())
+    }
+
+    /// Knows the certificate of some files that were in these states before they were read. Files
+    /// that have just changed are not known: another change might leave the same state.
+    fn insert(
+        &mut self,
+        files: &CertificateFiles,
+        states: [Option<FileState>; 2],
+        certificate: Certificate,
+    ) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let settled = now.saturating_sub(GRANULARITY).as_secs();
+        let has_settled = |state: &Option<FileState>| {
+            state.is_some_and(|(.., (changed, _))| {
+                u64::try_from(changed).is_ok_and(|at| at < settled)
+            })
+        };
+        if states.iter().all(has_settled) {
+            self.0.insert(files.clone(), KnownCertificate { states, certificate });
+        }
+    }
+}
+
 /// The certificates of a server, as its operator sees them.
 #[derive(Default, Debug)]
 pub(crate) struct CertificateStatus {
@@ -139,11 +189,21 @@ impl CertificateStatus {
 pub(crate) struct Watch {
     ended: Arc<AtomicBool>,
     files: Vec<WatchedFiles>,
+    /// The certificates of the configuration before.
+    before: Arc<KnownCertificates>,
+    known: KnownCertificates,
 }
 
 impl Watch {
-    pub(crate) fn new() -> Watch {
-        Watch { ended: Arc::default(), files: Vec::new() }
+    /// Creates the watch of a configuration that comes after one with these certificates.
+    pub(crate) fn after(before: Arc<KnownCertificates>) -> Watch {
+        Watch { ended: Arc::default(), files: Vec::new(), before, known: Default::default() }
+    }
+
+    /// Returns the certificates that were loaded, for the watch of the next configuration.
+    pub(crate) fn known(&mut self) -> KnownCertificates {
+        self.before = Arc::default();
+        std::mem::take(&mut self.known)
     }
 
     /// Loads the certificates of a listener into its store, and watches their files from now on.
@@ -174,7 +234,12 @@ impl Watch {
     ) -> Result<(), CertificateError> {
         // A change between this and the reading is found by the first look.
         let states = WatchedFiles::states(files);
-        store.install(&files.label(), Certificate::read(files)?);
+        let certificate = match self.before.get(files, &states) {
+            Some(known) => known,
+            None => Certificate::read(files)?,
+        };
+        self.known.insert(files, states, certificate.clone());
+        store.install(&files.label(), certificate);
         let (files, store) = (files.clone(), store.clone());
         self.files.push(WatchedFiles {
             files,
@@ -201,7 +266,8 @@ impl Watch {
             loop {
                 time::sleep(INTERVAL).await;
                 if ended.load(Ordering::Relaxed) {
-                    return;
+                    // The certificates of thousands of names take long to be freed.
+                    return blocking::unblock(move || drop(files)).detach();
                 }
                 let found = match look_at_all(&files).await {
                     Ok(found) => found,
@@ -301,7 +367,7 @@ mod tests {
             client: None,
             alpn: Vec::new(),
         };
-        let (mut watch, store) = (Watch::new(), CertificateStore::new(None));
+        let (mut watch, store) = (Watch::after(Arc::default()), CertificateStore::new(None));
         watch.load(&tls, &store).unwrap();
         (watch.files.pop().unwrap(), store)
     }
@@ -433,6 +499,33 @@ mod tests {
             ["new.example"]
         );
         assert!(files.look(year(121)).is_none());
+    }
+
+    #[test]
+    fn certificates_are_read_again_only_if_their_files_have_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        write(root, "a.example");
+        let files = CertificateFiles { certificate: root.join("a.pem"), key: root.join("a.key") };
+        // Each is the certificate of the next configuration.
+        let load = |before: KnownCertificates| {
+            let (mut watch, store) = (Watch::after(Arc::new(before)), CertificateStore::new(None));
+            watch.load_files(&files, &store).unwrap();
+            (watch.known(), store.select(None).unwrap())
+        };
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        let (mut known, mut first) = load(KnownCertificates::default());
+        assert!(known.0.is_empty(), "the files have just changed, and may change again");
+        while known.0.is_empty() {
+            assert!(std::time::Instant::now() < end, "the files do not settle");
+            std::thread::sleep(Duration::from_millis(50));
+            (known, first) = load(known);
+        }
+        let (known, second) = load(known);
+        assert!(Arc::ptr_eq(&first, &second));
+        write(root, "b.example");
+        let (_, third) = load(known);
+        assert!(!Arc::ptr_eq(&second, &third));
     }
 
     #[test]

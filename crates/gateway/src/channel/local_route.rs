@@ -119,6 +119,11 @@ impl LocalRoute {
         }
     }
 
+    /// Returns the channels whose part it is.
+    pub(crate) fn channels(&self) -> &Arc<Channels> {
+        &self.channels
+    }
+
     /// Whether it is the part of this route.
     pub(crate) fn is_of(&self, channels: &Arc<Channels>) -> bool {
         Arc::ptr_eq(&self.channels, channels)

@@ -26,7 +26,7 @@ pub struct Tls {
 }
 
 /// A certificate and its key, both as PEM files.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CertificateFiles {
     /// The file of the server's certificate, followed by the certificates of its issuers.
     pub certificate: PathBuf,

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::event::{Event, Level};
 use super::log_level::LogLevel;
-use super::writer::{Completion, FormerLogs, LogFailure, Writer, is_stderr};
+use super::writer::{Completion, FormerLogs, LogFailure, Reopening, Writer, is_stderr};
 use crate::config::{self, MessageFormat};
 
 /// The log of events, which any thread can write to without waiting for a disk.
@@ -136,6 +136,12 @@ impl ErrorLog {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let Some(Open { writer, form, .. }) = &*open else { return };
         writer.hand_over(line(*form, SystemTime::now(), event));
+    }
+
+    /// Returns the way to open the log's file again; `None` if it has none, or is closed.
+    pub(crate) fn reopening(&self) -> Option<Reopening> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.as_ref()?.writer.reopening()
     }
 
     /// Whether the log is not closed.

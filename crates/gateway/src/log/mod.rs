@@ -3,8 +3,9 @@
 //! An engine never waits for a disk. It hands lines over to one thread that writes, lines of
 //! requests many at a time. If the thread cannot keep up, lines are left out rather than requests
 //! delayed. If it cannot write, because the disk is full or the file system gone, it reports that
-//! once in a while and goes on trying. The end of a log waits a bounded time for it. A log that was
-//! moved away is begun anew when the configuration is read again, as `logrotate` expects. Frequent
+//! once in a while and goes on trying; lost lines are counted and reported to the last one. The end
+//! of a log waits a bounded time for it. A log that was moved away is opened again by SIGUSR1, as
+//! `logrotate` expects, apart from the configuration: a mistake there must not cost lines. Frequent
 //! events are rate-limited.
 
 mod entry;
@@ -15,6 +16,7 @@ mod line;
 mod log_level;
 mod rate_limited;
 mod record;
+mod reopening;
 mod secrets;
 #[cfg(test)]
 mod tests;
@@ -39,8 +41,9 @@ pub use field::Field;
 pub use log_level::LogLevel;
 pub(crate) use rate_limited::{RateLimited, others};
 pub(crate) use record::{BrokenBy, ClientEnd, Record, RelayRecord, UpstreamEnd};
+pub(crate) use reopening::reopen;
 use writer::Writer;
-pub(crate) use writer::{FormerLogs, LogFailure, WriterThread};
+pub(crate) use writer::{FormerLogs, LogFailure, Reopening, WriterThread};
 
 /// The most bytes that an engine collects.
 const FULL: usize = 32 * 1024;
@@ -103,6 +106,11 @@ impl Log {
     /// for the disk.
     pub(crate) fn thread(&self) -> Arc<WriterThread> {
         self.writer.thread()
+    }
+
+    /// Returns the way to open the log's file again; `None` if it has none.
+    pub(crate) fn reopening(&self) -> Option<Reopening> {
+        self.writer.reopening()
     }
 
     /// Whether lines have the server names that clients ask for.

@@ -3,7 +3,7 @@ use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Version};
@@ -426,7 +426,7 @@ fn an_entry_is_one_line_when_the_last_holder_lets_it_go() {
 }
 
 #[test]
-fn a_full_disk_is_reported_once_and_loses_only_log_lines() {
+fn a_full_disk_is_reported_once_and_at_the_end_and_loses_only_log_lines() {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let hears = told.clone();
     let report = move |failure: &LogFailure| hears.lock().unwrap().push(failure.to_string());
@@ -437,9 +437,104 @@ fn a_full_disk_is_reported_once_and_loses_only_log_lines() {
     }
     drop(log);
     let told = told.lock().unwrap();
-    assert_eq!(told.len(), 1, "{told:?}");
-    let expected = "writing the access log /dev/full: No space left on device";
-    assert!(told[0].starts_with(expected) && told[0].contains("lines are lost"), "{told:?}");
+    assert_eq!(told.len(), 2, "{told:?}");
+    let expected = "writing the access log /dev/full: No space left on device (os error 28); ";
+    assert!(told[0].starts_with(expected) && told[0].ends_with(" lost so far"), "{told:?}");
+    // To the last one.
+    assert_eq!(told[1], format!("{expected}10 lines were lost in all"));
+}
+
+/// Waits for a state; no outcome depends on how long that takes.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The files of this process that are open at a path, by their links in /proc.
+fn open_at(path: &Path) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    all.filter(|one| std::fs::read_link(one.path()).is_ok_and(|to| to == path)).count()
+}
+
+#[test]
+fn a_log_that_was_moved_away_is_opened_again_and_the_former_file_closed_without_a_further_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, moved) = (folder.path().join("log"), folder.path().join("log.1"));
+    let log = opened(&path, LogFormat::Combined);
+    log.writer.hand_over(b"one\n".to_vec());
+    std::fs::rename(&path, &moved).unwrap();
+    assert_eq!(log.reopening().unwrap().run(), Ok(path.clone()));
+    assert_eq!((open_at(&moved), open_at(&path)), (0, 1));
+    log.writer.hand_over(b"two\n".to_vec());
+    // The folder is gone: the log goes on with the file that it has.
+    let aside = folder.path().with_extension("aside");
+    std::fs::rename(folder.path(), &aside).unwrap();
+    let error = log.reopening().unwrap().run().unwrap_err();
+    assert!(error.starts_with("reopening the access log ") && error.contains("No such"), "{error}");
+    log.writer.hand_over(b"three\n".to_vec());
+    drop(log);
+    std::fs::rename(&aside, folder.path()).unwrap();
+    let all = [&moved, &path].map(|path| std::fs::read_to_string(path).unwrap()).concat();
+    assert_eq!(all, "one\ntwo\nthree\n");
+    assert!(!std::fs::read_to_string(&moved).unwrap().contains("three"));
+}
+
+/// Without a further line: the server may have none for hours.
+#[test]
+fn lost_lines_are_reported_to_the_last_one_when_lines_are_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let hears = told.clone();
+    let report = move |failure: &LogFailure| hears.lock().unwrap().push(failure.to_string());
+    let log = Log::open(&config(&path, LogFormat::Combined), None, report).unwrap();
+    log.writer.hand_over(b"one\n".to_vec());
+    until("the failure is reported", || told.lock().unwrap().len() == 1);
+    // They are lost, too, after the report, which is not repeated for each.
+    log.writer.hand_over(b"two\nthree\n".to_vec());
+    until("all lines are lost", || log.writer.lost() == 3);
+    std::fs::remove_file(&path).unwrap();
+    log.reopening().unwrap().run().unwrap();
+    log.writer.hand_over(b"four\n".to_vec());
+    until("the loss is reported", || told.lock().unwrap().len() == 2);
+    let expected = "lines are written again; 3 lines were lost in all";
+    assert!(told.lock().unwrap()[1].ends_with(expected), "{told:?}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "four\n");
+    drop(log);
+    assert_eq!(told.lock().unwrap().len(), 2, "nothing is reported twice");
+}
+
+/// A pipe that is full takes no lines, and more wait than there is room for.
+#[test]
+fn lines_that_find_no_room_are_counted_although_no_line_follows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fifo");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let options = OFlags::RDONLY | OFlags::NONBLOCK;
+    let reader = openat(CWD, &path, options, Mode::empty()).unwrap();
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let hears = told.clone();
+    let report = move |failure: &LogFailure| hears.lock().unwrap().push(failure.to_string());
+    let log = Log::open(&config(&path, LogFormat::Json), None, report).unwrap();
+    let line = [&[b'x'; 4096][..], b"\n"].concat();
+    const LINES: usize = 1000;
+    (0..LINES).for_each(|_| log.writer.hand_over(line.clone()));
+    fcntl_setfl(&reader, OFlags::empty()).unwrap();
+    let reading = std::thread::spawn(move || {
+        let mut found = Vec::new();
+        File::from(reader).read_to_end(&mut found).unwrap();
+        found.iter().filter(|byte| **byte == b'\n').count()
+    });
+    let is_over = || told.lock().unwrap().last().is_some_and(|last| last.ends_with("in all"));
+    until("the loss is reported", is_over);
+    drop(log);
+    let lost = LINES - reading.join().unwrap();
+    let last = told.lock().unwrap().last().unwrap().clone();
+    assert!(last.ends_with(&format!("; {lost} lines were lost in all")), "{last}, {lost}");
 }
 
 /// An engine may hold the last reference to a log, and must not wait for its disk.

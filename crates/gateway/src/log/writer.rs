@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,29 +20,50 @@ const WAITING: usize = 64;
 /// The time between two reports of a failure.
 const REMINDER: Duration = Duration::from_secs(60);
 
+/// How long no line must have been lost before the lost lines are reported.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// The longest time for which reopening a log waits for a line that is being written.
+const REOPENING: Duration = Duration::from_secs(5);
+
 /// The longest time for which the end of a log waits for lines to be written.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The reason for `ENXIO`.
 const UNREAD: &str = "it is a FIFO that no process reads, or a socket";
 
-/// A failure of a log that goes on.
+/// Lines of a log that were lost.
 #[derive(Debug)]
 pub(crate) struct LogFailure {
     what: &'static str,
     path: PathBuf,
-    error: Option<io::Error>,
+    state: FailureState,
     lost: u64,
+}
+
+/// The state of a log that has lost lines.
+#[derive(Debug)]
+enum FailureState {
+    Failing(io::Error),
+    TooSlow,
+    /// Lines are written again.
+    Recovered,
+    /// The log is closed; with the last error, if it was failing.
+    Closed(Option<io::Error>),
 }
 
 impl fmt::Display for LogFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "writing the {} {}: ", self.what, self.path.display())?;
-        match &self.error {
-            Some(error) => error.fmt(f)?,
-            None => f.write_str("it is too slow")?,
+        let is_over = matches!(self.state, FailureState::Recovered | FailureState::Closed(_));
+        match &self.state {
+            FailureState::Failing(error) | FailureState::Closed(Some(error)) => error.fmt(f)?,
+            FailureState::TooSlow => f.write_str("it is too slow")?,
+            FailureState::Recovered => f.write_str("lines are written again")?,
+            FailureState::Closed(None) => f.write_str("it was too slow")?,
         }
-        write!(f, "; {} lines are lost so far", self.lost)
+        let (verb, when) = if is_over { ("were", "in all") } else { ("are", "so far") };
+        write!(f, "; {} lines {verb} lost {when}", self.lost)
     }
 }
 
@@ -75,10 +96,151 @@ impl Sink {
         Ok(Sink::File(file))
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Sink::File(file) => file.write_all(bytes),
-            Sink::Stderr => io::stderr().write_all(bytes),
+    /// Writes all bytes. An error comes with the number of bytes that were written before it.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+        let Sink::File(file) = self else {
+            return io::stderr().write_all(bytes).map_err(|error| (0, error));
+        };
+        let mut written = 0;
+        while written < bytes.len() {
+            match file.write(&bytes[written..]) {
+                Ok(0) => return Err((written, io::ErrorKind::WriteZero.into())),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err((written, error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The file that a thread is to write to in the place of the one before.
+#[derive(Default)]
+struct Exchange {
+    state: Mutex<ExchangeState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct ExchangeState {
+    next: Option<Sink>,
+    /// The thread has ended.
+    has_ended: bool,
+}
+
+impl Exchange {
+    /// Puts the next file, if there is one, in the place of `sink`. Returns whether it did.
+    fn take_into(&self, sink: &mut Sink) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(next) = state.next.take() else { return false };
+        let former = std::mem::replace(sink, next);
+        drop(state);
+        // Closing may last, and whoever waits may compress the file as soon as it is closed.
+        drop(former);
+        self.changed.notify_all();
+        true
+    }
+
+    fn end(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.next, state.has_ended) = (None, true);
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// A log that is to be opened again at its path: the file was moved away.
+pub(crate) struct Reopening {
+    what: &'static str,
+    path: PathBuf,
+    exchange: Arc<Exchange>,
+    sender: SyncSender<Vec<u8>>,
+}
+
+impl Reopening {
+    /// Opens the file, and waits until the former one gets no further line. This may wait for a
+    /// disk.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened, and the log goes on with the former one; or that one takes no
+    /// lines, and the log changes as soon as it does. In words.
+    pub(crate) fn run(self) -> Result<PathBuf, String> {
+        let Reopening { what, path, exchange, sender } = self;
+        let failed =
+            |why: &dyn fmt::Display| format!("reopening the {what} {}: {why}", path.display());
+        let sink = Sink::open(&path).map_err(|error| failed(&error))?;
+        let mut state = exchange.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.next = Some(sink);
+        drop(state);
+        // A thread with lines to write looks by itself.
+        let _ = sender.try_send(Vec::new());
+        // The log can end while this waits.
+        drop(sender);
+        let state = exchange.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = |state: &mut ExchangeState| state.next.is_some() && !state.has_ended;
+        let waited = exchange.changed.wait_timeout_while(state, REOPENING, waits);
+        match waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+            false => Ok(path),
+            true => Err(failed(&"the former file takes no lines, and is left as soon as it does")),
+        }
+    }
+}
+
+/// The count of the lines that a log has lost, and of those that were reported.
+struct Losses<F> {
+    lost: Arc<AtomicU64>,
+    report: F,
+    what: &'static str,
+    path: PathBuf,
+    told: u64,
+    told_at: Option<Instant>,
+    seen: u64,
+    seen_at: Instant,
+    /// The error of the last write, if it failed.
+    error: Option<io::Error>,
+}
+
+impl<F: Fn(&LogFailure)> Losses<F> {
+    /// Whether lost lines are to be reported soon although no further line comes.
+    fn is_due(&self) -> bool {
+        self.error.is_none() && self.lost.load(Ordering::Acquire) > self.told
+    }
+
+    /// Reports lost lines: of a log that fails or is too slow now and then, of one that has
+    /// recovered once.
+    fn look(&mut self) {
+        let lost = self.lost.load(Ordering::Acquire);
+        if lost != self.seen {
+            (self.seen, self.seen_at) = (lost, Instant::now());
+        }
+        let reminds = self.told_at.is_none_or(|at| at.elapsed() >= REMINDER);
+        let state = match self.error.take() {
+            _ if lost == self.told => return,
+            Some(error) if reminds => FailureState::Failing(error),
+            None if self.seen_at.elapsed() >= SETTLED => FailureState::Recovered,
+            None if reminds => FailureState::TooSlow,
+            error => return self.error = error,
+        };
+        self.tell(state, lost);
+    }
+
+    /// Reports the lines that were not reported yet, at the end of the log.
+    fn close(&mut self) {
+        let lost = self.lost.load(Ordering::Acquire);
+        if lost > self.told {
+            let state = FailureState::Closed(self.error.take());
+            self.tell(state, lost);
+        }
+    }
+
+    fn tell(&mut self, state: FailureState, lost: u64) {
+        (self.told, self.told_at) = (lost, Some(Instant::now()));
+        let failure = LogFailure { what: self.what, path: self.path.clone(), state, lost };
+        (self.report)(&failure);
+        // As long as no line is written it fails.
+        if let FailureState::Failing(error) = failure.state {
+            self.error = Some(error);
         }
     }
 }
@@ -191,6 +353,9 @@ pub(super) struct Writer {
     sender: SyncSender<Vec<u8>>,
     thread: Arc<WriterThread>,
     lost: Arc<AtomicU64>,
+    what: &'static str,
+    path: PathBuf,
+    exchange: Arc<Exchange>,
 }
 
 impl Writer {
@@ -206,36 +371,75 @@ impl Writer {
         let sink = Sink::open(path)?;
         let (sender, receiver): (_, Receiver<Vec<u8>>) = sync_channel(WAITING);
         let lost = Arc::new(AtomicU64::new(0));
-        let (path, losing) = (path.to_path_buf(), lost.clone());
-        let mut told: Option<Instant> = None;
-        let mut told_lost = 0;
+        let path = path.to_path_buf();
+        let mut losses = Losses {
+            lost: lost.clone(),
+            report,
+            what,
+            path: path.clone(),
+            told: 0,
+            told_at: None,
+            seen: 0,
+            seen_at: Instant::now(),
+            error: None,
+        };
         let completion: Arc<Completion> = Arc::default();
         let completes = Completes(completion.clone());
+        let exchange: Arc<Exchange> = Arc::default();
+        let next = exchange.clone();
         let write = move || {
             // The file is closed before the thread counts as complete: closing may last, too.
             let (_completes, mut sink) = (completes, sink);
-            for bytes in receiver {
-                if let Some(before) = before.take() {
-                    // Less than the end of this log waits.
-                    before.wait(Instant::now() + PATIENCE / 2);
+            // The last line in the file has no end.
+            let mut is_torn = false;
+            loop {
+                let received = match losses.is_due() {
+                    true => receiver.recv_timeout(SETTLED),
+                    false => receiver.recv().map_err(RecvTimeoutError::from),
+                };
+                if next.take_into(&mut sink) {
+                    is_torn = false;
                 }
-                let error = sink.write(&bytes).err();
-                if error.is_some() {
-                    losing.fetch_add(lines(&bytes), Ordering::Relaxed);
+                let bytes = match received {
+                    Ok(bytes) => bytes,
+                    Err(RecvTimeoutError::Timeout) => Vec::new(),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                };
+                if !bytes.is_empty() {
+                    if let Some(before) = before.take() {
+                        // Less than the end of this log waits.
+                        before.wait(Instant::now() + PATIENCE / 2);
+                    }
+                    // What follows is a line of its own.
+                    let ended = if is_torn { sink.write(b"\n") } else { Ok(()) };
+                    let outcome = ended.map_err(|(_, error)| (0, error));
+                    let outcome = outcome.and_then(|()| {
+                        is_torn = false;
+                        sink.write(&bytes)
+                    });
+                    losses.error = outcome.err().map(|(written, error)| {
+                        let (whole, rest) = bytes.split_at(written);
+                        losses.lost.fetch_add(lines(rest), Ordering::AcqRel);
+                        is_torn |= whole.last().is_some_and(|last| *last != b'\n');
+                        error
+                    });
                 }
-                let lost = losing.load(Ordering::Relaxed);
-                let is_due = told.is_none_or(|at| at.elapsed() >= REMINDER);
-                if lost > told_lost && is_due {
-                    told = Some(Instant::now());
-                    told_lost = lost;
-                    report(&LogFailure { what, path: path.clone(), error, lost });
-                }
+                losses.look();
             }
+            losses.close();
+            next.end();
         };
         let thread = std::thread::Builder::new().name(what.to_owned()).spawn(write)?;
         let is_given_up = AtomicBool::new(false);
         let thread = Arc::new(WriterThread { thread: Some(thread), completion, is_given_up });
-        Ok(Writer { sender, thread, lost })
+        Ok(Writer { sender, thread, lost, what, path, exchange })
+    }
+
+    /// Returns the way to open the file again; `None`: standard error is no file.
+    pub(super) fn reopening(&self) -> Option<Reopening> {
+        let (path, exchange) = (self.path.clone(), self.exchange.clone());
+        let reopening = Reopening { what: self.what, path, exchange, sender: self.sender.clone() };
+        (!is_stderr(&self.path)).then_some(reopening)
     }
 
     /// Returns the thread, so that the log can be dropped without waiting for it.
@@ -248,12 +452,20 @@ impl Writer {
         self.thread.completion.clone()
     }
 
+    /// Returns how many lines are lost.
+    #[cfg(test)]
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Acquire)
+    }
+
     /// Hands lines over to be written; they are lost if too many wait already.
     pub(super) fn hand_over(&self, bytes: Vec<u8>) {
         if let Err(TrySendError::Full(bytes) | TrySendError::Disconnected(bytes)) =
             self.sender.try_send(bytes)
         {
-            self.lost.fetch_add(lines(&bytes), Ordering::Relaxed);
+            self.lost.fetch_add(lines(&bytes), Ordering::AcqRel);
+            // The thread may have written all that waits since, and then reports these.
+            let _ = self.sender.try_send(Vec::new());
         }
     }
 }

@@ -14,11 +14,11 @@ use super::questions::most_unanswered;
 use super::supervisor::Supervisor;
 use super::workers::Answers;
 use crate::admin::{
-    LogReport, Operation, OperationReport, Outcome, Refusal, Report, ServerChange, Settings,
-    Upstreams, merge,
+    LogReport, Operation, OperationReport, Outcome, Refusal, ReopenedLogs, Report, ServerChange,
+    Settings, Upstreams, merge,
 };
 use crate::config::Config;
-use crate::log::LogLevel;
+use crate::log::{ErrorLog, Event, reopen};
 use crate::telemetry::socket::{CommandSender, Subject};
 
 /// The supervisor's part of them.
@@ -26,8 +26,8 @@ use crate::telemetry::socket::{CommandSender, Subject};
 pub(super) struct Operations {
     settings: RefCell<Settings>,
     upstreams: RefCell<Upstreams>,
-    /// The level of the supervisor's own log.
-    log: RefCell<Option<LogLevel>>,
+    /// The supervisor's own log.
+    log: RefCell<Option<Arc<ErrorLog>>>,
     /// For the operations that come by the admin listener of a worker.
     subject: RefCell<Option<Arc<Subject>>>,
 }
@@ -90,17 +90,16 @@ fn only(change: &ServerChange, mut outcome: Outcome) -> Outcome {
 }
 
 impl Supervisor {
-    /// Takes operations from now on: with the commands of a queue, and the level of this process'
-    /// log.
+    /// Takes operations from now on: with the commands of a queue, and the log of this process.
     pub fn administer(
         &self,
         backend: &'static str,
         handle: Handle,
         commands: CommandSender,
-        log: LogLevel,
+        log: &Arc<ErrorLog>,
     ) {
-        log.set(self.operations.settings.borrow().log);
-        *self.operations.log.borrow_mut() = Some(log);
+        log.level().set(self.operations.settings.borrow().log);
+        *self.operations.log.borrow_mut() = Some(log.clone());
         let subject = self.subject(backend, handle).with_commands(commands);
         *self.operations.subject.borrow_mut() = Some(Arc::new(subject));
     }
@@ -120,7 +119,7 @@ impl Supervisor {
             Operation::SetLog(level) => {
                 operations.settings.borrow_mut().log = level;
                 if let Some(log) = &*operations.log.borrow() {
-                    log.set(level);
+                    log.level().set(level);
                 }
                 self.send_settings();
                 let own = self.log_report()?;
@@ -133,12 +132,35 @@ impl Supervisor {
             Operation::Close(_) => {
                 self.ask(&operation).await?.changed(&operation, Report::Closed(0))
             }
+            Operation::ReopenLogs => self.reopen_all_logs().await,
             operation => self.ask(&operation).await?.listed(&operation),
         }
     }
 
+    /// Opens the files of the logs of all processes again, which may have been moved away. The
+    /// outcome is logged.
+    pub async fn reopen_logs(&self) {
+        // Each process has logged its failures, and one that does not answer is still going to.
+        let _ = self.reopen_all_logs().await;
+    }
+
+    async fn reopen_all_logs(&self) -> Outcome {
+        let log = self.operations.log.borrow().clone();
+        let own = log.as_ref().and_then(|log| log.reopening()).into_iter().collect();
+        let report = |event: &Event| log.iter().for_each(|log| log.write(event));
+        let mut all = reopen(own, report).await;
+        let asked = self.ask(&Operation::ReopenLogs).await?;
+        let unseen = Report::Reopened(ReopenedLogs::default());
+        let mut outcome = asked.changed(&Operation::ReopenLogs, unseen)?;
+        if let Report::Reopened(of_workers) = &mut outcome.report {
+            all.add(std::mem::take(of_workers));
+            *of_workers = all;
+        }
+        Ok(outcome)
+    }
+
     fn log_report(&self) -> Result<Report, Refusal> {
-        match &*self.operations.log.borrow() {
+        match self.operations.log.borrow().as_ref().map(|log| log.level()) {
             Some(log) => {
                 Ok(Report::Log(LogReport { level: log.get(), configured: log.configured() }))
             }

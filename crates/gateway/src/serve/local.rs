@@ -14,6 +14,8 @@ pub(super) struct Local {
     pub(super) worker: Rc<Worker>,
     /// If it is set to true, the tasks that accept end.
     pub(super) closed: RefCell<Rc<Cell<bool>>>,
+    /// The number of the configuration that is in use, by the order in which they came.
+    pub(super) configuration: Cell<u64>,
     /// The listeners that speak HTTP.
     pub(super) contexts: RefCell<Vec<(Address, Rc<ListenerContext>)>>,
 }

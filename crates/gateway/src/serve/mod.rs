@@ -5,6 +5,10 @@
 //! or changes it opens and checks everything that a configuration names, so that either all of it
 //! takes effect or nothing does. The engines then get the parts that they need.
 //!
+//! A new configuration is prepared on a thread that serves no requests (`opening`): the files are
+//! read and the tables are made there. The routes of an engine are its own; it builds them some at
+//! a time, between its requests (`engine_change`), and frees those before in the same way.
+//!
 //! A listener is a socket bound once and a task on each engine. A new configuration keeps the
 //! sockets of addresses that it has as well, so that no connection is refused meanwhile.
 //! Connections go on whatever happens to their listener, and ask for the routes anew with each
@@ -18,6 +22,7 @@ mod answer;
 mod broker;
 mod clock;
 mod connection;
+mod engine_change;
 mod error;
 mod extended_connect;
 mod frame_filter;
@@ -47,47 +52,45 @@ pub use error::Error;
 pub(crate) use error::failed;
 use frontend::{Frontend, Kind};
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use superpoll_rt::{Handle, Runtime, spawn, time};
+use futures_channel::oneshot;
+use superpoll_rt::{Handle, JoinHandle, Runtime, blocking, spawn, time};
 
 use crate::acme::Automatic;
 use crate::address::Address;
 use crate::admin_connections::AdminConnections;
 use crate::broker::Brokers;
-use crate::certificates::{TicketSecrets, Watch};
-use crate::channel::{ChannelEngine, Hub, Registry, SharedRights};
+use crate::certificates::{KnownCertificates, TicketSecrets, Watch};
+use crate::channel::{Hub, Registry, SharedRights};
 use crate::config::Config;
 use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
 use crate::listen::Inherited;
-use crate::log::{AccessLogWriter, Event, FormerLogs, Level, Log, Report};
-use crate::parking_lot::ParkingLot;
+use crate::log::{Event, FormerLogs, Level, Log, Report};
 use crate::processes::SupervisorLink;
 use crate::rules::HostRules;
 use crate::succession::{PredecessorState, Succession};
 use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::overview::Overview;
 use crate::upstream::{self, Group};
-use accepting::Accepting;
 use administration::Administration;
-use listener_context::ListenerContext;
-use local::{Local, SERVERS, local};
+use engine_change::EngineChange;
+use local::SERVERS;
 pub(crate) use observed::front_of;
-use opening::{Part, Prepared, Relayed};
+use opening::{Opened, Relayed};
+pub use opening::{Preparation, PreparedConfig};
 pub(crate) use operations::ServerOperations;
 use router::Blueprint;
 use source::ServerSource;
-use worker::Worker;
 
 /// A running server. Dropping it stops listening; connections go on as long as the runtime does.
 pub struct Server {
@@ -97,7 +100,7 @@ pub struct Server {
     on_epoll: bool,
     fronts: Vec<Frontend>,
     channels: Registry,
-    groups: BTreeMap<String, Arc<Group>>,
+    groups: Arc<BTreeMap<String, Arc<Group>>>,
     rules: Arc<[HostRules]>,
     access_log: Option<Arc<Log>>,
     /// The threads of earlier logs, which engines may still use. They are waited for here.
@@ -119,8 +122,14 @@ pub struct Server {
     overview: Arc<Overview>,
     /// The sockets that were passed on and are not used yet.
     inherited: RefCell<Inherited>,
+    /// The configuration, once the server serves one.
+    config: Option<Arc<Config>>,
+    /// How many configurations there have been.
+    configurations: u64,
     /// The watch over the files of certificates.
     watch: Option<Watch>,
+    /// The certificates that were read, for the next configuration.
+    certificates: Arc<KnownCertificates>,
     automatic: Automatic,
     /// The engines that keep the messages of channels that other processes have as well.
     brokers: Brokers,
@@ -185,7 +194,8 @@ impl Server {
         let upgrades = inherited.upgrades();
         let worker = inherited.worker().cloned();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let operations = ServerOperations::new(number, handle.clone(), overview.clone());
+        let operations =
+            ServerOperations::new(number, handle.clone(), overview.clone(), report.clone());
         if let Some(worker) = &worker {
             operations.set(worker.settings());
         }
@@ -196,7 +206,7 @@ impl Server {
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
             fronts: Vec::new(),
             channels: Registry::default(),
-            groups: BTreeMap::new(),
+            groups: Arc::default(),
             access_log: None,
             former_logs: FormerLogs::default(),
             rules: Arc::default(),
@@ -211,7 +221,10 @@ impl Server {
             engines,
             overview,
             inherited: RefCell::new(inherited),
+            config: None,
+            configurations: 0,
             watch: None,
+            certificates: Arc::default(),
             automatic,
             brokers: Brokers::default(),
             worker: worker.clone(),
@@ -219,7 +232,8 @@ impl Server {
         };
         // Another server may be about to end for this one, which then has to be able to go on.
         let brokers = server.open_brokers(config)?;
-        let prepared = server.prepare(runtime, config)?;
+        let prepared = server.preparation().prepare(config.clone())?;
+        let opened = server.open(runtime, &prepared)?;
         server.inherited.borrow().all_used().map_err(failed)?;
         let predecessor = match &server.succession {
             Some(succession) => {
@@ -238,10 +252,13 @@ impl Server {
             }
             None => Predecessor { connections: Vec::new(), lost: 0, is_orderly: true },
         };
-        if let Err(error) = server.apply_configuration(config, prepared, brokers) {
-            // The connections that the server was given wait for the next server.
-            server.has_yielded = true;
-            return Err(error);
+        match server.apply_configuration(prepared, opened, brokers) {
+            Ok(applied) => applied.detach(),
+            Err(error) => {
+                // The connections that the server was given wait for the next server.
+                server.has_yielded = true;
+                return Err(error);
+            }
         }
         server.adopt(predecessor);
         server.administration.serve(server.subject());
@@ -262,40 +279,73 @@ impl Server {
     }
 
     /// Takes on another configuration without closing a connection. If the configuration has any
-    /// mistake, all stays as it is.
+    /// mistake, all stays as it is. This reads files, so that an engine which calls it serves no
+    /// request meanwhile; see [`take_on`](Server::take_on).
     ///
     /// # Errors
     ///
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
-        let brokers = self.open_brokers(config)?;
-        let prepared = self.prepare(runtime, config)?;
-        self.apply_configuration(config, prepared, brokers)
+        let prepared = self.preparation().prepare(config.clone())?;
+        self.begin_change(runtime, prepared)?.detach();
+        Ok(())
     }
 
-    /// Makes the engines apply a configuration.
+    /// As [`change`](Server::change), with a configuration that was
+    /// [prepared](Preparation::prepare) on another thread. Waits until all engines serve it; they
+    /// answer requests meanwhile. Await it in a task of an engine.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Server::start).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped after it was polled, the engines take the configuration on in any
+    /// case.
+    pub async fn take_on(
+        &mut self,
+        runtime: &Runtime,
+        prepared: PreparedConfig,
+    ) -> Result<(), Error> {
+        let (done, is_done) = oneshot::channel();
+        let applied = self.begin_change(runtime, prepared)?;
+        let tell = async move {
+            let _ = applied.await;
+            let _ = done.send(());
+        };
+        spawn(tell).detach();
+        // Without an answer the runtime ends.
+        let _ = is_done.await;
+        Ok(())
+    }
+
+    fn begin_change(
+        &mut self,
+        runtime: &Runtime,
+        prepared: PreparedConfig,
+    ) -> Result<JoinHandle<()>, Error> {
+        let brokers = self.open_brokers(&prepared.config)?;
+        let opened = self.open(runtime, &prepared)?;
+        self.apply_configuration(prepared, opened, brokers)
+    }
+
+    /// Makes the engines apply a configuration. The task that is returned is done when all of them
+    /// serve it, and then frees the parts of the configuration before, on another thread.
     fn apply_configuration(
         &mut self,
-        config: &Config,
-        prepared: Prepared,
+        prepared: PreparedConfig,
+        opened: Opened,
         brokers: Brokers,
-    ) -> Result<(), Error> {
-        let Prepared { groups, rights, rules, parts, engines, fronts, .. } = prepared;
-        let (relayed, plans, log, mut watch) =
-            (prepared.relayed, prepared.plans, prepared.log, prepared.watch);
-        let shared = Arc::new(config.clone());
+    ) -> Result<JoinHandle<()>, Error> {
+        let Opened { parts, engines, fronts, relayed } = opened;
+        let PreparedConfig { config: shared, groups, rights, rules, requests, plans, log, .. } =
+            prepared;
+        let (tables, mut watch, encryptions) =
+            (prepared.engines, prepared.watch, prepared.encryptions);
+        let config = &*shared;
         let channels = self.channels.next_with(config, brokers.clone());
         let encrypted: Vec<_> = fronts.iter().filter_map(Frontend::encrypted_port).collect();
-        let requests = self.overview.requests_of(config);
-        let blueprint = || {
-            let challenges = self.automatic.challenges();
-            let (overview, shared) = (&self.overview, &shared);
-            let rights = (&*rights, &rules);
-            let sources = (overview, &self.administration);
-            Blueprint::new(shared, sources, &channels, rights, &groups, &encrypted, challenges)
-        };
-        let blueprints: Result<Vec<_>, _> = parts.iter().map(|_| blueprint()).collect();
-        let blueprints = blueprints.map_err(failed)?;
         self.take_on_brokers(brokers)?;
         channels.apply(config);
         if let Some(succession) = &self.succession {
@@ -303,11 +353,11 @@ impl Server {
             let keeps = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
             succession.keep_tickets(&self.tickets, keeps);
         }
-        self.operations.change(config, &groups);
+        self.operations.change(config, &groups, log.as_ref());
         let upstreams = groups.values().cloned().collect();
-        self.overview.describe(channels.clone(), upstreams, requests.clone());
+        let former_requests = self.overview.describe(channels.clone(), upstreams, requests);
         self.channels = channels;
-        self.rules = rules;
+        let former_rules = std::mem::replace(&mut self.rules, rules);
         self.limit(config);
         // Behind the settings of operators and the limits, which count for their clients as well.
         for relayed in relayed {
@@ -322,78 +372,39 @@ impl Server {
         if let Some(former) = std::mem::replace(&mut self.access_log, log.clone()) {
             self.former_logs.add(former.thread());
         }
-        for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
-            let Part { parking_lot, openings } = part;
-            let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
-            let connection_limits = self.connection_limits.clone();
-            let admin_connections = self.admin_connections.clone();
-            let counters = self.engines[index].clone();
-            let report = self.report.clone();
-            let log = log.clone();
-            let durations = requests.of_engine(index);
-            let begin = move || {
-                let access_log = log.map(AccessLogWriter::new);
-                let local = match local(number) {
-                    Some(local) => {
-                        let before = local.worker.router();
-                        let router =
-                            blueprint.build(&local.worker.channels, durations, Some(&before));
-                        local.worker.change(router, access_log, timeouts, limits);
-                        local
-                    }
-                    None => {
-                        let Some(parking_lot) = parking_lot else { return };
-                        let parking_lot =
-                            ParkingLot::open(parking_lot, counters.clone(), report.clone());
-                        let channels = ChannelEngine::new(parking_lot.clone());
-                        let router = blueprint.build(&channels, durations, None);
-                        let worker = Worker::new(
-                            parking_lot,
-                            channels,
-                            router,
-                            access_log,
-                            counters,
-                            timeouts,
-                            limits,
-                        );
-                        let (closed, contexts) = (RefCell::default(), RefCell::default());
-                        let local = Rc::new(Local { worker: Rc::new(worker), closed, contexts });
-                        SERVERS.with(|servers| servers.borrow_mut().insert(number, local.clone()));
-                        local
-                    }
-                };
-                let closed = Rc::new(Cell::new(false));
-                local.closed.replace(closed.clone()).set(true);
-                local.worker.wake();
-                let mut contexts = Vec::new();
-                for opening in openings {
-                    let context = ListenerContext::new(
-                        local.worker.clone(),
-                        &opening.on,
-                        opening.address,
-                        (opening.tls, opening.requires_certificate),
-                        (opening.proxy_protocol, opening.is_admin),
-                    );
-                    let context = Rc::new(context);
-                    contexts.push((opening.on.clone(), context.clone()));
-                    let accepting = Accepting {
-                        local: opening.on.only(),
-                        on: opening.on,
-                        worker: local.worker.clone(),
-                        context,
-                        closed: closed.clone(),
-                        connection_limits: connection_limits.clone(),
-                        admin_connections: admin_connections.clone(),
-                        report: report.clone(),
-                        refusals: accepting::refusals(),
-                        failures: accepting::refusals(),
-                    };
-                    spawn(accepting.run(opening.listener)).detach();
-                }
-                local.contexts.replace(contexts);
+        self.configurations += 1;
+        let mut served = Vec::new();
+        for (index, (part, tables)) in parts.into_iter().zip(tables).enumerate() {
+            let blueprint = Blueprint {
+                config: shared.clone(),
+                overview: self.overview.clone(),
+                administration: self.administration.clone(),
+                folders: tables.folders,
+                channels: self.channels.clone(),
+                rights: rights.clone(),
+                rules: self.rules.clone(),
+                groups: groups.clone(),
+                encrypted: encrypted.clone(),
+                challenges: self.automatic.challenges().clone(),
+                durations: tables.durations,
+            };
+            let (serves, is_served) = oneshot::channel();
+            served.push(is_served);
+            let change = EngineChange {
+                server: self.number,
+                configuration: self.configurations,
+                log: log.clone(),
+                timeouts: config.timeouts,
+                limits: config.limits,
+                counters: self.engines[index].clone(),
+                connection_limits: self.connection_limits.clone(),
+                admin_connections: self.admin_connections.clone(),
+                report: self.report.clone(),
+                part,
+                serves,
             };
             self.handle
-                .call_on(index, begin)
+                .call_on(index, move || change.begin(blueprint))
                 .map_err(|error| failed(format!("starting the server: {error}")))?;
         }
         for front in &fronts {
@@ -412,6 +423,7 @@ impl Server {
             // As for the channels.
             let _ = self.handle.call_on(0, move || spawn(task).detach());
         }
+        self.certificates = Arc::new(prepared.certificates);
         self.watch = Some(watch);
         let started = self.automatic.start(plans, &self.handle, &self.report);
         started.map_err(|error| failed(format!("starting to get certificates: {error}")))?;
@@ -421,22 +433,32 @@ impl Server {
             _ => None,
         });
         self.overview.describe_relays(relays.collect());
-        self.fronts = fronts;
+        let former_fronts = std::mem::replace(&mut self.fronts, fronts);
         self.inherited.borrow_mut().close_given();
         let before = std::mem::replace(&mut self.groups, groups);
-        for (name, group) in &before {
+        for (name, group) in &*before {
             // Relayed connections keep a group for as long as they last, and its checks end now.
             if !self.groups.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
                 group.end();
             }
         }
-        for (name, group) in &self.groups {
+        for (name, group) in &*self.groups {
             if !before.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
                 upstream::watch(group, &self.handle)
                     .map_err(|error| failed(format!("watching the upstream {name}: {error}")))?;
             }
         }
-        Ok(())
+        let former_config = self.config.replace(shared);
+        // An engine that has these last frees them while its requests wait.
+        let former = (former_config, former_rules, former_requests, former_fronts, encryptions);
+        let free = async move {
+            for is_served in served {
+                // An engine that has ended serves nothing.
+                let _ = is_served.await;
+            }
+            blocking::unblock(move || drop(former)).detach();
+        };
+        Ok(self.handle.spawn(free))
     }
 
     /// Limits connections to the number that the configuration and the process's descriptors allow.
@@ -480,7 +502,7 @@ impl Server {
                 }
                 None => {
                     let is_relay = listener.relay.is_some();
-                    let watch = &mut Watch::new();
+                    let watch = &mut Watch::after(Arc::default());
                     drop(opening::tls_of(tls, is_relay, None, watch, &Arc::default())?);
                 }
             }

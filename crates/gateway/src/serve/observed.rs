@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use superpoll_rt::spawn;
+
 use super::Server;
 use crate::address::Address;
 use crate::config::Listener;
-use crate::log::LogLevel;
+use crate::log::ErrorLog;
 use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::socket::{CommandSender, Subject};
 use crate::upstream::Group;
@@ -63,10 +65,17 @@ impl Server {
     }
 
     /// Takes the commands of the admin listener into a queue from now on, and lets operators set
-    /// the level of this log. Without this, such commands are refused.
-    pub fn administer(&self, commands: CommandSender, log: LogLevel) {
-        self.operations.set_log(log);
+    /// the level of this log and reopen it. Without this, such commands are refused.
+    pub fn administer(&self, commands: CommandSender, log: &Arc<ErrorLog>) {
+        self.operations.set_log(log.clone());
         self.administration.serve(self.subject().with_commands(commands));
+    }
+
+    /// Opens the files of the logs that are in use again, which may have been moved away. Does not
+    /// wait for that; the outcome is logged. Call it on an engine.
+    pub fn reopen_logs(&self) {
+        let reopens = self.operations.reopen_logs();
+        spawn(async move { drop(reopens.await) }).detach();
     }
 
     /// Notes the outcome of an attempt to take on another configuration, for the metrics. A file

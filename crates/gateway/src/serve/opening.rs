@@ -2,39 +2,79 @@
 //! it is available, or nothing happens.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use futures_rustls::rustls::ServerConfig;
 use superpoll_rt::Runtime;
 
 use super::{Error, Frontend, Kind, Server, failed};
-use crate::acme::Plan;
+use crate::acme::{Automatic, Challenges, Plan};
 use crate::address::Address;
-use crate::certificates::{self, CertificateStore, ChallengeCertificates, TicketSecrets, Watch};
+use crate::certificates::{
+    self, CertificateStore, ChallengeCertificates, KnownCertificates, TicketSecrets, Watch,
+};
 use crate::channel::SharedRights;
 use crate::config::{self, Config, RelayEnd};
+use crate::files::Folder;
 use crate::listen::{self, Bound, Listener};
-use crate::log::{Event, Level, Log, LogFailure};
+use crate::log::{Event, Level, Log, LogFailure, Report};
 use crate::parking_lot;
 use crate::relay::{self, Destination, Relay, Routes};
 use crate::rules::HostRules;
+use crate::telemetry::durations::{RequestCounts, RequestDurations};
+use crate::telemetry::overview::Overview;
 use crate::upstream::Group;
 
-/// The parts that a configuration needs, opened.
-pub(super) struct Prepared {
-    pub groups: BTreeMap<String, Arc<Group>>,
+/// Everything that the preparation of a configuration needs of a server. It can be moved to a thread
+/// that may wait for disks.
+pub struct Preparation {
+    groups: Arc<BTreeMap<String, Arc<Group>>>,
+    rules: Arc<[HostRules]>,
+    requests: RequestCounts,
+    certificates: Arc<KnownCertificates>,
+    challenges: Arc<Challenges>,
+    tickets: Arc<TicketSecrets>,
+    access_log: Option<Arc<Log>>,
+    engines: usize,
+    report: Report,
+}
+
+/// A configuration that was found right, and the parts that it needs apart from its listeners: its
+/// files are read, and its tables are made.
+pub struct PreparedConfig {
+    pub(super) config: Arc<Config>,
+    pub(super) groups: Arc<BTreeMap<String, Arc<Group>>>,
     /// Of all channels, in the order of the configuration.
-    pub rights: Vec<Arc<SharedRights>>,
+    pub(super) rights: Arc<[Arc<SharedRights>]>,
     /// Of all hosts, in the order of the configuration.
-    pub rules: Arc<[HostRules]>,
+    pub(super) rules: Arc<[HostRules]>,
+    pub(super) requests: RequestCounts,
+    /// The parts of each engine.
+    pub(super) engines: Vec<EngineTables>,
+    /// Of all listeners, in the order of the configuration.
+    pub(super) encryptions: Vec<Option<Encryption>>,
+    /// For the certificates that the server gets by itself.
+    pub(super) plans: Vec<Plan>,
+    pub(super) log: Option<Arc<Log>>,
+    pub(super) watch: Watch,
+    pub(super) certificates: KnownCertificates,
+}
+
+/// The parts of an engine that are made on another thread.
+pub(super) struct EngineTables {
+    /// In the order in which the configuration names them.
+    pub folders: Vec<Folder>,
+    /// For each route in the order of the configuration, and last for requests without a route.
+    pub durations: Vec<Arc<RequestDurations>>,
+}
+
+/// The listeners of a configuration, opened.
+pub(super) struct Opened {
     pub parts: Vec<Part>,
     pub engines: relay::Engines,
     pub fronts: Vec<Frontend>,
     pub relayed: Vec<Relayed>,
-    /// For the certificates that the server gets by itself.
-    pub plans: Vec<Plan>,
-    pub log: Option<Arc<Log>>,
-    pub watch: Watch,
 }
 
 /// An engine's part of them.
@@ -68,67 +108,50 @@ pub(super) enum Relayed {
     Change(Arc<Relay>, Box<relay::Settings>),
 }
 
-impl Server {
-    /// Opens the parts that a configuration needs. The running server does not notice.
-    pub(super) fn prepare(&self, runtime: &Runtime, config: &Config) -> Result<Prepared, Error> {
-        let groups = self.groups(config)?;
-        let rights = SharedRights::all(config, &self.report).map_err(failed)?;
-        let rules = HostRules::all(config, &self.rules).map_err(failed)?;
-        let mut parts = Vec::new();
-        for _ in &self.engines {
-            // Each engine has its own parking lot from the start on.
-            let parking_lot = match self.fronts.is_empty() {
-                true => Some(self.parking_lot(config)?),
-                false => None,
-            };
-            parts.push(Part { parking_lot, openings: Vec::new() });
+impl Preparation {
+    /// Opens and makes the parts that a configuration needs. The running server does not notice.
+    /// It reads files, and takes long for many routes or certificates: call it on a thread that
+    /// serves no requests.
+    ///
+    /// # Errors
+    ///
+    /// A part that the configuration names cannot be opened.
+    pub fn prepare(self, config: Config) -> Result<PreparedConfig, Error> {
+        let config = Arc::new(config);
+        let groups = self.groups(&config)?;
+        let rights = SharedRights::all(&config, &self.report).map_err(failed)?.into();
+        let rules = HostRules::all(&config, &self.rules).map_err(failed)?;
+        let requests = Overview::requests_of(&config, self.engines, &self.requests);
+        let mut engines = Vec::new();
+        for engine in 0..self.engines {
+            let folders = super::router::open(&config).map_err(failed)?;
+            engines.push(EngineTables { folders, durations: requests.of_engine(engine) });
         }
-        let engines = relay::Engines::new(runtime.handle(), runtime.backend());
-        let (mut fronts, mut relayed, mut plans) = (Vec::new(), Vec::new(), Vec::new());
-        // The fronts of before that go on.
-        let mut taken = Vec::new();
-        let mut watch = Watch::new();
+        let mut watch = Watch::after(self.certificates.clone());
         for (files, store) in groups.values().filter_map(|group| group.identity()) {
             let loaded = watch.load_files(files, store);
             loaded.map_err(|error| failed(error.to_string()))?;
         }
         let log = config.access_log.as_ref().map(|wanted| self.open_access_log(wanted));
         let log = log.transpose()?;
+        let (mut encryptions, mut plans) = (Vec::new(), Vec::new());
         for asked in &config.listeners {
-            let tls = self.encryption(config, asked, &mut watch, &mut plans)?;
-            let (certificates, tls) = tls.unzip();
-            let relay = match &asked.relay {
-                Some(relay) => {
-                    let settings = self.settings(config, asked, relay, tls.clone(), &groups)?;
-                    Some(settings.logged_in(log.as_ref(), &asked.address))
-                }
-                None => None,
-            };
-            let kept = kept(&self.fronts, asked, &config.listeners, &taken);
-            taken.extend(kept);
-            let kept = kept.map(|place| &self.fronts[place]);
-            let front = self.front((asked, kept), relay, &engines, &mut relayed)?;
-            if let Kind::Http(bound) = &front.kind {
-                let cannot = |error| failed(listen::cannot_listen(&asked.address, &error));
-                let client = asked.tls.as_ref().and_then(|tls| tls.client.as_ref());
-                let requires_certificate = client.is_some_and(|client| client.is_required);
-                for part in &mut parts {
-                    let is_shared = self.engines.len() > 1 || self.worker.is_some();
-                    let exclusive = is_shared && self.on_epoll;
-                    part.openings.push(Opening {
-                        listener: bound.listener(exclusive).map_err(cannot)?,
-                        on: front.listening.clone(),
-                        address: asked.address.clone(),
-                        tls: tls.clone(),
-                        requires_certificate,
-                        proxy_protocol: asked.proxy_protocol,
-                        is_admin: asked.is_admin,
-                    });
-                }
-            }
-            fronts.push(Frontend { certificates, ..front });
+            encryptions.push(self.encryption(&config, asked, &mut watch, &mut plans)?);
         }
-        Ok(Prepared { groups, rights, rules, parts, engines, fronts, relayed, plans, log, watch })
+        let certificates = watch.known();
+        Ok(PreparedConfig {
+            config,
+            groups: Arc::new(groups),
+            rights,
+            rules,
+            requests,
+            engines,
+            encryptions,
+            plans,
+            log,
+            watch,
+            certificates,
+        })
     }
 
     fn open_access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {
@@ -174,10 +197,106 @@ impl Server {
             return tls_of(tls, is_relay, None, watch, &self.tickets).map(Some);
         };
         let hosts = asked.certified(&config.hosts);
-        let opened = self.automatic.open(automatic, &hosts, &asked.address);
+        let opened = Automatic::open(&self.challenges, automatic, &hosts, &asked.address);
         let (store, plan) = opened.map_err(failed)?;
         plans.extend(plan);
         Ok(Some((store.clone(), parameters(tls, is_relay, store, &self.tickets)?)))
+    }
+}
+
+impl fmt::Debug for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Preparation").finish_non_exhaustive()
+    }
+}
+
+impl PreparedConfig {
+    /// Returns the configuration.
+    #[must_use]
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+}
+
+impl fmt::Debug for PreparedConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparedConfig").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Returns the state of the server that the preparation of another configuration begins with.
+    /// Prepare one at a time, each from the state after the one before: a configuration that was
+    /// prepared earlier does not go on with what another one has brought since.
+    #[must_use]
+    pub fn preparation(&self) -> Preparation {
+        Preparation {
+            groups: self.groups.clone(),
+            rules: self.rules.clone(),
+            requests: self.overview.requests(),
+            certificates: self.certificates.clone(),
+            challenges: self.automatic.challenges().clone(),
+            tickets: self.tickets.clone(),
+            access_log: self.access_log.clone(),
+            engines: self.engines.len(),
+            report: self.report.clone(),
+        }
+    }
+
+    /// Opens the listeners of a configuration. The running server does not notice.
+    pub(super) fn open(
+        &self,
+        runtime: &Runtime,
+        prepared: &PreparedConfig,
+    ) -> Result<Opened, Error> {
+        let PreparedConfig { config, groups, log, .. } = prepared;
+        let mut parts = Vec::new();
+        for _ in &self.engines {
+            // Each engine has its own parking lot from the start on.
+            let parking_lot = match self.fronts.is_empty() {
+                true => Some(self.parking_lot(config)?),
+                false => None,
+            };
+            parts.push(Part { parking_lot, openings: Vec::new() });
+        }
+        let engines = relay::Engines::new(runtime.handle(), runtime.backend());
+        let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
+        // The fronts of before that go on.
+        let mut taken = Vec::new();
+        for (asked, encryption) in config.listeners.iter().zip(&prepared.encryptions) {
+            let (certificates, tls) = encryption.clone().unzip();
+            let relay = match &asked.relay {
+                Some(relay) => {
+                    let settings = self.settings(config, asked, relay, tls.clone(), groups)?;
+                    Some(settings.logged_in(log.as_ref(), &asked.address))
+                }
+                None => None,
+            };
+            let kept = kept(&self.fronts, asked, &config.listeners, &taken);
+            taken.extend(kept);
+            let kept = kept.map(|place| &self.fronts[place]);
+            let front = self.front((asked, kept), relay, &engines, &mut relayed)?;
+            if let Kind::Http(bound) = &front.kind {
+                let cannot = |error| failed(listen::cannot_listen(&asked.address, &error));
+                let client = asked.tls.as_ref().and_then(|tls| tls.client.as_ref());
+                let requires_certificate = client.is_some_and(|client| client.is_required);
+                for part in &mut parts {
+                    let is_shared = self.engines.len() > 1 || self.worker.is_some();
+                    let exclusive = is_shared && self.on_epoll;
+                    part.openings.push(Opening {
+                        listener: bound.listener(exclusive).map_err(cannot)?,
+                        on: front.listening.clone(),
+                        address: asked.address.clone(),
+                        tls: tls.clone(),
+                        requires_certificate,
+                        proxy_protocol: asked.proxy_protocol,
+                        is_admin: asked.is_admin,
+                    });
+                }
+            }
+            fronts.push(Frontend { certificates, ..front });
+        }
+        Ok(Opened { parts, engines, fronts, relayed })
     }
 
     /// Returns the front of a listener, on the socket of `kept` or on another one, with the

@@ -4,7 +4,7 @@
 //! between: a million parked connections are a look of many milliseconds.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_lite::future::yield_now;
 use superpoll_rt::Handle;
@@ -12,11 +12,11 @@ use superpoll_rt::Handle;
 use super::local::local;
 use crate::admin::{
     ClientFilter, ConnectionList, ConnectionQuery, ConnectionReport, LogReport, Operate, Operation,
-    OperationReport, Outcome, Protocol, Refusal, Report, Settings, Upstreams, merge,
+    OperationReport, Outcome, Protocol, Refusal, ReopenedLogs, Report, Settings, Upstreams, merge,
 };
 use crate::config::Config;
 use crate::exchange::LocalFuture;
-use crate::log::LogLevel;
+use crate::log::{ErrorLog, Log, Report as ReportEvent, reopen};
 use crate::peer::{self, Peer};
 use crate::succession::Succession;
 use crate::telemetry::overview::Overview;
@@ -32,6 +32,7 @@ pub(crate) struct ServerOperations {
     handle: Handle,
     overview: Arc<Overview>,
     state: Mutex<State>,
+    report: ReportEvent,
 }
 
 #[derive(Default)]
@@ -39,7 +40,9 @@ struct State {
     settings: Settings,
     upstreams: Upstreams,
     groups: BTreeMap<String, Arc<Group>>,
-    log: Option<LogLevel>,
+    log: Option<Arc<ErrorLog>>,
+    /// The server waits for its lines when it ends.
+    access_log: Weak<Log>,
     /// Keeps the settings for a successor.
     succession: Option<Arc<Succession>>,
     /// The successor has the settings, and a change of those of this server would be lost.
@@ -53,7 +56,7 @@ impl State {
         }
         self.groups.values().for_each(|group| group.set(&self.settings));
         if let Some(log) = &self.log {
-            log.set(self.settings.log);
+            log.level().set(self.settings.log);
         }
     }
 
@@ -72,7 +75,7 @@ impl State {
     }
 
     fn log(&self) -> Result<Report, Refusal> {
-        match &self.log {
+        match self.log.as_ref().map(|log| log.level()) {
             Some(log) => {
                 Ok(Report::Log(LogReport { level: log.get(), configured: log.configured() }))
             }
@@ -82,8 +85,13 @@ impl State {
 }
 
 impl ServerOperations {
-    pub(super) fn new(server: u64, handle: Handle, overview: Arc<Overview>) -> ServerOperations {
-        ServerOperations { server, handle, overview, state: Mutex::default() }
+    pub(super) fn new(
+        server: u64,
+        handle: Handle,
+        overview: Arc<Overview>,
+        report: ReportEvent,
+    ) -> ServerOperations {
+        ServerOperations { server, handle, overview, state: Mutex::default(), report }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -112,8 +120,14 @@ impl ServerOperations {
 
     /// Takes on the groups of another configuration. Settings of servers that it does not have any
     /// more are forgotten.
-    pub(super) fn change(&self, config: &Config, groups: &BTreeMap<String, Arc<Group>>) {
+    pub(super) fn change(
+        &self,
+        config: &Config,
+        groups: &BTreeMap<String, Arc<Group>>,
+        access_log: Option<&Arc<Log>>,
+    ) {
         let mut state = self.state();
+        state.access_log = access_log.map(Arc::downgrade).unwrap_or_default();
         state.upstreams = Upstreams::of(config);
         let upstreams = state.upstreams.clone();
         state.settings.retain(&upstreams);
@@ -121,11 +135,23 @@ impl ServerOperations {
         state.apply();
     }
 
-    /// Sets the level of this log from now on.
-    pub(super) fn set_log(&self, log: LogLevel) {
+    /// Sets the level of this log, and reopens it, from now on.
+    pub(super) fn set_log(&self, log: Arc<ErrorLog>) {
         let mut state = self.state();
-        log.set(state.settings.log);
+        log.level().set(state.settings.log);
         state.log = Some(log);
+    }
+
+    /// Opens the files of the logs that are in use again, and reports the outcome.
+    pub(super) fn reopen_logs(&self) -> impl Future<Output = ReopenedLogs> + use<> {
+        let state = self.state();
+        let access_log = state.access_log.upgrade().and_then(|log| log.reopening());
+        let log = state.log.as_ref().and_then(|log| log.reopening());
+        drop(state);
+        // The outcome is then in the new file.
+        let all = log.into_iter().chain(access_log).collect();
+        let report = self.report.clone();
+        reopen(all, move |event| report(event))
     }
 
     /// Carries out an operation that needs no engine; `None`: it needs all of them.
@@ -157,7 +183,10 @@ impl ServerOperations {
             }
             Operation::SetLog(_) => state.log(),
             Operation::Command(_) => Err(Refusal::unavailable("this is no command here")),
-            Operation::Channels(_) | Operation::Connections(_) | Operation::Close(_) => {
+            Operation::Channels(_)
+            | Operation::Connections(_)
+            | Operation::Close(_)
+            | Operation::ReopenLogs => {
                 return None;
             }
         })
@@ -194,6 +223,7 @@ impl Operate for ServerOperations {
                 Operation::Close(client) => {
                     self.ask(operation, |server| close(server, client)).await
                 }
+                Operation::ReopenLogs => Ok(Report::Reopened(self.reopen_logs().await)),
                 _ => Err(Refusal::invalid("this is no operation on connections")),
             };
             outcome.map(OperationReport::from)

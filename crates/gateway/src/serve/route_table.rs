@@ -26,7 +26,7 @@ pub(super) struct RouteTable<H> {
 impl<H> RouteTable<H> {
     /// Creates the table of some routes, whose patterns do not contradict one another.
     pub(super) fn new(mut routes: Vec<Route<H>>) -> RouteTable<H> {
-        routes.sort_by_key(|route| {
+        routes.sort_by_cached_key(|route| {
             (pattern::has_parameters(&route.path), std::cmp::Reverse(route.path.len()))
         });
         let above = routes.iter().take_while(|route| !pattern::has_parameters(&route.path)).count();
@@ -38,6 +38,12 @@ impl<H> RouteTable<H> {
             }
         }
         RouteTable { routes, above, patterns }
+    }
+
+    /// Takes all routes; the table has none then.
+    pub(super) fn take_routes(&mut self) -> Vec<Route<H>> {
+        (self.above, self.patterns) = (0, matchit::Router::new());
+        std::mem::take(&mut self.routes)
     }
 
     /// Returns all routes.

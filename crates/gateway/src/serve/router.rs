@@ -2,10 +2,11 @@
 
 mod blueprint;
 mod handler;
+mod release;
 mod route_reply;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-pub(super) use self::blueprint::{Blueprint, open};
+pub(super) use self::blueprint::{Blueprint, BuiltRouter, open};
 use self::handler::{Handler, Target};
+pub(super) use self::release::SLICE;
 pub(super) use self::route_reply::Reply;
 use super::admin::AdminService;
 use super::https::{self, HttpsRule};
@@ -113,6 +115,19 @@ pub(super) struct Router {
     trusted_proxies: TrustedProxies,
 }
 
+impl Drop for HostRoutes {
+    fn drop(&mut self) {
+        release::release(self.table.take_routes());
+    }
+}
+
+impl Drop for Router {
+    /// The last request that began with a router frees it. Other requests need not wait for that.
+    fn drop(&mut self) {
+        release::release(self.names.drain().collect());
+    }
+}
+
 /// The way of a request that passes hyper.
 pub(super) struct LaneWay {
     pub(super) route: LaneRoute,
@@ -162,12 +177,10 @@ impl Router {
 
     /// Ends the channels that another does not have.
     pub(super) fn retire(&self, after: Option<&Router>) {
-        for route in &self.channel_routes {
-            let mut kept = after.into_iter().flat_map(|after| &after.channel_routes);
-            if !kept.any(|other| Rc::ptr_eq(route, other)) {
-                route.retire();
-            }
-        }
+        let kept = after.into_iter().flat_map(|after| &after.channel_routes);
+        let kept: HashSet<_> = kept.map(Rc::as_ptr).collect();
+        let ended = self.channel_routes.iter().filter(|route| !kept.contains(&Rc::as_ptr(route)));
+        ended.for_each(|route| route.retire());
     }
 
     /// Returns the routes of the host that a request is for; the last host is remembered.

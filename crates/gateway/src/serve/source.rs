@@ -36,7 +36,7 @@ impl Source for ServerSource {
                 match kind {
                     Kind::Overview => overview.encoded().await,
                     Kind::Engines => overview.encoded_engines().await,
-                    Kind::Traffic(channels) => overview.encoded_traffic(&channels),
+                    Kind::Traffic(channels) => overview.encoded_traffic(&channels).await,
                     Kind::Statistics(channels) => {
                         postcard::to_allocvec(&kept.take(statistics, channels).await).ok()
                     }

@@ -20,7 +20,7 @@ use crate::parking_lot::ParkingLot;
 use crate::peer::Peer;
 use crate::telemetry::counters::{ActiveTask, EngineCounters};
 
-use super::router::Router;
+use super::router::{BuiltRouter, Router};
 
 /// One engine's part of a server.
 pub(super) struct Worker {
@@ -72,7 +72,7 @@ impl Worker {
     pub(super) fn new(
         parking_lot: Rc<ParkingLot>,
         channels: Rc<ChannelEngine>,
-        router: Router,
+        router: BuiltRouter,
         access_log: Option<Rc<AccessLogWriter>>,
         counters: Arc<EngineCounters>,
         timeouts: Timeouts,
@@ -82,7 +82,7 @@ impl Worker {
             parking_lot,
             channels,
             counters,
-            router: RefCell::new(Rc::new(router)),
+            router: RefCell::new(Rc::new(router.put_to_use())),
             access_log: RefCell::new(access_log),
             timeouts: Cell::new(timeouts),
             limits: Cell::new(limits),
@@ -108,7 +108,7 @@ impl Worker {
     /// Serves requests by another configuration from now on.
     pub(super) fn change(
         &self,
-        router: Router,
+        router: BuiltRouter,
         access_log: Option<Rc<AccessLogWriter>>,
         timeouts: Timeouts,
         limits: Limits,
@@ -121,7 +121,7 @@ impl Worker {
         }
         self.timeouts.set(timeouts);
         self.limits.set(limits);
-        let new = Rc::new(router);
+        let new = Rc::new(router.put_to_use());
         // The parts of the old router end only after the new one is in its place.
         let old = self.router.replace(new.clone());
         old.retire(Some(&new));

@@ -7,6 +7,7 @@
 //! status. Their memory is bounded by the configuration: 712 bytes a route and engine, with the
 //! counts of requests that were refused (`refusals`).
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,7 +178,22 @@ impl RouteRequests {
 /// The requests of all routes of a configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestCounts {
-    routes: Vec<Arc<RouteRequests>>,
+    routes: Arc<[Arc<RouteRequests>]>,
+}
+
+/// The name by which the counts of a route go on in another configuration.
+#[derive(Eq, Hash)]
+struct RouteKey<'a> {
+    host: &'a str,
+    path: &'a str,
+}
+
+impl PartialEq for RouteKey<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        #[cfg(test)]
+        tests::COMPARED.with(|compared| compared.set(compared.get() + 1));
+        self.host == other.host && self.path == other.path
+    }
 }
 
 impl RequestCounts {
@@ -188,16 +204,16 @@ impl RequestCounts {
         engines: usize,
         before: &RequestCounts,
     ) -> RequestCounts {
+        let mut known = HashMap::with_capacity(before.routes.len());
+        for route in &*before.routes {
+            known.entry(RouteKey { host: &route.host, path: &route.path }).or_insert(route);
+        }
         let without_route = (String::new(), "");
         let routes = routes.chain([without_route]).map(|(host, path)| {
-            let known = before.find(&host, path).cloned();
+            let known = known.get(&RouteKey { host: &host, path }).copied().cloned();
             known.unwrap_or_else(|| RouteRequests::new(host, path, engines))
         });
         RequestCounts { routes: routes.collect() }
-    }
-
-    fn find(&self, host: &str, path: &str) -> Option<&Arc<RouteRequests>> {
-        self.routes.iter().find(|route| route.host == host && route.path == path)
     }
 
     /// Returns an engine's counts of each route in their order, and last the counts of requests
@@ -306,7 +322,27 @@ impl RequestTimer {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// The comparisons of names of routes on this thread.
+        pub(super) static COMPARED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn the_counts_of_many_routes_are_found_without_comparing_all_with_all() {
+        let paths: Vec<String> = (0..3_000).map(|index| format!("/{index}")).collect();
+        let routes = || paths.iter().map(|path| ("h".to_owned(), path.as_str()));
+        let before = RequestCounts::of(routes(), 1, &RequestCounts::default());
+        COMPARED.set(0);
+        let after = RequestCounts::of(routes().rev(), 1, &before);
+        // One for each route, and some for equal hashes.
+        assert!((3_001..9_000).contains(&COMPARED.get()), "{} comparisons", COMPARED.get());
+        let last = &after.routes[..3_000];
+        assert!(last.iter().rev().zip(&*before.routes).all(|(one, other)| Arc::ptr_eq(one, other)));
+    }
 
     #[test]
     fn a_duration_counts_in_the_bucket_of_the_next_bound() {

@@ -242,14 +242,14 @@ impl Overview {
     }
 
     /// Returns the traffic of this process for the other ones, in bytes.
-    pub(crate) fn encoded_traffic(&self, channels: &[ChannelName]) -> Option<Vec<u8>> {
-        postcard::to_allocvec(&(std::process::id(), self.traffic(channels))).ok()
+    pub(crate) async fn encoded_traffic(&self, channels: &[ChannelName]) -> Option<Vec<u8>> {
+        postcard::to_allocvec(&(std::process::id(), self.traffic(channels).await)).ok()
     }
 
     /// Returns the traffic of all processes of the server.
     async fn traffic_of_all(&self, processes: &mut Processes) -> Traffic {
         let mut traffic = match self.link() {
-            None => self.traffic(&[]),
+            None => self.traffic(&[]).await,
             Some(link) => {
                 let asked = processes::Kind::Traffic(processes.wanted());
                 let (all, _) = link.collect(asked).await.unwrap_or_default();
@@ -337,7 +337,11 @@ mod tests {
         let (handle, limits) = (runtime.handle(), Arc::default());
         let overview = Overview::new(handle, "", vec![Arc::default()], limits, Arc::default());
         let overview = Arc::new(overview);
-        overview.describe(registry, Vec::new(), overview.requests_of(&config));
+        overview.describe(
+            registry,
+            Vec::new(),
+            Overview::requests_of(&config, 1, &overview.requests()),
+        );
         runtime.block_on(async move {
             let begun = std::time::Instant::now();
             VISITED.set(0);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use superpoll::diagnostics::Costs;
-use superpoll_rt::{Handle, Stats};
+use superpoll_rt::{Handle, Stats, blocking};
 
 use super::broker::BrokerState;
 use super::counters::EngineCounters;
@@ -146,17 +146,18 @@ impl Overview {
         }
     }
 
-    /// Replaces the channels, the upstreams and the routes that are described.
+    /// Replaces the channels, the upstreams and the routes that are described. Returns the counts
+    /// of before, which may take long to be freed.
     pub(crate) fn describe(
         &self,
         channels: Registry,
         upstreams: Vec<Arc<Group>>,
         requests: RequestCounts,
-    ) {
+    ) -> RequestCounts {
         *lock(&self.channels) = channels;
         let before = std::mem::replace(&mut *lock(&self.upstreams), upstreams.clone());
         lock(&self.replaced).replace(&before, &upstreams);
-        *lock(&self.requests) = requests;
+        std::mem::replace(&mut *lock(&self.requests), requests)
     }
 
     /// Replaces the relays that are described, by the addresses of their listeners.
@@ -174,15 +175,25 @@ impl Overview {
         lock(&self.channels).clone()
     }
 
-    /// Returns the counts of requests for the routes of another configuration.
-    pub(crate) fn requests_of(&self, config: &Config) -> RequestCounts {
+    /// Returns the counts of requests for the routes of now.
+    pub(crate) fn requests(&self) -> RequestCounts {
+        lock(&self.requests).clone()
+    }
+
+    /// Returns the counts of requests for the routes of another configuration, on this many
+    /// engines; those `before` go on.
+    pub(crate) fn requests_of(
+        config: &Config,
+        engines: usize,
+        before: &RequestCounts,
+    ) -> RequestCounts {
         let routes = config.hosts.iter().flat_map(|host| {
             let mut names = host.names.clone();
             names.sort_unstable();
             let names = names.join(",");
             host.routes.iter().map(move |route| (names.clone(), route.path.as_str()))
         });
-        RequestCounts::of(routes, self.engines.len(), &lock(&self.requests))
+        RequestCounts::of(routes, engines, before)
     }
 
     /// Notes the outcome of an attempt to take on another configuration.
@@ -233,12 +244,13 @@ impl Overview {
 
     /// Returns the traffic of this process, with the figures of some channels. Call it on an
     /// engine.
-    pub(super) fn traffic(&self, wanted: &[ChannelName]) -> Traffic {
+    pub(super) async fn traffic(&self, wanted: &[ChannelName]) -> Traffic {
+        let routes = self.of_routes(RequestCounts::traffic).await;
         let channels = lock(&self.channels).clone();
         let upstreams = lock(&self.upstreams).clone();
         let mut traffic = Traffic {
             bounds_ns: BOUNDS.to_vec(),
-            routes: lock(&self.requests).traffic(),
+            routes,
             servers: UpstreamStates::traffic(&upstreams, &self.replaced_requests()),
             channels: self.channel_survey.take_with(&channels, wanted),
             ..Traffic::default()
@@ -246,6 +258,18 @@ impl Overview {
         let Traffic { total, routes, .. } = &mut traffic;
         routes.iter().for_each(|route| total.add(&route.requests));
         traffic
+    }
+
+    /// Looks at the requests of all routes, on another thread: thousands of routes take
+    /// milliseconds, in which an engine would answer no request.
+    async fn of_routes<T: Send + 'static>(
+        &self,
+        look: impl Fn(&RequestCounts) -> T + Clone + Send + 'static,
+    ) -> T {
+        let (requests, looks) = (self.requests(), look.clone());
+        let looked = blocking::unblock(move || looks(&requests)).await;
+        // Late is better than wrong, where there is no thread.
+        looked.unwrap_or_else(|_| look(&self.requests()))
     }
 
     /// Asks all engines of this process.
@@ -274,6 +298,7 @@ impl Overview {
         let epoch = self.since.duration_since(SystemTime::UNIX_EPOCH);
         let started_seconds = epoch.map_or(0, |epoch| epoch.as_secs());
         let process = link.as_ref().map(|link| link.slot());
+        let requests = self.of_routes(move |requests| requests.states(process)).await;
         Counts {
             started_seconds,
             uptime_seconds: self.started.elapsed().as_secs_f64(),
@@ -287,7 +312,7 @@ impl Overview {
                 process,
             ),
             relays: RelayState::all(&lock(&self.relays), process),
-            requests: lock(&self.requests).states(process),
+            requests,
             broker: BrokerState::of(channels.brokers()),
             processes: vec![ProcessState::of_this(process, started_seconds)],
             // The supervisor knows of files that it has refused.

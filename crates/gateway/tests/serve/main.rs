@@ -19,6 +19,7 @@ mod https;
 mod keeper;
 mod limits;
 mod parking;
+mod reload;
 mod request_ids;
 mod slow;
 mod stage;

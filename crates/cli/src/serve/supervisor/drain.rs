@@ -89,7 +89,10 @@ impl Supervision<'_> {
         }
         self.is_ending = true;
         let reloads = self.reload.as_mut().map(|reload| std::mem::take(&mut reload.calls));
-        for call in reloads.into_iter().flatten().chain(self.upgrade_call.take()) {
+        let readings = self.reading.as_mut().map(std::mem::take);
+        let readings = readings.into_iter().chain(self.next_reading.take());
+        let reloads = reloads.into_iter().chain(readings).flatten();
+        for call in reloads.chain(self.upgrade_call.take()) {
             call.refuse(commands::ENDING);
         }
         notify(self.error_log, &[NotifyState::Stopping]);

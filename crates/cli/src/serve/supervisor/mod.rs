@@ -14,6 +14,7 @@
 //! - SIGTERM, SIGINT: all are asked to end; another one ends them at once.
 //! - SIGHUP: the configuration is checked here first. Then the listeners are opened, and the
 //!   workers read it.
+//! - SIGUSR1: all processes open the files of their logs again.
 //! - SIGUSR2: the program is replaced by execve(2), with the listeners and the log of channels. The
 //!   new one replaces the workers, one after the other. If a new one fails, the one before stays.
 
@@ -39,7 +40,7 @@ use superpoll_gateway::telemetry::socket::{
     CommandCall, CommandOutcome, CommandQueue, ServerState, UpgradeState, WorkerStatus,
 };
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
-use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, time};
+use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, spawn, time};
 
 use drain::{Drains, Wait};
 
@@ -81,6 +82,8 @@ struct Child {
     since: Instant,
     /// The configuration has changed since it was started.
     is_stale: bool,
+    /// The files of the logs may have been moved away since it was started.
+    has_former_logs: bool,
     /// Why it is about to end.
     error: Option<String>,
     /// It has ended, and its last message may be on its way.
@@ -114,6 +117,8 @@ enum Happening {
     ReloadLate(u64),
     /// Workers that drain have had their time to report.
     ReportsLate(Wait),
+    /// A configuration was read and checked.
+    Read(reload::Read),
     /// The program for an upgrade was checked.
     Checked(Result<(), String>),
 }
@@ -158,6 +163,10 @@ struct Supervision<'a> {
     /// The slots whose workers are still of the program before.
     to_replace: VecDeque<u32>,
     reload: Option<Reload>,
+    /// The commands that wait for the configuration which is being read, if one is.
+    reading: Option<Vec<CommandCall>>,
+    /// Those that wait for the next reading, if there is to be one.
+    next_reading: Option<Vec<CommandCall>>,
     /// The number of the configuration.
     number: u64,
     queue: CommandQueue,
@@ -225,7 +234,7 @@ pub(super) fn run(
         facts.upgrade = before.as_ref().map(|_| UpgradeState::UnderWay);
     });
     let subject = supervisor.subject(backend, handle.clone()).with_commands(queue.sender());
-    supervisor.administer(backend, handle.clone(), queue.sender(), error_log.level());
+    supervisor.administer(backend, handle.clone(), queue.sender(), error_log);
     let statistics = stats::open(socket, subject, warn);
     let mut supervision = Supervision {
         options,
@@ -246,6 +255,8 @@ pub(super) fn run(
         is_checked: false,
         to_replace: VecDeque::new(),
         reload: None,
+        reading: None,
+        next_reading: None,
         number,
         queue,
         upgrade_call: None,
@@ -364,6 +375,7 @@ impl Supervision<'_> {
             state,
             since,
             is_stale: false,
+            has_former_logs: false,
             error: None,
             has_ended: false,
         });
@@ -419,6 +431,7 @@ impl Supervision<'_> {
         match happening {
             Happening::Signal(Request::End) => self.end(),
             Happening::Signal(Request::Reload) => self.reload(None),
+            Happening::Signal(Request::ReopenLogs) => self.reopen_logs(),
             Happening::Signal(Request::Upgrade) => self.check_upgrade(None),
             Happening::Command(call) => match commands::request(call.command) {
                 Some(Request::End) => {
@@ -431,12 +444,13 @@ impl Supervision<'_> {
                 Some(Request::Reload) => self.reload(Some(call)),
                 Some(Request::Upgrade) => self.check_upgrade(Some(call)),
                 // The socket answers it.
-                None => {}
+                Some(Request::ReopenLogs) | None => {}
             },
             // A worker that starts does not listen to signals yet.
             Happening::Checked(Ok(())) if self.is_busy() => {
                 self.later(PAUSE, Happening::Checked(Ok(())));
             }
+            Happening::Read(read) => self.has_read(read),
             Happening::Checked(Ok(())) => self.is_checked = true,
             Happening::Checked(Err(error)) => self.upgrade_failed(&error),
             Happening::ReportsLate(wait) => self.reports_are_late(wait),
@@ -490,6 +504,16 @@ impl Supervision<'_> {
         Ok(())
     }
 
+    /// Makes all processes open the files of their logs again.
+    fn reopen_logs(&mut self) {
+        let starting = |child: &&mut Child| child.state == State::Starting;
+        // It cannot be asked yet.
+        let children = self.children.iter_mut().filter(starting);
+        children.for_each(|child| child.has_former_logs = true);
+        let supervisor = self.supervisor.clone();
+        spawn(async move { supervisor.reopen_logs().await }).detach();
+    }
+
     fn heard(&mut self, event: WorkerEvent) -> Result<(), Box<dyn Error>> {
         let (WorkerEvent::Ready { process, .. }
         | WorkerEvent::Failed { process, .. }
@@ -520,6 +544,7 @@ impl Supervision<'_> {
                 child.state = State::Serving;
                 child.since = Instant::now();
                 let (slot, is_stale) = (child.slot, std::mem::take(&mut child.is_stale));
+                let has_former_logs = std::mem::take(&mut child.has_former_logs);
                 if is_stale {
                     child.signal(Signal::HUP);
                 }
@@ -532,6 +557,9 @@ impl Supervision<'_> {
                     report_warnings(self.error_log, &self.config);
                     notify(self.error_log, &[NotifyState::Ready]);
                     (1..self.slots).for_each(|slot| self.start(slot));
+                }
+                if has_former_logs {
+                    self.reopen_logs();
                 }
                 self.replaced(slot, process);
             }

@@ -1,5 +1,10 @@
-//! SIGHUP: the configuration is read once, and the workers get its text.
+//! SIGHUP: the configuration is read once, on a thread, and the workers get its text.
+//!
+//! One reading is under way at a time. All that is asked for meanwhile is one further reading, which
+//! begins afterwards.
 
+use std::num::NonZeroUsize;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -7,9 +12,10 @@ use sd_notify::NotifyState;
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::telemetry::socket::CommandCall;
 use superpoll_gateway::{Config, Level};
+use superpoll_rt::blocking::unblock;
 
 use super::super::{
-    change_log, check_keeper, commands, hide_keys, notify, notify_reloading, reloaded,
+    Options, change_log, check_keeper, commands, hide_keys, notify, notify_reloading, reloaded,
     report_warnings, statistics_stay,
 };
 use super::{Happening, Reload, State, Supervision};
@@ -17,26 +23,64 @@ use super::{Happening, Reload, State, Supervision};
 /// How long workers may take to read a configuration.
 const RELOAD: Duration = Duration::from_secs(30);
 
+/// A configuration that was read and checked: with its text, and the number of processes.
+pub(super) type Read = Result<(Config, String, NonZeroUsize), String>;
+
+/// Reads and checks a configuration. This may wait for disks.
+fn read(path: &Path, options: &Options) -> Read {
+    let text = Config::read_text(path).map_err(|error| error.to_string())?;
+    let config = Config::parse_file(path, &text).map_err(|error| error.to_string());
+    let mut config = config?;
+    options.set_keeper(&mut config)?;
+    let processes = options.processes(&config)?;
+    check_keeper(&config, processes)?;
+    Server::check(&config).map_err(|error| error.to_string())?;
+    hide_keys(options.dumpable, &config)?;
+    Ok((config, text, processes))
+}
+
 impl Supervision<'_> {
-    /// Checks the configuration, opens its listeners, and makes the workers read it.
+    /// Begins to read the configuration, or to read it once more after the reading under way.
     pub(super) fn reload(&mut self, call: Option<CommandCall>) {
-        let Some(path) = &self.options.config else {
+        if self.options.config.is_none() {
             return commands::refuse(call, commands::NO_FILE);
-        };
+        }
         if self.is_ending {
             return commands::refuse(call, commands::ENDING);
         }
+        self.next_reading.get_or_insert_default().extend(call);
+        self.begin_reading();
+    }
+
+    /// Begins the reading that was asked for, unless one is under way.
+    fn begin_reading(&mut self) {
+        if self.reading.is_some() || self.next_reading.is_none() {
+            return;
+        }
+        let Some(path) = self.options.config.clone() else { return };
         notify_reloading(self.error_log);
-        let read = || {
-            let text = Config::read_text(path)?;
-            Config::parse_file(path, &text).map(|config| (config, text))
-        };
-        let outcome = read().map_err(|error| error.to_string()).and_then(|(mut config, text)| {
-            self.options.set_keeper(&mut config)?;
-            let processes = self.options.processes(&config)?;
-            check_keeper(&config, processes)?;
-            Server::check(&config).map_err(|error| error.to_string())?;
-            hide_keys(self.options, &config)?;
+        self.reading = self.next_reading.take();
+        let options = self.options.clone();
+        // Workers are answered meanwhile.
+        self.happenings.spawn(async move {
+            let outcome = unblock(move || read(&path, &options)).await;
+            Happening::Read(outcome.unwrap_or_else(|error| Err(error.to_string())))
+        });
+    }
+
+    /// Opens the listeners of a configuration that was read, and makes the workers read it.
+    pub(super) fn has_read(&mut self, read: Read) {
+        let calls = self.reading.take().unwrap_or_default();
+        if self.is_ending {
+            return calls.into_iter().for_each(|call| call.refuse(commands::ENDING));
+        }
+        self.take_on(read, calls);
+        self.begin_reading();
+    }
+
+    fn take_on(&mut self, read: Read, calls: Vec<CommandCall>) {
+        let Some(path) = &self.options.config else { return };
+        let outcome = read.and_then(|(config, text, processes)| {
             self.supervisor.change(&config).map_err(|error| error.to_string())?;
             self.number = self.supervisor.set_configuration(text);
             Ok((config, processes))
@@ -50,10 +94,13 @@ impl Supervision<'_> {
                 if let Some(reload) = &mut self.reload {
                     reload.is_followed = true;
                 }
-                commands::refuse(call, &commands::not_taken_on(&error));
+                let told = commands::not_taken_on(&error);
+                calls.into_iter().for_each(|call| call.refuse(&told));
                 let outcome = Err(error);
                 commands::note_reload(&self.queue, &outcome);
-                return self.error_log.write(&reloaded(path, &outcome));
+                self.error_log.write(&reloaded(path, &outcome));
+                // Whoever has moved the files away has done so in any case.
+                return self.reopen_logs();
             }
         };
         let mut reload = Reload {
@@ -66,7 +113,7 @@ impl Supervision<'_> {
             told: commands::taken_on(path, &config),
             errors: Vec::new(),
         };
-        reload.calls.extend(call);
+        reload.calls.extend(calls);
         change_log(self.error_log, &config);
         report_warnings(self.error_log, &config);
         let place = self.options.stats.as_ref().unwrap_or(&config.server.stats).clone();

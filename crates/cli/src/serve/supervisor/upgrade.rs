@@ -60,7 +60,9 @@ impl Supervision<'_> {
 
     /// Whether workers are about to begin, or to read a configuration.
     pub(super) fn is_busy(&self) -> bool {
-        self.reload.is_some() || self.children.iter().any(|child| child.state == State::Starting)
+        self.reload.is_some()
+            || self.reading.is_some()
+            || self.children.iter().any(|child| child.state == State::Starting)
     }
 
     /// Checks whether the program can be replaced.

@@ -285,6 +285,7 @@ fn respond(outcome: Outcome, is_change: bool) -> Response<Body> {
         Report::Closed(count) => covers.json(&BTreeMap::from([("closed", count)]), is_change),
         Report::Channels(list) => covers.json(list, is_change),
         Report::Log(level) => covers.json(level, is_change),
+        Report::Reopened(reopened) => covers.json(reopened, is_change),
         Report::Command(CommandAnswer::Status(status)) => json(StatusCode::OK, status),
         Report::Command(CommandAnswer::Done(outcome)) => json(StatusCode::OK, outcome),
         // The configuration has a mistake, or the server does something else.

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
 use super::handler::{Handler, Target};
 use super::{HostRoutes, Router, Routes};
 use crate::acme::Challenges;
 use crate::address::Address;
-use crate::channel::{ChannelEngine, LocalRoute, Registry, Rights, SharedRights};
-use crate::config::{self, Config};
+use crate::channel::{ChannelEngine, Channels, LocalRoute, Registry, Rights, SharedRights};
+use crate::config::{self, Config, Host};
 use crate::files::{Embedded, Folder, Site};
 use crate::redirect::Destination;
 use crate::rewrite::Rewrite;
-use crate::rules::HostRules;
+use crate::rules::{HostRules, RouteRules};
 use crate::serve::admin::AdminService;
 use crate::serve::administration::Administration;
 use crate::serve::https::HttpsRule;
@@ -29,73 +29,101 @@ use crate::upstream::{Forwarder, Group};
 
 /// A configuration after every step that can fail, for one engine.
 pub(in crate::serve) struct Blueprint {
-    config: Arc<Config>,
-    overview: Arc<Overview>,
-    administration: Arc<Administration>,
+    pub(in crate::serve) config: Arc<Config>,
+    pub(in crate::serve) overview: Arc<Overview>,
+    pub(in crate::serve) administration: Arc<Administration>,
     /// The folders, in the order in which the configuration names them.
-    folders: Vec<Folder>,
-    channels: Registry,
+    pub(in crate::serve) folders: Vec<Folder>,
+    pub(in crate::serve) channels: Registry,
     /// The rights of the channels, in the order in which the configuration names them.
-    rights: Vec<Arc<SharedRights>>,
+    pub(in crate::serve) rights: Arc<[Arc<SharedRights>]>,
     /// The rules of the hosts and their routes, in the order of the configuration.
-    rules: Arc<[HostRules]>,
-    groups: BTreeMap<String, Arc<Group>>,
+    pub(in crate::serve) rules: Arc<[HostRules]>,
+    pub(in crate::serve) groups: Arc<BTreeMap<String, Arc<Group>>>,
     /// The encrypted listeners: their addresses in the configuration, and their ports.
+    pub(in crate::serve) encrypted: Vec<(Address, u16)>,
+    pub(in crate::serve) challenges: Arc<Challenges>,
+    /// The durations of the requests on the engine: for each route in the order of the
+    /// configuration, and last for requests without a route.
+    pub(in crate::serve) durations: Vec<Arc<RequestDurations>>,
+}
+
+/// The routes of an engine while they are built, on the engine that they are for: some at a time,
+/// so that requests need not wait for all of them.
+pub(in crate::serve) struct RouterBuilder {
+    config: Arc<Config>,
+    router: Router,
+    engine: Rc<ChannelEngine>,
+    folders: std::vec::IntoIter<Folder>,
+    channels: Registry,
+    rights: Arc<[Arc<SharedRights>]>,
+    /// How many channels have got their rights.
+    placed_rights: usize,
+    rules: Arc<[HostRules]>,
+    groups: Arc<BTreeMap<String, Arc<Group>>>,
     encrypted: Vec<(Address, u16)>,
-    challenges: Arc<Challenges>,
+    durations: std::vec::IntoIter<Arc<RequestDurations>>,
+    /// The channels of the router before, by their address.
+    known: HashMap<*const Channels, Rc<LocalRoute>>,
+    changes: Vec<ChannelChange>,
+    /// The host that is at work, how many of its routes are begun, those that are built, and its
+    /// rule for encryption.
+    host: usize,
+    routes_begun: usize,
+    routes: Vec<Route<Target>>,
+    https: Option<HttpsRule>,
+}
+
+/// A change of the channels that a router has in common with the one before.
+struct ChannelChange {
+    route: Rc<LocalRoute>,
+    /// `None`: the channels are new, and have theirs.
+    rights: Option<Rc<Rights>>,
+    rules: Option<Arc<RouteRules>>,
+    hsts: Option<HeaderValue>,
+}
+
+/// The routes of an engine, before they are in use.
+pub(in crate::serve) struct BuiltRouter {
+    router: Router,
+    changes: Vec<ChannelChange>,
+}
+
+impl BuiltRouter {
+    /// Returns the router, to be used from now on. Channels that it has in common with the one
+    /// before get their rights and rules.
+    pub(in crate::serve) fn put_to_use(self) -> Router {
+        for ChannelChange { route, rights, rules, hsts } in self.changes {
+            if let Some(rights) = rights {
+                route.change(rights);
+            }
+            route.change_rules(rules, hsts);
+        }
+        self.router
+    }
 }
 
 impl Blueprint {
-    /// Opens everything that a configuration names.
-    pub(in crate::serve) fn new(
-        config: &Arc<Config>,
-        (overview, administration): (&Arc<Overview>, &Arc<Administration>),
-        channels: &Registry,
-        (rights, rules): (&[Arc<SharedRights>], &Arc<[HostRules]>),
-        groups: &BTreeMap<String, Arc<Group>>,
-        encrypted: &[(Address, u16)],
-        challenges: &Arc<Challenges>,
-    ) -> Result<Blueprint, String> {
-        let (config, overview, channels) = (config.clone(), overview.clone(), channels.clone());
-        let administration = administration.clone();
-        let (rights, groups, encrypted) = (rights.to_vec(), groups.clone(), encrypted.to_vec());
-        let (folders, rules, challenges) = (open(&config)?, rules.clone(), challenges.clone());
-        Ok(Blueprint {
-            config,
-            overview,
-            administration,
-            folders,
-            channels,
-            rights,
-            rules,
-            groups,
-            encrypted,
-            challenges,
-        })
-    }
-
-    /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
-    /// on. `durations` are those of the requests on the engine: for each route in the order of the
-    /// configuration, and last for requests without a route.
-    pub(in crate::serve) fn build(
+    /// Begins to build the routes, on the engine that they are for. Channels that `before` has as
+    /// well go on.
+    pub(in crate::serve) fn begin(
         self,
         engine: &Rc<ChannelEngine>,
-        mut durations: Vec<Arc<RequestDurations>>,
         before: Option<&Router>,
-    ) -> Router {
-        let mut folders = self.folders.into_iter();
-        let mut rights = self.rights.iter();
+    ) -> RouterBuilder {
+        let mut durations = self.durations;
         // There is at least that of requests without a route.
         let without_route = durations.pop().unwrap_or_default();
-        let mut durations = durations.into_iter();
         let admin = self.config.admin.as_ref().map(|admin| {
             // The last rules, behind those of the hosts.
             let rules = self.rules.last().and_then(|rules| rules.routes.first()?.clone());
             let sources = (self.overview.clone(), self.administration);
             Rc::new(AdminService::new(admin, rules, sources))
         });
-        let mut router = Router {
-            names: HashMap::new(),
+        let names = self.config.hosts.iter().map(|host| host.names.len()).sum();
+        let router = Router {
+            // Otherwise it would be copied whenever it is full.
+            names: HashMap::with_capacity(names),
             wildcards: Vec::new(),
             defaults: Vec::new(),
             addresses: None,
@@ -117,98 +145,161 @@ impl Blueprint {
         // Requests without a route meet the rules of their hosts.
         let of_hosts = self.rules.iter().filter_map(|rules| rules.clients.as_ref());
         router.durations.expect_refusals(of_hosts.flat_map(|rules| rules.reasons()));
-        for (host, host_rules) in self.config.hosts.iter().zip(&*self.rules) {
-            let https = HttpsRule::of(host, &self.encrypted);
-            let mut routes = Vec::new();
-            for (route, rules) in host.routes.iter().zip(&host_rules.routes) {
-                let durations = durations.next().unwrap_or_default();
-                let answers = || rules.as_ref().and_then(|rules| rules.answers.clone());
-                let handler = match &route.action {
-                    config::Action::Files(files) => match folders.next() {
-                        Some(folder) => {
-                            router.has_lane |= files.lane;
-                            Handler::Files(Rc::new(Site::new(folder, files.clone())))
-                        }
-                        None => continue,
-                    },
-                    config::Action::Demo => match Embedded::demo() {
-                        Ok(demo) => Handler::Demo(Rc::new(demo)),
-                        // Making it succeeded when the configuration was checked.
-                        Err(_) => continue,
-                    },
-                    config::Action::Redirect(redirect) => {
-                        // The check of the configuration has done the same.
-                        let Ok(to) = Destination::parse(&redirect.to) else { continue };
-                        let status = StatusCode::from_u16(redirect.status);
-                        Handler::Redirect(to, status.unwrap_or(StatusCode::PERMANENT_REDIRECT))
+        let known = before.into_iter().flat_map(|before| &before.channel_routes);
+        let known = known.map(|route| (Arc::as_ptr(route.channels()), route.clone())).collect();
+        RouterBuilder {
+            config: self.config,
+            router,
+            engine: engine.clone(),
+            folders: self.folders.into_iter(),
+            channels: self.channels,
+            rights: self.rights,
+            placed_rights: 0,
+            rules: self.rules,
+            groups: self.groups,
+            encrypted: self.encrypted,
+            durations: durations.into_iter(),
+            known,
+            changes: Vec::new(),
+            host: 0,
+            routes_begun: 0,
+            routes: Vec::new(),
+            https: None,
+        }
+    }
+}
+
+impl RouterBuilder {
+    /// Builds at most so many routes and hosts. Returns whether all are built.
+    pub(in crate::serve) fn step(&mut self, most: usize) -> bool {
+        let config = self.config.clone();
+        for _ in 0..most {
+            let Some(host) = config.hosts.get(self.host) else { return true };
+            let next = self.routes_begun;
+            match host.routes.get(next) {
+                Some(route) => {
+                    if next == 0 {
+                        self.https = HttpsRule::of(host, &self.encrypted);
+                        self.routes.reserve(host.routes.len());
                     }
-                    config::Action::Channel(_) => {
-                        let channels = self.channels.of(host, &route.path).zip(rights.next());
-                        let Some((channels, rights)) = channels else { continue };
-                        let rights = Rights::new(rights, &self.groups, &self.config);
-                        let mut kept = before.into_iter().flat_map(|before| &before.channel_routes);
-                        let route = match kept.find(|route| route.is_of(channels)) {
-                            Some(route) => {
-                                route.change(rights);
-                                route.clone()
-                            }
-                            None => {
-                                let rules = rules.clone();
-                                LocalRoute::new(channels.clone(), rights, rules, engine.clone())
-                            }
-                        };
-                        let hsts = https.as_ref().and_then(HttpsRule::hsts);
-                        route.change_rules(rules.clone(), hsts);
-                        router.channel_routes.push(route.clone());
-                        Handler::Channels(route)
-                    }
-                    config::Action::Proxy(proxy) => {
-                        let Some(group) = self.groups.get(&proxy.upstream) else { continue };
-                        let (path, timeouts) = (&route.path, &self.config.timeouts);
-                        router.has_lane |= proxy.lane && !proxy.compress;
-                        let mut forwarder = Forwarder::new(group, proxy, path, timeouts);
-                        let has_pages = answers().is_some_and(|answers| answers.has_pages());
-                        forwarder.marks = has_pages && !proxy.replace_errors;
-                        Handler::Proxy(Rc::new(forwarder))
-                    }
-                };
-                // The check of the configuration has done the same.
-                durations.expect_refusals(rules.iter().flat_map(|rules| rules.reasons()));
-                let rewrite = route.rules.rewrite.as_deref();
-                let rewrite = rewrite.and_then(|text| Rewrite::parse(text, &route.path).ok());
-                let handler = Target { handler, rules: rules.clone(), rewrite, durations };
-                routes.push(Route { path: route.path.clone(), handler });
-            }
-            let names_hub = host.routes.iter().any(|route| match &route.action {
-                config::Action::Channel(options) => {
-                    options.mercure.is_some_and(|hub| hub.discovery)
+                    self.routes_begun += 1;
+                    let target = self.target(host, route, next);
+                    let path = route.path.clone();
+                    self.routes.extend(target.map(|handler| Route { path, handler }));
                 }
-                _ => false,
-            });
-            let routes: Routes = Rc::new(HostRoutes {
-                table: RouteTable::new(routes),
-                names_hub,
-                answers: host_rules.answers.clone(),
-                clients: host_rules.clients.clone(),
-                listeners: host.listeners.clone(),
-                https,
-            });
-            for name in &host.names {
-                match name.strip_prefix('*') {
-                    Some(rest) => router.wildcards.push((rest.to_owned(), routes.clone())),
-                    None => drop(router.names.insert(name.clone(), routes.clone())),
+                None => {
+                    self.finish_host(host);
+                    (self.host, self.routes_begun) = (self.host + 1, 0);
                 }
-            }
-            if host.default {
-                router.defaults.push(routes.clone());
-            }
-            if host.addresses {
-                router.addresses = Some(routes);
             }
         }
-        router.defaults.sort_by_key(|routes| routes.listeners.is_empty());
-        router.wildcards.sort_by_key(|(rest, _)| std::cmp::Reverse(rest.len()));
-        router
+        self.host == config.hosts.len()
+    }
+
+    /// Returns the routes, all of which are built.
+    pub(in crate::serve) fn finish(mut self) -> BuiltRouter {
+        self.router.defaults.sort_by_key(|routes| routes.listeners.is_empty());
+        self.router.wildcards.sort_by_key(|(rest, _)| std::cmp::Reverse(rest.len()));
+        BuiltRouter { router: self.router, changes: self.changes }
+    }
+
+    /// Builds the route that has this place in its host; `None`: it has no part that can serve.
+    fn target(&mut self, host: &Host, route: &config::Route, place: usize) -> Option<Target> {
+        let rules = self.rules.get(self.host)?.routes.get(place)?.clone();
+        let durations = self.durations.next().unwrap_or_default();
+        let handler = match &route.action {
+            config::Action::Files(files) => {
+                let folder = self.folders.next()?;
+                self.router.has_lane |= files.lane;
+                Handler::Files(Rc::new(Site::new(folder, files.clone())))
+            }
+            // Making it succeeded when the configuration was checked.
+            config::Action::Demo => Handler::Demo(Rc::new(Embedded::demo().ok()?)),
+            config::Action::Redirect(redirect) => {
+                // The check of the configuration has done the same.
+                let to = Destination::parse(&redirect.to).ok()?;
+                let status = StatusCode::from_u16(redirect.status);
+                Handler::Redirect(to, status.unwrap_or(StatusCode::PERMANENT_REDIRECT))
+            }
+            config::Action::Channel(_) => {
+                Handler::Channels(self.channels_of(host, &route.path, &rules)?)
+            }
+            config::Action::Proxy(proxy) => {
+                let group = self.groups.get(&proxy.upstream)?;
+                let (path, timeouts) = (&route.path, &self.config.timeouts);
+                self.router.has_lane |= proxy.lane && !proxy.compress;
+                let mut forwarder = Forwarder::new(group, proxy, path, timeouts);
+                let answers = rules.as_ref().and_then(|rules| rules.answers.as_ref());
+                let has_pages = answers.is_some_and(|answers| answers.has_pages());
+                forwarder.marks = has_pages && !proxy.replace_errors;
+                Handler::Proxy(Rc::new(forwarder))
+            }
+        };
+        // The check of the configuration has done the same.
+        durations.expect_refusals(rules.iter().flat_map(|rules| rules.reasons()));
+        let rewrite = route.rules.rewrite.as_deref();
+        let rewrite = rewrite.and_then(|text| Rewrite::parse(text, &route.path).ok());
+        Some(Target { handler, rules, rewrite, durations })
+    }
+
+    /// Returns this engine's part of a route of channels: that of before, if there is one.
+    fn channels_of(
+        &mut self,
+        host: &Host,
+        path: &str,
+        rules: &Option<Arc<RouteRules>>,
+    ) -> Option<Rc<LocalRoute>> {
+        let channels = self.channels.of(host, path)?;
+        let rights = self.rights.get(self.placed_rights)?;
+        self.placed_rights += 1;
+        let rights = Rights::new(rights, &self.groups, &self.config);
+        let (route, rights) = match self.known.get(&Arc::as_ptr(channels)) {
+            Some(known) => (known.clone(), Some(rights)),
+            None => {
+                let (rules, engine) = (rules.clone(), self.engine.clone());
+                (LocalRoute::new(channels.clone(), rights, rules, engine), None)
+            }
+        };
+        let hsts = self.https.as_ref().and_then(HttpsRule::hsts);
+        // Until the router is in use, requests meet the rules of before.
+        let (rules, changed) = (rules.clone(), route.clone());
+        self.changes.push(ChannelChange { route: changed, rights, rules, hsts });
+        self.router.channel_routes.push(route.clone());
+        Some(route)
+    }
+
+    /// Gives the routes that are built to the names of their host.
+    fn finish_host(&mut self, host: &Host) {
+        let names_hub = host.routes.iter().any(|route| match &route.action {
+            config::Action::Channel(options) => options.mercure.is_some_and(|hub| hub.discovery),
+            _ => false,
+        });
+        let rules = &self.rules[self.host];
+        let https = match host.routes.is_empty() {
+            true => HttpsRule::of(host, &self.encrypted),
+            false => self.https.take(),
+        };
+        let routes: Routes = Rc::new(HostRoutes {
+            table: RouteTable::new(std::mem::take(&mut self.routes)),
+            names_hub,
+            answers: rules.answers.clone(),
+            clients: rules.clients.clone(),
+            listeners: host.listeners.clone(),
+            https,
+        });
+        let router = &mut self.router;
+        for name in &host.names {
+            match name.strip_prefix('*') {
+                Some(rest) => router.wildcards.push((rest.to_owned(), routes.clone())),
+                None => drop(router.names.insert(name.clone(), routes.clone())),
+            }
+        }
+        if host.default {
+            router.defaults.push(routes.clone());
+        }
+        if host.addresses {
+            router.addresses = Some(routes);
+        }
     }
 }
 

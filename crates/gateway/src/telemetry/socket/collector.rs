@@ -63,7 +63,9 @@ impl Collector {
                 // Rates are made of the counts of this moment.
                 snapshot.set_uptime(subject.started.elapsed());
                 let wanted = &self.wanted;
-                snapshot.traffic = overview.as_ref().map(|overview| overview.traffic(wanted));
+                if let Some(overview) = overview {
+                    snapshot.traffic = Some(overview.traffic(wanted).await);
+                }
             }
             Engines::There(workers) => {
                 let asked = Kind::Statistics(self.processes.wanted());

@@ -1,0 +1,143 @@
+//! One engine's way to another configuration.
+//!
+//! The routes are built some at a time, and the engine serves by the routes before until all are
+//! there. Then the routes and the listeners change in one step. If another configuration has come
+//! to the engine meanwhile, and is in use already, this one is dropped.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_channel::oneshot;
+use superpoll_rt::{next_turn, spawn};
+
+use super::accepting::{self, Accepting};
+use super::listener_context::ListenerContext;
+use super::local::{Local, SERVERS, local};
+use super::opening::{Opening, Part};
+use super::router::{Blueprint, BuiltRouter, SLICE};
+use super::worker::Worker;
+use crate::admin_connections::AdminConnections;
+use crate::channel::ChannelEngine;
+use crate::config::{Limits, Timeouts};
+use crate::connection_limits::ConnectionLimits;
+use crate::log::{AccessLogWriter, Log, Report};
+use crate::parking_lot::ParkingLot;
+use crate::telemetry::counters::EngineCounters;
+
+/// The parts of a configuration for one engine.
+pub(super) struct EngineChange {
+    /// The number of the server.
+    pub server: u64,
+    /// The number of the configuration.
+    pub configuration: u64,
+    pub log: Option<Arc<Log>>,
+    pub timeouts: Timeouts,
+    pub limits: Limits,
+    pub counters: Arc<EngineCounters>,
+    pub connection_limits: Arc<ConnectionLimits>,
+    pub admin_connections: Arc<AdminConnections>,
+    pub report: Report,
+    pub part: Part,
+    /// Is told, or dropped, when the engine serves this configuration or a later one.
+    pub serves: oneshot::Sender<()>,
+}
+
+impl EngineChange {
+    /// Begins the change, on the engine.
+    pub(super) fn begin(mut self, blueprint: Blueprint) {
+        let Some(local) = local(self.server) else {
+            let Some(parking_lot) = self.part.parking_lot.take() else { return };
+            let (counters, report) = (self.counters.clone(), self.report.clone());
+            let parking_lot = ParkingLot::open(parking_lot, counters, report);
+            let channels = ChannelEngine::new(parking_lot.clone());
+            // No request waits yet.
+            let mut builder = blueprint.begin(&channels, None);
+            while !builder.step(usize::MAX) {}
+            return self.start(parking_lot, channels, builder.finish());
+        };
+        let before = local.worker.router();
+        let mut builder = blueprint.begin(&local.worker.channels, Some(&before));
+        drop((before, local));
+        if builder.step(SLICE) {
+            return self.finish(builder.finish());
+        }
+        let task = async move {
+            while !builder.step(SLICE) {
+                next_turn().await;
+            }
+            self.finish(builder.finish());
+        };
+        spawn(task).detach();
+    }
+
+    /// Serves the first configuration of this engine.
+    fn start(self, parking_lot: Rc<ParkingLot>, channels: Rc<ChannelEngine>, router: BuiltRouter) {
+        let worker = Worker::new(
+            parking_lot,
+            channels,
+            router,
+            self.log.clone().map(AccessLogWriter::new),
+            self.counters.clone(),
+            self.timeouts,
+            self.limits,
+        );
+        let local = Rc::new(Local {
+            worker: Rc::new(worker),
+            closed: RefCell::default(),
+            configuration: Cell::new(0),
+            contexts: RefCell::default(),
+        });
+        SERVERS.with(|servers| servers.borrow_mut().insert(self.server, local.clone()));
+        self.listen(&local);
+    }
+
+    /// Changes from the configuration before to this one.
+    fn finish(self, router: BuiltRouter) {
+        // The server may have stopped meanwhile.
+        let Some(local) = local(self.server) else { return };
+        if local.configuration.get() > self.configuration {
+            return;
+        }
+        let access_log = self.log.clone().map(AccessLogWriter::new);
+        local.worker.change(router, access_log, self.timeouts, self.limits);
+        self.listen(&local);
+    }
+
+    /// Accepts connections at the listeners of this configuration, and at no others.
+    fn listen(self, local: &Local) {
+        local.configuration.set(self.configuration);
+        let closed = Rc::new(Cell::new(false));
+        local.closed.replace(closed.clone()).set(true);
+        local.worker.wake();
+        let mut contexts = Vec::new();
+        for opening in self.part.openings {
+            let Opening { listener, on, address, tls, requires_certificate, .. } = opening;
+            let context = ListenerContext::new(
+                local.worker.clone(),
+                &on,
+                address,
+                (tls, requires_certificate),
+                (opening.proxy_protocol, opening.is_admin),
+            );
+            let context = Rc::new(context);
+            contexts.push((on.clone(), context.clone()));
+            let accepting = Accepting {
+                local: on.only(),
+                on,
+                worker: local.worker.clone(),
+                context,
+                closed: closed.clone(),
+                connection_limits: self.connection_limits.clone(),
+                admin_connections: self.admin_connections.clone(),
+                report: self.report.clone(),
+                refusals: accepting::refusals(),
+                failures: accepting::refusals(),
+            };
+            spawn(accepting.run(listener)).detach();
+        }
+        local.contexts.replace(contexts);
+        // The change may have been given up.
+        let _ = self.serves.send(());
+    }
+}

@@ -1,0 +1,97 @@
+//! Another configuration with many routes: engines go on with other work while they build them.
+
+use std::cell::Cell;
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::thread;
+
+use superpoll_gateway::serve::Server;
+use superpoll_gateway::{Config, Event};
+use superpoll_rt::{Runtime, blocking, next_turn, spawn};
+
+/// Far more than an engine builds in one turn of its event loop.
+const ROUTES: usize = 5_000;
+
+fn config(hosts: usize, more: &str) -> Config {
+    let mut text = format!("{more}[[listeners]]\naddress = \"127.0.0.1:0\"\n");
+    for host in 0..hosts {
+        text += &format!("[[hosts]]\nnames = [\"h{host}.test\"]\n");
+        for route in 0..ROUTES / hosts {
+            text +=
+                &format!("[[hosts.routes]]\npath = \"/r{route}\"\nredirect = {{ to = \"/\" }}\n");
+        }
+    }
+    Config::parse("test.toml", &text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Counts the turns of this engine.
+fn count_turns() -> Rc<Cell<usize>> {
+    let turns: Rc<Cell<usize>> = Rc::default();
+    let counted = turns.clone();
+    let counts = async move {
+        loop {
+            next_turn().await;
+            counted.set(counted.get() + 1);
+        }
+    };
+    spawn(counts).detach();
+    turns
+}
+
+#[test]
+fn an_engine_has_other_turns_while_it_takes_many_routes_on() {
+    let runtime = Runtime::builder().workers(NonZeroUsize::MIN).build().unwrap();
+    // With routes in many hosts, and in few.
+    for hosts in [1, 1_000] {
+        let report = |event: &Event| println!("{event}");
+        let mut server = Server::start(&runtime, &config(hosts, ""), report).unwrap();
+        runtime.block_on(async {
+            let (turns, engine) = (count_turns(), thread::current().id());
+            for more in ["timeouts.idle = \"7s\"\n", "timeouts.idle = \"8s\"\n"] {
+                let (config, preparation) = (config(hosts, more), server.preparation());
+                let prepare = move || (preparation.prepare(config), thread::current().id());
+                let (prepared, by) = blocking::unblock(prepare).await.unwrap();
+                assert_ne!(by, engine);
+                let before = turns.get();
+                server.take_on(&runtime, prepared.unwrap()).await.unwrap();
+                let had = turns.get() - before;
+                // A turn builds at most 64 routes and hosts.
+                assert!(had >= (ROUTES + hosts) / 64, "{had} turns");
+            }
+        });
+    }
+}
+
+#[test]
+fn the_newest_of_two_changes_at_once_is_in_use() {
+    let runtime = Runtime::builder().workers(NonZeroUsize::MIN).build().unwrap();
+    let report = |event: &Event| println!("{event}");
+    let mut server = Server::start(&runtime, &config(1, ""), report).unwrap();
+    let small = |to: &str| {
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\npath = \"/\"\nredirect = {{ to = \"/{to}\" }}"
+        );
+        Config::parse("test.toml", &text).unwrap()
+    };
+    runtime.block_on(async {
+        // The engine is still building the first when it has the second.
+        server.change(&runtime, &config(1, "")).unwrap();
+        let address = server.listening().next().unwrap().to_string();
+        let prepared = server.preparation().prepare(small("second")).unwrap();
+        server.take_on(&runtime, prepared).await.unwrap();
+        // The first is built by now, if it was not given up.
+        for _ in 0..ROUTES {
+            next_turn().await;
+        }
+        let ask = move || {
+            use std::io::{Read, Write};
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        let answer = blocking::unblock(ask).await.unwrap();
+        assert!(answer.contains("/second"), "{answer}");
+    });
+}
