@@ -35,7 +35,7 @@ enum Asked {
     /// The successor does not take over, for this reason.
     UpgradeFailed(String),
     /// A configuration was read again.
-    Read(reload::Outcome),
+    Read(Box<reload::Outcome>),
     /// There is no supervisor any more.
     Orphaned,
 }
@@ -205,7 +205,7 @@ pub(super) fn run(
                 Ok(Asked::Orphaned)
             };
             let fails = async { Ok(Asked::UpgradeFailed(upgrade.failed().await)) };
-            let reads = async { Ok(Asked::Read(reloads.outcome().await)) };
+            let reads = async { Ok(Asked::Read(Box::new(reloads.outcome().await))) };
             let others = or(or(yields, fails), or(orphaned, reads));
             match or(or(signalled, commanded), others).await? {
                 Asked::Request(Request::End, call) => {
@@ -225,7 +225,8 @@ pub(super) fn run(
                         begin_reload(&mut reloads, from, worker.as_ref(), &server).await;
                     }
                 }
-                Asked::Read(reload::Outcome { number, calls, prepared }) => {
+                Asked::Read(read) => {
+                    let reload::Outcome { number, calls, prepared } = *read;
                     let Some(path) = &options.config else { continue };
                     let outcome = match prepared {
                         Ok(prepared) => {

@@ -86,7 +86,7 @@ fn lines_on_standard_error_are_those_that_analysers_read() {
 }
 
 #[test]
-fn a_full_disk_is_one_line_and_no_request_is_harmed() {
+fn a_full_disk_is_told_twice_and_no_request_is_harmed() {
     if !Path::new("/dev/full").exists() {
         eprintln!("skipped: there is no /dev/full");
         return;
@@ -107,8 +107,10 @@ fn a_full_disk_is_one_line_and_no_request_is_harmed() {
         server.signal("TERM");
         let (status, errors) = server.ended();
         assert!(status.success());
-        assert_eq!(errors.lines().count(), 1, "{backend:?}: {errors}");
+        // At the first failure, and at the end with all lines.
+        assert_eq!(errors.lines().count(), 2, "{backend:?}: {errors}");
         assert!(errors.starts_with("superpoll: writing the access log /dev/full: No space"));
+        assert!(errors.ends_with("; 1500 lines were lost in all\n"), "{errors}");
     }
 }
 
@@ -147,7 +149,8 @@ fn each_server_event_is_logged_as_one_json_line() {
     has(&own, 3);
     site.write("own.toml", "nonsense = 1");
     server.signal("HUP");
-    has(&own, 4);
+    // The refusal, and that the log was reopened.
+    has(&own, 5);
     site.write("own.toml", &wanted);
     fs::rename(&own, site.path("own.1")).unwrap();
     server.signal("HUP");
@@ -165,6 +168,7 @@ fn each_server_event_is_logged_as_one_json_line() {
         ("upstream-failed", "warning"),
         ("upstream-down", "warning"),
         ("reload-refused", "error"),
+        ("log-reopened", "info"),
         ("reloaded", "notice"),
         ("draining", "notice"),
         ("ended", "notice"),
@@ -177,7 +181,7 @@ fn each_server_event_is_logged_as_one_json_line() {
 }
 
 #[test]
-fn a_full_disk_for_the_servers_own_log_is_one_line() {
+fn a_full_disk_for_the_servers_own_log_is_told_twice() {
     if !Path::new("/dev/full").exists() {
         eprintln!("skipped: there is no /dev/full");
         return;
@@ -195,7 +199,8 @@ fn a_full_disk_for_the_servers_own_log_is_one_line() {
     server.signal("TERM");
     let (status, errors) = server.ended();
     assert!(status.success());
-    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert_eq!(errors.lines().count(), 2, "{errors}");
+    assert!(errors.ends_with(" lines were lost in all\n"), "{errors}");
 }
 
 #[test]

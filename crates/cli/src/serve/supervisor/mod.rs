@@ -118,7 +118,7 @@ enum Happening {
     /// Workers that drain have had their time to report.
     ReportsLate(Wait),
     /// A configuration was read and checked.
-    Read(reload::Read),
+    Read(Box<reload::Read>),
     /// The program for an upgrade was checked.
     Checked(Result<(), String>),
 }
@@ -450,7 +450,7 @@ impl Supervision<'_> {
             Happening::Checked(Ok(())) if self.is_busy() => {
                 self.later(PAUSE, Happening::Checked(Ok(())));
             }
-            Happening::Read(read) => self.has_read(read),
+            Happening::Read(read) => self.has_read(*read),
             Happening::Checked(Ok(())) => self.is_checked = true,
             Happening::Checked(Err(error)) => self.upgrade_failed(&error),
             Happening::ReportsLate(wait) => self.reports_are_late(wait),

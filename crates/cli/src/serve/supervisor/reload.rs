@@ -64,7 +64,7 @@ impl Supervision<'_> {
         // Workers are answered meanwhile.
         self.happenings.spawn(async move {
             let outcome = unblock(move || read(&path, &options)).await;
-            Happening::Read(outcome.unwrap_or_else(|error| Err(error.to_string())))
+            Happening::Read(Box::new(outcome.unwrap_or_else(|error| Err(error.to_string()))))
         });
     }
 
