@@ -1,5 +1,5 @@
-//! Notes the compiler, the profile and the commit of a build, for `superpoll doctor` and the records
-//! of the laboratory, and makes the program smaller.
+//! Notes the compiler, the profile and the commit of a build, for `superpoll doctor` and the
+//! records of the laboratory, and makes the program smaller.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -10,9 +10,10 @@ pub fn end_on_closed_output() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// Lets the signals that a server takes (SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2) wait, or no longer, in
-/// this thread and in the program that replaces this one (`pthread_sigmask(3)`). Returns whether
-/// that succeeded; if not, one of them ends the process as by default while nobody takes it.
+/// Lets the signals that a server takes (SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2) wait, or no
+/// longer, in this thread and in the program that replaces this one (`pthread_sigmask(3)`). Returns
+/// whether that succeeded; if not, one of them ends the process as by default while nobody takes
+/// it.
 pub fn block_signals(is_blocked: bool) -> bool {
     let how = if is_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
     // SAFETY: the set is plain memory, is initialized by sigemptyset before it is used, and

@@ -8,8 +8,8 @@
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
 /// Makes `async fn main` a program: it builds a runtime and blocks on the body. Options are
-/// `workers = NUMBER` (engines), `backend = "NAME"`, `start_paused = true` (a clock that stands still,
-/// for tests) and `tokio` (a tokio runtime for libraries, feature `tokio-context`).
+/// `workers = NUMBER` (engines), `backend = "NAME"`, `start_paused = true` (a clock that stands
+/// still, for tests) and `tokio` (a tokio runtime for libraries, feature `tokio-context`).
 ///
 /// # Panics
 ///

@@ -1,9 +1,9 @@
 //! The clock of an engine: the system's monotonic clock, or one that a test has paused.
 //!
 //! A paused clock stands still until [`advance`](Clock::advance) moves it, or until its engine has
-//! nothing to do: then the engine moves it to the next timer. So a test that waits for an hour takes
-//! no time, and takes none more on a machine that is busy. A clock that goes on again shows the time
-//! at which it stood, and from there runs as fast as the system's.
+//! nothing to do: then the engine moves it to the next timer. So a test that waits for an hour
+//! takes no time, and takes none more on a machine that is busy. A clock that goes on again shows
+//! the time at which it stood, and from there runs as fast as the system's.
 //!
 //! ```text
 //! System --pause--> Paused --resume--> Resumed --pause--> Paused
@@ -24,7 +24,8 @@ static WAS_PAUSED: AtomicBool = AtomicBool::new(false);
 /// Returns whether a clock may show another time than the system's.
 #[inline]
 pub(crate) fn was_paused() -> bool {
-    // A thread that pauses its clock reads it afterwards. The clocks of other threads are their own.
+    // A thread that pauses its clock reads it afterwards. The clocks of other threads are their
+    // own.
     WAS_PAUSED.load(Ordering::Relaxed)
 }
 

@@ -106,8 +106,8 @@ impl Builder {
         self
     }
 
-    /// Sets whether the clock stands still from the start, as after [`time::pause`](crate::time::pause):
-    /// for tests. Such a runtime has one engine.
+    /// Sets whether the clock stands still from the start, as after
+    /// [`time::pause`](crate::time::pause): for tests. Such a runtime has one engine.
     #[must_use]
     pub fn start_paused(mut self, is_paused: bool) -> Builder {
         self.is_paused = is_paused;

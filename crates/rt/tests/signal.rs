@@ -1,5 +1,5 @@
-//! Signals, raised in this process. `SIGUSR1`, `SIGUSR2`, `SIGWINCH` and each real-time signal belong
-//! to one test.
+//! Signals, raised in this process. `SIGUSR1`, `SIGUSR2`, `SIGWINCH` and each real-time signal
+//! belong to one test.
 
 use std::io::{self, ErrorKind};
 use std::process::{Command, Stdio};

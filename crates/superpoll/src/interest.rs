@@ -142,12 +142,12 @@ pub enum Mode {
     /// [`Interest::PRIORITY`] or [`Interest::READ_CLOSED`], which the kernel refuses with
     /// `EINVAL`.
     Exclusive,
-    /// The back-end chooses the cheapest trigger: every arrival is reported at least once, as
-    /// with `Edge`, and a descriptor that stays ready may be reported again, as with `Level`; with
-    /// `uring` so may an arrival that the caller has read already, together with an earlier one.
-    /// An error or a hang-up that lasts is reported a few times at most, and then only together
-    /// with the next arrival. The caller drains, as for `Edge`, and tolerates repeats. The right mode for a runtime that
-    /// remembers readiness itself; every back-end offers it.
+    /// The back-end chooses the cheapest trigger: every arrival is reported at least once, as with
+    /// `Edge`, and a descriptor that stays ready may be reported again, as with `Level`; with
+    /// `uring` so may an arrival that the caller has read already, together with an earlier one. An
+    /// error or a hang-up that lasts is reported a few times at most, and then only together with
+    /// the next arrival. The caller drains, as for `Edge`, and tolerates repeats. The right mode
+    /// for a runtime that remembers readiness itself; every back-end offers it.
     Auto,
 }
 

@@ -16,8 +16,8 @@ use crate::shared::{Command, Shared};
 /// file by itself; should a duplicate keep the file open, and events of the ended registration
 /// with it, the poller drops them and builds its epoll set anew, once.
 ///
-/// There is no `DerefMut`, so that no code exchanges the descriptor for another one unintentionally;
-/// see [`get_mut`](Owned::get_mut).
+/// There is no `DerefMut`, so that no code exchanges the descriptor for another one
+/// unintentionally; see [`get_mut`](Owned::get_mut).
 ///
 /// ```compile_fail,E0596
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -49,7 +49,8 @@ calls! {
     io_uring_setup,
     /// `io_uring_register(2)`.
     io_uring_register,
-    /// `read(2)` and `recvfrom(2)` in place of reads that were to be made together but were too few.
+    /// `read(2)` and `recvfrom(2)` in place of reads that were to be made together but were too
+    /// few.
     read,
     /// `eventfd2(2)`, for the waker.
     eventfd,

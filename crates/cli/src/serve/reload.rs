@@ -1,5 +1,5 @@
-//! SIGHUP and `superpoll reload` to a process that serves: the configuration is read and prepared on
-//! a thread, and requests are answered meanwhile.
+//! SIGHUP and `superpoll reload` to a process that serves: the configuration is read and prepared
+//! on a thread, and requests are answered meanwhile.
 //!
 //! ```text
 //!                asked                  prepared: taken on, or refused

@@ -460,7 +460,8 @@ fn a_subscription_that_ends_with_its_token_goes_on_with_the_next_one() {
     }
 }
 
-/// A server that refuses a page would refuse it forever, and with a thousand pages be busy with that.
+/// A server that refuses a page would refuse it forever, and with a thousand pages be busy with
+/// that.
 #[test]
 fn a_subscription_that_is_refused_ends_and_says_so() {
     let Some((mut scene, _server)) = Scene::open(false) else { return };
@@ -481,7 +482,8 @@ fn a_subscription_that_is_refused_ends_and_says_so() {
             ));
             let refused = format!("refused {transport} {status}");
             scene.tab.until(&format!("states.includes('{refused}')"));
-            // Nothing begins again, neither by itself nor with the network, and the end is no other.
+            // Nothing begins again, neither by itself nor with the network, and the end is no
+            // other.
             scene.tab.evaluate("dispatchEvent(new Event('online')); room.close(); true");
             scene
                 .tab

@@ -25,7 +25,8 @@ fn its_page_and_all_that_the_page_asks_for_are_there() {
     // It begins with a visitor's benefits; how the engine works comes after that.
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text:?} is not in {page}"));
     assert!(at("Live updates") < at("restart") && at("id=\"snippet\"") < at("epoll"), "{page}");
-    // What it tells visitors to run is there after `cargo install`, which installs this program alone.
+    // What it tells visitors to run is there after `cargo install`, which installs this program
+    // alone.
     let commands: Vec<&str> = page
         .split("<code>")
         .filter_map(|rest| rest.split("</code>").next()?.strip_prefix("superpoll"))

@@ -26,8 +26,8 @@ use crate::telemetry::durations::{RequestCounts, RequestDurations};
 use crate::telemetry::overview::Overview;
 use crate::upstream::Group;
 
-/// Everything that the preparation of a configuration needs of a server. It can be moved to a thread
-/// that may wait for disks.
+/// Everything that the preparation of a configuration needs of a server. It can be moved to a
+/// thread that may wait for disks.
 pub struct Preparation {
     groups: Arc<BTreeMap<String, Arc<Group>>>,
     rules: Arc<[HostRules]>,

@@ -1,8 +1,8 @@
 //! Sleeping, time limits and intervals.
 //!
-//! Time is `std::time::Instant`'s; a test can [`pause`] it. Each engine has its timers in a hierarchical wheel with a
-//! resolution of 8.2 microseconds, and the poller waits with nanoseconds. Nothing ends early. How
-//! late it ends depends on three things:
+//! Time is `std::time::Instant`'s; a test can [`pause`] it. Each engine has its timers in a
+//! hierarchical wheel with a resolution of 8.2 microseconds, and the poller waits with nanoseconds.
+//! Nothing ends early. How late it ends depends on three things:
 //!
 //! - the slack of the engine's timers, one millisecond unless
 //!   [`Builder::timer_slack`](crate::Builder::timer_slack) sets another;

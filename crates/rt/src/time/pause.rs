@@ -18,12 +18,14 @@ pub fn now() -> Instant {
 ///
 /// A paused clock moves in two ways. [`advance`] moves it. And if no task is due, no event has
 /// arrived and no call of [`blocking::unblock`](crate::blocking::unblock) is under way that began
-/// on this thread while the clock was paused, the engine moves it to the next timer. So a test takes
-/// no longer than its tasks need, whatever they wait for, and a busy machine changes no result.
+/// on this thread while the clock was paused, the engine moves it to the next timer. So a test
+/// takes no longer than its tasks need, whatever they wait for, and a busy machine changes no
+/// result.
 ///
 /// The engine cannot know of anything that happens outside of it: another thread, another process
-/// or a server that will answer in a moment. Where a task waits for such an event with a time limit,
-/// the limit is reached at once. Let the test be that other side, or [`resume`] the clock first.
+/// or a server that will answer in a moment. Where a task waits for such an event with a time
+/// limit, the limit is reached at once. Let the test be that other side, or [`resume`] the clock
+/// first.
 ///
 /// Only the timers of this crate follow the clock. `Instant::now` and timers of other libraries do
 /// not, and neither does a timer that is created or awaited on a thread without this runtime.
@@ -78,8 +80,8 @@ pub fn resume() {
 /// for them. All of them see the new time: to let each task run at the time of its timer,
 /// [`sleep`](super::sleep) instead.
 ///
-/// Cancel safety: the clock moves when the future is polled for the first time; after that, dropping
-/// it undoes nothing.
+/// Cancel safety: the clock moves when the future is polled for the first time; after that,
+/// dropping it undoes nothing.
 ///
 /// # Panics
 ///

@@ -105,8 +105,8 @@ pub trait Lifecycle {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where the kernel has no such object for this
-    /// back-end.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the kernel has no such object for
+    /// this back-end.
     fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>>;
 
     /// Places every descriptor as an idle one, because the caller knows that they will be idle.

@@ -206,8 +206,8 @@ impl Poller {
             Ok(Synced::AlwaysReady) => self.table.add_always_ready(index),
             Err(error) if self.table.slot(index).is_live() => {
                 let key = self.table.key(index);
-                // As with any other end; otherwise its reads would be submitted under a number that is
-                // free.
+                // As with any other end; otherwise its reads would be submitted under a number that
+                // is free.
                 self.withdraw(index);
                 self.table.end(index, false);
                 self.let_go(index);

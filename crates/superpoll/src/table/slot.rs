@@ -37,8 +37,8 @@
 //! | `OWNED` | `share` | `insert` | the descriptor stays open until the end |
 //! | `EARLIER` | a ring whose numbers begin anew | its next arming | its place is of an earlier round |
 //!
-//! Reports with an error or a hang-up are counted as well (`troubles`). From the third on that state
-//! is thought to last, and in [`Mode::Auto`] the descriptor is watched by its edges.
+//! Reports with an error or a hang-up are counted as well (`troubles`). From the third on that
+//! state is thought to last, and in [`Mode::Auto`] the descriptor is watched by its edges.
 
 use std::os::fd::RawFd;
 

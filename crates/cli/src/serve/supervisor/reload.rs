@@ -1,7 +1,7 @@
 //! SIGHUP: the configuration is read once, on a thread, and the workers get its text.
 //!
-//! One reading is under way at a time. All that is asked for meanwhile is one further reading, which
-//! begins afterwards.
+//! One reading is under way at a time. All that is asked for meanwhile is one further reading,
+//! which begins afterwards.
 
 use std::num::NonZeroUsize;
 use std::path::Path;

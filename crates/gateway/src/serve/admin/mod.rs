@@ -2,8 +2,9 @@
 //!
 //! A client that reaches it controls the server, so that these requests are refused first:
 //!
-//! - a client or user whom the configuration does not allow. Another client's connections are closed
-//!   when they are accepted, see `accepting`; a request of one is from before a change;
+//! - a client or user whom the configuration does not allow. Connections of a client that is not
+//!   allowed are closed when they are accepted, see `accepting`; a request of one is from before a
+//!   change;
 //! - a host that is neither `localhost`, nor an IP address, nor a name of the configuration: a site
 //!   whose name is made to resolve to this machine (DNS rebinding) has another name there, which no
 //!   script can change. Nothing resolves to a Unix socket, so that any host is right there;
