@@ -20,6 +20,7 @@ fn the_help_lists_serve_first_and_no_laboratory() {
             "keep",
             "init",
             "reload",
+            "reopen-logs",
             "upgrade",
             "drain",
             "status",

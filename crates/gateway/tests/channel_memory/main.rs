@@ -175,8 +175,9 @@ fn a_stream_that_is_logged_does_not_keep_the_buffer_of_its_request() {
     let mut streams = Vec::with_capacity(1000);
     subscribe(&stage, EVENTS, &mut streams, 200);
     let before = sys::bytes();
-    subscribe(&stage, EVENTS, &mut streams, 200);
-    let cost = sys::bytes().saturating_sub(before) / 200;
+    // So many that a list which grows once in a while counts for little.
+    subscribe(&stage, EVENTS, &mut streams, 800);
+    let cost = sys::bytes().saturating_sub(before) / 800;
     println!("{cost} bytes allocated");
     assert!(cost <= 1024, "each stream costs {cost} bytes");
 }
