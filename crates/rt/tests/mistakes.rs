@@ -11,7 +11,7 @@ use std::time::SystemTime;
 const MISTAKES: &[(&str, &str)] = &[
     ("main_is_not_async", "needs `async` before `fn`"),
     ("main_has_an_argument", "argument"),
-    ("main_has_an_unknown_option", "`workers = NUMBER`, `backend = \"NAME\"` and `tokio`"),
+    ("main_has_an_unknown_option", "`start_paused = BOOL` and `tokio`"),
     ("a_port_is_no_address", "such as \"127.0.0.1:8080\""),
     ("a_handle_is_dropped", "call `detach` if that is intended"),
     ("a_future_is_not_awaited", "consider `await`ing on the `Future`"),

@@ -30,7 +30,7 @@ use crate::peer::RequestForm;
 use crate::telemetry::durations::RequestTimer;
 use crate::trace::RequestTrace;
 use crate::upload::Upload;
-use crate::upstream::lane::RequestHead;
+use crate::upstream::lane::{RequestHead, is_unencoded};
 
 /// The most bytes of the first line of a refused request that are logged.
 const LONGEST_LINE: usize = 1024;
@@ -284,7 +284,7 @@ pub(super) fn lane_entry(
     (state, peer): (&ConnectionState, &Peer),
     head: &RequestHead<'_, '_>,
 ) -> Rc<Entry> {
-    let uri = head.target.parse().unwrap_or_default();
+    let uri = head.target.parse().unwrap_or_else(|_| encoded(head.target));
     let line = (head.method.clone(), uri, Version::HTTP_11);
     // It counts when it was answered.
     let number = state.requests().wrapping_add(1);
@@ -293,6 +293,19 @@ pub(super) fn lane_entry(
         let found = head.fields.iter().find(|field| is_wanted(field.name));
         found.and_then(|field| HeaderValue::from_bytes(field.value).ok())
     })
+}
+
+/// Returns a target of which a byte should have been encoded, with those bytes encoded.
+#[cold]
+fn encoded(target: &str) -> Uri {
+    let mut text = String::new();
+    for byte in target.chars() {
+        match u8::try_from(byte) {
+            Ok(byte) if is_unencoded(byte) => text.push_str(&format!("%{byte:02X}")),
+            _ => text.push(byte),
+        }
+    }
+    text.parse().unwrap_or_default()
 }
 
 fn begin_entry(

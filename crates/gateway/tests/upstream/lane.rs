@@ -427,6 +427,29 @@ fn a_path_is_taken_off_as_by_hyper() {
     }
 }
 
+/// Clients should encode these bytes, and some do not. They reach the server as they are, and the
+/// log has them encoded.
+#[test]
+fn bytes_that_a_client_should_have_encoded_reach_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let origin = Origin::echo();
+    let text = config(&[&origin.address], "", "");
+    let gateway =
+        Gateway::start(BackendKind::Epoll, &format!("{text}[access_log]\npath = {log:?}\n"));
+    let mut client = Client::connect(&gateway.address);
+    let target = "/a<b>\"^`[0]|?filter={\"c\":\"<d>\"}";
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+    assert_eq!(client.reply().status, 200);
+    assert_eq!(origin.seen()[0].line(), format!("GET {target} HTTP/1.1"));
+    drop(gateway);
+    let line = std::fs::read_to_string(log).unwrap();
+    assert!(
+        line.contains("GET /a%3Cb%3E%22%5E%60%5B0%5D%7C?filter=%7B%22c%22:%22%3Cd%3E%22%7D"),
+        "{line}"
+    );
+}
+
 /// A request that has come before the server is told to end is answered, and its answer says that
 /// it is the last one.
 #[test]

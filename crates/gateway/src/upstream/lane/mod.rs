@@ -60,7 +60,7 @@ pub(crate) use heads::ClientFacts;
 pub(crate) use lost::LimitTimer;
 #[cfg(fuzzing)]
 pub(crate) use oracle::{compare_request, compare_response};
-pub(crate) use request::{Parsed, RequestHead, parse, room};
+pub(crate) use request::{Parsed, RequestHead, is_unencoded, parse, room};
 pub(crate) use splice::Client;
 
 /// The most fields of a head.

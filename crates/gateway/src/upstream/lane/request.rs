@@ -77,9 +77,12 @@ pub(crate) enum Parsed<T> {
     Regular(T),
 }
 
-/// Whether a target may have that byte (RFC 3986, section 3.3 and 3.4).
+/// Whether a target may have that byte: those of RFC 3986 (sections 3.3 and 3.4), and those that
+/// clients send although they should encode them, as nginx and HAProxy pass them to servers. hyper
+/// refuses some of the second kind.
 const fn is_of_target(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
+        || is_unencoded(byte)
         || matches!(
             byte,
             b'-' | b'.'
@@ -102,6 +105,11 @@ const fn is_of_target(byte: u8) -> bool {
                 | b'?'
                 | b'%'
         )
+}
+
+/// Whether a target should have that byte in an encoded form only, but may have it as it is.
+pub(crate) const fn is_unencoded(byte: u8) -> bool {
+    matches!(byte, b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'}' | b'|' | b'[' | b']')
 }
 
 static OF_TARGET: [bool; 256] = {
