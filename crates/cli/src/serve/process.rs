@@ -178,6 +178,8 @@ pub(super) fn run(
         if options.upgrade {
             // The service manager knows the process from which this one has taken over.
             notify(error_log, &[NotifyState::MainPid(std::process::id())]);
+            // A request to the process before, while this one had opened them already.
+            server.reopen_logs();
         }
         let (mut upgrade, mut has_yielded) = (Upgrade::default(), false);
         let mut reloads = Reloads::default();
@@ -342,10 +344,7 @@ pub(super) fn run(
         // A second signal ends the process at once. A worker gets SIGTERM from its supervisor and
         // from a service manager, which may send it to all processes.
         let asked = async {
-            let _ = match worker {
-                Some(_) => signals.interrupt().await,
-                None => signals.end().await,
-            };
+            let _ = signals.end_of_drain(worker.is_some(), || server.reopen_logs()).await;
             server.connections()
         };
         let why = match has_yielded {

@@ -60,13 +60,26 @@ impl Signals {
         or(or(ends, reopens), or(reloads, upgrades)).await
     }
 
-    /// Waits for SIGTERM or SIGINT.
-    pub(super) async fn end(&mut self) -> io::Result<()> {
-        or(self.terminate.recv(), self.interrupt.recv()).await
-    }
-
-    /// Waits for SIGINT.
-    pub(super) async fn interrupt(&mut self) -> io::Result<()> {
-        self.interrupt.recv().await
+    /// Waits for SIGINT, and for SIGTERM too in a process that is no worker. Calls `reopen` for each
+    /// SIGUSR1 meanwhile.
+    pub(super) async fn end_of_drain(
+        &mut self,
+        is_worker: bool,
+        reopen: impl Fn(),
+    ) -> io::Result<()> {
+        let Signals { terminate, interrupt, reopen: moved, .. } = self;
+        let ends = async {
+            match is_worker {
+                true => interrupt.recv().await,
+                false => or(terminate.recv(), interrupt.recv()).await,
+            }
+        };
+        let reopens = async {
+            loop {
+                moved.recv().await?;
+                reopen();
+            }
+        };
+        or(ends, reopens).await
     }
 }

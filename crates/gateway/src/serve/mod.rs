@@ -306,8 +306,15 @@ impl Server {
     pub async fn take_on(
         &mut self,
         runtime: &Runtime,
-        prepared: PreparedConfig,
+        mut prepared: PreparedConfig,
     ) -> Result<(), Error> {
+        // Logs were moved away after this one was opened, and it would write to a moved file.
+        while let Some(log) = &prepared.log
+            && prepared.reopenings != self.operations.reopenings()
+        {
+            prepared.reopenings = self.operations.reopenings();
+            self.operations.reopen_prepared(log).await;
+        }
         let (done, is_done) = oneshot::channel();
         let applied = self.begin_change(runtime, prepared)?;
         let tell = async move {
@@ -450,12 +457,14 @@ impl Server {
         }
         let former_config = self.config.replace(shared);
         // An engine that has these last frees them while its requests wait.
-        let former = (former_config, former_rules, former_requests, former_fronts, encryptions);
+        let former = (former_config, former_rules, former_requests, encryptions);
         let free = async move {
             for is_served in served {
                 // An engine that has ended serves nothing.
                 let _ = is_served.await;
             }
+            // The next configuration may have their addresses again.
+            drop(former_fronts);
             blocking::unblock(move || drop(former)).detach();
         };
         Ok(self.handle.spawn(free))

@@ -36,6 +36,8 @@ pub struct Preparation {
     challenges: Arc<Challenges>,
     tickets: Arc<TicketSecrets>,
     access_log: Option<Arc<Log>>,
+    /// How often the logs were reopened so far.
+    reopenings: u64,
     engines: usize,
     report: Report,
 }
@@ -57,6 +59,8 @@ pub struct PreparedConfig {
     /// For the certificates that the server gets by itself.
     pub(super) plans: Vec<Plan>,
     pub(super) log: Option<Arc<Log>>,
+    /// How often the logs had been reopened when this one was opened.
+    pub(super) reopenings: u64,
     pub(super) watch: Watch,
     pub(super) certificates: KnownCertificates,
 }
@@ -149,6 +153,7 @@ impl Preparation {
             encryptions,
             plans,
             log,
+            reopenings: self.reopenings,
             watch,
             certificates,
         })
@@ -238,6 +243,7 @@ impl Server {
             challenges: self.automatic.challenges().clone(),
             tickets: self.tickets.clone(),
             access_log: self.access_log.clone(),
+            reopenings: self.operations.reopenings(),
             engines: self.engines.len(),
             report: self.report.clone(),
         }

@@ -4,6 +4,7 @@
 //! between: a million parked connections are a look of many milliseconds.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_lite::future::yield_now;
@@ -32,6 +33,8 @@ pub(crate) struct ServerOperations {
     handle: Handle,
     overview: Arc<Overview>,
     state: Mutex<State>,
+    /// How often the logs were reopened.
+    reopenings: AtomicU64,
     report: ReportEvent,
 }
 
@@ -91,7 +94,8 @@ impl ServerOperations {
         overview: Arc<Overview>,
         report: ReportEvent,
     ) -> ServerOperations {
-        ServerOperations { server, handle, overview, state: Mutex::default(), report }
+        let (state, reopenings) = (Mutex::default(), AtomicU64::new(0));
+        ServerOperations { server, handle, overview, state, reopenings, report }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -144,6 +148,7 @@ impl ServerOperations {
 
     /// Opens the files of the logs that are in use again, and reports the outcome.
     pub(super) fn reopen_logs(&self) -> impl Future<Output = ReopenedLogs> + use<> {
+        self.reopenings.fetch_add(1, Ordering::Relaxed);
         let state = self.state();
         let access_log = state.access_log.upgrade().and_then(|log| log.reopening());
         let log = state.log.as_ref().and_then(|log| log.reopening());
@@ -152,6 +157,17 @@ impl ServerOperations {
         let all = log.into_iter().chain(access_log).collect();
         let report = self.report.clone();
         reopen(all, move |event| report(event))
+    }
+
+    /// Returns how often the logs were reopened.
+    pub(super) fn reopenings(&self) -> u64 {
+        self.reopenings.load(Ordering::Relaxed)
+    }
+
+    /// Opens the file of a log again that is not in use yet.
+    pub(super) fn reopen_prepared(&self, log: &Log) -> impl Future<Output = ()> + use<> {
+        let (all, report) = (log.reopening().into_iter().collect(), self.report.clone());
+        async move { drop(reopen(all, move |event| report(event)).await) }
     }
 
     /// Carries out an operation that needs no engine; `None`: it needs all of them.

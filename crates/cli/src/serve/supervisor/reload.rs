@@ -183,7 +183,10 @@ impl Supervision<'_> {
     }
 
     pub(super) fn finish_reload(&mut self, reload: Reload) {
-        notify(self.error_log, &[NotifyState::Ready]);
+        // Otherwise the next reload is under way, and says so when it is done.
+        if self.reading.is_none() {
+            notify(self.error_log, &[NotifyState::Ready]);
+        }
         self.supervisor.note_reload(!reload.is_refused);
         if reload.is_followed {
             self.supervisor.note_reload(false);
