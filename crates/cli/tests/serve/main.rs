@@ -8,6 +8,7 @@ mod curl;
 mod demo;
 mod descriptors;
 mod ending;
+mod full_disk;
 mod how_to;
 mod load;
 mod logs;

@@ -482,6 +482,27 @@ fn a_log_that_was_moved_away_is_opened_again_and_the_former_file_closed_without_
     assert!(!std::fs::read_to_string(&moved).unwrap().contains("three"));
 }
 
+/// A crash, or the end of a server whose disk was full, leaves the start of a line.
+#[test]
+fn a_file_that_ends_within_a_line_gets_a_line_break_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("log"), folder.path().join("other"));
+    for (before, after) in [("", ""), ("zero\n", "zero\n"), ("zero", "zero\n")] {
+        std::fs::write(&path, before).unwrap();
+        std::fs::write(&other, before).unwrap();
+        let log = opened(&path, LogFormat::Combined);
+        log.writer.hand_over(b"one\n".to_vec());
+        log.writer.hand_over(b"two\n".to_vec());
+        until("the lines are written", || std::fs::read(&path).unwrap().ends_with(b"two\n"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{after}one\ntwo\n"));
+        std::fs::rename(&other, &path).unwrap();
+        assert_eq!(log.reopening().unwrap().run(), Ok(path.clone()));
+        log.writer.hand_over(b"three\n".to_vec());
+        drop(log);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{after}three\n"));
+    }
+}
+
 /// Without a further line: the server may have none for hours.
 #[test]
 fn lost_lines_are_reported_to_the_last_one_when_lines_are_written_again() {

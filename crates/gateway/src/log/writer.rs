@@ -1,9 +1,10 @@
 //! A thread that writes, for threads that must not wait for a disk.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -25,6 +26,9 @@ const SETTLED: Duration = Duration::from_secs(1);
 
 /// The longest time for which reopening a log waits for a line that is being written.
 const REOPENING: Duration = Duration::from_secs(5);
+
+/// How long a line must not have got longer before it counts as cut.
+const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// The longest time for which the end of a log waits for lines to be written.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -96,6 +100,27 @@ impl Sink {
         Ok(Sink::File(file))
     }
 
+    /// Returns the length of a file whose last byte is known, and ends no line.
+    fn length_within_a_line(&self) -> Option<u64> {
+        let Sink::File(file) = self else { return None };
+        let length = file.metadata().ok().filter(Metadata::is_file)?.len();
+        // The log itself cannot be read; its path may have another file by now.
+        let readable = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+        let mut last = [0];
+        readable.read_exact_at(&mut last, length.checked_sub(1)?).ok()?;
+        (last != *b"\n").then_some(length)
+    }
+
+    /// Whether a file ends within a line that does not get longer.
+    fn ends_within_a_line(&self) -> bool {
+        let length = self.length_within_a_line();
+        length.is_some() && {
+            // Another process may be in the middle of its lines.
+            std::thread::sleep(UNDER_WAY);
+            self.length_within_a_line() == length
+        }
+    }
+
     /// Writes all bytes. An error comes with the number of bytes that were written before it.
     fn write(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         let Sink::File(file) = self else {
@@ -111,6 +136,104 @@ impl Sink {
             }
         }
         Ok(())
+    }
+}
+
+/// A line whose start is in a file that took no more, as when the disk is full.
+struct CutLine {
+    /// The device and the number of the file.
+    file: (u64, u64),
+    /// The offset of the end of the start; `None` in a file without offsets, such as a FIFO.
+    end: Option<u64>,
+    rest: Vec<u8>,
+}
+
+impl CutLine {
+    /// Returns the line whose start was the last that was written to a file.
+    fn new(sink: &mut Sink, rest: &[u8]) -> io::Result<CutLine> {
+        let Sink::File(file) = sink else { return Err(io::ErrorKind::Unsupported.into()) };
+        let metadata = file.metadata()?;
+        // Not the length: other processes may append to the same log.
+        let end = metadata.is_file().then(|| file.stream_position()).transpose()?;
+        Ok(CutLine { file: (metadata.dev(), metadata.ino()), end, rest: rest.to_vec() })
+    }
+
+    /// Whether the last bytes of a file are the start of the line. They are not in another file, in
+    /// one that was truncated, and in one that another process has appended to since.
+    fn is_last_of(&self, sink: &Sink) -> bool {
+        let Sink::File(file) = sink else { return false };
+        file.metadata().is_ok_and(|metadata| {
+            let is_same = self.file == (metadata.dev(), metadata.ino());
+            is_same && self.end.is_none_or(|end| end == metadata.len())
+        })
+    }
+}
+
+/// The file of a log, which gets whole lines: one that was cut is completed before the next one.
+struct Output {
+    sink: Sink,
+    /// No line was written to the file yet.
+    is_new: bool,
+    cut: Option<CutLine>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Output {
+    /// Writes lines. Those that are not written are counted as lost.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.complete().and_then(|()| self.begin()) {
+            self.lose(bytes);
+            return Err(error);
+        }
+        let Err((written, error)) = self.sink.write(bytes) else { return Ok(()) };
+        let (whole, mut rest) = bytes.split_at(written);
+        if whole.last().is_some_and(|last| *last != b'\n') {
+            let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+            if let Ok(cut) = CutLine::new(&mut self.sink, &rest[..end]) {
+                (self.cut, rest) = (Some(cut), &rest[end..]);
+            }
+        }
+        self.lose(rest);
+        Err(error)
+    }
+
+    /// Ends the last line of a new file: another log may have left the start of one there, as at a
+    /// crash.
+    fn begin(&mut self) -> io::Result<()> {
+        if self.is_new && self.sink.ends_within_a_line() {
+            self.sink.write(b"\n").map_err(|(_, error)| error)?;
+        }
+        self.is_new = false;
+        Ok(())
+    }
+
+    /// Writes the rest of the line that was cut, if there is one. It is lost if nothing can follow
+    /// its start any more.
+    fn complete(&mut self) -> io::Result<()> {
+        let Some(mut cut) = self.cut.take() else { return Ok(()) };
+        if !cut.is_last_of(&self.sink) {
+            self.lose(&cut.rest);
+            return Ok(());
+        }
+        self.sink.write(&cut.rest).map_err(|(written, error)| {
+            cut.rest.drain(..written);
+            cut.end = cut.end.map(|end| end + written as u64);
+            self.cut = Some(cut);
+            error
+        })
+    }
+
+    fn lose(&self, bytes: &[u8]) {
+        self.lost.fetch_add(lines(bytes), Ordering::AcqRel);
+    }
+
+    /// Completes the line that was cut, at the end of the log; it is lost if this fails.
+    fn close(&mut self) -> io::Result<()> {
+        let completed = self.complete();
+        if let Some(cut) = self.cut.take() {
+            self.lose(&cut.rest);
+        }
+        completed
     }
 }
 
@@ -214,9 +337,11 @@ impl<F: Fn(&LogFailure)> Losses<F> {
         if lost != self.seen {
             (self.seen, self.seen_at) = (lost, Instant::now());
         }
+        if lost == self.told {
+            return;
+        }
         let reminds = self.told_at.is_none_or(|at| at.elapsed() >= REMINDER);
         let state = match self.error.take() {
-            _ if lost == self.told => return,
             Some(error) if reminds => FailureState::Failing(error),
             None if self.seen_at.elapsed() >= SETTLED => FailureState::Recovered,
             None if reminds => FailureState::TooSlow,
@@ -371,6 +496,7 @@ impl Writer {
         let sink = Sink::open(path)?;
         let (sender, receiver): (_, Receiver<Vec<u8>>) = sync_channel(WAITING);
         let lost = Arc::new(AtomicU64::new(0));
+        let output = Output { sink, is_new: true, cut: None, lost: lost.clone() };
         let path = path.to_path_buf();
         let mut losses = Losses {
             lost: lost.clone(),
@@ -389,42 +515,33 @@ impl Writer {
         let next = exchange.clone();
         let write = move || {
             // The file is closed before the thread counts as complete: closing may last, too.
-            let (_completes, mut sink) = (completes, sink);
-            // The last line in the file has no end.
-            let mut is_torn = false;
+            let (_completes, mut output) = (completes, output);
             loop {
                 let received = match losses.is_due() {
                     true => receiver.recv_timeout(SETTLED),
                     false => receiver.recv().map_err(RecvTimeoutError::from),
                 };
-                if next.take_into(&mut sink) {
-                    is_torn = false;
-                }
                 let bytes = match received {
                     Ok(bytes) => bytes,
                     Err(RecvTimeoutError::Timeout) => Vec::new(),
                     Err(RecvTimeoutError::Disconnected) => break,
                 };
+                // The former file may have room for its last line again.
+                let completed = output.complete();
+                output.is_new |= next.take_into(&mut output.sink);
                 if !bytes.is_empty() {
                     if let Some(before) = before.take() {
                         // Less than the end of this log waits.
                         before.wait(Instant::now() + PATIENCE / 2);
                     }
-                    // What follows is a line of its own.
-                    let ended = if is_torn { sink.write(b"\n") } else { Ok(()) };
-                    let outcome = ended.map_err(|(_, error)| (0, error));
-                    let outcome = outcome.and_then(|()| {
-                        is_torn = false;
-                        sink.write(&bytes)
-                    });
-                    losses.error = outcome.err().map(|(written, error)| {
-                        let (whole, rest) = bytes.split_at(written);
-                        losses.lost.fetch_add(lines(rest), Ordering::AcqRel);
-                        is_torn |= whole.last().is_some_and(|last| *last != b'\n');
-                        error
-                    });
+                    losses.error = output.write(&bytes).err();
+                } else if let Err(error) = completed {
+                    losses.error = Some(error);
                 }
                 losses.look();
+            }
+            if let Err(error) = output.close() {
+                losses.error = Some(error);
             }
             losses.close();
             next.end();
