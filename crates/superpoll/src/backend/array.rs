@@ -105,12 +105,26 @@ impl Array {
         }
     }
 
+    /// Returns whether there is a descriptor for [`pop_troubled`](Array::pop_troubled).
+    #[inline]
+    pub(super) fn has_troubled(&self) -> bool {
+        !self.troubled.is_empty()
+    }
+
     /// Takes the table index of a descriptor that the back-end must watch by its edges, because an
     /// error or a hang-up lasts. Call it once all reports of the pass are made: the kernel may
     /// report the descriptor again once it is watched elsewhere.
     #[inline]
     pub(super) fn pop_troubled(&mut self) -> Option<u32> {
         self.troubled.pop()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_trouble(&mut self, cx: &mut Context<'_>, index: u32) {
+        if cx.table.slot_mut(index).note_trouble() {
+            self.troubled.push(index);
+        }
     }
 
     /// Puts the slots into the order of their registration, in which neither the kernel nor the
@@ -199,9 +213,7 @@ impl Array {
                     cx.invalid(key);
                     continue;
                 }
-                if cx.table.slot_mut(index).note_trouble() {
-                    self.troubled.push(index);
-                }
+                self.note_trouble(cx, index);
             }
             let readiness = Readiness::from_poll_bits(found);
             // The kernel reports the slot's own interest: no second look, if it stays armed.

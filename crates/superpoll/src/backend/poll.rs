@@ -37,7 +37,22 @@ impl Poll {
         Poll { array: Array::new(), aside: Aside::new(RawFd::MAX) }
     }
 
+    /// Reports the descriptors that are set aside, if the set or the waker is ready, and sets those
+    /// aside whose error or hang-up lasts.
     #[cold]
+    #[inline(never)]
+    fn look_aside(&mut self, cx: &mut Context<'_>, own_is_ready: bool) -> io::Result<()> {
+        if own_is_ready {
+            for index in self.aside.report(cx)? {
+                self.array.put(cx.table, index);
+            }
+        }
+        while let Some(index) = self.array.pop_troubled() {
+            self.set_aside(cx, index);
+        }
+        Ok(())
+    }
+
     fn set_aside(&mut self, cx: &mut Context<'_>, index: u32) {
         if self.aside.put(cx, index) {
             self.array.remove(cx.table, index);
@@ -149,13 +164,8 @@ impl Backend for Poll {
         let own_is_ready = self.array.own_is_ready();
         cx.stats.hot.watched += self.array.len() as u64;
         cx.stats.hot.active += self.array.collect(cx, ready, |_, _| {}) as u64;
-        if own_is_ready {
-            for index in self.aside.report(cx)? {
-                self.array.put(cx.table, index);
-            }
-        }
-        while let Some(index) = self.array.pop_troubled() {
-            self.set_aside(cx, index);
+        if own_is_ready || self.array.has_troubled() {
+            return self.look_aside(cx, own_is_ready);
         }
         Ok(())
     }

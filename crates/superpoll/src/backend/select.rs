@@ -107,12 +107,29 @@ impl Select {
         self.put(fd, Interest::NONE);
     }
 
-    /// Sets the descriptors aside whose error or hang-up lasts.
-    fn set_aside(&mut self, cx: &mut Context<'_>) {
+    /// Reports the descriptors that are set aside, if the set or the waker is ready, and sets those
+    /// aside whose error or hang-up lasts.
+    #[cold]
+    #[inline(never)]
+    fn look_aside(&mut self, cx: &mut Context<'_>, own_is_ready: bool) -> io::Result<()> {
+        if own_is_ready {
+            for index in self.aside.report(cx)? {
+                self.enter(cx, index);
+            }
+        }
         while let Some(index) = self.troubled.pop() {
             if self.aside.put(cx, index) {
                 self.leave(cx, index);
             }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_trouble(&mut self, cx: &mut Context<'_>, index: u32) {
+        if cx.table.slot_mut(index).note_trouble() {
+            self.troubled.push(index);
         }
     }
 
@@ -162,8 +179,8 @@ impl Select {
                 self.put(fd, Interest::NONE);
             } else if revents != 0 {
                 let found = Readiness::from_poll_bits(revents);
-                if found.is_trouble() && cx.table.slot_mut(key.index()).note_trouble() {
-                    self.troubled.push(key.index());
+                if found.is_trouble() {
+                    self.note_trouble(cx, key.index());
                 }
                 let report = cx.report(key, found);
                 self.put(fd, cx.table.slot(key.index()).interest());
@@ -271,12 +288,10 @@ impl Backend for Select {
             Err(error) => return Err(error),
         }
         self.look_closer(cx, |fd| sets.iter().any(|set| set.has(fd)))?;
-        if self.aside.own().is_some_and(|own| sets[0].has(own)) {
-            for index in self.aside.report(cx)? {
-                self.enter(cx, index);
-            }
+        let own_is_ready = self.aside.own().is_some_and(|own| sets[0].has(own));
+        if own_is_ready || !self.troubled.is_empty() {
+            return self.look_aside(cx, own_is_ready);
         }
-        self.set_aside(cx);
         Ok(())
     }
 

@@ -130,7 +130,7 @@ fn a_descriptor_that_has_recovered_comes_back_to_the_sets() {
     let (index, number) = (bench.keys[0].index(), bench.pipes[0].0.as_raw_fd());
     while !bench.stage.table.slot_mut(index).note_trouble() {}
     bench.select.troubled.push(index);
-    bench.select.set_aside(&mut bench.stage.cx());
+    bench.select.look_aside(&mut bench.stage.cx(), false).unwrap();
     for arrival in 1..=3 {
         assert!(!bench.select.is_watched(number));
         assert_eq!(bench.select.status().lengths, Lengths { hot: 0, cold: 1, away: 0 });
