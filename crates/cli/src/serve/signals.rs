@@ -60,8 +60,8 @@ impl Signals {
         or(or(ends, reopens), or(reloads, upgrades)).await
     }
 
-    /// Waits for SIGINT, and for SIGTERM too in a process that is no worker. Calls `reopen` for each
-    /// SIGUSR1 meanwhile.
+    /// Waits for SIGINT, and for SIGTERM too in a process that is no worker. Calls `reopen` for
+    /// each SIGUSR1 meanwhile.
     pub(super) async fn end_of_drain(
         &mut self,
         is_worker: bool,
