@@ -1,6 +1,7 @@
 //! The system calls that neither `std` nor a library offers safely, and the only `unsafe` code of
 //! the crate.
 
+#[cfg(any(feature = "hyper", feature = "tokio"))]
 pub(crate) mod buffer;
 pub(crate) mod clock;
 pub(crate) mod descriptor;
