@@ -113,8 +113,8 @@ struct Slot {
 pub(crate) struct Wheel {
     /// Tick 0.
     origin: Instant,
-    /// A tick has 2 to the power of this many nanoseconds.
-    tick_bits: u32,
+    /// A tick is a nanosecond long.
+    is_exact: bool,
     /// All timers that were due before this tick have fired.
     elapsed: u64,
     /// The least number of ticks from one wake-up to the next; 0 if each tick may have its own.
@@ -140,13 +140,13 @@ pub(crate) struct Wheel {
 impl Wheel {
     /// Makes a wheel whose timers fire at most `slack` late, or a tick if that is more.
     pub(crate) fn new(now: Instant, slack: Duration) -> Wheel {
-        Wheel::with_ticks(now, TICK_BITS, slack_in_ticks(slack))
+        Wheel::with_ticks(now, false, slack_in_ticks(slack))
     }
 
-    fn with_ticks(now: Instant, tick_bits: u32, slack: u64) -> Wheel {
+    fn with_ticks(now: Instant, is_exact: bool, slack: u64) -> Wheel {
         Wheel {
             origin: now,
-            tick_bits,
+            is_exact,
             elapsed: 0,
             slack,
             hold: 0,
@@ -227,7 +227,7 @@ impl Wheel {
     /// Takes all timers out, at the end of the engine. Returns their wakers, to wake when nothing
     /// is borrowed.
     pub(crate) fn take_all(&mut self) -> Vec<Waker> {
-        let empty = Wheel::with_ticks(self.origin, self.tick_bits, self.slack);
+        let empty = Wheel::with_ticks(self.origin, self.is_exact, self.slack);
         let entries = mem::replace(self, empty).entries;
         entries.into_iter().filter_map(|entry| entry.waker).collect()
     }
@@ -271,14 +271,16 @@ impl Wheel {
     /// Returns the most that a timer is late in a loop that wakes up whenever the wheel asks for
     /// it, unless that is a tick.
     pub(crate) fn slack(&self) -> Duration {
-        time_of(self.slack, self.tick_bits)
+        time_of(self.slack, self.is_exact)
     }
 
     /// Makes ticks nanoseconds long. Timers that are in the wheel stay at the times to which their
     /// deadlines were rounded, and lose their order among those of the same time.
     pub(crate) fn make_exact(&mut self) {
-        let bits = mem::take(&mut self.tick_bits);
-        let exact = |tick: u64| if tick <= NEVER >> bits { tick << bits } else { NEVER };
+        if mem::replace(&mut self.is_exact, true) {
+            return;
+        }
+        let exact = |tick| if tick <= NEVER >> TICK_BITS { tick << TICK_BITS } else { NEVER };
         self.elapsed = exact(self.elapsed);
         self.slack = exact(self.slack);
         self.hold = exact(self.hold);
@@ -296,7 +298,7 @@ impl Wheel {
     pub(crate) fn advance(&mut self, now: Instant, due: &mut Vec<Waker>) {
         // Rounded down, and never as far as the tick that never fires.
         let nanos = now.saturating_duration_since(self.origin).as_nanos();
-        let now = u64::try_from(nanos >> self.tick_bits).unwrap_or(NEVER).min(NEVER - 1);
+        let now = u64::try_from(self.ticks(nanos)).unwrap_or(NEVER).min(NEVER - 1);
         if let Some(next) = self.next_tick() {
             let wake = next.max(self.hold);
             if wake <= now {
@@ -314,12 +316,21 @@ impl Wheel {
         self.elapsed = self.elapsed.max(now);
     }
 
+    /// Returns the number of whole ticks.
+    #[inline]
+    fn ticks(&self, nanos: u128) -> u128 {
+        if self.is_exact { nanos } else { nanos >> TICK_BITS }
+    }
+
     /// Returns the tick from which on a deadline is reached, or the present tick if that has
     /// passed.
     #[inline]
     fn tick_of_deadline(&self, deadline: Instant) -> u64 {
         let nanos = deadline.saturating_duration_since(self.origin).as_nanos();
-        let tick = (nanos + ((1 << self.tick_bits) - 1)) >> self.tick_bits;
+        let tick = match self.is_exact {
+            true => nanos,
+            false => (nanos + ((1 << TICK_BITS) - 1)) >> TICK_BITS,
+        };
         u64::try_from(tick).unwrap_or(NEVER).max(self.elapsed)
     }
 
@@ -364,7 +375,7 @@ impl Wheel {
     /// then the time never comes.
     #[inline]
     fn time_at(&self, tick: u64) -> Option<Instant> {
-        self.origin.checked_add(time_of(tick, self.tick_bits))
+        self.origin.checked_add(time_of(tick, self.is_exact))
     }
 
     /// Returns the slot that time reaches first.
@@ -494,12 +505,15 @@ fn slack_in_ticks(slack: Duration) -> u64 {
 
 /// Returns how long after the origin a tick begins.
 #[inline]
-fn time_of(tick: u64, tick_bits: u32) -> Duration {
-    if tick <= u64::MAX >> tick_bits {
-        return Duration::from_nanos(tick << tick_bits);
+fn time_of(tick: u64, is_exact: bool) -> Duration {
+    if is_exact {
+        return Duration::from_nanos(tick);
+    }
+    if tick <= u64::MAX >> TICK_BITS {
+        return Duration::from_nanos(tick << TICK_BITS);
     }
     const SECOND: u128 = 1_000_000_000;
-    let nanos = u128::from(tick) << tick_bits;
+    let nanos = u128::from(tick) << TICK_BITS;
     Duration::new((nanos / SECOND) as u64, (nanos % SECOND) as u32)
 }
 
