@@ -96,6 +96,21 @@ fn put(path: &Path, text: &str) {
     fs::rename(aside, path).unwrap();
 }
 
+/// A request to reopen them may have reached the process before after this one had opened them.
+#[test]
+fn a_successor_reopens_its_logs_when_it_serves() {
+    let upgraded = Upgraded::new();
+    let logs = "[access_log]\npath = \"access.log\"\n[log]\npath = \"error.log\"";
+    upgraded.stage.configure("", logs);
+    let server = upgraded.start(&[]);
+    run(&mut upgraded.upgrade(&[]));
+    let path = |name| upgraded.stage.site.path(name);
+    let told = format!("reopened the log {}", path("access.log").display());
+    until("it is reopened", || fs::read_to_string(path("error.log")).unwrap().contains(&told));
+    run(&mut upgraded.stage.command("drain", &[]));
+    assert!(server.ended().0.success());
+}
+
 #[test]
 fn another_process_takes_over_and_is_named_when_it_serves() {
     let upgraded = Upgraded::new();

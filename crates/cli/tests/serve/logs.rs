@@ -1,7 +1,7 @@
 //! The access log.
 
 use std::fs;
-use std::io::{PipeReader, Write};
+use std::io::{PipeReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
@@ -67,6 +67,27 @@ fn a_log_that_was_moved_away_is_begun_anew_and_no_line_is_lost() {
     }
     assert_eq!(all[0]["bytes"], json!(10));
     assert_eq!(lines(&log).len(), 1, "the new log has more than the later lines");
+}
+
+#[test]
+fn a_log_is_reopened_while_a_download_keeps_the_server_from_ending() {
+    let site = Site::new();
+    let bytes = site.large();
+    let server = Server::configured(&site.write("logs.toml", &text("path = \"log\"")), 1);
+    let (log, old) = (site.path("log"), site.path("log.1"));
+    let mut slow = server.connect();
+    slow.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut received = vec![0; 1000];
+    slow.read_exact(&mut received).unwrap();
+    server.signal("TERM");
+    server.says("draining: ");
+    fs::rename(&log, &old).unwrap();
+    server.signal("USR1");
+    until("the log is reopened", || log.exists());
+    slow.read_to_end(&mut received).unwrap();
+    assert!(received.ends_with(&bytes));
+    assert!(server.ended().0.success());
+    assert_eq!((lines(&old).len(), lines(&log).len()), (0, 1));
 }
 
 #[test]

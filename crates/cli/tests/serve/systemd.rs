@@ -202,8 +202,14 @@ fn a_service_manager_is_notified_of_start_reload_and_stop() {
     assert!(reloading.contains("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
     assert_eq!(told().trim(), "READY=1");
     server.says("reloaded the configuration ");
+    // Requests at once may become one reload, which the manager hears the end of.
+    for _ in 0..10 {
+        server.signal("HUP");
+        server.signal("HUP");
+        while told().trim() != "READY=1" {}
+    }
     server.signal("TERM");
-    assert_eq!(told().trim(), "STOPPING=1");
+    while told().trim() != "STOPPING=1" {}
     assert!(server.ended().0.success());
 
     // A manager that is gone does not keep it from serving.

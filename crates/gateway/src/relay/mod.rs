@@ -59,6 +59,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_channel::oneshot;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::address::Address;
@@ -130,6 +131,8 @@ pub struct Relay {
     listening: Address,
     /// `None` once the relay is stopped.
     bound: Mutex<Option<Arc<Bound>>>,
+    /// One for each task that accepts: cancelled when it has closed its listener.
+    accepting: Mutex<Vec<oneshot::Receiver<()>>>,
 }
 
 /// The engines of a runtime, and the facts that a relay needs about them.
@@ -268,11 +271,16 @@ impl Relay {
             limit: Arc::new(limit),
             listening,
             bound: Mutex::new(Some(bound)),
+            accepting: Mutex::default(),
         }
     }
 
     fn bound(&self) -> MutexGuard<'_, Option<Arc<Bound>>> {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accepting(&self) -> MutexGuard<'_, Vec<oneshot::Receiver<()>>> {
+        self.accepting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a listener for each engine.
@@ -290,9 +298,12 @@ impl Relay {
             let (shared, limit) = (self.shared.clone(), self.limit.clone());
             let on = self.listening.to_string();
             let watching_costs = engines.on_epoll;
+            let (open, closes) = oneshot::channel();
+            self.accepting().push(closes);
             let accept = move || {
                 let local = RefCell::new(Rc::new(Local::new(shared, watching_costs)));
-                spawn(Accepting { listener, local, limit, on, shed: Cell::new(0) }.run()).detach();
+                let shed = Cell::new(0);
+                spawn(Accepting { listener, local, limit, on, shed, _open: open }.run()).detach();
             };
             engines.handle.call_on(engine, accept).map_err(io::Error::other)?;
         }
@@ -324,6 +335,16 @@ impl Relay {
         // A socket file is removed with the relay's socket.
         drop(self.bound().take());
         self.limit.stop();
+    }
+
+    /// Stops listening, and waits until its address is free. An engine that has ended has closed
+    /// its listener.
+    pub(crate) async fn close(self) {
+        self.stop();
+        let accepting = std::mem::take(&mut *self.accepting());
+        for closes in accepting {
+            let _ = closes.await;
+        }
     }
 
     /// Waits until there are no pairs left, for at most this long; returns how many there are.
@@ -366,6 +387,8 @@ struct Accepting {
     on: String,
     /// The number of clients that the listener has shed, as reported.
     shed: Cell<u64>,
+    /// Dropped once the listener is closed.
+    _open: oneshot::Sender<()>,
 }
 
 impl Accepting {
@@ -380,7 +403,8 @@ impl Accepting {
                 }
             }
         }
-        let socket = self.listener.into_socket();
+        let Accepting { listener, _open, .. } = self;
+        let socket = listener.into_socket();
         time::sleep(crate::listen::CLOSING).await;
         drop(socket);
     }

@@ -39,7 +39,8 @@ pub(super) struct EngineChange {
     pub admin_connections: Arc<AdminConnections>,
     pub report: Report,
     pub part: Part,
-    /// Is told, or dropped, when the engine serves this configuration or a later one.
+    /// Is told when the engine serves this configuration and has closed the listeners of the one
+    /// before; dropped, if it serves a later one.
     pub serves: oneshot::Sender<()>,
 }
 
@@ -85,6 +86,7 @@ impl EngineChange {
         let local = Rc::new(Local {
             worker: Rc::new(worker),
             closed: RefCell::default(),
+            accepting: RefCell::default(),
             configuration: Cell::new(0),
             contexts: RefCell::default(),
         });
@@ -110,7 +112,7 @@ impl EngineChange {
         let closed = Rc::new(Cell::new(false));
         local.closed.replace(closed.clone()).set(true);
         local.worker.wake();
-        let mut contexts = Vec::new();
+        let (mut contexts, mut tasks) = (Vec::new(), Vec::new());
         for opening in self.part.openings {
             let Opening { listener, on, address, tls, requires_certificate, .. } = opening;
             let context = ListenerContext::new(
@@ -134,10 +136,18 @@ impl EngineChange {
                 refusals: accepting::refusals(),
                 failures: accepting::refusals(),
             };
-            spawn(accepting.run(listener)).detach();
+            tasks.push(spawn(accepting.run(listener)));
         }
         local.contexts.replace(contexts);
-        // The change may have been given up.
-        let _ = self.serves.send(());
+        let former = local.accepting.replace(tasks);
+        let tell = async move {
+            // The addresses that this configuration does not have are free then.
+            for task in former {
+                let _ = task.await;
+            }
+            // The change may have been given up.
+            let _ = self.serves.send(());
+        };
+        spawn(tell).detach();
     }
 }

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use superpoll_rt::JoinHandle;
+
 use super::listener_context::ListenerContext;
 use super::worker::Worker;
 use crate::address::Address;
@@ -14,6 +16,8 @@ pub(super) struct Local {
     pub(super) worker: Rc<Worker>,
     /// If it is set to true, the tasks that accept end.
     pub(super) closed: RefCell<Rc<Cell<bool>>>,
+    /// The tasks that accept for the configuration in use.
+    pub(super) accepting: RefCell<Vec<JoinHandle<()>>>,
     /// The number of the configuration that is in use, by the order in which they came.
     pub(super) configuration: Cell<u64>,
     /// The listeners that speak HTTP.

@@ -464,7 +464,13 @@ impl Server {
                 let _ = is_served.await;
             }
             // The next configuration may have their addresses again.
-            drop(former_fronts);
+            for front in former_fronts {
+                if let Kind::Relay(_, relay) = front.kind
+                    && let Some(unused) = Arc::into_inner(relay)
+                {
+                    unused.close().await;
+                }
+            }
             blocking::unblock(move || drop(former)).detach();
         };
         Ok(self.handle.spawn(free))

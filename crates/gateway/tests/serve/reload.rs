@@ -1,12 +1,17 @@
 //! Another configuration with many routes: engines go on with other work while they build them.
 
 use std::cell::Cell;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::thread;
+use std::time::Duration;
 
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Config, Event};
+use superpoll_rt::time::{sleep, timeout};
 use superpoll_rt::{Runtime, blocking, next_turn, spawn};
 
 /// Far more than an engine builds in one turn of its event loop.
@@ -22,6 +27,18 @@ fn config(hosts: usize, more: &str) -> Config {
         }
     }
     Config::parse("test.toml", &text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Sends a request on a connection of its own, and returns the answer.
+async fn ask(address: String) -> String {
+    let ask = move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    blocking::unblock(ask).await.unwrap()
 }
 
 /// Counts the turns of this engine.
@@ -83,15 +100,63 @@ fn the_newest_of_two_changes_at_once_is_in_use() {
         for _ in 0..ROUTES {
             next_turn().await;
         }
-        let ask = move || {
-            use std::io::{Read, Write};
-            let mut stream = std::net::TcpStream::connect(address).unwrap();
-            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            answer
-        };
-        let answer = blocking::unblock(ask).await.unwrap();
+        let answer = ask(address).await;
         assert!(answer.contains("/second"), "{answer}");
+    });
+}
+
+#[test]
+fn a_log_that_was_moved_away_while_a_configuration_was_prepared_is_not_written_to() {
+    let runtime = Runtime::builder().workers(NonZeroUsize::MIN).build().unwrap();
+    let report = |event: &Event| println!("{event}");
+    let folder = tempfile::tempdir().unwrap();
+    let (log, moved) = (folder.path().join("log"), folder.path().join("log.1"));
+    let text = format!(
+        "[access_log]\npath = {log:?}\n[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\nredirect = {{ to = \"/\" }}"
+    );
+    let config = Config::parse("test.toml", &text).unwrap();
+    let mut server = Server::start(&runtime, &config, report).unwrap();
+    runtime.block_on(async {
+        let prepared = server.preparation().prepare(config.clone()).unwrap();
+        fs::rename(&log, &moved).unwrap();
+        server.reopen_logs();
+        server.take_on(&runtime, prepared).await.unwrap();
+        let address = server.listening().next().unwrap().to_string();
+        ask(address).await;
+        let is_written = async {
+            while fs::read(&log).is_ok_and(|lines| lines.is_empty()) {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), is_written).await.expect("the new file has a line");
+        assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 1);
+        assert_eq!(fs::read(&moved).unwrap(), b"");
+    });
+}
+
+#[test]
+fn the_next_configuration_may_listen_where_the_one_before_does_not() {
+    let runtime = Runtime::builder().workers(NonZeroUsize::MIN).build().unwrap();
+    let report = |event: &Event| println!("{event}");
+    let folder = tempfile::tempdir().unwrap();
+    let configured = |address: &str, is_relay: bool| {
+        let serves = match is_relay {
+            true => "relay = { to = \"127.0.0.1:9\" }",
+            false => "[[hosts]]\n[[hosts.routes]]\nredirect = { to = \"/\" }",
+        };
+        let text = format!("[[listeners]]\naddress = {address:?}\n{serves}");
+        Config::parse("test.toml", &text).unwrap()
+    };
+    let mut server = Server::start(&runtime, &configured("127.0.0.1:0", false), report).unwrap();
+    let first = server.listening().next().unwrap().to_string();
+    let second = format!("unix:{}", folder.path().join("socket").display());
+    runtime.block_on(async {
+        let all = [(&second, false), (&first, true), (&second, true), (&first, false)];
+        for (address, is_relay) in all.into_iter().cycle().take(40) {
+            let next = configured(address, is_relay);
+            let prepared = server.preparation().prepare(next).unwrap();
+            server.take_on(&runtime, prepared).await.unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(server.listening().next().unwrap().to_string(), *address);
+        }
     });
 }
