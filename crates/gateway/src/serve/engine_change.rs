@@ -1,8 +1,9 @@
 //! One engine's way to another configuration.
 //!
 //! The routes are built some at a time, and the engine serves by the routes before until all are
-//! there. Then the routes and the listeners change in one step. If another configuration has come
-//! to the engine meanwhile, and is in use already, this one is dropped.
+//! there. Then the routes and the listeners change in one step. If another configuration comes to
+//! the engine meanwhile, this one is dropped: the next one would not know the channels that this
+//! one has made.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -40,7 +41,7 @@ pub(super) struct EngineChange {
     pub report: Report,
     pub part: Part,
     /// Is told when the engine serves this configuration and has closed the listeners of the one
-    /// before; dropped, if it serves a later one.
+    /// before; dropped, if a later one has come.
     pub serves: oneshot::Sender<()>,
 }
 
@@ -57,6 +58,7 @@ impl EngineChange {
             while !builder.step(usize::MAX) {}
             return self.start(parking_lot, channels, builder.finish());
         };
+        local.configuration.set(self.configuration);
         let before = local.worker.router();
         let mut builder = blueprint.begin(&local.worker.channels, Some(&before));
         drop((before, local));
@@ -64,10 +66,12 @@ impl EngineChange {
             return self.finish(builder.finish());
         }
         let task = async move {
-            while !builder.step(SLICE) {
+            while self.is_newest() && !builder.step(SLICE) {
                 next_turn().await;
             }
-            self.finish(builder.finish());
+            if self.is_newest() {
+                self.finish(builder.finish());
+            }
         };
         spawn(task).detach();
     }
@@ -87,20 +91,22 @@ impl EngineChange {
             worker: Rc::new(worker),
             closed: RefCell::default(),
             accepting: RefCell::default(),
-            configuration: Cell::new(0),
+            configuration: Cell::new(self.configuration),
             contexts: RefCell::default(),
         });
         SERVERS.with(|servers| servers.borrow_mut().insert(self.server, local.clone()));
         self.listen(&local);
     }
 
+    /// Whether no other configuration has come to the engine since this one.
+    fn is_newest(&self) -> bool {
+        local(self.server).is_none_or(|local| local.configuration.get() == self.configuration)
+    }
+
     /// Changes from the configuration before to this one.
     fn finish(self, router: BuiltRouter) {
         // The server may have stopped meanwhile.
         let Some(local) = local(self.server) else { return };
-        if local.configuration.get() > self.configuration {
-            return;
-        }
         let access_log = self.log.clone().map(AccessLogWriter::new);
         local.worker.change(router, access_log, self.timeouts, self.limits);
         self.listen(&local);
@@ -108,7 +114,6 @@ impl EngineChange {
 
     /// Accepts connections at the listeners of this configuration, and at no others.
     fn listen(self, local: &Local) {
-        local.configuration.set(self.configuration);
         let closed = Rc::new(Cell::new(false));
         local.closed.replace(closed.clone()).set(true);
         local.worker.wake();

@@ -18,7 +18,7 @@ pub(super) struct Local {
     pub(super) closed: RefCell<Rc<Cell<bool>>>,
     /// The tasks that accept for the configuration in use.
     pub(super) accepting: RefCell<Vec<JoinHandle<()>>>,
-    /// The number of the configuration that is in use, by the order in which they came.
+    /// The number of the newest configuration, by the order in which they came.
     pub(super) configuration: Cell<u64>,
     /// The listeners that speak HTTP.
     pub(super) contexts: RefCell<Vec<(Address, Rc<ListenerContext>)>>,

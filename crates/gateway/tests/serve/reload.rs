@@ -106,6 +106,55 @@ fn the_newest_of_two_changes_at_once_is_in_use() {
 }
 
 #[test]
+fn subscribers_stay_although_one_change_overtakes_another() {
+    let runtime = Runtime::builder().workers(NonZeroUsize::MIN).build().unwrap();
+    let report = |event: &Event| println!("{event}");
+    let text = |routes: usize, more: &str| {
+        let mut text = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n{more}");
+        for route in 0..routes {
+            text +=
+                &format!("[[hosts.routes]]\npath = \"/r{route}\"\nredirect = {{ to = \"/\" }}\n");
+        }
+        Config::parse("test.toml", &text).unwrap()
+    };
+    let channel = "[[hosts.routes]]\npath = \"/c\"\nchannel = { publish = \"anyone\" }\n";
+    let mut server = Server::start(&runtime, &text(1, ""), report).unwrap();
+    let address = server.listening().next().unwrap().to_string();
+    // The engine has built the first when half of the second is left.
+    server.change(&runtime, &text(ROUTES / 2, channel)).unwrap();
+    server.change(&runtime, &text(ROUTES, channel)).unwrap();
+    let subscribe = move || loop {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream
+            .write_all(b"GET /c HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n")
+            .unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        match &status {
+            b"HTTP/1.1 200" => break stream,
+            status => assert_eq!(status, b"HTTP/1.1 404"),
+        }
+    };
+    runtime.block_on(async {
+        let mut subscriber = blocking::unblock(subscribe).await.unwrap();
+        // The second is built by now.
+        for _ in 0..ROUTES {
+            next_turn().await;
+        }
+        server.channel("", "/c").unwrap().publish("message").unwrap();
+        let read = move || {
+            let (mut all, mut room) = (Vec::<u8>::new(), [0; 1000]);
+            while !all.windows(7).any(|window| window == b"message") {
+                let count = subscriber.read(&mut room).unwrap();
+                assert_ne!(count, 0, "the subscription ended");
+                all.extend(&room[..count]);
+            }
+        };
+        blocking::unblock(read).await.unwrap();
+    });
+}
+
+#[test]
 fn a_log_that_was_moved_away_while_a_configuration_was_prepared_is_not_written_to() {
     let runtime = Runtime::builder().workers(NonZeroUsize::MIN).build().unwrap();
     let report = |event: &Event| println!("{event}");
