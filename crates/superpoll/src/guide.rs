@@ -2,6 +2,7 @@
 
 pub mod start {
     #![doc = include_str!("guide/start.md")]
+    #![doc = concat!("```no_run\n", include_str!("../examples/tcp_echo.rs"), "```")]
 }
 
 pub mod contract {

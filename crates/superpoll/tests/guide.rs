@@ -54,15 +54,3 @@ fn the_first_server_keeps_a_client_that_reads_slowly() {
     }
     sends.join().unwrap();
 }
-
-#[test]
-fn the_guide_shows_the_program_that_is_tested() {
-    let guide = include_str!("../src/guide/start.md");
-    let program = include_str!("../examples/tcp_echo.rs");
-    // All but the heading that describes the file.
-    let (_, program) = program.split_once("\n\n").unwrap();
-    assert!(
-        guide.contains(&format!("```no_run\n{program}```\n")),
-        "copy examples/tcp_echo.rs there"
-    );
-}
