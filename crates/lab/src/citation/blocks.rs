@@ -44,7 +44,6 @@ pub(super) const BLOCKS: [(&str, Block); 27] = [
     ("short: accept", short::accept),
     ("short: runtime", short::runtime),
     ("short: restart", short::restart),
-    ("short: servers", short::server_works),
 ];
 
 /// Formats a table as Markdown; `None` without rows.
@@ -86,10 +85,10 @@ pub(super) fn of_turns([low, value, high]: [Option<f64>; 3]) -> Option<String> {
 }
 
 /// A ratio to a peer's cost, and the peer's name.
-pub(super) type Compared = (Option<Ratio>, &'static str);
+type Compared = (Option<Ratio>, &'static str);
 
 /// Formats a ratio to a peer, with the peer's name; empty for none.
-pub(super) fn beside((ratio, peer): Compared) -> String {
+fn beside((ratio, peer): Compared) -> String {
     ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
 }
 
@@ -432,9 +431,7 @@ fn rings(document: &Document) -> Option<String> {
 
 /// Returns each work that servers of others do as well: the work, the server, and its processor
 /// time next to that of two other servers.
-pub(super) fn compared_work(
-    document: &Document,
-) -> impl Iterator<Item = (String, String, [Compared; 2])> {
+fn compared_work(document: &Document) -> impl Iterator<Item = (String, String, [Compared; 2])> {
     let files = experiments::rows(&document.records.files).map(|row| {
         let work = format!("a file of {} bytes, {} connections", row.bytes, row.connections);
         let others = [(row.nginx_ratio, "nginx"), (row.hyper_ratio, "hyper on tokio")];

@@ -1,9 +1,7 @@
 //! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
 //! experiment whose full table is in `docs/measured`.
 
-use super::blocks::{
-    beside, compared_work, largest_herds, longest_rings, of_turns, ratio, spread, table,
-};
+use super::blocks::{largest_herds, longest_rings, of_turns, ratio, spread, table};
 use crate::document::Document;
 use crate::experiments;
 use crate::record::Figures;
@@ -229,16 +227,6 @@ pub(super) fn restart(document: &Document) -> Option<String> {
         })?,
     ];
     table(["", "upgrade", "crash (`kill -9`)"], rows)
-}
-
-/// Compares our server on its default back-end with two other servers for each kind of work.
-pub(super) fn server_works(document: &Document) -> Option<String> {
-    let ours = compared_work(document).filter(|(_, server, _)| server == "superpoll-adaptive");
-    let rows = ours.map(|(work, _, compared)| {
-        let [first, second] = compared.map(beside);
-        [work, first, second]
-    });
-    table(["work", "processor time", "processor time"], rows)
 }
 
 fn file_of<'a>(document: &'a Document, subject: &str, bytes: usize) -> Option<&'a files::Row> {
