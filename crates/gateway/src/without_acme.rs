@@ -11,7 +11,8 @@ use crate::config::{self, Host};
 use crate::log::Report;
 
 const ABSENT: &str = "this superpoll was built without automatic certificates, expected \
-                      certificate = FILE and key = FILE, or a build with the feature acme";
+                      certificate = FILE and key = FILE, or a build with the feature acme: \
+                      cargo install --path crates/cli --features acme";
 
 /// The certificates that a server would get by itself.
 #[derive(Default, Debug)]

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use superpoll_gateway::telemetry::socket::Turn;
 use superpoll_gateway::telemetry::traffic::Quantile;
 
 /// Formats a number with three digits and a unit of thousands.
@@ -80,6 +81,17 @@ fn long(duration: Duration) -> String {
         (0, _) => format!("{hours}h{:02}m", minutes % 60),
         _ => format!("{days}d{:02}h", hours % 24),
     }
+}
+
+/// Formats a turn in a line. Times of the coarse clock are only approximate.
+pub(super) fn turn(turn: &Turn) -> String {
+    let about = if turn.step_ns > 0 { "~" } else { "" };
+    let Turn { tasks, events, timers, .. } = turn;
+    format!(
+        "{about}{}  {} ago  {tasks} tasks, {events} events, {timers} timers",
+        time(turn.took_ns),
+        time(turn.ago_ns)
+    )
 }
 
 #[cfg(test)]

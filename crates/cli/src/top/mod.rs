@@ -1,48 +1,41 @@
 //! `superpoll top`: the requests, servers, channels and engines of a running server or proxy.
 //!
-//! One thread and one runtime wait for everything: the statistics socket, the keys, signals, and a
-//! clock that tells when the process has gone silent. Keys are read here rather than by crossterm,
-//! whose reader has a poller of its own, and goes on reading indefinitely where the terminal is
-//! gone.
+//! With `--once` they are printed as text. The screen that follows them (`live`) needs a library
+//! for terminals: it is the feature `top`.
 
-mod columns;
-mod engines;
+#[cfg(feature = "top")]
+mod live;
+#[cfg(any(test, not(feature = "top")))]
+mod without_live;
+
+// Text shows less than the screen.
+#[cfg_attr(not(feature = "top"), allow(dead_code))]
 mod figures;
-mod help;
-mod keys;
 mod model;
-mod requests;
-mod screen;
-mod state;
 mod text;
+#[cfg_attr(not(feature = "top"), allow(dead_code))]
 mod traffic;
-mod view;
 
 use std::error::Error;
-use std::io::{self, IsTerminal, Write, stdin, stdout};
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use futures_lite::future::or;
-use rustix::event::{PollFd, PollFlags};
 use superpoll::BackendKind;
-use superpoll_gateway::telemetry::socket::{INTERVALS, Snapshot};
-use superpoll_rt::signal::{Signal, SignalKind, signal};
-use superpoll_rt::{AsyncFd, Runtime, time};
+use superpoll_gateway::telemetry::socket::INTERVALS;
+use superpoll_rt::{Runtime, time};
 
 use crate::control::ServerName;
 use crate::stats::printable::printable_json;
 use crate::stats::source::{self, End, Source};
-use keys::Key;
+#[cfg(feature = "top")]
+use live::follow;
 use model::Model;
-use screen::Screen;
-use state::{Effect, State};
+#[cfg(not(feature = "top"))]
+use without_live::follow;
 
 /// How long a process may take to send its first snapshot, beyond the interval.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often to check whether a snapshot has come.
-const TICK: Duration = Duration::from_secs(1);
 
 /// Options of `top`.
 #[derive(Clone, Debug, clap::Args)]
@@ -71,19 +64,21 @@ fn interval(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Shows figures until the user quits or there is nothing more to show.
+/// Shows figures once, or until the user quits or there is nothing more to show.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let has_terminal = stdin().is_terminal() && stdout().is_terminal();
-    if !options.once && !has_terminal {
-        return Err("showing a process needs a terminal; use --once without one".into());
+    if options.once {
+        let (path, runtime) = open(options)?;
+        return runtime.try_block_on(once(options, &path))?;
     }
+    follow(options)
+}
+
+/// Returns the statistics socket of the process that is meant, and a runtime to read it.
+fn open(options: &Options) -> Result<(PathBuf, Runtime), Box<dyn Error>> {
     let path = source::locate(options.name.get())?;
     // A few descriptors: choosing a back-end is not worth the effort.
     let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
-    if options.once {
-        return runtime.try_block_on(once(options, &path))?;
-    }
-    runtime.try_block_on(show(options, &path))?
+    Ok((path, runtime))
 }
 
 /// Prints once: the snapshot as it is, or text with the rates of an interval.
@@ -121,131 +116,6 @@ fn patience(interval_ms: u64) -> Duration {
 fn silent(path: &Path, patience: Duration) -> String {
     let (path, seconds) = (path.display(), patience.as_secs());
     format!("the process at {path} has sent nothing for {seconds} seconds; it is busy or stopped")
-}
-
-/// An event while the screen is shown.
-enum Happening {
-    Told(Box<Snapshot>),
-    Pressed(Vec<Key>),
-    /// The size of the terminal has changed.
-    Resized,
-    Tick,
-    /// The user or a signal asks for the end, or the terminal is gone.
-    Over,
-}
-
-/// Returns the keys that were pressed, or `None` if the terminal is gone.
-async fn pressed(terminal: &AsyncFd<io::Stdin>) -> io::Result<Option<Vec<Key>>> {
-    loop {
-        let ready = terminal.readable().await?;
-        // The terminal blocks, also for the other processes that share it, so it is not read on a
-        // mere guess.
-        let mut asked = [PollFd::new(terminal.get_ref(), PollFlags::IN)];
-        if rustix::event::poll(&mut asked, Some(&rustix::event::Timespec::default()))? == 0 {
-            ready.clear();
-            continue;
-        }
-        let mut room = [0; 64];
-        return match rustix::io::read(terminal.get_ref(), &mut room) {
-            Ok(0) | Err(rustix::io::Errno::IO) => Ok(None),
-            Ok(count) => Ok(Some(keys::keys(&room[..count]))),
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
-            Err(error) => Err(error.into()),
-        };
-    }
-}
-
-/// The signals to which this program listens.
-struct Signals {
-    ends: [Signal; 3],
-    resized: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Signals> {
-        let ends = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
-        let [terminate, interrupt, hang_up] = ends.map(signal);
-        let ends = [terminate?, interrupt?, hang_up?];
-        Ok(Signals { ends, resized: signal(SignalKind::window_change())? })
-    }
-
-    async fn next(&mut self) -> Result<Happening, Box<dyn Error>> {
-        let Signals { ends: [terminate, interrupt, hang_up], resized } = self;
-        let ends = async {
-            or(terminate.recv(), or(interrupt.recv(), hang_up.recv())).await?;
-            Ok(Happening::Over)
-        };
-        let resizes = async {
-            resized.recv().await?;
-            Ok(Happening::Resized)
-        };
-        or(ends, resizes).await
-    }
-}
-
-/// Shows the screen until the end.
-async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
-    let patience = patience(options.interval);
-    let opens = async {
-        let mut source = Source::connect(path).await?;
-        source.ask(options.interval).await?;
-        Ok::<_, End>(source)
-    };
-    let mut source = time::timeout(patience, opens).await.map_err(|_| silent(path, patience))??;
-    let mut signals = Signals::new()?;
-    let terminal = AsyncFd::nonblocking(stdin());
-    let mut screen = Screen::open()
-        .map_err(|error| format!("taking the terminal: {error}; use --once without one"))?;
-    let mut model = Model::default();
-    let mut state = State::new(options.interval);
-    let mut heard = Instant::now();
-    loop {
-        // A terminal that cannot be drawn on is gone.
-        if screen.draw(|frame| view::draw(frame, &model, &state)).is_err() {
-            return Ok(());
-        }
-        let tells = async {
-            let snapshot = source.next().await?;
-            Ok(Happening::Told(Box::new(snapshot)))
-        };
-        let presses =
-            async { Ok(pressed(&terminal).await?.map_or(Happening::Over, Happening::Pressed)) };
-        let ticks = async {
-            time::sleep(TICK).await;
-            Ok(Happening::Tick)
-        };
-        let happening = or(or(presses, signals.next()), or(tells, ticks)).await?;
-        match happening {
-            Happening::Over => return Ok(()),
-            Happening::Resized => {}
-            Happening::Told(snapshot) => {
-                heard = Instant::now();
-                state.silent = None;
-                if !state.paused {
-                    model.take(*snapshot);
-                }
-            }
-            Happening::Tick => {
-                let late = Duration::from_millis(state.interval_ms) + 2 * TICK;
-                let quiet = heard.elapsed();
-                // A process that has sent a snapshot may be stopped and go on; one that has not is
-                // no such process.
-                if model.snapshot.is_none() && quiet > patience {
-                    return Err(silent(path, patience).into());
-                }
-                state.silent = (quiet > late).then_some(quiet.as_secs());
-            }
-            Happening::Pressed(keys) => {
-                for key in keys {
-                    match state.press(key, &model) {
-                        Effect::None => {}
-                        Effect::Interval => source.ask(state.interval_ms).await?,
-                        Effect::Quit => return Ok(()),
-                    }
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

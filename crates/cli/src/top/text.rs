@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use superpoll_gateway::telemetry::socket::{Costs, Engine, Set, Turn};
 
-use super::engines;
-use super::figures::{quantile, ratio, time};
+use super::figures::{quantile, ratio, time, turn};
 use super::model::{Model, Rates, Track, calls};
 use super::traffic::{Channel, Quantiles, TrafficModel};
 
@@ -194,8 +193,8 @@ fn engine(text: &mut String, track: &Track) {
         line("costs", costs(kind));
     }
     let mut slow = |name: &str, turns: &[Turn]| {
-        for turn in turns {
-            line("slowest", format!("{name}: {}", engines::turn(turn)));
+        for one in turns {
+            line("slowest", format!("{name}: {}", turn(one)));
         }
     };
     slow("of late", &engine.slowest_lately);

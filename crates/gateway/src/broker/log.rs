@@ -184,10 +184,14 @@ impl Failure {
     }
 
     /// Returns a failure that is over only when someone has changed something.
+    #[cfg(feature = "redis")]
     pub(crate) fn lasting(what: impl Into<String>) -> Failure {
         Failure { what: what.into(), is_lasting: true }
     }
 }
+
+/// How long a read waits for an entry.
+pub(crate) const BLOCK: Duration = Duration::from_secs(5);
 
 /// A connection to an engine that keeps logs. After an error it is not used again.
 pub(crate) trait Log: 'static {

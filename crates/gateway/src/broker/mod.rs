@@ -11,11 +11,11 @@
 //! (all engines)                 (engine 0)            (engine 0, one by shard)
 //! ```
 //!
-//! [`log`] is the interface of an engine, `redis` implements it, and so does [`local`] for the
-//! processes of one server. The [`publisher`] has one connection for messages and questions. Each
-//! [`shard`] of logs has one for reading ([`reader`]). All of them run on the first engine of the
-//! runtime, as tasks. A connection that fails is opened anew without end; the first failure of a
-//! time is reported, and that all is well again.
+//! [`log`] is the interface of an engine, `redis` implements it (a feature of the build), and so
+//! does [`local`] for the processes of one server. The [`publisher`] has one connection for
+//! messages and questions. Each [`shard`] of logs has one for reading ([`reader`]). All of them run
+//! on the first engine of the runtime, as tasks. A connection that fails is opened anew without
+//! end; the first failure of a time is reported, and that all is well again.
 //!
 //! While the broker is away, subscribers stay and publishing fails. Nothing is accepted here to be
 //! appended later: it would be behind messages that other servers have published meanwhile, and its
@@ -26,7 +26,8 @@ mod log;
 mod publisher;
 mod queue;
 mod reader;
-mod redis;
+#[cfg_attr(not(feature = "redis"), path = "without_redis.rs")]
+pub(crate) mod redis;
 mod shard;
 #[cfg(test)]
 pub(crate) mod toy;
@@ -51,9 +52,10 @@ use self::queue::{Command, Question, Queue};
 pub(crate) use self::shard::Follower;
 use self::shard::{LOGS, Shard};
 pub use self::url::BrokerUrl;
+pub(crate) use self::url::WITHOUT_REDIS;
+use crate::config;
 use crate::config::Channel;
 use crate::log::{Event, Level, RateLimited, Report, others};
-use crate::{config, upstream};
 
 /// The most connections that read.
 const MOST_SHARDS: usize = 16;
@@ -160,34 +162,6 @@ impl Broker {
         })
     }
 
-    /// Returns the connector of a configuration.
-    ///
-    /// # Errors
-    ///
-    /// The mistake in words, if the certificates cannot be read.
-    pub(crate) fn connector(config: &config::Broker) -> Result<redis::Connector, String> {
-        let tls = config.ca.as_deref().map(|ca| upstream::client_tls(ca, &[])).transpose()?;
-        let (url, prefix) = (config.url.clone(), config.prefix.clone());
-        let (replicas, publish) = (config.replicas, config.publish);
-        Ok(redis::Connector { url, tls, replicas, publish, prefix })
-    }
-
-    /// Connects once, to find out whether the broker can be used. A broker that is away is no
-    /// error.
-    ///
-    /// # Errors
-    ///
-    /// The setting that has to change, in words.
-    pub(crate) async fn check(config: &config::Broker) -> Result<(), String> {
-        let connector = Broker::connector(config)?;
-        match publisher::connect(&connector, publisher::CONNECT).await {
-            Err(failure) if failure.is_lasting => {
-                Err(format!("the broker {}: {}", config.url, failure.what))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Returns the settings of Redis or Valkey, if that is the engine.
     pub(crate) fn config(&self) -> Option<&config::Broker> {
         match &self.engine {
@@ -208,8 +182,10 @@ impl Broker {
     /// The mistake in words; or the runtime has ended.
     pub(crate) fn open(self: &Arc<Broker>, handle: &Handle) -> Result<(), String> {
         let started = match &self.engine {
-            Engine::Redis(config) => self.start(handle, Broker::connector(config)?),
-            Engine::Supervisor(connector) => self.start(handle, connector.clone()),
+            Engine::Redis(config) => redis::start(self, config, handle),
+            Engine::Supervisor(connector) => {
+                self.start(handle, connector.clone()).map_err(|error| error.to_string())
+            }
         };
         started.map_err(|error| format!("starting to read from {self}: {error}"))
     }

@@ -16,9 +16,8 @@ use std::time::{Duration, Instant};
 use superpoll_rt::time::{sleep, timeout};
 
 use super::Broker;
-use super::log::{Connect, Failure, Log, Look, Position};
+use super::log::{BLOCK, Connect, Failure, Log, Look, Position};
 use super::publisher::{CONNECT, Pause, connect};
-use super::redis::BLOCK;
 use super::shard::{Follower, Shard};
 
 /// The time between two looks.

@@ -9,6 +9,11 @@ use percent_encoding::percent_decode_str;
 
 use crate::address::Address;
 
+/// The mistake of a configuration with a broker, in a build without the feature `redis`.
+pub(crate) const WITHOUT_REDIS: &str = "this superpoll was built without Redis and Valkey, \
+     expected no [broker], or a build with the feature redis: \
+     cargo install --path crates/cli --features redis";
+
 /// The engine that keeps the messages of several servers, as a URL names it.
 ///
 /// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS;

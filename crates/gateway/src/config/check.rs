@@ -255,7 +255,7 @@ impl<'a> Check<'a> {
             tracing: self.tracing(raw.tracing),
             admin,
             keeper: raw.keeper.map(|keeper| self.keeper(keeper)),
-            broker: raw.broker.and_then(|broker| self.broker(broker)),
+            broker: raw.broker.and_then(|broker| self.broker(broker, cfg!(feature = "redis"))),
             warnings: Vec::new(),
         };
         if config.server.processes.get() > 1

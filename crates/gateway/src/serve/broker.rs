@@ -5,7 +5,7 @@ use std::sync::Arc;
 use superpoll_rt::{BackendKind, Runtime};
 
 use super::{Error, Server, failed};
-use crate::broker::{Broker, Brokers, Engine};
+use crate::broker::{Broker, Brokers, Engine, redis};
 use crate::config::{self, Config};
 
 /// Finds out whether a broker can be used. This takes a runtime of its own: the caller may be a
@@ -14,7 +14,7 @@ fn check(wanted: &config::Broker) -> Result<(), String> {
     let connects = || {
         let runtime = Runtime::builder().backend(BackendKind::Epoll).build();
         let runtime = runtime.map_err(|error| format!("looking at the broker: {error}"))?;
-        runtime.block_on(Broker::check(wanted))
+        runtime.block_on(redis::check(wanted))
     };
     std::thread::scope(|scope| scope.spawn(connects).join())
         .unwrap_or_else(|_| Err("looking at the broker has failed".to_owned()))

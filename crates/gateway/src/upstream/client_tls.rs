@@ -73,6 +73,7 @@ impl Tls {
 /// # Errors
 ///
 /// The mistake in words.
+#[cfg(feature = "redis")]
 pub(crate) fn client_tls(ca: &Path, protocols: &[&[u8]]) -> Result<TlsConnector, String> {
     connector(ca, protocols, None)
 }

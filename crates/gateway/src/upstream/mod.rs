@@ -55,6 +55,7 @@ mod sticky;
 mod strict;
 mod tunnel;
 
+#[cfg(feature = "redis")]
 pub(crate) use client_tls::client_tls;
 pub(crate) use dial::{connect, connect_any, dial_for_relay};
 pub(crate) use forwarder::Forwarder;

@@ -42,7 +42,7 @@ fn next_to(program: &Path) -> Result<PathBuf> {
         other => format!(" --profile {other}"),
     };
     Err(Error::usage(format!(
-        "{} is missing, which this experiment starts: build it with cargo build{profile} -p superpoll-cli",
+        "{} is missing, which this experiment starts: build it with cargo build{profile} -p superpoll-cli --all-features",
         command.display(),
     )))
 }
@@ -198,7 +198,10 @@ mod tests {
         let error = next_to(&program).unwrap_err().to_string();
         let command = folder.path().join("superpoll");
         assert!(error.starts_with(&format!("{} is missing", command.display())), "{error}");
-        assert!(error.contains("cargo build") && error.contains("-p superpoll-cli"), "{error}");
+        assert!(
+            error.contains("cargo build") && error.contains("-p superpoll-cli --all-features"),
+            "{error}"
+        );
         std::fs::write(&command, "").unwrap();
         assert_eq!(next_to(&program).unwrap(), command);
     }

@@ -13,8 +13,7 @@ use superpoll_rt::time::timeout;
 
 use super::store::Store;
 use super::{Found, Request};
-use crate::broker::log::Position;
-use crate::broker::redis::BLOCK;
+use crate::broker::log::{BLOCK, Position};
 use crate::ipc;
 
 /// The logs, and the connections that wait for them.

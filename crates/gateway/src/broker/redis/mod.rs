@@ -31,13 +31,15 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value, cmd};
-use superpoll_rt::JoinHandle;
+use superpoll_rt::{Handle, JoinHandle};
 
 use super::log::{
-    Append, Appended, Entry, Failure, Log, LogOptions, LogPosition, Look, Looked, Position,
+    Append, Appended, BLOCK, Entry, Failure, Log, LogOptions, LogPosition, Look, Looked, Position,
     Refusal, digest,
 };
-pub(crate) use connect::Connector;
+use super::{Broker, publisher};
+use crate::{config, upstream};
+use connect::Connector;
 
 const APPEND: &str = concat!(include_str!("common.lua"), include_str!("append.lua"));
 const SETTLE: &str = include_str!("settle.lua");
@@ -52,9 +54,6 @@ const LATE: Duration = Duration::from_secs(10);
 /// How long the number of entries that a server wants counts. Servers say it anew in less time.
 const WANTED: Duration = Duration::from_secs(60);
 
-/// How long a read waits for an entry.
-pub(super) const BLOCK: Duration = Duration::from_secs(5);
-
 /// The time in which all servers look at the logs before any of them appends or reads, after the
 /// process of Redis has changed. They try to connect at least twice in it.
 const GRACE: Duration = Duration::from_millis(1500);
@@ -62,6 +61,45 @@ const GRACE: Duration = Duration::from_millis(1500);
 /// How long an attempt waits for replicas to have a message; less than
 /// [`LAST_ATTEMPT`](super::publisher::LAST_ATTEMPT).
 const REPLICATION: Duration = Duration::from_millis(200);
+
+/// Returns the connector of a configuration.
+///
+/// # Errors
+///
+/// The mistake in words, if the certificates cannot be read.
+pub(crate) fn connector(config: &config::Broker) -> Result<Connector, String> {
+    let tls = config.ca.as_deref().map(|ca| upstream::client_tls(ca, &[])).transpose()?;
+    let (url, prefix) = (config.url.clone(), config.prefix.clone());
+    let (replicas, publish) = (config.replicas, config.publish);
+    Ok(Connector { url, tls, replicas, publish, prefix })
+}
+
+/// Connects once, to find out whether the broker can be used. A broker that is away is no error.
+///
+/// # Errors
+///
+/// The setting that has to change, in words.
+pub(crate) async fn check(config: &config::Broker) -> Result<(), String> {
+    match publisher::connect(&connector(config)?, publisher::CONNECT).await {
+        Err(failure) if failure.is_lasting => {
+            Err(format!("the broker {}: {}", config.url, failure.what))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Begins to work with the broker of a configuration.
+///
+/// # Errors
+///
+/// The mistake in words; or the runtime has ended.
+pub(super) fn start(
+    broker: &Arc<Broker>,
+    config: &config::Broker,
+    handle: &Handle,
+) -> Result<(), String> {
+    broker.start(handle, connector(config)?).map_err(|error| error.to_string())
+}
 
 /// The scripts, which a connection loads.
 #[derive(Clone, Debug)]

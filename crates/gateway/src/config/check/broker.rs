@@ -6,14 +6,15 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::Check;
-use crate::broker::BrokerUrl;
+use crate::broker::{BrokerUrl, WITHOUT_REDIS};
 use crate::config::broker::{Broker, RawBroker};
 
 /// The longest time for which a publication is tried. Repeated publications are known for longer.
 const LONGEST: Duration = Duration::from_secs(60);
 
 impl Check<'_> {
-    pub(super) fn broker(&mut self, broker: Spanned<RawBroker>) -> Option<Broker> {
+    /// Checks the broker, in a build that has Redis or has not.
+    pub(super) fn broker(&mut self, broker: Spanned<RawBroker>, has_redis: bool) -> Option<Broker> {
         let place = broker.span();
         let RawBroker { url, ca, prefix, replicas, publish } = broker.into_inner();
         let Some(url) = url else {
@@ -28,6 +29,9 @@ impl Check<'_> {
                 return None;
             }
         };
+        if !has_redis {
+            self.wrong(url_place.clone(), WITHOUT_REDIS);
+        }
         match (&ca, url.is_encrypted) {
             (None, true) => {
                 let what = "TLS to the broker, expected ca = FILE with the authorities that issue \
@@ -70,6 +74,34 @@ impl Check<'_> {
         if has_other {
             let what = "a server knows only its own subscribers, expected";
             self.wrong(at, format!("{what} {other} or broker, not both"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use toml::de::DeTable;
+
+    use super::*;
+
+    #[test]
+    fn a_build_without_redis_refuses_the_address_of_a_broker() {
+        let text = "[broker]\nurl = \"redis://a\"";
+        #[derive(serde::Deserialize)]
+        struct Raw {
+            broker: Spanned<RawBroker>,
+        }
+        let (tree, none) = (DeTable::parse(text).unwrap(), BTreeSet::new());
+        for (has_redis, expected) in [(true, vec![]), (false, vec![(15..26, WITHOUT_REDIS)])] {
+            let holes = BTreeSet::new();
+            let mut check = Check::new(tree.get_ref(), &none, &holes, None, Vec::new());
+            let Raw { broker } = toml::from_str(text).unwrap();
+            assert!(check.broker(broker, has_redis).is_some());
+            let expected: Vec<_> =
+                expected.into_iter().map(|(place, what)| (place, what.to_owned())).collect();
+            assert_eq!(check.found, expected);
         }
     }
 }

@@ -11,10 +11,10 @@ use ratatui::widgets::Paragraph;
 use superpoll_gateway::telemetry::socket::Snapshot;
 
 use super::columns::{bold, dim};
-use super::figures::{time, whole};
-use super::model::Model;
 use super::state::{Page, State};
 use super::{engines, help, requests};
+use crate::top::figures::{time, whole};
+use crate::top::model::Model;
 
 /// The smallest screen.
 pub(super) const SMALLEST: (u16, u16) = (40, 10);
@@ -89,10 +89,10 @@ pub(super) mod tests {
     use ratatui::backend::TestBackend;
 
     use super::super::keys::Key;
-    use super::super::model::tests::{model, snapshot};
     use super::super::state::{List, Order};
-    use super::super::traffic::tests::traffic;
     use super::*;
+    use crate::top::model::tests::{model, snapshot};
+    use crate::top::traffic::tests::traffic;
 
     fn drawn(width: u16, height: u16, model: &Model, state: &State) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -112,7 +112,7 @@ pub(super) mod tests {
     /// Compares the screen with the one that is stored next to this file. `SUPERPOLL_SCREENS` in
     /// the environment stores it anew.
     fn is_as_kept(lines: &[String], name: &str) {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/top/screens");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/top/live/screens");
         let path = format!("{folder}/{name}");
         if std::env::var_os("SUPERPOLL_SCREENS").is_some() {
             std::fs::write(&path, lines.join("\n") + "\n").unwrap();

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::keys::Key;
-use super::model::Model;
+use crate::top::model::Model;
 
 /// The intervals that the keys select, in milliseconds.
 const STEPS: [u64; 10] = [50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
@@ -317,8 +317,8 @@ impl State {
 mod tests {
     use superpoll_gateway::telemetry::socket::INTERVALS;
 
-    use super::super::model::tests::model;
     use super::*;
+    use crate::top::model::tests::model;
 
     fn press(state: &mut State, model: &Model, keys: &str) {
         for character in keys.chars() {

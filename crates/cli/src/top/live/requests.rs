@@ -13,10 +13,10 @@ use ratatui::widgets::{Paragraph, Sparkline};
 use superpoll_gateway::telemetry::traffic::{ServerCondition, ServerTraffic};
 
 use super::columns::{Column, bold, dim, fit, fitting, header, row};
-use super::figures::{quantile, rate, trend, whole};
-use super::model::Model;
 use super::state::{List, Order, State};
-use super::traffic::{Channel, Route, Server, TrafficModel};
+use crate::top::figures::{quantile, rate, trend, whole};
+use crate::top::model::Model;
+use crate::top::traffic::{Channel, Route, Server, TrafficModel};
 
 /// The most rows of a history.
 const TALLEST: u16 = 8;

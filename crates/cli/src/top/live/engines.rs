@@ -12,10 +12,10 @@ use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table};
 use superpoll_gateway::telemetry::socket::Turn;
 
 use super::columns::{bold, dim};
-use super::figures::{count, rate, ratio, time, whole};
 use super::help;
-use super::model::{Model, Point, Track};
 use super::state::{self, State};
+use crate::top::figures::{count, rate, ratio, turn, whole};
+use crate::top::model::{Model, Point, Track};
 
 /// The smallest area with all parts.
 const COMPLETE: (u16, u16) = (60, 13);
@@ -108,8 +108,9 @@ fn list(frame: &mut Frame<'_>, area: Rect, model: &Model, numbers: &[usize], sta
     let first = (at + 1).saturating_sub(room);
     let row = |number: &usize| {
         let Track { engine, rates, .. } = &model.tracks[number];
-        let per = |of: fn(&super::model::Rates) -> f64| rate(rates.as_ref().map(of));
-        let part = |of: fn(&super::model::Rates) -> Option<f64>| ratio(rates.as_ref().and_then(of));
+        let per = |of: fn(&crate::top::model::Rates) -> f64| rate(rates.as_ref().map(of));
+        let part =
+            |of: fn(&crate::top::model::Rates) -> Option<f64>| ratio(rates.as_ref().and_then(of));
         let cells = [
             if engine.answers { format!("{number}") } else { format!("{number}?") },
             whole(engine.hot.len as u64),
@@ -232,17 +233,6 @@ fn priced(frame: &mut Frame<'_>, area: Rect, track: &Track) {
         Constraint::Length(7),
     ];
     frame.render_widget(Table::new(rows, widths).header(header).column_spacing(1), area);
-}
-
-/// Formats a turn in a line. Times of the coarse clock are only approximate.
-pub(super) fn turn(turn: &Turn) -> String {
-    let about = if turn.step_ns > 0 { "~" } else { "" };
-    let Turn { tasks, events, timers, .. } = turn;
-    format!(
-        "{about}{}  {} ago  {tasks} tasks, {events} events, {timers} timers",
-        time(turn.took_ns),
-        time(turn.ago_ns)
-    )
 }
 
 fn slow(frame: &mut Frame<'_>, area: Rect, track: &Track) {
