@@ -4,29 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::bounded_file;
-use crate::password::PasswordHash;
+use crate::config::{PasswordHash, bounded_file, check_user};
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 4 << 20;
 
-/// The longest name of a user, in bytes.
-const LONGEST_USER: usize = 255;
-
 /// The most mistakes that are told of one file.
 const MOST_MISTAKES: usize = 10;
-
-/// Checks the name of a user; the error says why it is wrong.
-pub(crate) fn check_user(user: &str) -> Result<(), String> {
-    let is_usable = !user.is_empty() && user.len() <= LONGEST_USER;
-    match is_usable && !user.contains(|one: char| one == ':' || one.is_control()) {
-        true => Ok(()),
-        false => {
-            let expected = format!("expected 1 to {LONGEST_USER} bytes without a colon");
-            Err(format!("{user:?} is no name of a user, {expected}"))
-        }
-    }
-}
 
 /// Reads a file.
 ///

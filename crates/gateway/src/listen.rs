@@ -16,7 +16,7 @@ use socket2::SockRef;
 use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::net::{ListenOptions, TcpListener};
 
-use crate::address::Address;
+use crate::config::Address;
 use crate::processes::SupervisorLink;
 use crate::transport::Plain;
 

@@ -13,6 +13,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_io::AsyncRead;
 use ppp::{HeaderResult, PartialResult, v1, v2};
 
+use crate::config::ProxyVersion;
+
 /// The longest header of version 1, which is text (section 2.1).
 const LONGEST_TEXT: usize = 107;
 
@@ -25,15 +27,6 @@ const TEXT: &[u8] = b"PROXY ";
 
 /// The first bytes of version 2.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-
-/// A version of the PROXY protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProxyVersion {
-    /// Text.
-    V1,
-    /// Binary.
-    V2,
-}
 
 /// The content of a header.
 #[derive(Debug)]

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use superpoll_rt::Handle;
 
-use crate::address::Address;
 use crate::certificates::CertificateStore;
-use crate::config::{self, Host};
+use crate::config::{self, Address, Host};
 use crate::log::Report;
 
 const ABSENT: &str = "this superpoll was built without automatic certificates, expected \

@@ -11,7 +11,7 @@ use superpoll_gateway::config::{
 };
 use superpoll_gateway::processes::WorkerPlace;
 use superpoll_gateway::telemetry::socket::SocketPath;
-use superpoll_gateway::{Address, Config, config};
+use superpoll_gateway::{Address, Config, config, prepare};
 
 /// Options of `serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -161,7 +161,7 @@ impl Options {
         text: Option<&str>,
     ) -> Result<Config, Box<dyn Error>> {
         let mut config = match (&self.config, &self.folder) {
-            (Some(path), _) => return Ok(Config::parse_file(path, text.unwrap_or_default())?),
+            (Some(path), _) => return Ok(prepare::parse_file(path, text.unwrap_or_default())?),
             (None, Some(folder)) => Config::folder(folder),
             (None, None) => Config::demo(),
         };

@@ -15,7 +15,7 @@ use superpoll_gateway::serve::{HandedOver, Server};
 use superpoll_gateway::telemetry::socket::{
     CommandCall, CommandQueue, ServerState, SocketPath, UpgradeState,
 };
-use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level};
+use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level, prepare};
 use superpoll_rt::Runtime;
 
 use super::reload::{self, Reloads};
@@ -76,8 +76,8 @@ async fn begin_reload(
     }
     reloads.begin(number, server.preparation(), move || {
         let config = match text? {
-            Some(text) => Config::parse_file(&path, &text),
-            None => Config::read(&path),
+            Some(text) => prepare::parse_file(&path, &text),
+            None => prepare::read(&path),
         };
         let config = config.map_err(|error| error.to_string())?;
         hide_keys(is_dumpable, &config)?;

@@ -31,7 +31,7 @@ use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::spawn;
 use superpoll_rt::time::timeout;
 
-use crate::address::Address;
+use crate::config::Address;
 use crate::upstream;
 
 /// The time for an exchange with the authority.

@@ -39,9 +39,8 @@ use superpoll_rt::Handle;
 pub(crate) use challenges::Challenges;
 pub(crate) use renewals::{Plan, RenewalCounters};
 
-use crate::address::Address;
 use crate::certificates::CertificateStore;
-use crate::config::{self, Host};
+use crate::config::{self, Address, Host};
 use crate::log::Report;
 use internal::Authority;
 use renewals::Running;

@@ -13,8 +13,7 @@ use http::header::{
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use crate::body::Body;
-use crate::bounded_file;
-use crate::config::{self, ErrorKind, LARGEST_PAGE};
+use crate::config::{self, ErrorKind, LARGEST_PAGE, bounded_file};
 use crate::files;
 
 /// The fields that describe the body of a response, and are wrong for another one.
@@ -80,7 +79,7 @@ impl ErrorPages {
     }
 
     fn of(&self, status: StatusCode) -> Option<&ErrorPage> {
-        ErrorKind::of(status).iter().find_map(|errors| self.0.get(errors))
+        ErrorKind::of_status(status).iter().find_map(|errors| self.0.get(errors))
     }
 
     /// Puts a page in the place of the body of an error. The status stays, and so do the fields

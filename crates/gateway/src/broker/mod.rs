@@ -31,7 +31,6 @@ pub(crate) mod redis;
 mod shard;
 #[cfg(test)]
 pub(crate) mod toy;
-mod url;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,11 +50,13 @@ pub(crate) use self::queue::Unpublished;
 use self::queue::{Command, Question, Queue};
 pub(crate) use self::shard::Follower;
 use self::shard::{LOGS, Shard};
-pub use self::url::BrokerUrl;
-pub(crate) use self::url::WITHOUT_REDIS;
-use crate::config;
-use crate::config::Channel;
+use crate::config::{self, Channel};
 use crate::log::{Event, Level, RateLimited, Report, others};
+
+/// The mistake of a configuration with a broker, in a build without the feature `redis`.
+pub(crate) const WITHOUT_REDIS: &str = "this superpoll was built without Redis and Valkey, \
+     expected no [broker], or a build with the feature redis: \
+     cargo install --path crates/cli --features redis";
 
 /// The most connections that read.
 const MOST_SHARDS: usize = 16;

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
+use crate::config::has_parameters;
+
 /// The longest name of a channel, in bytes.
 const LONGEST_NAME: usize = 256;
 
@@ -44,16 +46,6 @@ impl fmt::Display for NameError {
             NameError::Wrong(what) => write!(f, "the name of the channel {what}"),
         }
     }
-}
-
-/// Returns the length of the part of a path before its first parameter.
-pub(crate) fn literal_length(path: &str) -> usize {
-    path.find('{').unwrap_or(path.len())
-}
-
-/// Whether a path has parameters.
-pub(crate) fn has_parameters(path: &str) -> bool {
-    path.contains('{')
 }
 
 /// Checks a part of a name.

@@ -52,7 +52,7 @@ impl PublishLimits {
 pub(super) fn reason(too_fast: TooFast) -> String {
     let seconds = too_fast.seconds();
     let after = if seconds == 1 { "a second".to_owned() } else { format!("{seconds} seconds") };
-    let rate = too_fast.rate.of("message");
+    let rate = too_fast.rate.in_words("message");
     format!(
         "a client may publish {rate} here; this message was not published, try again in {after}"
     )

@@ -7,6 +7,8 @@ use simple_dns::{
     CLASS, Name, OPCODE, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, ResourceRecord, TYPE,
 };
 
+use crate::config::is_host_name;
+
 /// The largest answer by UDP that is asked for: it fits into one packet on common networks.
 pub(super) const UDP_SIZE: u16 = 1232;
 
@@ -204,14 +206,4 @@ fn negative_ttl(packet: &Packet<'_>) -> Option<u32> {
 fn host_name(name: &Name<'_>) -> Option<String> {
     let text = name.to_string().to_ascii_lowercase();
     is_host_name(&text).then_some(text)
-}
-
-/// Whether a text can be the name of a host or of a service.
-pub(crate) fn is_host_name(text: &str) -> bool {
-    let text = text.strip_suffix('.').unwrap_or(text);
-    let is_label = |label: &str| {
-        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        (1..=63).contains(&label.len()) && label.bytes().all(is_known)
-    };
-    text.len() <= 253 && text.split('.').all(is_label)
 }

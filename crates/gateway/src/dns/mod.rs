@@ -43,10 +43,9 @@ use std::time::Duration;
 
 use superpoll_rt::net::lookup_host;
 
-pub(crate) use self::message::{Service, is_host_name};
+pub(crate) use self::message::Service;
 #[cfg(fuzzing)]
 pub(crate) use self::oracle::check_answer;
-pub(crate) use self::system::PORT;
 
 use self::message::{Kind, Record, Reply};
 use self::system::{Settings, SystemFiles};

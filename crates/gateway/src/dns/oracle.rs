@@ -7,8 +7,9 @@
 
 use std::net::IpAddr;
 
-use super::is_host_name;
 use super::message::{Kind, Query, Record, Reply};
+
+use crate::config::is_host_name;
 
 /// The bytes of a question behind the header: its name, type and class.
 const NAME: &str = "app.test";

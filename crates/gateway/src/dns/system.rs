@@ -9,13 +9,10 @@ use std::time::Duration;
 
 use superpoll_rt::blocking;
 
-use crate::bounded_file;
+use crate::config::{DNS_PORT, bounded_file};
 
 /// The largest file that is read.
 const LARGEST: u64 = 1 << 20;
-
-/// The port of DNS.
-pub(crate) const PORT: u16 = 53;
 
 /// The most servers, as in the C library.
 const MOST_SERVERS: usize = 3;
@@ -104,7 +101,7 @@ impl Settings {
             }
         }
         if settings.servers.is_empty() {
-            settings.servers.push((Ipv4Addr::LOCALHOST, PORT).into());
+            settings.servers.push((Ipv4Addr::LOCALHOST, DNS_PORT).into());
         }
         settings
     }
@@ -151,7 +148,7 @@ impl Settings {
 /// Reads the address of a server. The zone of a link-local one has to be a number.
 fn server(text: &str) -> Option<SocketAddr> {
     match text.parse::<IpAddr>() {
-        Ok(address) => Some((address, PORT).into()),
-        Err(_) => format!("[{text}]:{PORT}").parse().ok(),
+        Ok(address) => Some((address, DNS_PORT).into()),
+        Err(_) => format!("[{text}]:{DNS_PORT}").parse().ok(),
     }
 }

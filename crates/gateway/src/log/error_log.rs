@@ -8,10 +8,10 @@ use std::time::SystemTime;
 use serde::Serializer;
 use serde_json::Value;
 
-use super::event::{Event, Level};
+use super::event::Event;
 use super::log_level::LogLevel;
 use super::writer::{Completion, FormerLogs, LogFailure, Reopening, Writer, is_stderr};
-use crate::config::{self, MessageFormat};
+use crate::config::{self, Level, MessageFormat};
 
 /// The log of events, which any thread can write to without waiting for a disk.
 pub struct ErrorLog {

@@ -2,38 +2,9 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How much an event matters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// All is well.
-    Info,
-    /// A change by an operator or another process.
-    Notice,
-    /// An error that the server deals with.
-    Warning,
-    /// An error that makes the server do less than it was asked to.
-    Error,
-}
-
-impl Level {
-    /// All levels, the least first.
-    pub const ALL: [Level; 4] = [Level::Info, Level::Notice, Level::Warning, Level::Error];
-
-    /// Returns the level's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::Info => "info",
-            Level::Notice => "notice",
-            Level::Warning => "warning",
-            Level::Error => "error",
-        }
-    }
-}
+use crate::config::Level;
 
 /// An event in the life of a server. The server goes on after it.
 #[derive(Clone, Debug)]

@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 use futures_rustls::rustls::CipherSuite;
 use http::HeaderValue;
 
-use super::field::Field;
 use super::record::{ClientEnd, Record, RelayRecord, UpstreamEnd};
 use super::secrets::leave_out_of_target;
 use super::text::{self, quote, string, word};
+
+use crate::config::Field;
 
 /// The longest method that is logged whole.
 const LONGEST_METHOD: usize = 64;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::event::Level;
+use crate::config::Level;
 
 /// Stands for no level of an operator.
 const NONE: u8 = u8::MAX;

@@ -11,7 +11,6 @@
 mod entry;
 mod error_log;
 mod event;
-mod field;
 mod line;
 mod log_level;
 mod rate_limited;
@@ -34,10 +33,10 @@ use std::time::Duration;
 use superpoll_rt::{Handle, spawn, time};
 
 use crate::config::{AccessLog, LogFormat};
+pub(crate) use crate::config::{Field, Level};
 pub(crate) use entry::{Entry, RelayEntry};
 pub use error_log::ErrorLog;
-pub use event::{Event, Level};
-pub use field::Field;
+pub use event::Event;
 pub use log_level::LogLevel;
 pub(crate) use rate_limited::{RateLimited, others};
 pub(crate) use record::{BrokenBy, ClientEnd, Record, RelayRecord, UpstreamEnd};

@@ -11,9 +11,9 @@ use rustix::fs::MemfdFlags;
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 
-use crate::address::Address;
 use crate::admin::Settings;
 use crate::broker::local::store::Store;
+use crate::config::Address;
 use crate::{ipc, sys};
 
 /// The same in numbers and texts.

@@ -25,12 +25,11 @@ use super::messages::{Configuration, FromWorker, ListenerHead, ToWorker, WorkerD
 use super::operations::Operations;
 use super::questions::Asked;
 use super::workers::{Answers, Question, WorkerAnswer, Workers};
-use crate::address::Address;
 use crate::admin::Settings;
 use crate::broker::local::service::LogService;
 use crate::broker::local::store::Store;
 use crate::certificates;
-use crate::config::{Action, Config, Listener};
+use crate::config::{Action, Address, Config, Listener};
 use crate::ipc::{self, Purpose};
 use crate::listen::{self, Bound, Inherited};
 use crate::serve::{Error, failed, front_of};

@@ -15,7 +15,7 @@ use superpoll_rt::{spawn, time};
 
 use super::link::{SupervisorLink, WorkerPlace, lock};
 use super::messages::{Configuration, FromWorker, ListenerHead, ToWorker, WorkerDrain};
-use crate::address::Address;
+use crate::config::Address;
 use crate::ipc::{self, Purpose};
 use crate::listen::Inherited;
 use crate::serve::Server;

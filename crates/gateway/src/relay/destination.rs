@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::address::Address;
+use crate::config::Address;
 use crate::upstream::Group;
 
 /// How long the addresses of a name are used without another look-up.

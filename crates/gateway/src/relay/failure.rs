@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::address::Address;
+use crate::config::Address;
 use crate::upstream::way_out;
 
 /// The shortest time between two reports of the same kind of failure. Failures in between are

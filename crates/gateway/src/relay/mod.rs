@@ -62,7 +62,7 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
-use crate::address::Address;
+use crate::config::Address;
 use crate::connection_limits::ConnectionLimits;
 use crate::listen::{Bound, Inherited, Listener};
 use crate::log::{BrokenBy, Log, LogFailure};

@@ -22,11 +22,9 @@ use super::deferred::DeferredPairs;
 use super::destination::{Destination, NameLookup, Routes, Target, resolve};
 use super::failure::{Failure, ReportLimiter};
 use super::flow::Moved;
-use crate::address::Address;
-use crate::config::AccessLog;
+use crate::config::{AccessLog, Address, ProxyVersion};
 use crate::connection_limits::{ConnectionLimits, ConnectionPermit};
 use crate::log::{AccessLogWriter, BrokenBy, Log, RelayEntry, RelayRecord};
-use crate::proxy_protocol::ProxyVersion;
 use crate::upstream::{Group, GroupServer, Pool};
 
 /// How a relay treats its connections.

@@ -17,7 +17,7 @@
 //!   its hash is computed, so a browser that sends many requests with a right password is not
 //!   refused. Passwords that are known pass in any case: a client that guesses locks out no user at
 //!   the same address who has logged in before.
-//! * A hash that takes too long is refused with the configuration ([`password`](crate::password)).
+//! * A hash that takes too long is refused with the configuration ([`PasswordHash`]).
 //!
 //! A request for a user who does not exist takes as long as one with a wrong password: the hash of
 //! another user is computed. What was verified is only looked up by the keyed hash, so the time
@@ -39,8 +39,7 @@ use zeroize::Zeroizing;
 
 use super::refusal::{Reason, Refused};
 use crate::body::Body;
-use crate::config::BasicAuth;
-use crate::password::PasswordHash;
+use crate::config::{BasicAuth, PasswordHash};
 use crate::rate_table::{RateTable, TooFast};
 use crate::{connection_limits, htpasswd, reply};
 

@@ -14,8 +14,8 @@ use superpoll_rt::{spawn, time};
 
 use super::listener_context::ListenerContext;
 use super::worker::Worker;
-use crate::address::Address;
 use crate::admin_connections::AdminConnections;
+use crate::config::Address;
 use crate::connection_limits::{ConnectionLimits, LimitReached};
 use crate::listen::{self, Listener};
 use crate::log::{Event, Level, RateLimited, Report, others};

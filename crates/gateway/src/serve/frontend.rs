@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::address::Address;
 use crate::certificates::CertificateStore;
 use crate::config;
+use crate::config::Address;
 use crate::listen::Bound;
 use crate::relay::Relay;
 

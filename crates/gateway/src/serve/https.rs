@@ -10,10 +10,8 @@ use http::header::LOCATION;
 use http::{HeaderValue, Request, StatusCode};
 
 use super::router::Reply;
-use crate::address::Address;
-use crate::authority::{self, Authority};
-use crate::config::Host;
-use crate::redirect::Destination;
+use crate::authority;
+use crate::config::{Address, Authority, Host, RedirectTarget};
 use crate::reply;
 
 /// The path of the answers to a certificate authority.
@@ -25,7 +23,7 @@ const HOST_IS_MISSING: &str = "400 Bad Request: the request names no host, and t
 
 /// The rule of a host that is served over encrypted connections only.
 pub(super) struct HttpsRule {
-    to: Destination,
+    to: RedirectTarget,
     hsts: Option<HeaderValue>,
 }
 
@@ -39,7 +37,7 @@ impl HttpsRule {
         let port = ports.clone().find(|port| *port == 443).or(ports.clone().next());
         let hsts = https.hsts.map(|time| format!("max-age={}", time.as_secs()));
         Some(HttpsRule {
-            to: Destination::encrypted(port.unwrap_or(443)),
+            to: RedirectTarget::encrypted(port.unwrap_or(443)),
             hsts: hsts.and_then(|text| HeaderValue::try_from(text).ok()),
         })
     }
@@ -73,7 +71,7 @@ pub(super) fn is_validation(path: &str) -> bool {
 }
 
 /// Redirects a request.
-pub(super) fn redirect<B>(to: &Destination, status: StatusCode, request: &Request<B>) -> Reply {
+pub(super) fn redirect<B>(to: &RedirectTarget, status: StatusCode, request: &Request<B>) -> Reply {
     let host = authority::of_request(request, true).ok().flatten();
     if to.needs_host() && host.is_none() {
         return Reply::Now(reply::text(StatusCode::BAD_REQUEST, HOST_IS_MISSING));

@@ -7,8 +7,8 @@ use futures_rustls::rustls::ServerConfig;
 use hyper::server::conn::http1;
 
 use super::worker::Worker;
-use crate::address::Address;
 use crate::config;
+use crate::config::Address;
 
 /// One listener on one engine.
 pub(super) struct ListenerContext {

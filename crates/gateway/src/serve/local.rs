@@ -9,7 +9,8 @@ use superpoll_rt::JoinHandle;
 
 use super::listener_context::ListenerContext;
 use super::worker::Worker;
-use crate::address::Address;
+
+use crate::config::Address;
 
 /// The parts of one server that an engine keeps.
 pub(super) struct Local {

@@ -66,12 +66,11 @@ use futures_channel::oneshot;
 use superpoll_rt::{Handle, JoinHandle, Runtime, blocking, spawn, time};
 
 use crate::acme::Automatic;
-use crate::address::Address;
 use crate::admin_connections::AdminConnections;
 use crate::broker::Brokers;
 use crate::certificates::{KnownCertificates, TicketSecrets, Watch};
 use crate::channel::{Hub, Registry, SharedRights};
-use crate::config::Config;
+use crate::config::{Address, Config};
 use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
 use crate::listen::Inherited;

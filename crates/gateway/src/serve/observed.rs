@@ -6,8 +6,7 @@ use std::sync::Arc;
 use superpoll_rt::spawn;
 
 use super::Server;
-use crate::address::Address;
-use crate::config::Listener;
+use crate::config::{Address, Listener};
 use crate::log::ErrorLog;
 use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::socket::{CommandSender, Subject};

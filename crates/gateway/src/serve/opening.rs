@@ -10,12 +10,11 @@ use superpoll_rt::Runtime;
 
 use super::{Error, Frontend, Kind, Server, failed};
 use crate::acme::{Automatic, Challenges, Plan};
-use crate::address::Address;
 use crate::certificates::{
     self, CertificateStore, ChallengeCertificates, KnownCertificates, TicketSecrets, Watch,
 };
 use crate::channel::SharedRights;
-use crate::config::{self, Config, RelayEnd};
+use crate::config::{self, Address, Config, RelayEnd};
 use crate::files::Folder;
 use crate::listen::{self, Bound, Listener};
 use crate::log::{Event, Level, Log, LogFailure, Report};

@@ -5,7 +5,7 @@
 //! longest path counts, where only the part before the first parameter counts as its length; a path
 //! with parameters counts more than one without of the same length.
 
-use crate::channel::pattern;
+use crate::config::{has_parameters, literal_length};
 
 /// A path and its handler.
 pub(super) struct Route<H> {
@@ -27,12 +27,12 @@ impl<H> RouteTable<H> {
     /// Creates the table of some routes, whose patterns do not contradict one another.
     pub(super) fn new(mut routes: Vec<Route<H>>) -> RouteTable<H> {
         routes.sort_by_cached_key(|route| {
-            (pattern::has_parameters(&route.path), std::cmp::Reverse(route.path.len()))
+            (has_parameters(&route.path), std::cmp::Reverse(route.path.len()))
         });
-        let above = routes.iter().take_while(|route| !pattern::has_parameters(&route.path)).count();
+        let above = routes.iter().take_while(|route| !has_parameters(&route.path)).count();
         let mut patterns = matchit::Router::new();
         for (index, route) in routes.iter().enumerate() {
-            if pattern::has_parameters(&route.path) {
+            if has_parameters(&route.path) {
                 // The check of the configuration has done the same.
                 let _ = patterns.insert(route.path.as_str(), index);
             }
@@ -66,7 +66,7 @@ impl<H> RouteTable<H> {
         let fitting = self.patterns.at(path).ok().map(|found| &self.routes[*found.value]);
         match (above, fitting) {
             (Some(above), Some(fitting)) => {
-                let is_longer = above.path.len() > pattern::literal_length(&fitting.path);
+                let is_longer = above.path.len() > literal_length(&fitting.path);
                 Some(if is_longer { above } else { fitting })
             }
             (above, fitting) => fitting.or(above),

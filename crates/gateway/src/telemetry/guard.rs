@@ -20,7 +20,8 @@
 
 use http::{HeaderMap, Request, Version};
 
-use crate::authority::{self, Authority};
+use crate::authority;
+use crate::config::Authority;
 use crate::peer::Peer;
 
 /// Whether a request comes from a program on this machine, as far as can be told.

@@ -18,6 +18,7 @@
 
 mod keys;
 mod provider;
+mod read;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +30,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value};
 
-pub(crate) use self::keys::LARGEST_FILE;
+use crate::config::TokenKey;
 
 /// The largest token.
 pub(crate) const LARGEST: usize = 8 << 10;
@@ -119,7 +120,7 @@ impl Verifier {
         audience: Option<&str>,
         leeway: Duration,
     ) -> Result<Verifier, String> {
-        let keys = vec![keys::read_key(key)?];
+        let keys = vec![Key::from_config(&TokenKey::parse(key)?)];
         Ok(Verifier::new(keys, key, audience, leeway, false))
     }
 

@@ -21,7 +21,7 @@ use super::client_tls::Tls;
 use super::group::Group;
 use super::own_lack::{self, OwnLack};
 use super::server::GroupServer;
-use crate::address::Address;
+use crate::config::Address;
 use crate::proxy_protocol;
 use crate::transport::{Plain, Upstream};
 

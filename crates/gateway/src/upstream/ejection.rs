@@ -149,9 +149,9 @@ mod tests {
             let rule = Ejection {
                 errors: NonZeroU32::new(errors).unwrap(),
                 within: Duration::from_millis(within),
-                share: Percentage(share),
+                share: Percentage::new(share).unwrap(),
                 duration: Duration::from_millis(duration),
-                most: Percentage(most),
+                most: Percentage::new(most).unwrap(),
             };
             let group = group_of(servers, "");
             let list = group.members();
@@ -197,7 +197,7 @@ mod tests {
     fn the_last_server_that_is_up_is_not_ejected() {
         let group = group_of(3, "health = { fall = 1 }");
         let list = group.members();
-        let rule = Ejection { most: Percentage(100), ..Ejection::default() };
+        let rule = Ejection { most: Percentage::WHOLE, ..Ejection::default() };
         group.checked(&list[0], Err("no".to_owned()));
         for _ in 0..20 {
             for server in list.iter() {

@@ -9,7 +9,8 @@ use http_body::Body as _;
 use super::fields;
 use super::outgoing::Outgoing;
 use super::pool::PooledServer;
-use crate::address::Address;
+
+use crate::config::Address;
 
 /// Returns a server's address where a host is required.
 pub(super) fn address_as_host(address: &Address) -> HeaderValue {

@@ -35,8 +35,7 @@ use super::balance::{hash, mix};
 use super::group::{Group, ListChange};
 use super::health;
 use super::server::Found;
-use crate::address::Address;
-use crate::config::{Dns, ServerAddress};
+use crate::config::{Address, Dns, ServerAddress};
 use crate::dns::{LookupError, Resolver, Service};
 use crate::log::{Event, Level, others};
 

@@ -17,8 +17,7 @@ use http::{HeaderMap, HeaderValue};
 use ring::hmac;
 
 use super::server::GroupServer;
-use crate::address::Address;
-use crate::config::{self, SameSite};
+use crate::config::{self, Address, SameSite};
 
 /// The bytes of a hash that are used.
 const LENGTH: usize = 16;

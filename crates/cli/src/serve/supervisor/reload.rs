@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::telemetry::socket::CommandCall;
-use superpoll_gateway::{Config, Level};
+use superpoll_gateway::{Config, Level, prepare};
 use superpoll_rt::blocking::unblock;
 
 use super::super::{
@@ -29,7 +29,7 @@ pub(super) type Read = Result<(Config, String, NonZeroUsize), String>;
 /// Reads and checks a configuration. This may wait for disks.
 fn read(path: &Path, options: &Options) -> Read {
     let text = Config::read_text(path).map_err(|error| error.to_string())?;
-    let config = Config::parse_file(path, &text).map_err(|error| error.to_string());
+    let config = prepare::parse_file(path, &text).map_err(|error| error.to_string());
     let mut config = config?;
     options.set_keeper(&mut config)?;
     let processes = options.processes(&config)?;

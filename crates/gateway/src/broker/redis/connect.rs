@@ -13,9 +13,8 @@ use superpoll_rt::tokio::Compat;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{APPEND, Driver, LATE, LOOK, RedisLog, SETTLE, Scripts, reply};
-use crate::address::Address;
 use crate::broker::log::{Connect, Failure};
-use crate::broker::url::{BrokerUrl, Target};
+use crate::config::{Address, BrokerTarget, BrokerUrl};
 use crate::upstream;
 
 /// The oldest version that has all that the scripts use.
@@ -211,8 +210,8 @@ impl Connect for Connector {
     async fn connect(&self) -> Result<RedisLog, Failure> {
         let BrokerUrl { target, user, password, database, .. } = &self.url;
         let address = match target {
-            Target::Server(address) => address.clone(),
-            Target::Sentinels(sentinels, name) => self.master(sentinels, name).await?,
+            BrokerTarget::Server(address) => address.clone(),
+            BrokerTarget::Sentinels(sentinels, name) => self.master(sentinels, name).await?,
         };
         let mut info = RedisConnectionInfo::default().set_db(i64::from(*database));
         if let Some(user) = user {

@@ -31,8 +31,7 @@ mod selector;
 pub(super) mod subscriptions;
 pub(super) mod update;
 
-/// The path of a hub, which the draft fixes (RFC 8615).
-pub(crate) const PATH: &str = "/.well-known/mercure";
+pub(crate) use crate::config::MERCURE_PATH as PATH;
 
 /// The id that stands for all updates that are kept.
 pub(super) const EARLIEST: &str = "earliest";

@@ -83,7 +83,7 @@ impl SharedRights {
     /// A key cannot be read, in words.
     pub(crate) fn new(options: &Channel, report: &Report) -> Result<Arc<SharedRights>, String> {
         let tokens = options.token.clone().map(|rule| {
-            let verifier = rule.verifier()?;
+            let verifier = Verifier::read(&rule)?;
             Ok::<_, String>(Tokens { rule, verifier })
         });
         let tokens = tokens.transpose()?;
@@ -435,7 +435,7 @@ impl Rights {
     /// Reports a client that publishes faster than it may.
     pub(super) fn report_too_fast(&self, name: &str, client: Option<IpAddr>, rate: Rate) {
         let Some(left_out) = self.shared.floods.admit() else { return };
-        let words = rate.of("message");
+        let words = rate.in_words("message");
         let client = client.map(|client| client.to_string());
         let whom = client.as_deref().unwrap_or("a local client");
         let others = others(left_out);

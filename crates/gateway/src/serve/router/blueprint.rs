@@ -10,12 +10,9 @@ use http::{HeaderValue, StatusCode};
 use super::handler::{Handler, Target};
 use super::{HostRoutes, Router, Routes};
 use crate::acme::Challenges;
-use crate::address::Address;
 use crate::channel::{ChannelEngine, Channels, LocalRoute, Registry, Rights, SharedRights};
-use crate::config::{self, Config, Host};
+use crate::config::{self, Address, Config, Host, RedirectTarget, Rewrite};
 use crate::files::{Embedded, Folder, Site};
-use crate::redirect::Destination;
-use crate::rewrite::Rewrite;
 use crate::rules::{HostRules, RouteRules};
 use crate::serve::admin::AdminService;
 use crate::serve::administration::Administration;
@@ -217,7 +214,7 @@ impl RouterBuilder {
             config::Action::Demo => Handler::Demo(Rc::new(Embedded::demo().ok()?)),
             config::Action::Redirect(redirect) => {
                 // The check of the configuration has done the same.
-                let to = Destination::parse(&redirect.to).ok()?;
+                let to = RedirectTarget::parse(&redirect.to).ok()?;
                 let status = StatusCode::from_u16(redirect.status);
                 Handler::Redirect(to, status.unwrap_or(StatusCode::PERMANENT_REDIRECT))
             }

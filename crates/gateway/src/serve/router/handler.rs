@@ -13,12 +13,11 @@ use hyper::body::Incoming;
 use super::{Reply, Routes};
 use crate::answers::Compression;
 use crate::channel::{Also, LocalRoute};
+use crate::config::{RedirectTarget, Rewrite};
 use crate::exchange::Exchange;
 use crate::files::{Embedded, Site};
 use crate::log::Entry;
 use crate::peer::Peer;
-use crate::redirect::Destination;
-use crate::rewrite::Rewrite;
 use crate::rules::{self, Admission, JoinedRates, RouteRules};
 use crate::serve::https;
 use crate::serve::route_table::{Route, RouteTable};
@@ -31,7 +30,7 @@ pub(super) enum Handler {
     Channels(Rc<LocalRoute>),
     Demo(Rc<Embedded>),
     Files(Rc<Site>),
-    Redirect(Destination, StatusCode),
+    Redirect(RedirectTarget, StatusCode),
     Proxy(Rc<Forwarder>),
 }
 

@@ -53,6 +53,7 @@ use super::counters::EngineCounters;
 use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::{spawn, time};
 
+pub use crate::config::SocketPath;
 pub use client::CLIENTS;
 pub(crate) use collector::Kept;
 pub use command::{
@@ -60,7 +61,7 @@ pub use command::{
     EngineStatus, HandedOverStatus, LastReload, ServerCommand, ServerFacts, ServerState,
     ServerStatus, UpgradeState, WorkerStatus, seconds_now,
 };
-pub use path::{ProcessSocket, SocketPath, list, of_process};
+pub use path::{ProcessSocket, list, of_process};
 pub use queue::{CommandCall, CommandQueue, CommandSender};
 pub use snapshot::{
     Connections, Costs, Engine, Failure, INTERVALS, PlacementCosts, Request, SCHEMA, Set, Snapshot,

@@ -12,11 +12,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use rustix::fs::{CWD, Mode, RenameFlags, renameat_with};
 use rustix::process::geteuid;
-use serde::de::{Deserialize, Deserializer, Error};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::listen::is_left;
@@ -30,36 +28,6 @@ const BACKLOG: i32 = 16;
 /// The most files of other processes that are checked when a folder is cleaned, or its sockets are
 /// listed.
 const MOST: usize = 1024;
-
-/// The place of a process's statistics socket.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum SocketPath {
-    /// In a folder of the user's, by the number of the process.
-    #[default]
-    Default,
-    /// Nowhere.
-    Off,
-    /// At a path.
-    At(PathBuf),
-}
-
-impl FromStr for SocketPath {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<SocketPath, &'static str> {
-        match text {
-            "" => Err("the path of the statistics socket is empty, expected a path or \"off\""),
-            "off" => Ok(SocketPath::Off),
-            path => Ok(SocketPath::At(path.into())),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for SocketPath {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SocketPath, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-    }
-}
 
 /// Returns the folder of the session, where there is one.
 fn of_session() -> Option<PathBuf> {
@@ -360,14 +328,6 @@ mod tests {
         }
         drop(ending);
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn places_are_read_as_they_are_written() {
-        assert_eq!("off".parse(), Ok(SocketPath::Off));
-        assert_eq!("./off".parse(), Ok(SocketPath::At("./off".into())));
-        assert!("".parse::<SocketPath>().is_err());
-        assert_eq!("a/b".parse(), Ok(SocketPath::At("a/b".into())));
     }
 
     #[test]

@@ -1,0 +1,133 @@
+//! The rights of clients to use a channel.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Check;
+use crate::channel::Channel;
+use crate::draft::Resource;
+use crate::model::Listener;
+use crate::rights::{KeySource, Right, TokenRule, is_cookie_name, is_private};
+use crate::token_key::TokenKey;
+
+impl Check<'_> {
+    /// Checks the rights of the channel at a path.
+    pub(super) fn rights(&mut self, place: &Range<usize>, path: &str, channel: &mut Channel) {
+        let uses = |right| channel.publish == Some(right) || channel.subscribe == right;
+        let (takes_tokens, asks) = (uses(Right::Token), uses(Right::Authorize));
+        match channel.token.clone() {
+            // A token says which private updates of a hub are for its holder, too.
+            Some(token) if takes_tokens || channel.mercure.is_some() => {
+                let token = self.token(place, channel, (*token).clone());
+                channel.token = Some(Arc::new(token));
+            }
+            Some(_) => {
+                let what = "nobody needs a token here, expected publish or subscribe = \"token\"";
+                self.wrong(self.within(place, &["token"]), what);
+            }
+            None if takes_tokens => {
+                let what = "\"token\" without a key, expected token = { key = KEY }";
+                let key = if channel.subscribe == Right::Token { "subscribe" } else { "publish" };
+                self.missing(self.within(place, &[key]), what);
+            }
+            None => {}
+        }
+        match channel.authorize.clone() {
+            Some(rule) if asks => {
+                let place = self.within(place, &["authorize"]);
+                if rule.upstream.is_empty() {
+                    let what = "no upstream to ask, expected upstream = NAME";
+                    self.missing(place.clone(), what);
+                } else {
+                    let of_name = self.within(&place, &["upstream"]);
+                    self.known_upstream(of_name, &rule.upstream);
+                }
+                self.path(self.within(&place, &["path"]), &rule.path);
+            }
+            Some(_) => {
+                let what =
+                    "no client is asked about, expected publish or subscribe = \"authorize\"";
+                self.wrong(self.within(place, &["authorize"]), what);
+            }
+            None if asks => {
+                let what = "\"authorize\" without a server to ask";
+                let key =
+                    if channel.subscribe == Right::Authorize { "subscribe" } else { "publish" };
+                let place = self.within(place, &[key]);
+                let expected = "expected authorize = { upstream = NAME, path = PATH }";
+                self.missing(place, format!("{what}, {expected}"));
+            }
+            None => {}
+        }
+        if channel.publish.is_none() {
+            self.warn_unless_private(place.clone(), path);
+        }
+    }
+
+    fn token(
+        &mut self,
+        place: &Range<usize>,
+        channel: &Channel,
+        mut token: TokenRule,
+    ) -> TokenRule {
+        let whole = self.within(place, &["token"]);
+        let cookie_place = self.within(&whole, &["cookie"]);
+        match &token.cookie {
+            Some(name) if !is_cookie_name(name) => {
+                let what = format!("{name:?} is no name of a cookie");
+                self.wrong(cookie_place, format!("{what}, expected one as \"session\""));
+            }
+            Some(_) if channel.origins.allow_all() => {
+                let what = "browsers send a cookie for the pages of every site, and origins lets \
+                            all of them in, expected origins by name";
+                self.wrong(cookie_place, what);
+            }
+            _ => {}
+        }
+        if token.audience.as_ref().is_some_and(String::is_empty) {
+            let what = "the audience is empty, expected a name as \"chat\"";
+            self.wrong(self.within(&whole, &["audience"]), what);
+        }
+        if let Some(KeySource::File(path)) = &mut token.key {
+            *path = self.resolved(std::mem::take(path));
+        }
+        token.jwks = token.jwks.map(|path| self.resolved(path));
+        let key = match (&token.key, &token.jwks) {
+            (Some(_), Some(_)) => {
+                let what = "a set of keys in addition to a key, expected key or jwks, not both";
+                self.wrong(self.within(&whole, &["jwks"]), what);
+                return token;
+            }
+            (None, None) => {
+                self.missing(whole, "tokens without a key, expected key = KEY or jwks = FILE");
+                return token;
+            }
+            (Some(_), None) => self.within(&whole, &["key"]),
+            (None, Some(_)) => self.within(&whole, &["jwks"]),
+        };
+        match &token.key {
+            Some(KeySource::Text(text)) => {
+                if let Err(what) = TokenKey::parse(text.as_bytes()) {
+                    self.wrong(key, format!("key is {what}"));
+                }
+            }
+            _ => self.needs(key, Resource::TokenKey(token.clone())),
+        }
+        token
+    }
+
+    /// Warns of a channel that is closed to publishers, as it has no right for them.
+    fn warn_unless_private(&mut self, place: Range<usize>, path: &str) {
+        let Some(open) = self.open_listener() else { return };
+        let what = format!("nobody may publish to {path} on {open}");
+        let expected = "expected publish = \"token\", \"authorize\", \"local\" or \"anyone\"";
+        self.warn(place, format!("{what} until the channel says who, {expected}"));
+    }
+}
+
+impl Listener {
+    /// As [`is_private`].
+    pub(super) fn is_private(&self) -> bool {
+        is_private(&self.address, self.proxy_protocol)
+    }
+}

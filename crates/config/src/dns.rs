@@ -1,0 +1,116 @@
+//! The names of upstream servers, and how they are looked up.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::scalar;
+use crate::address::Address;
+
+/// The port of DNS servers.
+pub const DNS_PORT: u16 = 53;
+
+/// How the names of the servers of an upstream are looked up.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Dns {
+    /// The servers of DNS that are asked, one after the other. Then `/etc/hosts` and the search
+    /// list do not count. Default: those of the system.
+    #[serde(deserialize_with = "scalar::resolvers")]
+    pub resolver: Option<Vec<SocketAddr>>,
+    /// The addresses that are used. Default: `auto`.
+    pub family: Family,
+    /// The shortest time for which addresses are used before they are looked up again. Default: 1
+    /// s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub min_ttl: Duration,
+    /// The longest such time. Default: 5 min.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub max_ttl: Duration,
+    /// How long addresses are used on after the answer that there are none. Default: 30 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub hold: Duration,
+    /// How long a server of DNS has for an answer. Default: as `/etc/resolv.conf` says, else 5 s.
+    #[serde(deserialize_with = "scalar::some_duration")]
+    pub timeout: Option<Duration>,
+}
+
+impl Default for Dns {
+    fn default() -> Dns {
+        Dns {
+            resolver: None,
+            family: Family::default(),
+            min_ttl: Duration::from_secs(1),
+            max_ttl: Duration::from_secs(300),
+            hold: Duration::from_secs(30),
+            timeout: None,
+        }
+    }
+}
+
+/// The addresses of a name that are used.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// The IPv4 addresses, or the IPv6 addresses if there are no others: most names that have both
+    /// have them for the same servers. The default.
+    #[default]
+    Auto,
+    /// IPv4 addresses.
+    Ipv4,
+    /// IPv6 addresses.
+    Ipv6,
+    /// The addresses of both families, each a server.
+    Both,
+}
+
+/// The address of a server, or the name of a service that has servers.
+///
+/// A service is written `srv:NAME`. [`Display`](fmt::Display) writes it in a way that can be read
+/// again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerAddress {
+    /// An address. All addresses of a name are servers.
+    Address(Address),
+    /// A service, whose SRV records name the servers.
+    Service(String),
+}
+
+impl ServerAddress {
+    /// Whether servers are found by a name. A name of this machine, as `localhost`, is not looked
+    /// up: a connection goes to the first of its addresses that accepts it.
+    #[must_use]
+    pub fn is_looked_up(&self) -> bool {
+        match self {
+            ServerAddress::Service(_) => true,
+            ServerAddress::Address(Address::Tcp { host: Some(host), .. }) => {
+                let name = host.trim_end_matches('.').to_ascii_lowercase();
+                let is_local = name == "localhost" || name.ends_with(".localhost");
+                host.parse::<IpAddr>().is_err() && !is_local
+            }
+            ServerAddress::Address(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerAddress::Address(address) => address.fmt(f),
+            ServerAddress::Service(name) => write!(f, "srv:{name}"),
+        }
+    }
+}
+
+/// Whether a text can be the name of a host or of a service in the DNS.
+#[must_use]
+pub fn is_host_name(text: &str) -> bool {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let is_label = |label: &str| {
+        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        (1..=63).contains(&label.len()) && label.bytes().all(is_known)
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
+}

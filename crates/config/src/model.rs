@@ -1,0 +1,623 @@
+//! The configuration after it has been read and checked.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error};
+use superpoll::BackendKind;
+use superpoll::backend::{Profile, Tuning};
+
+use super::admin::Admin;
+use super::broker::Broker;
+use super::channel::Channel;
+use super::dns::{Dns, ServerAddress};
+use super::ejection::Ejection;
+use super::encryption::{CertificateFiles, Https, Tls};
+use super::logs::{AccessLog, Log, Metrics};
+use super::processes;
+use super::relay::Relay;
+use super::rules::{
+    self, Access, BasicAuth, ClientRange, ErrorPages, HeaderChanges, RequestRate, Rules,
+};
+use super::scalar;
+use super::sticky::Sticky;
+use super::tracing::Tracing;
+use super::workers::Workers;
+use crate::address::Address;
+use crate::scalar::ProxyVersion;
+
+/// A valid configuration of the gateway.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    /// How the process is run.
+    pub server: Process,
+    /// The addresses that clients connect to; at least one.
+    pub listeners: Vec<Listener>,
+    /// Virtual hosts, for HTTP listeners.
+    pub hosts: Vec<Host>,
+    /// The groups of servers that routes and listeners forward to, by name. Default: none.
+    pub upstreams: BTreeMap<String, Upstream>,
+    /// Timeouts.
+    pub timeouts: Timeouts,
+    /// Limits on the requests and connections of clients.
+    pub limits: Limits,
+    /// The log of events in the server. Default: on standard error.
+    pub log: Log,
+    /// The log of requests. Default: none.
+    pub access_log: Option<AccessLog>,
+    /// The counters, in the format of Prometheus. Default: not served.
+    pub metrics: Option<Metrics>,
+    /// How requests can be followed from server to server. Default: they cannot.
+    pub tracing: Tracing,
+    /// The admin listener. Default: none.
+    pub admin: Option<Admin>,
+    /// The keeper, which watches idle connections in the server's place. Default: the server
+    /// itself watches them.
+    pub keeper: Option<Keeper>,
+    /// The engine that keeps the messages of channels for several servers. Default: none, each
+    /// server has its own.
+    pub broker: Option<Broker>,
+    /// Settings that are valid and probably not meant, as `FILE:LINE:COLUMN: what is expected`.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Returns the host that answers for a name, which may have a port: the host with that name,
+    /// else the host with the longest wildcard for it, else the default host.
+    #[must_use]
+    pub fn host(&self, name: &str) -> Option<&Host> {
+        let name = match name.rfind(':') {
+            Some(colon) if !name[colon..].contains(']') => &name[..colon],
+            _ => name,
+        };
+        let name = name.trim_start_matches('[').trim_end_matches([']', '.']).to_ascii_lowercase();
+        let mut best: Option<(usize, &Host)> = None;
+        for host in &self.hosts {
+            for pattern in &host.names {
+                let length = match pattern.strip_prefix('*') {
+                    // A name takes precedence over each wildcard that matches it, as the wildcard
+                    // is shorter.
+                    None if *pattern == name => usize::MAX,
+                    Some(rest) if name.len() > rest.len() && name.ends_with(rest) => rest.len(),
+                    _ => continue,
+                };
+                if best.is_none_or(|(most, _)| length > most) {
+                    best = Some((length, host));
+                }
+            }
+        }
+        let is_address = name.is_empty() || name.parse::<IpAddr>().is_ok();
+        let rest = |host: &&Host| host.default || (host.addresses && is_address);
+        best.map(|(_, host)| host).or_else(|| self.hosts.iter().find(rest))
+    }
+}
+
+/// The keeper, which watches idle connections in the server's place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keeper {
+    /// Where the keeper runs.
+    pub kind: KeeperKind,
+    /// When connections are left to the keeper: `chat`, early, since most connections are idle;
+    /// or `media`, late. Default: `chat`.
+    pub profile: Profile,
+    /// Whether encrypted connections go on with the next server as well. Their keys are then in
+    /// the memory of the keeper process, too. Default: false.
+    pub tls: bool,
+}
+
+/// Where a keeper runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeeperKind {
+    /// In a thread for each engine.
+    Thread,
+    /// In a process of its own (`superpoll keep`), which has the connections as well. They outlive
+    /// the server, however it ends, and the next server goes on with them.
+    Process {
+        /// The path where the process listens.
+        socket: PathBuf,
+    },
+}
+
+impl Keeper {
+    /// Returns the tuning of the profile: when connections leave the engine.
+    #[must_use]
+    pub fn tuning(&self) -> Tuning {
+        let only_with_state = matches!(self.kind, KeeperKind::Process { .. });
+        Tuning { only_with_state, ..self.profile.into() }
+    }
+}
+
+/// How the process is run.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Process {
+    /// The number of engines that share the connections, each on a thread of its own. Default: one
+    /// for each processor.
+    pub workers: Workers,
+    /// The number of processes that are this one server, each with its own workers; at most 1024.
+    /// Only the command `superpoll serve` looks at it. Default: 1.
+    #[serde(deserialize_with = "processes::processes")]
+    pub processes: NonZeroUsize,
+    /// The back-end that watches the connections: `select`, `poll`, `epoll`, `adaptive`, `uring` or
+    /// `auto`. Default: the value of `SUPERPOLL_BACKEND`, else `adaptive`.
+    #[serde(deserialize_with = "scalar::some_backend")]
+    pub backend: Option<BackendKind>,
+    /// Whether the live page is at `/_superpoll/`. Default: only for programs on this machine that
+    /// connect without a proxy.
+    pub page: Option<bool>,
+    /// The socket with the statistics, for programs of the same user. Default: in a folder of the
+    /// user's.
+    pub stats: SocketPath,
+    /// The proxies in front, by their addresses. For a request of one of them, the client is the
+    /// last address in `X-Forwarded-For` or `Forwarded` that is none of them. Default: none, the
+    /// client is the peer of the connection.
+    #[serde(deserialize_with = "rules::trusted_proxies")]
+    pub trusted_proxies: Vec<ClientRange>,
+}
+
+impl Default for Process {
+    fn default() -> Process {
+        Process {
+            workers: Workers::Auto,
+            processes: NonZeroUsize::MIN,
+            backend: None,
+            page: None,
+            stats: SocketPath::Default,
+            trusted_proxies: Vec::new(),
+        }
+    }
+}
+
+/// The place of a process's statistics socket.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum SocketPath {
+    /// In a folder of the user's, by the number of the process.
+    #[default]
+    Default,
+    /// Nowhere.
+    Off,
+    /// At a path.
+    At(PathBuf),
+}
+
+impl FromStr for SocketPath {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<SocketPath, &'static str> {
+        match text {
+            "" => Err("the path of the statistics socket is empty, expected a path or \"off\""),
+            "off" => Ok(SocketPath::Off),
+            path => Ok(SocketPath::At(path.into())),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for SocketPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SocketPath, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// An address that the gateway listens on.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Listener {
+    /// The address to listen on.
+    pub address: Address,
+    /// Encryption, with the certificates of the server. Default: connections are not encrypted.
+    pub tls: Option<Tls>,
+    /// Whether each connection begins with a header of the PROXY protocol that names its client.
+    /// Default: no.
+    pub proxy_protocol: bool,
+    /// The relay that forwards bytes unchanged. Default: the listener speaks HTTP and serves the
+    /// hosts.
+    pub relay: Option<Relay>,
+    /// The permissions of a Unix socket, written in octal as "0660". Default: as the umask leaves
+    /// them.
+    pub mode: Option<u32>,
+    /// Whether it is the admin listener, which serves no host. Default: no.
+    pub is_admin: bool,
+}
+
+impl Listener {
+    /// Returns a listener that speaks HTTP without encryption.
+    #[must_use]
+    pub fn plain(address: Address) -> Listener {
+        Listener {
+            address,
+            tls: None,
+            proxy_protocol: false,
+            relay: None,
+            mode: None,
+            is_admin: false,
+        }
+    }
+}
+
+/// A virtual host: the routes that are served under some names.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Host {
+    /// The names in lower case; `*.` at the start stands for one label or more.
+    pub names: Vec<String>,
+    /// Whether the host answers for the names that no other host of the same listener has. On its
+    /// own listeners it comes before a default host of all listeners. Default: only if it has no
+    /// names.
+    pub default: bool,
+    /// Whether the host answers for IP addresses that no other host has, and for requests that name
+    /// no host, which no site can make a browser send. The built-in configurations set it; a file
+    /// cannot. Default: no.
+    pub addresses: bool,
+    /// The listeners on which the host is served, by their addresses. Default: none, which stands
+    /// for all listeners.
+    pub listeners: Vec<Address>,
+    /// The treatment of requests that are not encrypted, and the rule for browsers. Default: both
+    /// kinds of requests are served alike.
+    pub https: Option<Https>,
+    /// The fields of all responses that are set, added and removed.
+    pub headers: HeaderChanges,
+    /// The pages for errors. Default: an error is a line of text.
+    pub errors: ErrorPages,
+    /// The clients that are served, by all routes. Default: all.
+    pub access: Access,
+    /// The most requests of one client to all routes together. Default: no limit.
+    pub rate: Option<RequestRate>,
+    /// The users of routes that have none of their own, and of paths without a route. Default: no
+    /// password is asked for.
+    pub basic_auth: Option<Arc<BasicAuth>>,
+    /// The routes, by path.
+    pub routes: Vec<Route>,
+}
+
+impl Host {
+    /// Returns the route with the longest path that `path` is, or is below.
+    #[must_use]
+    pub fn route(&self, path: &str) -> Option<&Route> {
+        let fits = |route: &&Route| {
+            let rest = path.strip_prefix(route.path.as_str());
+            rest.is_some_and(|rest| {
+                rest.is_empty() || rest.starts_with('/') || route.path.ends_with('/')
+            })
+        };
+        self.routes.iter().filter(fits).max_by_key(|route| route.path.len())
+    }
+}
+
+/// The action for one path.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Route {
+    /// The path; it stands for itself and for all below it. Default: `/`.
+    pub path: String,
+    /// The action.
+    pub action: Action,
+    /// The rules in addition to it.
+    pub rules: Rules,
+}
+
+/// The action of a route.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Action {
+    /// Serves the files of a folder.
+    Files(Files),
+    /// Serves the built-in demonstration.
+    Demo,
+    /// Sends the client elsewhere.
+    Redirect(Redirect),
+    /// Hands messages from publishers to subscribers.
+    Channel(Channel),
+    /// Forwards requests to the servers of an upstream.
+    Proxy(Proxy),
+}
+
+/// A folder whose files are served.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Files {
+    /// The folder.
+    pub root: PathBuf,
+    /// The files that stand for a folder, the best first. Default: `index.html`.
+    pub index: Vec<String>,
+    /// The path of the file that is sent for a path without a file, as `/index.html`. Default:
+    /// none, such a path is answered by 404.
+    pub fallback: Option<String>,
+    /// Whether a folder without such a file is listed. Default: no.
+    pub listing: bool,
+    /// Whether `FILE.br`, `FILE.zst` and `FILE.gz` are sent in place of `FILE` to clients that
+    /// accept them. Default: yes.
+    pub precompressed: bool,
+    /// Whether files and folders are served whose name begins with a dot. Default: no, except
+    /// `.well-known`.
+    pub hidden: bool,
+    /// How long clients may keep a file without asking again. Default: the server does not say.
+    #[serde(deserialize_with = "scalar::some_duration")]
+    pub max_age: Option<Duration>,
+    /// Whether text, scripts and the like are compressed, once, where there is no compressed file.
+    /// Default: yes.
+    pub compress: bool,
+    /// How hard gzip tries, 1 to 9. Default: 6.
+    pub gzip_level: u32,
+    /// How hard Brotli tries, 0 to 11. Default: 5.
+    pub brotli_level: u32,
+    /// How hard Zstandard tries, 1 to 19. Default: 6.
+    pub zstd_level: u32,
+    /// The memory for files, as they are and compressed, that each worker keeps; 0 keeps nothing
+    /// and compresses nothing. Default: 64 MiB.
+    #[serde(deserialize_with = "scalar::size")]
+    pub cache_bytes: u64,
+    /// Whether requests that are plainly regular take the fast way, which is the same to clients.
+    /// Default: yes.
+    pub lane: bool,
+    /// The name of the character encoding in the `Content-Type` of text, or `off` for none.
+    /// Default: `utf-8`.
+    pub charset: String,
+    /// The media types of files by the extensions of their names, in lower case and without the
+    /// dot. Default: the usual ones.
+    pub types: BTreeMap<String, String>,
+}
+
+impl Default for Files {
+    fn default() -> Files {
+        Files {
+            root: PathBuf::new(),
+            index: vec!["index.html".to_owned()],
+            fallback: None,
+            listing: false,
+            precompressed: true,
+            hidden: false,
+            max_age: None,
+            compress: true,
+            gzip_level: 6,
+            brotli_level: 5,
+            zstd_level: 6,
+            cache_bytes: 64 << 20,
+            lane: true,
+            charset: "utf-8".to_owned(),
+            types: BTreeMap::new(),
+        }
+    }
+}
+
+/// The destination of a redirect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Redirect {
+    /// A URL, or a path on the same host. `{host}`, `{path}` and `{query}` stand for these parts of
+    /// the request.
+    pub to: String,
+    /// 301, 302, 303, 307 or 308. Default: 308.
+    pub status: u16,
+}
+
+/// How requests are forwarded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Proxy {
+    /// The name of one of the upstreams in the configuration.
+    pub upstream: String,
+    /// Whether the route's path is taken off before a request is forwarded. Default: no.
+    pub strip_path: bool,
+    /// How often a request that may be repeated is tried on another server. Default: 1.
+    pub retries: u32,
+    /// The host that requests are forwarded with. Default: the host that the client asked for.
+    pub host: Option<String>,
+    /// Whether fields of a request about earlier proxies (`X-Forwarded-For` and its like) are
+    /// believed and added to. Default: no, they are replaced.
+    pub trust_forwarded: bool,
+    /// Whether a request is given up when its client ends its side of the connection. A client that
+    /// has gone looks like this; so does a client that ends its side after its request and reads
+    /// on. Default: yes.
+    pub abort_on_close: bool,
+    /// Whether requests and responses that are plainly regular take the fast way, which is the same
+    /// to clients and servers. Default: yes.
+    pub lane: bool,
+    /// The fields of requests that are set, added and removed on the way to a server.
+    pub request_headers: HeaderChanges,
+    /// Whether the pages for errors also take the place of errors of the servers. Default: no.
+    pub replace_errors: bool,
+    /// Whether responses are compressed that are text of some sort, for clients that accept it.
+    /// Such a route does not take the fast way. Default: no.
+    pub compress: bool,
+}
+
+/// How a server is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Balance {
+    /// One after another, by weight. The default.
+    #[default]
+    RoundRobin,
+    /// The server with the fewest connections for its weight.
+    LeastConnections,
+    /// The same server for the same client address as long as that server is up.
+    Hash,
+}
+
+/// A group of equivalent servers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Upstream {
+    /// The servers; at least one.
+    pub servers: Vec<Server>,
+    /// How a server is chosen. Default: `round-robin`.
+    pub balance: Balance,
+    /// Health checks. Default: the servers are not checked.
+    pub health: Option<Health>,
+    /// The version of the PROXY protocol whose header names the client. Default: none, no header is
+    /// sent.
+    pub proxy_protocol: Option<ProxyVersion>,
+    /// How many idle connections are kept to each server, on each engine, as far as the process's
+    /// descriptors allow. Default: 256.
+    pub keep_alive: usize,
+    /// Whether HTTP/2 is spoken: at once without TLS, and with TLS where the server agrees to it.
+    /// Default: no.
+    pub h2: bool,
+    /// How connections are encrypted. Default: they are not.
+    pub tls: Option<UpstreamTls>,
+    /// How names of servers are looked up.
+    pub dns: Dns,
+    /// When a server that answers with errors is left out. Default: never.
+    pub eject: Option<Ejection>,
+    /// The cookie by which clients come back to their servers. Default: none.
+    pub sticky: Option<Sticky>,
+    /// How long the weight of a server grows once the server is up again, or new. Default: its
+    /// weight is whole at once.
+    pub slow_start: Option<Duration>,
+}
+
+/// The identity that servers have to prove.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UpstreamTls {
+    /// A PEM file with the certificates of the authorities that issue the servers' certificates.
+    pub ca: PathBuf,
+    /// The name in the servers' certificates. Default: the host of the server's address.
+    pub server_name: Option<String>,
+    /// The certificate that servers are shown, and its key. Default: none.
+    pub identity: Option<CertificateFiles>,
+    /// The protocols that relays offer the servers (ALPN). Default: none. Requests of HTTP offer
+    /// those of HTTP.
+    pub alpn: Vec<String>,
+}
+
+/// A server of an upstream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// The address of the server, or the name of a service.
+    pub address: ServerAddress,
+    /// The server's share, as a multiple of the share of a server of weight 1. Default: 1.
+    pub weight: NonZeroU32,
+}
+
+/// How a server is checked.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HealthKind {
+    /// By a request of HTTP. The default.
+    #[default]
+    Http,
+    /// By a connection, with TLS if the servers have it, that is closed at once.
+    Connect,
+}
+
+/// The health checks of the servers.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Health {
+    /// How a server is checked. Default: by a request of HTTP.
+    pub kind: HealthKind,
+    /// The path that is requested by GET; 2xx and 3xx are good. Default: `/`.
+    pub path: String,
+    /// The time between two checks. Default: 5 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub interval: Duration,
+    /// How long an answer may take. Default: 2 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub timeout: Duration,
+    /// How many good answers in a row make a server healthy. Default: 2.
+    pub rise: NonZeroU32,
+    /// How many bad answers in a row, or failures of forwarded requests, take a server down.
+    /// Default: 3.
+    pub fall: NonZeroU32,
+}
+
+impl Default for Health {
+    fn default() -> Health {
+        Health {
+            kind: HealthKind::Http,
+            path: "/".to_owned(),
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            rise: NonZeroU32::MIN.saturating_add(1),
+            fall: NonZeroU32::MIN.saturating_add(2),
+        }
+    }
+}
+
+/// The timeouts of the gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timeouts {
+    /// For the whole head of a request. Default: 10 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub header: Duration,
+    /// For more of a body, read or written. Default: 30 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub body: Duration,
+    /// For the next request on a connection. Default: 75 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub idle: Duration,
+    /// Until a quiet connection is parked, which frees everything but its descriptor. Default: 1 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub park: Duration,
+    /// For a connection to a server, or to the other end of a relay. Default: 5 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub connect: Duration,
+    /// For the head of a server's response, from the end of the request. Default: 60 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub response: Duration,
+    /// For a byte in either direction of a connection that has left HTTP for another protocol, as
+    /// WebSocket. Default: 1 h.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub tunnel: Duration,
+    /// For the requests under way when the gateway is told to end. Default: 30 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub drain: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts {
+            header: Duration::from_secs(10),
+            body: Duration::from_secs(30),
+            idle: Duration::from_secs(75),
+            park: Duration::from_secs(1),
+            connect: Duration::from_secs(5),
+            response: Duration::from_secs(60),
+            tunnel: Duration::from_secs(60 * 60),
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Limits on the requests and connections of clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The largest head of a request. Default: 16 KiB.
+    #[serde(deserialize_with = "scalar::size")]
+    pub header_bytes: u64,
+    /// The largest body of a request. Default: 16 MiB.
+    #[serde(deserialize_with = "scalar::size")]
+    pub body_bytes: u64,
+    /// The most connections at a time. Default: the number that the process's descriptors allow,
+    /// less those that are kept for files and upstream servers.
+    pub connections: Option<NonZeroU32>,
+    /// The most connections of one client address at a time. Default: no limit.
+    pub connections_per_client: Option<NonZeroU32>,
+    /// The most requests of one connection, which is then closed. Default: no limit.
+    pub requests_per_connection: Option<NonZeroU32>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            header_bytes: 16 << 10,
+            body_bytes: 16 << 20,
+            connections: None,
+            connections_per_client: None,
+            requests_per_connection: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_as_they_are_written() {
+        assert_eq!("off".parse(), Ok(SocketPath::Off));
+        assert_eq!("./off".parse(), Ok(SocketPath::At("./off".into())));
+        assert!("".parse::<SocketPath>().is_err());
+        assert_eq!("a/b".parse(), Ok(SocketPath::At("a/b".into())));
+    }
+}

@@ -1,0 +1,318 @@
+//! Values that TOML has no type for: durations, sizes and addresses.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use superpoll::BackendKind;
+use superpoll::backend::Profile;
+use toml::Spanned;
+
+use super::dns::{DNS_PORT, ServerAddress, is_host_name};
+use crate::address::Address;
+
+/// The longest duration: some clocks overflow beyond it.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+fn read_duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration.is_zero() => {
+            Err(format!("the duration {text:?} is zero, expected at least 1ms"))
+        }
+        Ok(duration) if duration > LONGEST => {
+            Err(format!("the duration {text:?} is longer than ten years"))
+        }
+        Ok(duration) => Ok(duration),
+        Err(_) => Err(format!("{text:?} is no duration, expected one as \"30s\" or \"500ms\"")),
+    }
+}
+
+fn read_size(text: &str) -> Result<u64, String> {
+    let size = text.parse::<ByteSize>().map(|size| size.as_u64());
+    size.map_err(|_| format!("{text:?} is no size, expected one as \"64KiB\" or \"16MB\""))
+}
+
+struct DurationText;
+
+impl Visitor<'_> for DurationText {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration as \"30s\" or \"500ms\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+        read_duration(text).map_err(E::custom)
+    }
+}
+
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size as \"64KiB\", or a number of bytes")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        read_size(text).map_err(E::custom)
+    }
+
+    fn visit_i64<E: Error>(self, bytes: i64) -> Result<u64, E> {
+        u64::try_from(bytes).map_err(|_| E::custom(format!("the size {bytes} is negative")))
+    }
+}
+
+pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    deserializer.deserialize_any(DurationText)
+}
+
+pub(super) fn some_duration<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    duration(deserializer).map(Some)
+}
+
+pub(super) fn some_spanned_duration<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Spanned<Duration>>, D::Error> {
+    struct Text(Duration);
+
+    impl<'de> Deserialize<'de> for Text {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
+            duration(deserializer).map(Text)
+        }
+    }
+
+    let text = Spanned::<Text>::deserialize(deserializer)?;
+    Ok(Some(Spanned::new(text.span(), text.into_inner().0)))
+}
+
+pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    deserializer.deserialize_any(SizeVisitor)
+}
+
+/// A size as a value of TOML.
+pub(super) struct SizeText(pub(super) u64);
+
+impl<'de> Deserialize<'de> for SizeText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SizeText, D::Error> {
+        size(deserializer).map(SizeText)
+    }
+}
+
+/// How long browsers insist on encrypted connections, or `"off"`.
+pub(super) struct HstsText(pub(super) Option<Duration>);
+
+impl<'de> Deserialize<'de> for HstsText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HstsText, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "off" => Ok(HstsText(None)),
+            text => read_duration(text).map(|time| HstsText(Some(time))).map_err(D::Error::custom),
+        }
+    }
+}
+
+struct BackendText;
+
+impl Visitor<'_> for BackendText {
+    type Value = BackendKind;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a back-end as \"epoll\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<BackendKind, E> {
+        text.parse().map_err(|_| {
+            let known = BackendKind::names();
+            E::custom(format!("{text:?} is no back-end, expected one of {known}"))
+        })
+    }
+}
+
+pub(super) fn some_backend<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BackendKind>, D::Error> {
+    deserializer.deserialize_any(BackendText).map(Some)
+}
+
+/// Reads the profile of a keeper by its name: when connections are left to it.
+pub(super) fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Profile, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+/// Permissions of a file as a value of TOML: a text, as numbers of TOML need `0o` to be octal.
+pub(super) struct ModeText(pub(super) u32);
+
+impl<'de> Deserialize<'de> for ModeText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ModeText, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = ModeText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("permissions as \"0660\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<ModeText, E> {
+                let digits = text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+                let mode =
+                    u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+                mode.map(ModeText).ok_or_else(|| {
+                    E::custom(format!("{text:?} are no permissions, expected them as \"0660\""))
+                })
+            }
+        }
+
+        deserializer.deserialize_any(Text)
+    }
+}
+
+/// An address as a value of TOML.
+pub(super) struct AddressText(pub(super) Address);
+
+impl<'de> Deserialize<'de> for AddressText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AddressText, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = AddressText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address as \"HOST:PORT\" or \"unix:PATH\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<AddressText, E> {
+                text.parse().map(AddressText).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Text)
+    }
+}
+
+/// The address of a server, or a service as `srv:NAME`.
+pub(super) struct ServerAddressText(pub(super) ServerAddress);
+
+impl<'de> Deserialize<'de> for ServerAddressText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ServerAddressText, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = ServerAddressText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address as \"HOST:PORT\" or \"unix:PATH\", or \"srv:NAME\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<ServerAddressText, E> {
+                let Some(service) = text.strip_prefix("srv:") else {
+                    let address = text.parse().map(ServerAddress::Address).map_err(E::custom)?;
+                    return Ok(ServerAddressText(address));
+                };
+                if !is_host_name(service) {
+                    let what = format!("{service:?} is no name of a service");
+                    let expected = "expected one as \"srv:_http._tcp.example.org\"";
+                    return Err(E::custom(format!("{what}, {expected}")));
+                }
+                Ok(ServerAddressText(ServerAddress::Service(service.to_owned())))
+            }
+        }
+
+        deserializer.deserialize_any(Text)
+    }
+}
+
+/// The most servers of DNS.
+const MOST_RESOLVERS: usize = 8;
+
+fn read_resolver(text: &str) -> Result<SocketAddr, String> {
+    let address = text
+        .parse()
+        .or_else(|_| text.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT)));
+    address
+        .ok()
+        .filter(|address| address.port() != 0)
+        .ok_or_else(|| format!("{text:?} is no server of DNS, expected one as \"10.0.0.2:53\""))
+}
+
+/// Reads the address of a server of DNS, or a list of such addresses.
+pub(super) fn resolvers<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<SocketAddr>>, D::Error> {
+    struct OneOrMore;
+
+    impl<'de> Visitor<'de> for OneOrMore {
+        type Value = Vec<SocketAddr>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a server of DNS as \"10.0.0.2:53\", or a list of such servers")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Vec<SocketAddr>, E> {
+            read_resolver(text).map(|one| vec![one]).map_err(E::custom)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<SocketAddr>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(text) = list.next_element::<String>()? {
+                all.push(read_resolver(&text).map_err(A::Error::custom)?);
+            }
+            if (1..=MOST_RESOLVERS).contains(&all.len()) {
+                return Ok(all);
+            }
+            let what = format!("{} servers of DNS, expected 1 to {MOST_RESOLVERS}", all.len());
+            Err(A::Error::custom(what))
+        }
+    }
+
+    deserializer.deserialize_any(OneOrMore).map(Some)
+}
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProxyVersion {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// Whether there is a header of the PROXY protocol, and its version: `true` is the older version,
+/// which all readers know.
+#[derive(Default)]
+pub(super) struct ProxyProtocol(pub(super) Option<ProxyVersion>);
+
+impl<'de> Deserialize<'de> for ProxyProtocol {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ProxyProtocol, D::Error> {
+        struct Kind;
+
+        impl Visitor<'_> for Kind {
+            type Value = ProxyProtocol;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false, \"v1\" or \"v2\"")
+            }
+
+            fn visit_bool<E: Error>(self, is_on: bool) -> Result<ProxyProtocol, E> {
+                Ok(ProxyProtocol(is_on.then_some(ProxyVersion::V1)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<ProxyProtocol, E> {
+                match text {
+                    "v1" => Ok(ProxyProtocol(Some(ProxyVersion::V1))),
+                    "v2" => Ok(ProxyProtocol(Some(ProxyVersion::V2))),
+                    _ => Err(E::custom(format!(
+                        "{text:?} is no version of the PROXY protocol, expected \"v1\" or \"v2\""
+                    ))),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Kind)
+    }
+}
