@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
 /// The most bytes that the path of a Unix socket may have: `sun_path` less its final zero
 /// (`unix(7)`).
 pub(crate) const LONGEST_PATH: usize = 107;
@@ -129,6 +131,26 @@ impl FromStr for Address {
             None => tcp(text),
         };
         parsed.map_err(|reason| AddressError { text: text.to_owned(), reason })
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Address;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address as \"HOST:PORT\" or \"unix:PATH\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Address, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Text)
     }
 }
 

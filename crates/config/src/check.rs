@@ -34,10 +34,10 @@ use super::overlap::overlap;
 use super::rules::BasicAuth;
 use super::{place, raw};
 use crate::address::Address;
-use crate::draft::{Place, Resource};
 use crate::mistake::LocatedMistake;
 use crate::model::SocketPath;
 use crate::redirect_target::RedirectTarget;
+use crate::resource::{Place, Resource};
 use crate::route_path::has_parameters;
 
 /// Stands for the whole text where tables are named by their beginning: a table may begin at 0.
@@ -182,7 +182,7 @@ impl<'a> Check<'a> {
         for listener in raw.listeners {
             let place = listener.span();
             if let Some(address) = &listener.get_ref().address {
-                let (place, address) = (address.span(), &address.get_ref().0);
+                let (place, address) = (address.span(), address.get_ref());
                 if let Some(other) = seen.iter().find(|other| overlap(other, address)) {
                     let what = if other == address {
                         format!("another listener has the address {address}, expected each once")
@@ -297,7 +297,7 @@ impl<'a> Check<'a> {
             return None;
         };
         let address_place = address.span();
-        let address = self.address(address_place.clone(), address.into_inner().0);
+        let address = self.address(address_place.clone(), address.into_inner());
         self.needs(address_place, Resource::Listen(address.clone()));
         if let (Some(mode), Address::Tcp { .. }) = (&raw.mode, &address) {
             let what = "a TCP port has no permissions, expected mode only with unix:PATH";

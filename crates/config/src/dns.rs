@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 use super::scalar;
 use crate::address::Address;
@@ -13,12 +13,12 @@ use crate::address::Address;
 pub const DNS_PORT: u16 = 53;
 
 /// How the names of the servers of an upstream are looked up.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Dns {
     /// The servers of DNS that are asked, one after the other. Then `/etc/hosts` and the search
     /// list do not count. Default: those of the system.
-    #[serde(deserialize_with = "scalar::resolvers")]
+    #[serde(deserialize_with = "resolvers")]
     pub resolver: Option<Vec<SocketAddr>>,
     /// The addresses that are used. Default: `auto`.
     pub family: Family,
@@ -51,7 +51,7 @@ impl Default for Dns {
 }
 
 /// The addresses of a name that are used.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
     /// The IPv4 addresses, or the IPv6 addresses if there are no others: most names that have both
@@ -95,6 +95,34 @@ impl ServerAddress {
     }
 }
 
+impl<'de> Deserialize<'de> for ServerAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ServerAddress, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = ServerAddress;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address as \"HOST:PORT\" or \"unix:PATH\", or \"srv:NAME\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<ServerAddress, E> {
+                let Some(service) = text.strip_prefix("srv:") else {
+                    return text.parse().map(ServerAddress::Address).map_err(E::custom);
+                };
+                if !is_host_name(service) {
+                    let what = format!("{service:?} is no name of a service");
+                    let expected = "expected one as \"srv:_http._tcp.example.org\"";
+                    return Err(E::custom(format!("{what}, {expected}")));
+                }
+                Ok(ServerAddress::Service(service.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(Text)
+    }
+}
+
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -113,4 +141,50 @@ pub fn is_host_name(text: &str) -> bool {
         (1..=63).contains(&label.len()) && label.bytes().all(is_known)
     };
     text.len() <= 253 && text.split('.').all(is_label)
+}
+
+/// The most servers of DNS.
+const MOST_RESOLVERS: usize = 8;
+
+fn read_resolver(text: &str) -> Result<SocketAddr, String> {
+    let address = text
+        .parse()
+        .or_else(|_| text.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT)));
+    address
+        .ok()
+        .filter(|address| address.port() != 0)
+        .ok_or_else(|| format!("{text:?} is no server of DNS, expected one as \"10.0.0.2:53\""))
+}
+
+/// Reads the address of a server of DNS, or a list of such addresses.
+fn resolvers<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<SocketAddr>>, D::Error> {
+    struct OneOrMore;
+
+    impl<'de> Visitor<'de> for OneOrMore {
+        type Value = Vec<SocketAddr>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a server of DNS as \"10.0.0.2:53\", or a list of such servers")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Vec<SocketAddr>, E> {
+            read_resolver(text).map(|one| vec![one]).map_err(E::custom)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<SocketAddr>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(text) = list.next_element::<String>()? {
+                all.push(read_resolver(&text).map_err(A::Error::custom)?);
+            }
+            if (1..=MOST_RESOLVERS).contains(&all.len()) {
+                return Ok(all);
+            }
+            let what = format!("{} servers of DNS, expected 1 to {MOST_RESOLVERS}", all.len());
+            Err(A::Error::custom(what))
+        }
+    }
+
+    deserializer.deserialize_any(OneOrMore).map(Some)
 }

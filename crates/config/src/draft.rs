@@ -11,62 +11,19 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::address::Address;
 use crate::check::{Check, ROOT};
-use crate::encryption::CertificateFiles;
 use crate::include;
 use crate::mistake::{ConfigError, LocatedMistake, MOST_MISTAKES, Mistake, message_of};
 use crate::model::Config;
 use crate::raw;
-use crate::rights::TokenRule;
+use crate::resource::{Place, Resource};
 use crate::variables::Expanded;
-
-/// A place in the text of a configuration.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place(pub(crate) Range<usize>);
-
-/// A thing outside of the text that a configuration names.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Resource {
-    /// An address to listen on, whose host is to be one of this machine.
-    Listen(Address),
-    /// A certificate and its key, at the place of the certificate.
-    KeyPair {
-        /// The files.
-        files: CertificateFiles,
-        /// The place of the key.
-        key: Place,
-    },
-    /// A file with the certificates of authorities.
-    Authorities(PathBuf),
-    /// The key of tokens, in a file or in a variable of the environment.
-    TokenKey(TokenRule),
-    /// A file of users, as `htpasswd` writes it.
-    Users(PathBuf),
-    /// A page for errors.
-    ErrorPage(PathBuf),
-    /// A folder whose files are served.
-    Folder(PathBuf),
-    /// A file that a route with this path is probably meant for, although its path stands for a
-    /// folder.
-    FileOfRoute {
-        /// The path of the route.
-        path: String,
-        /// The file, which is not there if all is right.
-        file: PathBuf,
-    },
-    /// A log, which need not be there yet.
-    Log(PathBuf),
-    /// A Redis or Valkey server as the broker. Nobody asks it, but not every build of the server
-    /// can talk to one.
-    Redis,
-}
 
 /// A configuration whose text was read and checked. What it names outside of the text is not looked
 /// at yet.

@@ -14,18 +14,17 @@ use superpoll::backend::Profile;
 use toml::Spanned;
 
 use super::acme::{ChallengeKind, ExternalAccount};
+use super::address::Address;
 use super::broker::RawBroker;
 use super::channel::Channel;
-use super::dns::Dns;
+use super::dns::{Dns, ServerAddress};
 use super::ejection::Ejection;
 use super::encryption::TlsVersion;
 use super::logs::{Log, LogFormat, Metrics};
 use super::mercure::Mercure;
 use super::model::{Balance, Files, Health, Limits, Process, Timeouts};
 use super::raw_rules::{BasicAuth, Headers, Login, RawErrorPages, RequestRate};
-use super::scalar::{
-    self, AddressText, HstsText, ModeText, ProxyProtocol, ServerAddressText, SizeText,
-};
+use super::scalar::{self, HstsText, ModeText, ProxyProtocol, SizeText};
 use super::sticky::RawSticky;
 use super::tracing::RawTracing;
 use crate::log_field::Field;
@@ -61,7 +60,7 @@ pub(super) struct AccessLog {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Admin {
-    pub(super) address: Option<Spanned<AddressText>>,
+    pub(super) address: Option<Spanned<Address>>,
     pub(super) mode: Option<Spanned<ModeText>>,
     pub(super) hosts: Vec<Spanned<String>>,
     pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
@@ -97,7 +96,7 @@ impl Default for Keeper {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Listener {
-    pub(super) address: Option<Spanned<AddressText>>,
+    pub(super) address: Option<Spanned<Address>>,
     pub(super) tls: Option<Spanned<Tls>>,
     pub(super) proxy_protocol: bool,
     pub(super) relay: Option<Spanned<Relay>>,
@@ -170,7 +169,7 @@ pub(super) enum ClientCertificates {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Relay {
-    pub(super) to: Option<Spanned<AddressText>>,
+    pub(super) to: Option<Spanned<Address>>,
     pub(super) upstream: Option<Spanned<String>>,
     pub(super) routes: Vec<Spanned<RelayRoute>>,
     pub(super) names: Option<Spanned<Vec<Spanned<String>>>>,
@@ -183,7 +182,7 @@ pub(super) struct Relay {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RelayRoute {
     pub(super) server_names: Vec<Spanned<String>>,
-    pub(super) to: Option<Spanned<AddressText>>,
+    pub(super) to: Option<Spanned<Address>>,
     pub(super) upstream: Option<Spanned<String>>,
 }
 
@@ -192,7 +191,7 @@ pub(super) struct RelayRoute {
 pub(super) struct Host {
     pub(super) names: Vec<Spanned<String>>,
     pub(super) default: Option<Spanned<bool>>,
-    pub(super) listeners: Option<Spanned<Vec<Spanned<AddressText>>>>,
+    pub(super) listeners: Option<Spanned<Vec<Spanned<Address>>>>,
     pub(super) https: Option<Spanned<HttpsText>>,
     pub(super) hsts: Option<Spanned<HstsText>>,
     pub(super) headers: Headers,
@@ -283,6 +282,6 @@ pub(super) struct UpstreamTls {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Server {
-    pub(super) address: Option<Spanned<ServerAddressText>>,
+    pub(super) address: Option<Spanned<ServerAddress>>,
     pub(super) weight: Option<NonZeroU32>,
 }

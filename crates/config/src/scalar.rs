@@ -1,17 +1,13 @@
 //! Values that TOML has no type for: durations, sizes and addresses.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use superpoll::BackendKind;
 use superpoll::backend::Profile;
 use toml::Spanned;
-
-use super::dns::{DNS_PORT, ServerAddress, is_host_name};
-use crate::address::Address;
 
 /// The longest duration: some clocks overflow beyond it.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -170,107 +166,6 @@ impl<'de> Deserialize<'de> for ModeText {
 
         deserializer.deserialize_any(Text)
     }
-}
-
-/// An address as a value of TOML.
-pub(super) struct AddressText(pub(super) Address);
-
-impl<'de> Deserialize<'de> for AddressText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AddressText, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = AddressText;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address as \"HOST:PORT\" or \"unix:PATH\"")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<AddressText, E> {
-                text.parse().map(AddressText).map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_any(Text)
-    }
-}
-
-/// The address of a server, or a service as `srv:NAME`.
-pub(super) struct ServerAddressText(pub(super) ServerAddress);
-
-impl<'de> Deserialize<'de> for ServerAddressText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ServerAddressText, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = ServerAddressText;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address as \"HOST:PORT\" or \"unix:PATH\", or \"srv:NAME\"")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<ServerAddressText, E> {
-                let Some(service) = text.strip_prefix("srv:") else {
-                    let address = text.parse().map(ServerAddress::Address).map_err(E::custom)?;
-                    return Ok(ServerAddressText(address));
-                };
-                if !is_host_name(service) {
-                    let what = format!("{service:?} is no name of a service");
-                    let expected = "expected one as \"srv:_http._tcp.example.org\"";
-                    return Err(E::custom(format!("{what}, {expected}")));
-                }
-                Ok(ServerAddressText(ServerAddress::Service(service.to_owned())))
-            }
-        }
-
-        deserializer.deserialize_any(Text)
-    }
-}
-
-/// The most servers of DNS.
-const MOST_RESOLVERS: usize = 8;
-
-fn read_resolver(text: &str) -> Result<SocketAddr, String> {
-    let address = text
-        .parse()
-        .or_else(|_| text.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT)));
-    address
-        .ok()
-        .filter(|address| address.port() != 0)
-        .ok_or_else(|| format!("{text:?} is no server of DNS, expected one as \"10.0.0.2:53\""))
-}
-
-/// Reads the address of a server of DNS, or a list of such addresses.
-pub(super) fn resolvers<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Vec<SocketAddr>>, D::Error> {
-    struct OneOrMore;
-
-    impl<'de> Visitor<'de> for OneOrMore {
-        type Value = Vec<SocketAddr>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a server of DNS as \"10.0.0.2:53\", or a list of such servers")
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<Vec<SocketAddr>, E> {
-            read_resolver(text).map(|one| vec![one]).map_err(E::custom)
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<SocketAddr>, A::Error> {
-            let mut all = Vec::new();
-            while let Some(text) = list.next_element::<String>()? {
-                all.push(read_resolver(&text).map_err(A::Error::custom)?);
-            }
-            if (1..=MOST_RESOLVERS).contains(&all.len()) {
-                return Ok(all);
-            }
-            let what = format!("{} servers of DNS, expected 1 to {MOST_RESOLVERS}", all.len());
-            Err(A::Error::custom(what))
-        }
-    }
-
-    deserializer.deserialize_any(OneOrMore).map(Some)
 }
 
 /// A version of the PROXY protocol.

@@ -53,7 +53,7 @@ impl Check<'_> {
             return None;
         };
         let address_place = address.span();
-        let address = self.address(address_place.clone(), address.into_inner().0);
+        let address = self.address(address_place.clone(), address.into_inner());
         if let Some(other) = listeners.iter().find(|other| overlap(&other.address, &address)) {
             let what = format!("{address} is taken by the listener {}", other.address);
             self.wrong(address_place.clone(), format!("{what}, expected an address of its own"));

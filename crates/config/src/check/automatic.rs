@@ -6,9 +6,9 @@ use toml::Spanned;
 
 use super::Check;
 use crate::acme::{Acme, Automatic, ChallengeKind, Internal};
-use crate::draft::Resource;
 use crate::model::{Host, Listener};
 use crate::raw;
+use crate::resource::Resource;
 
 impl Check<'_> {
     /// Takes the settings of automatic certificates out of a table.

@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::Check;
 use crate::broker::{Broker, RawBroker};
 use crate::broker_url::BrokerUrl;
-use crate::draft::Resource;
+use crate::resource::Resource;
 
 /// The longest time for which a publication is tried. Repeated publications are known for longer.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -77,7 +77,8 @@ impl Check<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::draft::{Draft, Place, Resource};
+    use crate::draft::Draft;
+    use crate::resource::{Place, Resource};
 
     #[test]
     fn a_broker_needs_a_build_that_can_talk_to_it() {

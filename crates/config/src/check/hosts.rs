@@ -13,7 +13,7 @@ use crate::encryption::Https;
 use crate::model::{Host, Listener};
 use crate::raw;
 use crate::raw_rules::ClientRules;
-use crate::scalar::{AddressText, HstsText};
+use crate::scalar::HstsText;
 
 /// How long browsers use encrypted connections without asking again, if the configuration does not
 /// say: a year, as the lists of browsers want it.
@@ -105,7 +105,7 @@ impl Check<'_> {
     /// Checks the addresses of the listeners that serve a host.
     fn host_listeners(
         &mut self,
-        asked: Option<Spanned<Vec<Spanned<AddressText>>>>,
+        asked: Option<Spanned<Vec<Spanned<Address>>>>,
         served: &[Listener],
     ) -> Vec<Address> {
         let Some(asked) = asked else { return Vec::new() };
@@ -113,7 +113,7 @@ impl Check<'_> {
         let mut addresses = Vec::new();
         for address in asked.into_inner() {
             let place = address.span();
-            let address = self.address(place.clone(), address.into_inner().0);
+            let address = self.address(place.clone(), address.into_inner());
             let known = served.iter().filter(|listener| listener.relay.is_none());
             if known.clone().all(|listener| listener.address != address) {
                 let known: Vec<String> = known.map(|one| one.address.to_string()).collect();

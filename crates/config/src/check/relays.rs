@@ -9,7 +9,6 @@ use super::{Check, host_name};
 use crate::address::Address;
 use crate::raw;
 use crate::relay::{Relay, RelayEnd, RelayRoute};
-use crate::scalar::AddressText;
 
 /// The longest name of a protocol in ALPN (RFC 7301, section 3.1).
 const LONGEST_PROTOCOL: usize = 255;
@@ -43,7 +42,7 @@ impl Check<'_> {
     /// Checks the other end of a relay or of a route.
     fn end(
         &mut self,
-        to: Option<Spanned<AddressText>>,
+        to: Option<Spanned<Address>>,
         upstream: Option<Spanned<String>>,
     ) -> Option<RelayEnd> {
         if let (Some(_), Some(upstream)) = (&to, &upstream) {
@@ -56,7 +55,7 @@ impl Check<'_> {
         }
         let to = to?;
         let place = to.span();
-        let to = to.into_inner().0;
+        let to = to.into_inner();
         if let Address::Tcp { port: 0, .. } = to {
             self.wrong(place.clone(), "port 0 cannot be connected to, expected 1 to 65535");
         }

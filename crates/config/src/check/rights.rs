@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::Check;
 use crate::channel::Channel;
-use crate::draft::Resource;
 use crate::model::Listener;
+use crate::resource::Resource;
 use crate::rights::{KeySource, Right, TokenRule, is_cookie_name, is_private};
 use crate::token_key::TokenKey;
 

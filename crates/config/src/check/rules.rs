@@ -8,12 +8,12 @@ use http::{HeaderName, HeaderValue};
 use toml::Spanned;
 
 use super::Check;
-use crate::draft::Resource;
 use crate::model::Action;
 use crate::password::PasswordHash;
 use crate::rate::Rate;
 use crate::raw;
 use crate::raw_rules::{self, ClientRules, Fields, Headers, Login, RateTable, RawErrorPages};
+use crate::resource::Resource;
 use crate::rewrite::Rewrite;
 use crate::rules::{
     Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, RateKey, RequestRate,

@@ -9,10 +9,10 @@ use toml::Spanned;
 use super::Check;
 use crate::address::Address;
 use crate::dns::ServerAddress;
-use crate::draft::{Place, Resource};
 use crate::encryption::{CertificateFiles, ClientCertificates, Tls};
 use crate::model::{Server, UpstreamTls};
 use crate::raw;
+use crate::resource::{Place, Resource};
 
 impl Check<'_> {
     pub(super) fn tls(&mut self, tls: Spanned<raw::Tls>, is_relay: bool) -> Option<Tls> {

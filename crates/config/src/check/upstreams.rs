@@ -41,7 +41,7 @@ impl Check<'_> {
                 continue;
             };
             let place = address.span();
-            let address = match address.into_inner().0 {
+            let address = match address.into_inner() {
                 ServerAddress::Address(address) => {
                     ServerAddress::Address(self.address(place.clone(), address))
                 }
