@@ -107,6 +107,7 @@ mod token;
 mod trace;
 mod transport;
 mod trusted_proxies;
+mod unix_time;
 mod upload;
 pub mod upstream;
 

@@ -1,7 +1,8 @@
 //! Responses that the gateway makes itself.
 
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, Response, StatusCode};
+use http_body::Body as _;
 
 use crate::body::Body;
 
@@ -69,5 +70,19 @@ pub(crate) fn text(status: StatusCode, text: impl Into<String>) -> Response<Body
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CONTENT_LENGTH, length);
+    response
+}
+
+/// Returns a response of JSON, which no cache keeps.
+pub(crate) fn json(json: impl Into<Body>) -> Response<Body> {
+    let body = json.into();
+    let length = body.size_hint().exact();
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, length.into());
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -11,13 +11,14 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_rustls::rustls::server::ProducesTickets;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf;
 use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
+
+use crate::unix_time::seconds_now;
 
 /// The seconds in which a secret makes tickets, and those in which it opens them.
 const MAKES: u64 = 6 * 60 * 60;
@@ -62,10 +63,6 @@ struct State {
 /// The secrets of a server, which all its listeners share.
 #[derive(Default)]
 pub(crate) struct TicketSecrets(Mutex<State>);
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
 
 impl State {
     /// Drops secrets that are too old, and makes another one if none is young enough.
@@ -119,7 +116,7 @@ impl TicketSecrets {
     /// Goes on with the secrets of another server. A record that makes no sense is ignored: clients
     /// then make full handshakes.
     pub(crate) fn adopt(&self, record: &[u8]) {
-        self.adopt_at(now(), record);
+        self.adopt_at(seconds_now(), record);
     }
 
     fn adopt_at(&self, now: u64, record: &[u8]) {
@@ -282,11 +279,11 @@ impl ProducesTickets for Ticketer {
     }
 
     fn encrypt(&self, text: &[u8]) -> Option<Vec<u8>> {
-        self.encrypt_at(now(), text)
+        self.encrypt_at(seconds_now(), text)
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        self.decrypt_at(now(), ticket)
+        self.decrypt_at(seconds_now(), ticket)
     }
 }
 

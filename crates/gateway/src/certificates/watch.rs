@@ -24,6 +24,7 @@ use superpoll_rt::{JoinError, blocking, time};
 use super::{Certificate, CertificateError, CertificateStore};
 use crate::config::{CertificateFiles, Tls};
 use crate::log::{Event, Level, Report};
+use crate::unix_time::unix_time;
 
 /// A certificate whose files have changed, or the reason why it is not used; `None` without a
 /// change.
@@ -132,7 +133,7 @@ impl KnownCertificates {
         states: [Option<FileState>; 2],
         certificate: Certificate,
     ) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = unix_time();
         let settled = now.saturating_sub(GRANULARITY).as_secs();
         let has_settled = |state: &Option<FileState>| {
             state.is_some_and(|(.., (changed, _))| {

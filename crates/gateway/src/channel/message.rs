@@ -1,10 +1,11 @@
 //! A message, the properties that its publisher gave it, and its cost in memory.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+
+use crate::unix_time::seconds_now;
 
 /// A published message. Clones share the data.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,12 +65,6 @@ pub(crate) struct Draft {
 
 /// The cost of a message in addition to its data.
 pub(super) const EACH: u64 = size_of::<Message>() as u64;
-
-/// Returns the seconds since 1970.
-pub(super) fn seconds_now() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.map_or(0, |now| now.as_secs())
-}
 
 impl Update {
     /// Returns the memory that it takes.

@@ -17,12 +17,12 @@ use super::mailbox::Mailbox;
 use super::message::Message;
 use super::publish;
 use super::replay::{self, Replay};
-use super::response::json_response;
 use super::rights::Grant;
 use super::unread::Unread;
 use crate::body::Body;
 use crate::exchange::{Exchange, Waited};
 use crate::parking_lot::{ParkedConnection, ResumeReason, WaitingRequest, WakeOn};
+use crate::reply;
 use crate::succession::state::Activity;
 
 impl LocalSubscribers {
@@ -90,9 +90,9 @@ impl LocalSubscribers {
                 let last = message.id;
                 if replay::is_large(&messages) {
                     let replay = Replay::given(&self.hub, messages.into(), missed, last);
-                    return json_response(Body::stream(replay));
+                    return reply::json(Body::stream(replay));
                 }
-                json_response(replay::json(&messages, missed, self.cursor(last)))
+                reply::json(replay::json(&messages, missed, self.cursor(last)))
             }
         }
     }
@@ -100,9 +100,9 @@ impl LocalSubscribers {
     /// Answers with the messages that are there.
     pub(super) fn respond_since(&self, since: &Since) -> Response<Body> {
         if replay::is_large(&since.messages) {
-            return json_response(Body::stream(Replay::of(&self.hub, since)));
+            return reply::json(Body::stream(Replay::of(&self.hub, since)));
         }
-        json_response(replay::json(&since.messages, since.missed, self.cursor(since.last)))
+        reply::json(replay::json(&since.messages, since.missed, self.cursor(since.last)))
     }
 
     /// Returns the answer if no message came in all this time.
@@ -162,7 +162,7 @@ impl LocalSubscribers {
 
     /// Answers a request that was parked.
     pub(super) fn answer_poll(&self, parked: ParkedConnection, json: Bytes) {
-        self.answer_waiting(WaitingRequest { parked }, json_response(json));
+        self.answer_waiting(WaitingRequest { parked }, reply::json(json));
     }
 
     /// Answers a parked request without a message. It counts as not having read messages that it

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::message::{Meta, seconds_now};
+use super::message::Meta;
+use crate::unix_time::seconds_now;
 
 /// The field with the type of the event.
 const EVENT: &str = "channel-event";

@@ -11,7 +11,7 @@ use super::foreign_page::{self, ForeignPage, METHODS, preflight};
 use super::hub::Hub;
 use super::local_route::LocalRoute;
 use super::pattern::NameError;
-use super::response::{add_position, json_response, no_channel};
+use super::response::{add_position, no_channel};
 use super::rights::Use;
 use super::several::Also;
 use super::unread::Unread;
@@ -150,7 +150,7 @@ fn info(hub: &Hub, is_head: bool) -> Response<Body> {
     let (last, subscribers) = (hub.last(), hub.subscribers());
     let mut response = match is_head {
         true => Response::new(Body::empty()),
-        false => json_response(format!("{}\n", hub.info(last, subscribers))),
+        false => reply::json(format!("{}\n", hub.info(last, subscribers))),
     };
     add_position(response.headers_mut(), last, hub.epoch());
     response.headers_mut().insert(SUBSCRIBERS, subscribers.into());

@@ -1,9 +1,8 @@
-//! Responses to requests of more than one kind: JSON, a reader's place in a channel, and the
-//! reasons for which there is no channel.
+//! Responses to requests of more than one kind: a reader's place in a channel, and the reasons for
+//! which there is no channel.
 
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use http_body::Body as _;
 
 use super::hub::Hub;
 use super::route::{NoChannel, TooMany};
@@ -16,20 +15,6 @@ const NEXT: HeaderName = HeaderName::from_static("channel-next");
 
 /// The epoch of that message.
 const EPOCH: HeaderName = HeaderName::from_static("channel-epoch");
-
-/// Returns a response of JSON.
-pub(super) fn json_response(json: impl Into<Body>) -> Response<Body> {
-    let body = json.into();
-    let length = body.size_hint().exact();
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(length) = length {
-        headers.insert(CONTENT_LENGTH, length.into());
-    }
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
 
 /// Returns a response without a body that names its reader's place in a channel.
 pub(super) fn empty_response(hub: &Hub, status: StatusCode, last: u64) -> Response<Body> {

@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use serde::{Deserialize, Serialize};
 
-use super::socket::seconds_now;
+use crate::unix_time::seconds_now;
 
 /// Whether the last attempt was a success, and when there last was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -59,7 +59,7 @@ fn verifier(key: impl AsRef<[u8]>) -> Verifier {
 }
 
 fn now() -> u64 {
-    unix_time().as_secs()
+    crate::unix_time::seconds_now()
 }
 
 /// A key on P-256: its signer, and its public key as PEM.

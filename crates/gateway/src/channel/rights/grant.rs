@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::token;
+use crate::unix_time::unix_time;
 
 /// The use that a client makes of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +76,7 @@ impl Grant {
     /// Returns the time that is left, zero if it is over; `None` if the grant has no end.
     pub(crate) fn left(self) -> Option<Duration> {
         let end = Duration::from_secs(u64::from(self.until) + 1);
-        (self.until != 0).then(|| end.saturating_sub(token::unix_time()))
+        (self.until != 0).then(|| end.saturating_sub(unix_time()))
     }
 
     /// Returns the time until the grant ends, at most this long.
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_grant_ends_after_its_second() {
-        let now = token::unix_time().as_secs();
+        let now = unix_time().as_secs();
         let year = Duration::from_secs(365 * 24 * 60 * 60);
         let unlimited = Grant::until(None, false);
         assert_eq!(unlimited, Grant::unlimited(false));

@@ -5,7 +5,7 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::grant::Use;
 use crate::body::Body;
-use crate::channel::response::json_response;
+use crate::reply;
 use crate::token::TokenError;
 
 /// The reason for which a client is refused.
@@ -103,7 +103,7 @@ impl Refusal {
 
     pub(super) fn response(&self, reason: &str) -> Response<Body> {
         let json = serde_json::json!({ "error": reason });
-        let mut response = json_response(format!("{json}\n"));
+        let mut response = reply::json(format!("{json}\n"));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -13,7 +13,6 @@
 //! without `protocol`.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -250,13 +249,6 @@ pub enum UpgradeState {
     Done,
     /// The new program has not taken over, for this reason.
     Failed(String),
-}
-
-/// Returns the time, in seconds since 1970.
-#[must_use]
-pub fn seconds_now() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.map_or(0, |now| now.as_secs())
 }
 
 #[cfg(test)]

@@ -54,12 +54,13 @@ use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::{spawn, time};
 
 pub use crate::config::SocketPath;
+pub use crate::unix_time::seconds_now;
 pub use client::CLIENTS;
 pub(crate) use collector::Kept;
 pub use command::{
     COMMAND_PROTOCOL, CommandAnswer, CommandOutcome, CommandReply, CommandRequest, DrainProgress,
     EngineStatus, HandedOverStatus, LastReload, ServerCommand, ServerFacts, ServerState,
-    ServerStatus, UpgradeState, WorkerStatus, seconds_now,
+    ServerStatus, UpgradeState, WorkerStatus,
 };
 pub use path::{ProcessSocket, list, of_process};
 pub use queue::{CommandCall, CommandQueue, CommandSender};
