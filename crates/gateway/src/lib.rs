@@ -99,6 +99,8 @@ pub mod relay;
 mod reply;
 mod rules;
 pub mod serve;
+#[cfg(test)]
+mod structure;
 mod succession;
 mod sys;
 pub mod telemetry;
