@@ -25,8 +25,8 @@ use crate::raw;
 use crate::resource::{Place, Resource};
 use crate::variables::Expanded;
 
-/// A configuration whose text was read and checked. What it names outside of the text is not looked
-/// at yet.
+/// A configuration whose text was read and checked. The resources that it names are not looked at
+/// yet.
 #[derive(Debug)]
 pub struct Draft {
     name: String,
@@ -124,8 +124,8 @@ impl Draft {
         self.resources = check.resources;
     }
 
-    /// Returns what the text names outside of it, in no order. The draft has no resources
-    /// afterwards, nor if its text did not come from a file.
+    /// Returns the resources that the text names. The draft has none afterwards, and none if its
+    /// text did not come from a file.
     #[must_use]
     pub fn take_resources(&mut self) -> Vec<(Place, Resource)> {
         std::mem::take(&mut self.resources)

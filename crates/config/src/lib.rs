@@ -1,13 +1,15 @@
 //! The configuration of the Superpoll server: from text to checked values.
 //!
 //! It is TOML with nothing left unchecked. [`Config::parse`] reads a text, [`Draft`] a file, and
-//! both report all mistakes: an operator who made three mistakes wants to hear of three. Each is one
-//! line, `FILE:LINE:COLUMN: what is wrong, what is expected`, in the order of the file; editors and
-//! terminals turn this form into a link. Lines and columns count from 1, columns in characters.
+//! both report all mistakes: an operator who made three mistakes wants to hear of three. Each
+//! mistake is one line, `FILE:LINE:COLUMN: what is wrong, what is expected`, in the order of the
+//! file; editors and terminals turn this form into a link. Lines and columns count from 1, columns
+//! in characters.
 //!
-//! This crate opens no socket and loads no key or certificate. What a text names outside of it is a
-//! [`Resource`] of its draft, for the server to look at (`superpoll_gateway::prepare`). So a
-//! configuration is data, which each part of a server can import, and which imports none of them.
+//! This crate opens no socket and loads no key or certificate. A thing outside of the text, such as
+//! a file, is a [`Resource`] of the draft, and the server looks at it
+//! (`superpoll_gateway::prepare`). So a configuration is data, which each part of a server can
+//! import, and which imports none of them.
 //!
 //! | part | files |
 //! |---|---|

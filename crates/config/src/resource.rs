@@ -14,7 +14,7 @@ pub struct Place(pub(crate) Range<usize>);
 /// A thing outside of the text that a configuration names.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Resource {
-    /// An address to listen on, whose host is to be one of this machine.
+    /// An address to listen on, whose host must be one of this machine.
     Listen(Address),
     /// A certificate and its key, at the place of the certificate.
     KeyPair {

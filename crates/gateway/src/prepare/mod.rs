@@ -1,5 +1,5 @@
-//! The step between a checked text and a server: it looks at what a configuration names outside of
-//! its text.
+//! The step between a checked text and a server: it looks at the files, keys and addresses that a
+//! configuration names.
 //!
 //! Files must be readable and of the right kind, keys must belong to their certificates, and the
 //! addresses of listeners must be those of this machine. `superpoll serve --check`, the start and a
@@ -22,7 +22,7 @@ use crate::config::{
 use crate::token::Verifier;
 use crate::{htpasswd, listen};
 
-/// Reads a configuration from a file, and looks at what it names.
+/// Reads a configuration from a file, and looks at the resources that it names.
 ///
 /// Relative paths in it are relative to the folder of the file. Folders, certificates and keys
 /// must be there.
