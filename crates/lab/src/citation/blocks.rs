@@ -17,7 +17,7 @@ use crate::{atr, echo, herd, models, ring, statistics, threads, timers};
 pub(super) type Block = fn(&Document) -> Option<String>;
 
 /// All blocks, by name.
-pub(super) const BLOCKS: [(&str, Block); 27] = [
+pub(super) const BLOCKS: [(&str, Block); 26] = [
     ("origin", origin),
     ("follows", follows),
     ("targets", all_targets),
