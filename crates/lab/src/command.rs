@@ -4,35 +4,31 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::atr::experiment::Atr;
-use crate::cluster::experiment::Cluster;
-use crate::echo::experiment::Echo;
+use crate::atr::{self, Atr};
+use crate::cluster::{self, Cluster};
+use crate::echo::{self, Echo};
 use crate::error::Doing;
-use crate::fanout::experiment::Fanout;
-use crate::files::experiment::Files;
-use crate::herd::experiment::Herd;
-use crate::http::experiment::Http;
-use crate::idle::experiment::Idle;
+use crate::fanout::{self, Fanout};
+use crate::files::{self, Files};
+use crate::herd::{self, Herd};
+use crate::http::{self, Http};
 use crate::idle::ramp::experiment::IdleRamp;
-use crate::keep::experiment::Keep;
-use crate::latency::experiment::{AtrLatency, MixLatency};
-use crate::million::experiment::Million;
-use crate::mix::experiment::Mix;
-use crate::models::experiment::Models;
-use crate::output::present;
-use crate::registrations::experiment::Registrations;
-use crate::relay::experiment::Relay;
-use crate::ring::experiment::Ring;
+use crate::idle::{self, Idle};
+use crate::keep::{self, Keep};
+use crate::latency::{AtrLatency, MixLatency};
+use crate::million::{self, Million};
+use crate::mix::{self, Mix};
+use crate::models::{self, Models};
+use crate::output::{self, present};
+use crate::registrations::{self, Registrations};
+use crate::relay::{self, Relay};
+use crate::ring::{self, Ring};
 use crate::say::{PROGRAM, note};
-use crate::threads::experiment::Threads;
-use crate::timers::experiment::Timers;
-use crate::wake::experiment::Wake;
-use crate::zombies::experiment::Zombies;
-use crate::{
-    Error, Result, all, atr, citation, cluster, comparison, echo, fanout, files, gate, herd, http,
-    idle, keep, million, mix, models, output, png, registrations, relay, ring, statistics, targets,
-    threads, timers, verify, wake, zombies,
-};
+use crate::threads::{self, Threads};
+use crate::timers::{self, Timers};
+use crate::wake::{self, Wake};
+use crate::zombies::{self, Zombies};
+use crate::{Error, Result, all, citation, comparison, gate, png, statistics, targets, verify};
 
 /// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this
 /// machine.

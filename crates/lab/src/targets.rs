@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Re
         let note = if second_thread { ", second thread" } else { "" };
         let noted = |target: Target| Target { at: target.at + note, ..target };
         between(&format!("sweeps{note}"));
-        let swept = measured::<atr::experiment::Atr>(&atr::Options {
+        let swept = measured::<atr::Atr>(&atr::Options {
             total: Some(total.to_owned()),
             placement: placement.to_owned(),
             kind: kind.to_owned(),
@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Re
         })?;
         targets.extend(swept.into_iter().map(noted));
         between(&format!("mixed loads{note}"));
-        let mixed = measured::<mix::experiment::Mix>(&mix::Options {
+        let mixed = measured::<mix::Mix>(&mix::Options {
             kind: kind.to_owned(),
             shift: if quick { "10,30,100" } else { "10,15,20,30,50,100,300,1000" }.to_owned(),
             output: output(second_thread, 8.0, 240.0),
@@ -66,28 +66,26 @@ pub(crate) fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Re
         targets.extend(mixed.into_iter().map(noted));
     }
     between("wake-ups");
-    targets.extend(measured::<wake::experiment::Wake>(&wake::Options {
+    targets.extend(measured::<wake::Wake>(&wake::Options {
         kind: kind.to_owned(),
         samples: Some(if quick { 80 } else { 300 }),
         output: output(false, 1.0, 1.0),
         ..wake::Options::default()
     })?);
     between("registrations");
-    targets.extend(measured::<registrations::experiment::Registrations>(
-        &registrations::Options {
-            kind: kind.to_owned(),
-            output: output(false, 2.0, 40.0),
-            ..registrations::Options::default()
-        },
-    )?);
+    targets.extend(measured::<registrations::Registrations>(&registrations::Options {
+        kind: kind.to_owned(),
+        output: output(false, 2.0, 40.0),
+        ..registrations::Options::default()
+    })?);
     between("echo servers");
-    targets.extend(measured::<echo::experiment::Echo>(&echo::Options {
+    targets.extend(measured::<echo::Echo>(&echo::Options {
         output: output(false, 8.0, 60.0),
         ..echo::Options::default()
     })?);
     // The last experiment, as the process stays in a network of its own afterwards.
     between("servers of files");
-    targets.extend(measured::<files::experiment::Files>(&files::Options {
+    targets.extend(measured::<files::Files>(&files::Options {
         output: output(false, 10.0, 60.0),
         ..files::Options::default()
     })?);

@@ -3,15 +3,13 @@
 
 use std::fmt::Write as _;
 
-use super::short;
+use crate::citation::short;
 use crate::claims::{self, Verdict};
 use crate::document::Document;
-use crate::experiments;
-use crate::grouping;
 use crate::record::Figures;
-use crate::statistics::{Estimate, Ratio};
+use crate::statistics::{self, Estimate, Ratio};
 use crate::target::Target;
-use crate::{atr, echo, herd, models, ring, statistics, threads, timers};
+use crate::{atr, echo, experiments, grouping, herd, models, ring, threads, timers};
 
 /// A function that makes a block.
 pub(super) type Block = fn(&Document) -> Option<String>;
@@ -198,7 +196,7 @@ fn four_models(document: &Document) -> Option<String> {
 fn threads_and_events(document: &Document) -> Option<String> {
     let rows = experiments::rows(&document.records.threads);
     let own = rows.filter(|row| row.family == "threads" && row.kind == "pipe");
-    let [clock, cost] = threads::table::ACCOUNTS;
+    let [clock, cost] = threads::ACCOUNTS;
     let rows = own.map(|row| {
         [
             row.processors.clone(),

@@ -1,13 +1,12 @@
 //! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
 //! experiment whose full table is in `docs/measured`.
 
-use super::blocks::{largest_herds, longest_rings, of_turns, ratio, spread, table};
+use crate::citation::blocks::{largest_herds, longest_rings, of_turns, ratio, spread, table};
 use crate::document::Document;
-use crate::experiments;
 use crate::record::Figures;
 use crate::statistics::Ratio;
 use crate::table::time;
-use crate::{fanout, files, keep, relay};
+use crate::{experiments, fanout, files, keep, relay};
 
 /// Compares Superpoll with nginx, HAProxy, hyper and mio: the table of the README.
 pub(super) fn peers(document: &Document) -> Option<String> {
@@ -155,7 +154,7 @@ pub(super) fn thread_each(document: &Document) -> Option<String> {
             (&*row.family, &*row.kind, &*row.processors) == ("threads", "pipe", "one")
                 && (row.active, row.total) == (active, 1000)
         })?;
-        let [clock, cost] = crate::threads::table::ACCOUNTS;
+        let [clock, cost] = crate::threads::ACCOUNTS;
         Some([
             format!("{active} of 1000"),
             of_turns((clock.ratios)(row))?,

@@ -15,13 +15,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
+use crate::part::Part;
+use crate::table::{self, Table};
+use crate::target::{Target, Targets};
 
 mod connection;
 mod cost;
 mod crowd;
 mod events;
-pub(crate) mod experiment;
 mod fault;
 mod findings;
 mod gateway;
@@ -32,7 +35,6 @@ mod redis;
 mod sentinel;
 mod site;
 mod subscriber;
-pub(crate) mod table;
 mod trial;
 mod verdict;
 
@@ -122,4 +124,187 @@ pub(crate) struct Row {
     pub most: f64,
     /// Rounds measured.
     pub rounds: usize,
+}
+
+// The experiment `cluster`, for the command line and the report.
+
+/// Several servers with the messages of one Redis.
+#[derive(Debug)]
+pub(crate) struct Cluster;
+
+impl Experiment for Cluster {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "cluster";
+    const TITLE: &'static str = "channels of several servers through faults";
+    const METHOD: &'static str = "Three servers have a channel whose messages are in Redis. Subscribers by WebSocket, \
+             server-sent events and long-poll are spread over them; each server has a publisher, which \
+             sends each message until it is confirmed. A part fails meanwhile. Every subscriber \
+             checks each message: “lost” counts messages that a subscriber lacks without having been \
+             told, “missed” counts subscribers that were told. Of each figure there is that of the \
+             middle round, and the spread of all.";
+    const QUICK: &'static str = "cluster --quick";
+    const FULL: &'static str = "cluster";
+    const IS_IN_ALL: bool = false;
+    const RUN: Run<Self> = trial::run;
+
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let tables = parts(rows).into_iter();
+        tables
+            .flat_map(|(heading, table)| [Part::Heading(heading.to_owned()), Part::Table(table)])
+            .collect()
+    }
+
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let mut targets = Targets::new(rows, |row: &Row| row.subject.clone());
+        let is = |part: &'static str, figure: &'static str| {
+            move |row: &Row| row.part == part && row.figure == figure
+        };
+        // The promise holds for every round.
+        for name in ["lost", "doubled", "reordered"] {
+            let about = format!("cluster: messages {name}");
+            targets.add(about, 0.0, is("fault", name), |row| Some(row.most));
+        }
+        let destroys = |row: &Row| {
+            Fault::ALL.iter().any(|fault| fault.destroys() && fault.name() == row.subject)
+        };
+        let told = |row: &Row| is("fault", "missed")(row) && !destroys(row);
+        let name = "cluster: subscribers that were told of missed messages without a reason";
+        targets.add(name, 0.0, told, |row| Some(row.most));
+        let name = "cluster: ms from a publication to the last subscriber of another server, p99";
+        targets.add(name, 60.0, is("delay", "p99"), |row| Some(row.median / 1e6));
+        let name = "cluster: us of processor time that Redis adds to a publication";
+        let difference = is("processor", "difference");
+        targets.add(name, 60.0, difference, |row| Some(row.median / 1e3));
+        targets.all
+    }
+
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(Figure {
+            at: format!("{} of {}, {}", row.part, row.subscribers, row.subject),
+            name: format!("{}, {}", row.figure, row.unit),
+            value: row.median,
+            low: row.least,
+            high: row.most,
+        })
+    }
+}
+
+// The output of `superpoll-lab cluster`: a line for each fault.
+
+/// The tables, each with its heading.
+pub(crate) fn parts(rows: &[Row]) -> Vec<(&'static str, Table)> {
+    let headings = [
+        ("fault", "subscribers of three servers while a part fails"),
+        (
+            "delay",
+            "time from a publication at one server to the last subscriber of the others; processor time for it",
+        ),
+        ("processor", "processor time of a server for a publication, without subscribers"),
+    ];
+    let part = |(part, heading): (&'static str, &'static str)| {
+        let own: Vec<&Row> = rows.iter().filter(|row| row.part == part).collect();
+        (!own.is_empty()).then(|| (heading, pivot(&own)))
+    };
+    headings.into_iter().filter_map(part).collect()
+}
+
+/// Builds a line for each subject, and a column for each figure.
+fn pivot(rows: &[&Row]) -> Table {
+    let mut figures: Vec<&str> = Vec::new();
+    let mut lines: Vec<(usize, &str)> = Vec::new();
+    for row in rows {
+        if !figures.contains(&&*row.figure) {
+            figures.push(&row.figure);
+        }
+        if !lines.contains(&(row.subscribers, &row.subject)) {
+            lines.push((row.subscribers, &row.subject));
+        }
+    }
+    let names = ["subscribers", "of"].into_iter();
+    let mut table = Table::new(names.chain(figures.iter().copied()).chain(["rounds"])).names(2);
+    for (subscribers, subject) in lines {
+        let of = |figure: &str| {
+            rows.iter().find(|row| {
+                (row.subscribers, &*row.subject, &*row.figure) == (subscribers, subject, figure)
+            })
+        };
+        let cells =
+            figures.iter().map(|figure| of(figure).map_or_else(|| "-".to_owned(), |row| cell(row)));
+        let rounds = figures.iter().find_map(|figure| of(figure)).map_or(0, |row| row.rounds);
+        let names = [subscribers.to_string(), subject.to_owned()].into_iter();
+        table.row(names.chain(cells).chain([rounds.to_string()]));
+    }
+    table
+}
+
+/// The median round, and the spread of all.
+fn cell(row: &Row) -> String {
+    let value =
+        |number: f64| if row.unit == "ns" { table::time(number) } else { format!("{number:.0}") };
+    let (median, least, most) = (value(row.median), value(row.least), value(row.most));
+    if row.rounds < 2 || least == most { median } else { format!("{median} ({least}-{most})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_round_is_judged_and_missed_only_where_messages_are_kept() {
+        let row = |part: &str, subject: &str, figure: &str, median: f64, most: f64| Row {
+            part: part.to_owned(),
+            subject: subject.to_owned(),
+            figure: figure.to_owned(),
+            median,
+            most,
+            ..Row::default()
+        };
+        let targets = Cluster::targets(&[
+            row("fault", "redis", "lost", 0.0, 2.0),
+            row("fault", "flush", "lost", 0.0, 0.0),
+            row("fault", "flush", "missed", 90.0, 90.0),
+            row("fault", "cut", "missed", 0.0, 0.0),
+            row("delay", "last", "p99", 59e6, 70e6),
+            row("processor", "a publication", "difference", 61e3, 61e3),
+        ]);
+        let kept: Vec<(f64, &str, bool)> =
+            targets.iter().map(|t| (t.measured, t.at.as_str(), t.is_kept())).collect();
+        assert_eq!(
+            kept,
+            [
+                (2.0, "redis", false),
+                (0.0, "cut", true),
+                (59.0, "last", true),
+                (61.0, "a publication", false),
+            ]
+        );
+    }
+
+    #[test]
+    fn each_fault_has_its_line_and_each_figure_its_column() {
+        let row = |part: &str, subject: &str, figure: &str, unit: &str, most| Row {
+            part: part.to_owned(),
+            subject: subject.to_owned(),
+            subscribers: 90,
+            figure: figure.to_owned(),
+            unit: unit.to_owned(),
+            most,
+            rounds: 3,
+            ..Row::default()
+        };
+        let rows = [
+            row("fault", "redis", "lost", "count", 0.0),
+            row("fault", "redis", "reconnects", "count", 4.0),
+            row("fault", "flush", "lost", "count", 2.0),
+            row("delay", "to the last subscriber", "p99", "ns", 900.0),
+        ];
+        let all = parts(&rows);
+        assert_eq!(all.len(), 2);
+        let text = all[0].1.to_string();
+        let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap();
+        assert!(line("redis").contains("0 (0-4)"), "{text}");
+        assert!(line("flush").contains("0 (0-2)") && line("flush").contains(" -"), "{text}");
+        assert!(all[1].1.to_string().contains("900 ns"));
+    }
 }

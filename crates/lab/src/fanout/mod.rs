@@ -21,20 +21,22 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
+use crate::part::Part;
+use crate::plot;
 use crate::server::turns::Figures;
-use crate::statistics::Ratio;
+use crate::statistics::{self, Ratio};
+use crate::table::{self, Table};
+use crate::target::{Target, Targets};
 
 mod crowd;
-pub(crate) mod experiment;
 #[cfg(feature = "http")]
 mod hyper;
 mod load;
-pub(crate) mod plot;
 mod publisher;
 mod service;
 pub(crate) mod subject;
-pub(crate) mod table;
 mod trial;
 pub(crate) mod wire;
 
@@ -124,9 +126,129 @@ fn message(number: u64, bytes: usize) -> String {
 /// The fewest and the most bytes of a message.
 const BYTES: std::ops::RangeInclusive<usize> = 16..=16_384;
 
+// The experiment `fanout`, for the command line and the report.
+
+/// Messages to many subscribers.
+#[derive(Debug)]
+pub(crate) struct Fanout;
+
+impl Experiment for Fanout {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "fanout";
+    const TITLE: &'static str = "a message to thousands of subscribers";
+    const METHOD: &'static str = "One publisher posts messages to a channel; each goes to all subscribers, and the next \
+             follows when all have it and the server sleeps. A delivery is a message at a subscriber, and its \
+             cost the processor time of the server's processes, which share one processor. Memory is the \
+             server's (PSS) by subscriber, of the second half of them. A connect is a connection and the \
+             beginning of a subscription. Every message is checked at every subscriber.";
+    const QUICK: &'static str =
+        "fanout --quick --subscribers 500 --subjects superpoll-adaptive,nchan,hyper-tokio";
+    const FULL: &'static str = "fanout --subscribers 2000,9000";
+    const MEASURED: &'static str =
+        "messages from one publisher to all subscribers of a channel: the server's processor time";
+    const RUN: Run<Self> = trial::run;
+
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        vec![
+            Part::Picture("fanout.svg", bars(rows)),
+            Part::Table(deliveries(rows)),
+            Part::Table(subscribers(rows)),
+        ]
+    }
+
+    /// The targets that `superpoll-lab fanout` measures.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let at = |row: &Row| format!("{} {}, {}", row.subscribers, row.transport, row.subject);
+        let mut targets = Targets::new(rows, at);
+        let by = |transport: &'static str| {
+            move |row: &Row| row.subject.starts_with("superpoll-") && row.transport == transport
+        };
+        for (transport, name) in [("websocket", "WebSocket"), ("sse", "SSE")] {
+            let name = format!("fan-out: CPU of a delivery by {name} / nchan");
+            let ratio = |row: &Row| Some(row.nchan_ratio?.headline().value);
+            targets.add(name, 0.6, by(transport), ratio);
+        }
+        for (transport, name) in
+            [("websocket", "WebSocket"), ("sse", "SSE"), ("long-poll", "long-poll")]
+        {
+            let name = format!("fan-out: KiB (PSS) of a subscriber by {name}");
+            let kibibytes = |row: &Row| Some(row.pss_bytes_per_subscriber / 1024.0);
+            targets.add(name, 0.5, by(transport), kibibytes);
+        }
+        targets.all
+    }
+
+    fn figure(row: &Row) -> Option<Figure> {
+        let at = format!("{} {}, {}", row.subscribers, row.transport, row.subject);
+        let (least, median) = (row.cpu_ns_per_delivery_min, row.cpu_ns_per_delivery_median);
+        Some(Figure::of_cost(at, "processor time by delivery, ns", least, median))
+    }
+}
+
+// The output of `superpoll-lab fanout`: a line for each server and kind of subscribers.
+
+/// Returns the table of deliveries.
+pub(crate) fn deliveries(rows: &[Row]) -> Table {
+    table::of(
+        rows,
+        2,
+        &[
+            ("server", |row| row.subject.clone()),
+            ("subscribers by", |row| row.transport.clone()),
+            ("number", |row| row.subscribers.to_string()),
+            ("cpu ns/delivery", |row| format!("{:.0}", row.cpu_ns_per_delivery_median)),
+            ("least", |row| format!("{:.0}", row.cpu_ns_per_delivery_min)),
+            ("/ nchan", |row| table::headline(row.nchan_ratio)),
+            ("90 %", |row| table::interval(row.nchan_ratio)),
+            ("median", |row| table::median(row.nchan_ratio)),
+            ("all have it, p50", |row| table::time(row.all_ns_p50)),
+            ("p99", |row| table::time(row.all_ns_p99)),
+            ("load busy", |row| format!("{:.0} %", 100.0 * row.figures.generator_busy)),
+        ],
+    )
+}
+
+/// Returns the table of subscribers: memory and connects.
+pub(crate) fn subscribers(rows: &[Row]) -> Table {
+    table::of(
+        rows,
+        2,
+        &[
+            ("server", |row| row.subject.clone()),
+            ("subscribers by", |row| row.transport.clone()),
+            ("number", |row| row.subscribers.to_string()),
+            ("PSS, KiB each", |row| kibibytes(row.pss_bytes_per_subscriber)),
+            ("first half", |row| kibibytes(row.first_half_pss_bytes_per_subscriber)),
+            ("connect, cpu us", |row| format!("{:.1}", row.connect_cpu_ns_median / 1e3)),
+            ("least", |row| format!("{:.1}", row.connect_cpu_ns_low / 1e3)),
+            ("/ nchan", |row| table::headline(row.connect_nchan_ratio)),
+            ("90 %", |row| table::interval(row.connect_nchan_ratio)),
+        ],
+    )
+}
+
+fn kibibytes(bytes: f64) -> String {
+    format!("{:.2}", bytes / 1024.0)
+}
+
+// The plot of `superpoll-lab fanout`: bars of processor time for each message and subscriber.
+
+/// Returns a bar for each row.
+pub(crate) fn bars(rows: &[Row]) -> String {
+    let all: Vec<f64> = rows.iter().map(|row| row.cpu_ns_per_delivery_median).collect();
+    let most = statistics::maximum(&all).max(1.0);
+    let bars = rows.iter().map(|row| {
+        let name = format!("{}, {} {}", row.subject, row.subscribers, row.transport);
+        (name, row.cpu_ns_per_delivery_median / most, row.cpu_ns_per_delivery_median)
+    });
+    plot::bars("server's cpu ns for each message and subscriber", 260.0, bars)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::Ratio;
 
     #[test]
     fn messages_have_their_length_and_differ() {
@@ -135,5 +257,75 @@ mod tests {
         }
         assert_eq!(message(7, 16), "000000000007 hij");
         assert_ne!(message(7, 100)[13..], message(8, 100)[13..]);
+    }
+
+    #[test]
+    fn each_kind_of_subscribers_has_its_targets_and_rivals_have_none() {
+        let row = |subject: &str, transport: &str, median, pss| Row {
+            subject: subject.to_owned(),
+            transport: transport.to_owned(),
+            subscribers: 2000,
+            nchan_ratio: Some(Ratio { median, ..Ratio::default() }),
+            pss_bytes_per_subscriber: pss,
+            ..Row::default()
+        };
+        let rows = [
+            row("superpoll-epoll", "sse", 0.5, 300.0),
+            row("superpoll-adaptive", "sse", 0.7, 400.0),
+            row("superpoll-adaptive", "long-poll", 2.0, 2048.0),
+            row("nchan", "sse", 1.0, 10_240.0),
+        ];
+        let found: Vec<_> = Fanout::targets(&rows)
+            .into_iter()
+            .map(|target| (target.measured, target.is_kept(), target.at))
+            .collect();
+        let at = |text: &str| text.to_owned();
+        assert_eq!(
+            found,
+            [
+                (0.7, false, at("2000 sse, superpoll-adaptive")),
+                (400.0 / 1024.0, true, at("2000 sse, superpoll-adaptive")),
+                (2.0, false, at("2000 long-poll, superpoll-adaptive")),
+            ]
+        );
+    }
+
+    #[test]
+    fn each_server_has_its_line_in_both_tables() {
+        let row = Row {
+            subject: "ours".to_owned(),
+            transport: "sse".to_owned(),
+            subscribers: 2000,
+            cpu_ns_per_delivery_median: 6400.4,
+            nchan_ratio: Some(Ratio { median: 0.61, low: 0.5, high: 0.7, decile: None }),
+            all_ns_p50: 13_600_000.0,
+            pss_bytes_per_subscriber: 256.0,
+            connect_cpu_ns_median: 35_200.0,
+            ..Row::default()
+        };
+        let rows = [row];
+        for (table, parts) in [
+            (deliveries(&rows), ["ours", "sse", "2000", "6400", "0.61", "0.50-0.70", "13.6 ms"]),
+            (subscribers(&rows), ["ours", "sse", "2000", "0.25", "35.2", "-", "0.00"]),
+        ] {
+            let text = table.to_string();
+            let last = text.lines().last().unwrap();
+            for part in parts {
+                assert!(last.contains(part), "{part} is missing in {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_row_has_a_bar_with_its_figure() {
+        let row = |subject: &str, cpu_ns_per_delivery_median| Row {
+            subject: subject.to_owned(),
+            transport: "sse".to_owned(),
+            cpu_ns_per_delivery_median,
+            ..Row::default()
+        };
+        let svg = bars(&[row("superpoll-epoll", 6000.0), row("nchan", 12_000.0)]);
+        assert!(svg.starts_with("<svg") && svg.matches("<rect").count() == 2);
+        assert!(svg.contains(">6000<") && svg.contains("width=\"530.0\""), "{svg}");
     }
 }

@@ -24,16 +24,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
+use crate::part::Part;
+use crate::plot::{self, Plot};
 use crate::server::turns::Figures;
 use crate::statistics::Ratio;
+use crate::table::{self, Table};
+use crate::target::{Target, Targets};
 
-pub(crate) mod experiment;
 mod nginx;
 mod ours;
-pub(crate) mod plot;
 pub(crate) mod subject;
-pub(crate) mod table;
 #[cfg(feature = "http")]
 mod tokio;
 mod trial;
@@ -80,4 +82,212 @@ pub(crate) struct Row {
     pub strace_calls: BTreeMap<String, f64>,
     /// All of them.
     pub strace_calls_per_request: Option<f64>,
+}
+
+// The experiment `files`, for the command line and the report.
+
+/// Our own servers that users are meant to run.
+const OURS: [&str; 2] = ["superpoll-epoll", "superpoll-adaptive"];
+
+/// The number of connections at which the targets apply.
+const CONNECTIONS: usize = 64;
+
+/// The comparison of a server with another.
+type Against = fn(&Row) -> Option<Ratio>;
+
+/// For each length: the server to compare with, and the highest ratio of processor time that meets
+/// the target.
+const AGAINST: [(usize, &str, Against, f64); 3] = [
+    (1 << 10, "files, 1 KiB: CPU / nginx", |row| row.nginx_ratio, 0.50),
+    (1 << 10, "files, 1 KiB: CPU / hyper on tokio", |row| row.hyper_ratio, 0.70),
+    (100 << 10, "files, 100 KiB: CPU / nginx", |row| row.nginx_ratio, 0.90),
+];
+
+/// Calls of `epoll_ctl` for a request on a connection that stays open.
+const EPOLL_CTL: f64 = 0.05;
+
+/// Servers of static files.
+#[derive(Debug)]
+pub(crate) struct Files;
+
+impl Experiment for Files {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "files";
+    const TITLE: &'static str = "cost of sending a file";
+    const METHOD: &'static str = "A file is asked for again and again on connections that stay open, each with one request \
+             under way; every byte of every answer is checked. Measured is the processor time of the \
+             server's process, which has a processor to itself; ratios are those of each round. \
+             “Generator” is the share of its own processor that the load generator needs. Calls are those \
+             that strace sees in another run, in which the server is slower.";
+    const QUICK: &'static str =
+        "files --quick --seconds 6 --subjects superpoll-epoll,superpoll-adaptive,nginx,hyper-tokio";
+    const FULL: &'static str = "files --paced --seconds 90";
+    const MEASURED: &'static str = "processor time of a server for one request for a file";
+    const RUN: Run<Self> = trial::run;
+
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let plots = connections(rows).into_iter().map(|connections| {
+            Part::plot(format!("files-{connections}.svg"), over_bytes(rows, connections))
+        });
+        plots.chain([Part::Table(servers(rows)), Part::Table(calls(rows))]).collect()
+    }
+
+    /// Returns the targets that `superpoll-lab files` measures, at 64 connections.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let mut targets = Targets::new(rows, |row| row.subject.clone());
+        let ours = |row: &Row, bytes: usize| {
+            (row.bytes, row.connections) == (bytes, CONNECTIONS) && OURS.contains(&&*row.subject)
+        };
+        for (bytes, name, of, bound) in AGAINST {
+            let ratio = |row: &Row| Some(of(row)?.headline().value);
+            targets.add(name, bound, |row| ours(row, bytes), ratio);
+        }
+        let name = "files, 1 KiB: epoll_ctl calls by request";
+        let changes = |row: &Row| row.figures.epoll_ctl_per_request;
+        targets.add(name, EPOLL_CTL, |row| ours(row, 1 << 10), changes);
+        targets.all
+    }
+
+    fn figure(row: &Row) -> Option<Figure> {
+        let Row { subject, bytes, connections, figures, .. } = row;
+        Some(figures.compared(format!("{bytes} bytes, {connections} connections, {subject}")))
+    }
+}
+
+// The output of `superpoll-lab files`: for each file, a line per server, and their calls by name.
+
+/// Returns the table of processor times.
+pub(crate) fn servers(rows: &[Row]) -> Table {
+    table::of(
+        rows,
+        2,
+        &[
+            ("bytes", |row| row.bytes.to_string()),
+            ("server", |row| row.subject.clone()),
+            ("connections", |row| row.connections.to_string()),
+            ("cpu us/request", |row| format!("{:.2}", row.figures.cpu_ns_per_request_median / 1e3)),
+            ("least", |row| format!("{:.2}", row.figures.cpu_ns_per_request_min / 1e3)),
+            ("spread", |row| format!("{:.2}", row.figures.cpu_spread / 1e3)),
+            ("requests/s", |row| format!("{:.0}", row.figures.requests_per_second)),
+            ("generator", |row| format!("{:.0} %", row.figures.generator_busy * 100.0)),
+            ("/ nginx", |row| table::headline(row.nginx_ratio)),
+            ("90 %", |row| table::interval(row.nginx_ratio)),
+            ("median", |row| table::median(row.nginx_ratio)),
+            ("/ hyper", |row| table::headline(row.hyper_ratio)),
+            ("90 %", |row| table::interval(row.hyper_ratio)),
+            ("median", |row| table::median(row.hyper_ratio)),
+            ("waits/request", |row| table::number(row.figures.waits_per_request, 3)),
+            ("epoll_ctl/request", |row| table::number(row.figures.epoll_ctl_per_request, 3)),
+            ("calls/request", |row| table::number(row.strace_calls_per_request, 3)),
+        ],
+    )
+}
+
+/// Returns the table of calls by name, where strace has counted them; it is empty where strace has
+/// not.
+pub(crate) fn calls(rows: &[Row]) -> Table {
+    table::of(
+        rows.iter().filter(|row| !row.strace_calls.is_empty()),
+        4,
+        &[
+            ("bytes", |row| row.bytes.to_string()),
+            ("server", |row| row.subject.clone()),
+            ("connections", |row| row.connections.to_string()),
+            ("calls by request", |row| table::calls(&row.strace_calls)),
+        ],
+    )
+}
+
+// The plots of `superpoll-lab files`: processor time of a request over the length of the file.
+
+/// Returns the numbers of connections that were measured, in their order.
+pub(crate) fn connections(rows: &[Row]) -> Vec<usize> {
+    crate::grouping::distinct(rows.iter().map(|row| row.connections))
+}
+
+/// Plots a curve for each server with this number of connections; `None` if only one file was
+/// measured.
+pub(crate) fn over_bytes(rows: &[Row], connections: usize) -> Option<Plot> {
+    let own: Vec<&Row> = rows.iter().filter(|row| row.connections == connections).collect();
+    let title = format!("files: {connections} connections");
+    plot::over_powers_of_ten(title, ["bytes", "server's cpu us per request"], &own, |row| {
+        let time = row.figures.cpu_ns_per_request_median / 1e3;
+        Some((row.subject.as_str(), (row.bytes as f64, time)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::server::turns::Figures;
+    use crate::statistics::Ratio;
+
+    #[test]
+    fn each_length_is_judged_at_64_connections() {
+        let row = |subject: &str, bytes, connections, nginx: f64, hyper: f64| Row {
+            subject: subject.to_owned(),
+            bytes,
+            connections,
+            nginx_ratio: Some(Ratio { median: nginx, ..Ratio::default() }),
+            hyper_ratio: Some(Ratio { median: hyper, ..Ratio::default() }),
+            figures: Figures { epoll_ctl_per_request: Some(0.1 * nginx), ..Figures::default() },
+            ..Row::default()
+        };
+        let rows = [
+            row("superpoll-epoll", 1024, 64, 0.45, 0.69),
+            row("superpoll-adaptive", 1024, 64, 0.44, 0.71),
+            row("superpoll-poll", 1024, 64, 3.0, 3.0),
+            row("superpoll-epoll", 1024, 1, 3.0, 3.0),
+            row("superpoll-epoll", 4096, 64, 3.0, 3.0),
+            row("superpoll-epoll", 102_400, 64, 0.91, 3.0),
+        ];
+        let targets = Files::targets(&rows);
+        let kept: Vec<_> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(0.45, true), (0.71, false), (0.91, false), (0.1 * 0.45, true)]);
+        assert!(Files::targets(&[]).is_empty());
+        let alone = Row { nginx_ratio: None, hyper_ratio: None, ..rows[0].clone() };
+        assert_eq!(Files::targets(&[alone]).len(), 1);
+    }
+
+    #[test]
+    fn each_server_has_a_line_and_unknown_values_a_dash() {
+        let row = |subject: &str, median: Option<f64>| Row {
+            subject: subject.to_owned(),
+            bytes: 1024,
+            connections: 64,
+            figures: Figures { cpu_ns_per_request_median: 4321.0, ..Figures::default() },
+            nginx_ratio: median.map(|median| Ratio { median, low: 0.51, high: 0.62, decile: None }),
+            strace_calls: BTreeMap::from([("read".to_owned(), 1.0), ("stat".to_owned(), 0.001)]),
+            ..Row::default()
+        };
+        let rows = [row("superpoll-epoll", Some(0.57)), row("alone", None)];
+        let text = servers(&rows).to_string();
+        let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap().to_owned();
+        assert!(line("superpoll-epoll").contains("4.32"), "{text}");
+        assert!(line("superpoll-epoll").contains("0.51-0.62"), "{text}");
+        assert!(line("alone").contains(" -"), "{text}");
+        let text = calls(&rows).to_string();
+        assert!(text.contains("read 1.00") && !text.contains("stat"), "{text}");
+        assert!(calls(&[Row::default()]).rows().is_empty());
+    }
+
+    #[test]
+    fn several_lengths_are_drawn() {
+        let row = |bytes, connections, cpu_ns_per_request_median| Row {
+            subject: "nginx".to_owned(),
+            bytes,
+            connections,
+            figures: Figures { cpu_ns_per_request_median, ..Figures::default() },
+            ..Row::default()
+        };
+        let rows = [row(10, 64, 9000.0), row(1000, 64, 7000.0), row(10, 1, 5000.0)];
+        assert_eq!(connections(&rows), [64, 1]);
+        let plot = over_bytes(&rows, 64).unwrap();
+        assert_eq!(plot.curves[0].points, [(1.0, 9.0), (3.0, 7.0)]);
+        assert!(plot.svg().unwrap().contains("bytes"));
+        assert!(over_bytes(&rows, 1).is_none());
+    }
 }

@@ -22,15 +22,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
+use crate::part::Part;
+use crate::plot::{self, Plot};
+use crate::table::{self, Table};
+use crate::target::{Target, Targets};
 
 mod busy;
 mod crowd;
-pub(crate) mod experiment;
 mod moves;
-pub(crate) mod plot;
 mod restart;
-pub(crate) mod table;
 mod topology;
 mod trial;
 
@@ -63,7 +65,7 @@ pub(crate) struct Options {
 
 crate::by_name::named! {
     /// A part of the experiment.
-    pub(crate) enum Part {
+    pub(crate) enum Stage {
         /// Leaving and coming back.
         Move = "move",
         /// A wake-up by a descriptor that is away.
@@ -96,4 +98,250 @@ pub(crate) struct Row {
     pub most: f64,
     /// Rounds measured.
     pub rounds: usize,
+}
+
+// The experiment `keep`, for the command line and the report; records call it `sit`.
+
+/// Keepers.
+#[derive(Debug)]
+pub(crate) struct Keep;
+
+impl Experiment for Keep {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "sit";
+    const TITLE: &'static str = "idle connections and their keeper";
+    const METHOD: &'static str = "Idle descriptors are watched by the loop's own epoll set (nested), a second thread or \
+             another process. Of each figure there is that of the middle round, and the spread of all. \
+             “Main” is the processor time of the main loop's thread, “keeper” that of the keeper's \
+             thread or process.";
+    const QUICK: &'static str = "keep --quick --repetitions 3 --seconds 24";
+    const FULL: &'static str = "keep --seconds 120";
+    const RUN: Run<Self> = trial::run;
+
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let tables = parts(rows)
+            .into_iter()
+            .flat_map(|(heading, table)| [Part::Heading(heading.to_owned()), Part::Table(table)]);
+        [Part::plot("sit.svg", over_batches(rows))].into_iter().chain(tables).collect()
+    }
+
+    /// The targets that `superpoll-lab keep` measures.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let at = |row: &Row| match row.part.as_str() {
+            "move" => format!("{} at a time", row.descriptors),
+            _ => row.subject.clone(),
+        };
+        let mut targets = Targets::new(rows, at);
+        let is = |part: &'static str, figure: &'static str| {
+            move |row: &Row| row.part == part && row.figure == figure
+        };
+        let leaves = is("move", "leave, main");
+        let largest = rows.iter().filter(|row| leaves(row)).map(|row| row.descriptors).max();
+        let moved =
+            |row: &Row| leaves(row) && row.subject == "process" && Some(row.descriptors) == largest;
+        let name = "keep: us of the main loop to move one of a batch to the process";
+        targets.add(name, 3.0, moved, |row| Some(row.median / 1e3));
+        let woken = |row: &Row| is("wake", "p50")(row) && row.subject != "nested";
+        let name = "keep: us from a write until the main loop has read it, p50";
+        targets.add(name, 50.0, woken, |row| Some(row.median / 1e3));
+        // The promise holds for every round.
+        for name in ["dropped", "lost", "doubled"] {
+            let all = is("restart", name);
+            let name = format!("keep: connections or messages {name}");
+            targets.add(name, 0.0, all, |row| Some(row.most));
+        }
+        let name = "keep: ms from a server's start until it answers";
+        targets.add(name, 200.0, is("restart", "first answer"), |row| Some(row.median / 1e6));
+        targets.all
+    }
+
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(Figure {
+            at: format!("{} of {}, {}", row.part, row.descriptors, row.subject),
+            name: format!("{}, {}", row.figure, row.unit),
+            value: row.median,
+            low: row.least,
+            high: row.most,
+        })
+    }
+}
+
+// The output of `superpoll-lab keep`: a table for each part, with a line for each topology.
+
+/// The tables, each with its heading.
+pub(crate) fn parts(rows: &[Row]) -> Vec<(&'static str, Table)> {
+    let headings = [
+        (
+            Stage::Move,
+            "processor time of leaving and coming back, for one descriptor (with the byte's read)",
+        ),
+        (
+            Stage::Wake,
+            "time from a write to a descriptor that is away until the main loop has read it",
+        ),
+        (
+            Stage::Busy,
+            "requests of ten clients next to idle connections: time of one, processor time of one",
+        ),
+        (Stage::Restart, "a server with idle connections is upgraded, and killed"),
+    ];
+    let part = |(part, heading): (Stage, &'static str)| {
+        let own: Vec<&Row> = rows.iter().filter(|row| row.part == part.name()).collect();
+        (!own.is_empty()).then(|| (heading, pivot(&own)))
+    };
+    headings.into_iter().filter_map(part).collect()
+}
+
+/// Builds a line for each subject and number of descriptors, and a column for each figure.
+fn pivot(rows: &[&Row]) -> Table {
+    let mut figures: Vec<&str> = Vec::new();
+    let mut lines: Vec<(usize, &str)> = Vec::new();
+    for row in rows {
+        if !figures.contains(&&*row.figure) {
+            figures.push(&row.figure);
+        }
+        if !lines.contains(&(row.descriptors, &row.subject)) {
+            lines.push((row.descriptors, &row.subject));
+        }
+    }
+    lines.sort_by_key(|line| line.0);
+    let names = ["descriptors", "subject"].into_iter();
+    let mut table = Table::new(names.chain(figures.iter().copied()).chain(["rounds"])).names(2);
+    for (descriptors, subject) in lines {
+        let of = |figure: &str| {
+            rows.iter().find(|row| {
+                (row.descriptors, &*row.subject, &*row.figure) == (descriptors, subject, figure)
+            })
+        };
+        let cells =
+            figures.iter().map(|figure| of(figure).map_or_else(|| "-".to_owned(), |row| cell(row)));
+        let rounds = figures.iter().find_map(|figure| of(figure)).map_or(0, |row| row.rounds);
+        let names = [descriptors.to_string(), subject.to_owned()].into_iter();
+        table.row(names.chain(cells).chain([rounds.to_string()]));
+    }
+    table
+}
+
+/// The median round, and the spread of all.
+fn cell(row: &Row) -> String {
+    let value =
+        |number: f64| if row.unit == "ns" { table::time(number) } else { format!("{number:.0}") };
+    let (median, least, most) = (value(row.median), value(row.least), value(row.most));
+    if row.rounds < 2 || least == most { median } else { format!("{median} ({least}-{most})") }
+}
+
+// The plot of `superpoll-lab keep`: the cost for one descriptor to leave, over the size of the
+// batch.
+
+/// A curve for each topology and side; none if only one size was measured.
+pub(crate) fn over_batches(rows: &[Row]) -> Option<Plot> {
+    let own: Vec<(String, (f64, f64))> = rows
+        .iter()
+        .filter(|row| row.part == "move" && row.median > 0.0)
+        .map(|row| {
+            let name = format!("{}: {}", row.subject, row.figure);
+            (name, (row.descriptors as f64, row.median))
+        })
+        .collect();
+    let (title, labels) =
+        ("leaving for a keeper and coming back", ["descriptors together", "cpu ns for one"]);
+    plot::over_powers_of_ten(title, labels, &own, |(name, at)| Some((name.as_str(), *at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_wake_ups_and_restarts_are_judged_at_their_worst() {
+        let row = |part: &str, subject: &str, descriptors, figure: &str, median| Row {
+            part: part.to_owned(),
+            subject: subject.to_owned(),
+            descriptors,
+            figure: figure.to_owned(),
+            median,
+            most: median + 1.0,
+            ..Row::default()
+        };
+        let targets = Keep::targets(&[
+            row("move", "process", 1, "leave, main", 9000.0),
+            row("move", "process", 253, "leave, main", 2500.0),
+            row("move", "thread", 253, "leave, main", 5000.0),
+            row("wake", "nested", 1000, "p50", 90_000.0),
+            row("wake", "thread", 1000, "p50", 40_000.0),
+            row("wake", "process", 1000, "p50", 60_000.0),
+            row("restart", "upgrade", 9000, "dropped", -1.0),
+            row("restart", "crash", 9000, "lost", 0.0),
+            row("restart", "crash", 9000, "first answer", 150e6),
+            row("restart", "upgrade", 9000, "first answer", 120e6),
+        ]);
+        let kept: Vec<(f64, &str, bool)> =
+            targets.iter().map(|t| (t.measured, t.at.as_str(), t.is_kept())).collect();
+        assert_eq!(
+            kept,
+            [
+                (2.5, "253 at a time", true),
+                (60.0, "process", false),
+                (0.0, "upgrade", true),
+                (1.0, "crash", false),
+                (150.0, "crash", true),
+            ]
+        );
+    }
+
+    #[test]
+    fn each_topology_has_its_line_and_each_figure_its_column() {
+        let row = |subject: &str, descriptors, figure: &str, unit: &str, median| Row {
+            part: "move".to_owned(),
+            subject: subject.to_owned(),
+            descriptors,
+            figure: figure.to_owned(),
+            unit: unit.to_owned(),
+            median,
+            least: median / 2.0,
+            most: median * 2.0,
+            rounds: 3,
+        };
+        let rows = [
+            row("thread", 16, "leave, main", "ns", 900.0),
+            row("thread", 1, "leave, main", "ns", 1200.0),
+            row("thread", 1, "away", "count", 4.0),
+        ];
+        let all = parts(&rows);
+        assert_eq!(all.len(), 1);
+        let text = all[0].1.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].contains("leave, main") && lines[0].contains("away"), "{text}");
+        let line = |number: &str| lines.iter().find(|line| line.starts_with(number)).unwrap();
+        assert!(line("1 ").contains("1200 ns (600 ns-2400 ns)"), "{text}");
+        assert!(line("1 ").contains("4 (2-8)"), "{text}");
+        assert!(
+            line("16").contains("900 ns (450 ns-1800 ns)") && line("16").contains(" -"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn each_side_has_a_curve() {
+        let row = |figure: &str, descriptors, median| Row {
+            part: "move".to_owned(),
+            subject: "thread".to_owned(),
+            descriptors,
+            figure: figure.to_owned(),
+            median,
+            ..Row::default()
+        };
+        let rows = [
+            row("leave, main", 1, 3000.0),
+            row("leave, main", 10, 900.0),
+            row("leave, keeper", 1, 2000.0),
+            row("leave, keeper", 10, 700.0),
+        ];
+        let plot = over_batches(&rows).unwrap();
+        let names: Vec<&str> = plot.curves.iter().map(|curve| curve.name.as_str()).collect();
+        assert_eq!(names, ["thread: leave, main", "thread: leave, keeper"]);
+        assert_eq!(plot.curves[0].points, [(0.0, 3000.0), (1.0, 900.0)]);
+        assert!(over_batches(&rows[..1]).is_none());
+    }
 }

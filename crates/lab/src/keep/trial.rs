@@ -9,7 +9,7 @@ use crate::keep::busy::{ACTIVE, Pair};
 use crate::keep::moves::{self, Order, WATCHED};
 use crate::keep::restart::{RestartKind, Site};
 use crate::keep::topology::{KeeperProcess, Kind};
-use crate::keep::{Options, Part, Row};
+use crate::keep::{Options, Row, Stage};
 use crate::options;
 use crate::record::Record;
 use crate::run;
@@ -27,7 +27,7 @@ const MOVES: usize = 20;
 
 /// A figure of each round: its name, its unit, and the samples.
 struct Series {
-    part: Part,
+    part: Stage,
     subject: &'static str,
     descriptors: usize,
     figure: &'static str,
@@ -42,7 +42,7 @@ struct Findings(Vec<Series>);
 impl Findings {
     fn note(
         &mut self,
-        of: (Part, &'static str, usize),
+        of: (Stage, &'static str, usize),
         unit: &'static str,
         figures: &[(&'static str, f64)],
     ) {
@@ -80,7 +80,7 @@ impl Findings {
 
 /// The checked options.
 struct Plan {
-    parts: Vec<Part>,
+    parts: Vec<Stage>,
     topologies: Vec<Kind>,
     batches: Vec<usize>,
     idle: usize,
@@ -91,7 +91,7 @@ struct Plan {
 
 fn plan(options: &Options) -> Result<Plan> {
     let here = |_: &_| true;
-    let parts = options::named(&options.parts, &Part::ALL, |one| one.name(), here, "no part")?;
+    let parts = options::named(&options.parts, &Stage::ALL, |one| one.name(), here, "no part")?;
     let named = &options.topologies;
     let topologies = options::named(named, &Kind::ALL, |one| one.name(), |_| true, "no topology")?;
     let mut batches = options::numbers("--batch", &options.batch)?;
@@ -124,7 +124,7 @@ fn plan(options: &Options) -> Result<Plan> {
             options.batch
         )));
     }
-    let is_shared = parts.contains(&Part::Busy);
+    let is_shared = parts.contains(&Stage::Busy);
     let most = (if is_shared { pairs } else { 2 * pairs }).saturating_sub(RESERVE).max(2);
     let note = (asked > most).then(|| {
         format!("{most} idle connections instead of {asked}: the limit of {limit} descriptors leaves no more")
@@ -137,9 +137,9 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let processors = Processors::here();
     let (main, other) = (processors.server(), processors.client());
     let has = |part| plan.parts.contains(&part);
-    let moves = has(Part::Move) || has(Part::Wake);
+    let moves = has(Stage::Move) || has(Stage::Wake);
     // About the seconds of a round with its set-up.
-    let sizes = [(moves, 4), (has(Part::Busy), 3), (has(Part::Restart), 10)];
+    let sizes = [(moves, 4), (has(Stage::Busy), 3), (has(Stage::Restart), 10)];
     let sizes = sizes.into_iter().filter_map(|(has, size)| has.then_some(size)).collect();
     let mut budget = Budget::of_sizes(&options.output, sizes, 30.0, 150.0);
     budget.needs(1);
@@ -149,8 +149,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let mut run = Run { options, plan: &plan, main, other, frame, findings };
     let parts: [(bool, Measure); 3] = [
         (moves, |run| run.move_and_wake()),
-        (has(Part::Busy), |run| run.busy()),
-        (has(Part::Restart), |run| run.restart()),
+        (has(Stage::Busy), |run| run.busy()),
+        (has(Stage::Restart), |run| run.restart()),
     ];
     for (_, measure) in parts.into_iter().filter(|(is_chosen, _)| *is_chosen) {
         if run.frame.budget.point() {
@@ -212,20 +212,20 @@ impl Run<'_> {
                 let (kind, one, _) = &mut loops[place];
                 let subject = kind.name();
                 self.frame.progress.step(format!("{subject} moves"));
-                for &batch in plan.batches.iter().filter(|_| plan.parts.contains(&Part::Move)) {
+                for &batch in plan.batches.iter().filter(|_| plan.parts.contains(&Stage::Move)) {
                     let all: Vec<f64> = one.ask(&Order::Move { batch, times: MOVES })?;
                     let names = ["leave, main", "leave, keeper", "back, main", "back, keeper"];
                     let figures: Vec<_> = names.into_iter().zip(all).collect();
-                    self.findings.note((Part::Move, subject, batch), "ns", &figures);
+                    self.findings.note((Stage::Move, subject, batch), "ns", &figures);
                 }
-                if plan.parts.contains(&Part::Wake) {
+                if plan.parts.contains(&Stage::Wake) {
                     self.frame.progress.step(format!("{subject} wakes up"));
                     let seed = self.options.output.seed + self.frame.budget.number() as u64;
                     let times = self.options.samples;
                     let all: Vec<f64> = one.ask(&Order::Wake { times, seed })?;
                     let of = |share| statistics::quantile(&all, share);
                     let figures = [("p50", of(0.5)), ("p99", of(0.99))];
-                    self.findings.note((Part::Wake, subject, plan.watched), "ns", &figures);
+                    self.findings.note((Stage::Wake, subject, plan.watched), "ns", &figures);
                 }
             }
         }
@@ -241,7 +241,7 @@ impl Run<'_> {
                 let (kind, pair, _) = &mut pairs[place];
                 self.frame.progress.step(format!("{} serves", kind.name()));
                 let (times, away) = pair.measure(self.options.requests)?;
-                let of = (Part::Busy, kind.name(), idle);
+                let of = (Stage::Busy, kind.name(), idle);
                 self.findings.note(of, "ns", &times);
                 self.findings.note(of, "count", &[away]);
             }
@@ -255,7 +255,7 @@ impl Run<'_> {
             for kind in RestartKind::ALL {
                 self.frame.progress.step(kind.name().to_owned());
                 let (answer, counts) = site.follow(kind)?;
-                let of = (Part::Restart, kind.name(), self.plan.idle);
+                let of = (Stage::Restart, kind.name(), self.plan.idle);
                 self.findings.note(of, "ns", &[answer]);
                 self.findings.note(of, "count", &counts);
             }
@@ -281,7 +281,7 @@ mod tests {
             options.batch = "16, 1,16".to_owned();
         })
         .unwrap();
-        assert_eq!((parts, batches), (vec![Part::Wake, Part::Move], vec![1, 16]));
+        assert_eq!((parts, batches), (vec![Stage::Wake, Stage::Move], vec![1, 16]));
         assert_eq!(of(|options| options.idle = Some(7)).unwrap().2, 7);
         assert!(of(|options| options.idle = Some(10_000_000)).unwrap().2 < 10_000_000);
         for (change, about) in [
@@ -302,9 +302,13 @@ mod tests {
     fn figures_are_those_of_the_middle_round() {
         let mut findings = Findings::default();
         for value in [3.0, 1.0, 8.0] {
-            findings.note((Part::Wake, "thread", 5), "ns", &[("p50", value), ("p99", 2.0 * value)]);
+            findings.note(
+                (Stage::Wake, "thread", 5),
+                "ns",
+                &[("p50", value), ("p99", 2.0 * value)],
+            );
         }
-        findings.note((Part::Wake, "nested", 5), "ns", &[("p50", 4.0)]);
+        findings.note((Stage::Wake, "nested", 5), "ns", &[("p50", 4.0)]);
         let rows = findings.rows();
         let all: Vec<_> =
             rows.iter().map(|row| (row.median, row.least, row.most, row.rounds)).collect();

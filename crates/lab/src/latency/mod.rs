@@ -14,12 +14,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::grouping;
+use crate::experiment::{Experiment, Figure, Run};
+use crate::part::Part;
+use crate::plot::{self, Plot};
+use crate::table::{self, Table};
 use crate::waking::Times;
+use crate::{atr, grouping, mix};
 
-pub(crate) mod experiment;
-pub(crate) mod plot;
-pub(crate) mod table;
 mod trial;
 
 /// One subject with one number of descriptors.
@@ -53,4 +54,188 @@ pub(crate) struct Row {
 /// one load unless each size has its own load.
 pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     grouping::groups(rows, |row| format!("{} {}", row.kind, row.load))
+}
+
+// The experiments `atr-latency` and `mix-latency`, for the command line and the report.
+
+/// Blocked loops, over the descriptors of [`Atr`](crate::atr::Atr).
+#[derive(Debug)]
+pub(crate) struct AtrLatency;
+
+impl Experiment for AtrLatency {
+    type Options = atr::Options;
+    type Row = Row;
+    const NAME: &'static str = "atr-latency";
+    const TITLE: &'static str = "a blocked loop, by how many it watches";
+    const METHOD: &'static str = "Some descriptors are busy for a while, one of them or as many as were asked for. Then \
+             nothing happens for five milliseconds, the loop sleeps, and a child process on another \
+             processor writes one byte to any descriptor. Measured is the time from right before the \
+             write until the byte is read. “Awake” counts wake-ups that are left out because the loop was \
+             not seen asleep before the write.";
+    const QUICK: &'static str = "atr --latency --quick --seconds 10";
+    const FULL: &'static str = "atr --latency --seconds 120";
+    const MEASURED: &'static str = "time from a write until a blocked loop has read it";
+    const RUN: Run<Self> = trial::of_atr;
+
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        parts(Self::NAME, rows)
+    }
+
+    fn figure(row: &Row) -> Option<Figure> {
+        wake_up(row)
+    }
+}
+
+/// Blocked loops, over the sizes of [`Mix`](crate::mix::Mix).
+#[derive(Debug)]
+pub(crate) struct MixLatency;
+
+impl Experiment for MixLatency {
+    type Options = mix::Options;
+    type Row = Row;
+    const NAME: &'static str = "mix-latency";
+    const TITLE: &'static str = "a blocked loop, by busy and idle ones";
+    const METHOD: &'static str = "Busy descriptors and a few of the idle ones have bytes for a while, so that they are placed. \
+             Then nothing happens for five milliseconds, the loop sleeps, and a child process on another \
+             processor writes one byte to any descriptor. Measured is the time from right before the \
+             write until the byte is read. “Awake” counts wake-ups that are left out because the loop was \
+             not seen asleep before the write.";
+    const QUICK: &'static str = "mix --latency --quick --seconds 6";
+    const FULL: &'static str = "mix --latency --seconds 90";
+    const MEASURED: &'static str = "time from a write until a blocked loop has read it";
+    const RUN: Run<Self> = trial::of_mix;
+
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        parts(Self::NAME, rows)
+    }
+
+    fn figure(row: &Row) -> Option<Figure> {
+        wake_up(row)
+    }
+}
+
+/// Returns a plot for each kind and load, and all figures.
+fn parts(experiment: &str, rows: &[Row]) -> Vec<Part> {
+    let plots = sweeps(rows).into_iter().map(|(name, rows)| {
+        let stem = name.replace(", ", "-").replace(' ', "-");
+        Part::plot(format!("{experiment}-{stem}.svg"), over_total(&name, &rows))
+    });
+    plots.chain([Part::Table(wake_ups(rows))]).collect()
+}
+
+/// Returns the median of a subject with a number of descriptors.
+fn wake_up(row: &Row) -> Option<Figure> {
+    let at = format!("{} {} busy of {}, {}", row.kind, row.hot, row.total, row.subject);
+    Some(row.times.figure(at))
+}
+
+// The output of `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: a line for each
+// subject and number of descriptors.
+
+/// Returns the table of all wake-ups.
+pub(crate) fn wake_ups(rows: &[Row]) -> Table {
+    table::of(
+        rows,
+        3,
+        &[
+            ("kind", |row| row.kind.clone()),
+            ("load", |row| row.load.clone()),
+            ("subject", |row| row.subject.clone()),
+            ("descriptors", |row| row.total.to_string()),
+            ("busy", |row| row.hot.to_string()),
+            ("p50", |row| table::time(row.times.wake_ns_p50)),
+            ("p90", |row| table::time(row.times.wake_ns_p90)),
+            ("p99", |row| table::time(row.wake_ns_p99)),
+            ("slowest", |row| table::time(row.wake_ns_max)),
+            ("p50 / epoll", |row| table::ratio(row.times.p50_ratio)),
+            ("p99 / epoll", |row| table::ratio(row.p99_ratio)),
+            ("wake-ups", |row| row.times.samples.to_string()),
+            ("awake", |row| row.awake.to_string()),
+        ],
+    )
+}
+
+// The plots of `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: wake-ups over the
+// number of descriptors.
+
+/// Plots two curves for each subject, the median and, thin, the 99th percentile; `None` if there is
+/// one size only.
+pub(crate) fn over_total(name: &str, rows: &[&Row]) -> Option<Plot> {
+    let at = |of: fn(&Row) -> f64| {
+        plot::curves(rows, |row| Some((row.subject.as_str(), (row.total as f64, of(row)))))
+    };
+    let (medians, mut tails) = (at(|row| row.times.wake_ns_p50), at(|row| row.wake_ns_p99));
+    for tail in &mut tails {
+        tail.thin = true;
+    }
+    let named = |percentile: &str, mut curves: Vec<plot::Curve>| {
+        for curve in &mut curves {
+            curve.name = format!("{}, {percentile}", curve.name);
+        }
+        curves
+    };
+    let curves = [named("p50", medians), named("p99", tails)].concat();
+    Plot::of(
+        format!("from a write until a blocked loop has read it ({name})"),
+        "descriptors",
+        "ns",
+        curves,
+    )
+    .drawn_over_powers_of_ten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waking::Times;
+
+    #[test]
+    fn each_subject_has_a_line_and_unknown_values_a_dash() {
+        let row = Row {
+            kind: "pipe".to_owned(),
+            load: "mixed".to_owned(),
+            subject: "poll".to_owned(),
+            total: 1000,
+            hot: 50,
+            times: Times {
+                samples: 77,
+                wake_ns_p50: 25_000.0,
+                p50_ratio: Some(3.0),
+                ..Times::default()
+            },
+            awake: 3,
+            wake_ns_p99: 950.0,
+            ..Row::default()
+        };
+        let text = wake_ups(&[row]).to_string();
+        let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        let start = ["pipe", "mixed", "poll", "1000", "50", "25.0", "us"];
+        assert_eq!(last[..7], start, "{text}");
+        assert_eq!(last[last.len() - 4..], ["3.00", "-", "77", "3"], "{text}");
+    }
+
+    #[test]
+    fn each_subject_has_its_median_and_its_tail_in_one_colour() {
+        let row = |subject: &str, total, p50, p99| Row {
+            subject: subject.to_owned(),
+            total,
+            times: Times { wake_ns_p50: p50, ..Times::default() },
+            wake_ns_p99: p99,
+            ..Row::default()
+        };
+        let rows = [
+            row("poll", 1000, 50.0, 90.0),
+            row("poll", 10, 5.0, 9.0),
+            row("epoll-lt", 10, 4.0, 8.0),
+            row("epoll-lt", 1000, 4.0, 8.0),
+        ];
+        let rows: Vec<&Row> = rows.iter().collect();
+        let plot = over_total("pipe mixed", &rows).unwrap();
+        let names: Vec<&str> = plot.curves.iter().map(|curve| curve.name.as_str()).collect();
+        assert_eq!(names, ["poll, p50", "epoll-lt, p50", "poll, p99", "epoll-lt, p99"]);
+        assert_eq!(plot.curves[2].points, [(1.0, 9.0), (3.0, 90.0)]);
+        assert_eq!(plot.curves[2].colour, plot.curves[0].colour);
+        assert!(plot.curves[2].thin && !plot.curves[0].thin);
+        assert!(over_total("pipe mixed", &rows[1..3]).is_none());
+    }
 }

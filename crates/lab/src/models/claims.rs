@@ -6,7 +6,7 @@
 //! queues and leaves them again; epoll only lessens this. So the future is to tell the kernel
 //! beforehand which operations the program wants.
 
-use crate::atr::table::{cost, loop_time};
+use crate::atr::{cost, loop_time};
 use crate::grouping;
 use crate::models::Row;
 use crate::record::{Account, Figures};

@@ -21,23 +21,25 @@
 
 use std::collections::BTreeMap;
 
+pub(crate) use ours::kernel_name;
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::{Experiment, Figure, Run};
+use crate::grouping::distinct;
 use crate::options::Output;
+use crate::part::Part;
+use crate::plot::{self, Plot};
 use crate::server::turns::Figures;
 use crate::statistics::Ratio;
+use crate::table::{self, Table};
+use crate::target::{Target, Targets};
 
-pub(crate) mod experiment;
 mod load;
 mod ours;
 pub(crate) mod peers;
-pub(crate) mod plot;
 pub(crate) mod strace;
 pub(crate) mod subject;
-pub(crate) mod table;
 mod trial;
-
-pub(crate) use ours::kernel_name;
 
 /// Options of `superpoll-lab relay`.
 #[derive(Clone, Debug, clap::Args)]
@@ -105,4 +107,239 @@ pub(crate) struct Row {
     pub strace_calls_per_request: Option<f64>,
     /// The same by name.
     pub strace_calls: BTreeMap<String, f64>,
+}
+
+// The experiment `relay`, for the command line and the report.
+
+/// Our relays that are meant for use.
+const OURS: [&str; 2] = ["superpoll-epoll", "superpoll-adaptive"];
+
+/// For each load and number of connections, the maximum ratio of processor time to haproxy's.
+const AGAINST_HAPROXY: [(&str, usize, f64); 5] = [
+    ("connection", 128, 0.80),
+    ("keep-alive", 64, 0.85),
+    ("bulk", 4, 0.60),
+    ("http-keep-alive", 64, 0.80),
+    ("http-connection", 128, 0.85),
+];
+
+/// The maximum ratio of processor time to nginx's, as a proxy on connections that stay open.
+const AGAINST_NGINX: f64 = 0.90;
+
+/// The maximum of system calls per request when each request has a connection of its own.
+const CALLS: f64 = 11.5;
+
+/// Relays and proxies.
+#[derive(Debug)]
+pub(crate) struct Relay;
+
+impl Experiment for Relay {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "relay";
+    const TITLE: &'static str = "cost of forwarding a connection";
+    const METHOD: &'static str = "A relay stands between clients and an origin, in a process and on a processor of its own. \
+             “connection” is a new connection for each request, which the origin closes after its answer, and \
+             “one-by-one” the same with a single client; \
+             “keep-alive” leaves connections open; “bulk” are long answers, which relays splice. Those \
+             called “waits” do not speculate: they watch each direction before they try it. Calls are \
+             counted by the relay itself, and by strace in another run, in which the relay is slower.";
+    const QUICK: &'static str = "relay --quick --load connection,one-by-one,http-connection --forwarded 400 --seconds 12 --subjects superpoll-epoll,superpoll-epoll-waits,haproxy";
+    const FULL: &'static str = "relay --paced --seconds 150";
+    const MEASURED: &'static str = "processor time of a relay for one request";
+    const RUN: Run<Self> = trial::run;
+
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        vec![
+            Part::plot("relay.svg", over_loads(rows)),
+            Part::Table(relays(rows)),
+            Part::text("System calls by name, for one request:"),
+            Part::Table(calls(rows)),
+        ]
+    }
+
+    /// The targets that `superpoll-lab relay` measures.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let mut targets = Targets::new(rows, |row| row.subject.clone());
+        let ours = |row: &Row, load: &str, connections: usize| {
+            (&*row.load, row.connections) == (load, connections) && OURS.contains(&&*row.subject)
+        };
+        for (load, connections, bound) in AGAINST_HAPROXY {
+            let ratio = |row: &Row| Some(row.haproxy_ratio?.headline().value);
+            let name = format!("relay, {load}: CPU / haproxy");
+            targets.add(name, bound, |row| ours(row, load, connections), ratio);
+        }
+        let keep_alive = |row: &Row| ours(row, "http-keep-alive", 64);
+        let ratio = |row: &Row| Some(row.nginx_ratio?.headline().value);
+        targets.add("relay, http-keep-alive: CPU / nginx", AGAINST_NGINX, keep_alive, ratio);
+        let connection = |row: &Row| ours(row, "connection", 128);
+        targets.add("relay, connection: system calls", CALLS, connection, |r| r.calls_per_request);
+        targets.all
+    }
+
+    fn figure(row: &Row) -> Option<Figure> {
+        let Row { subject, load, connections, figures, .. } = row;
+        Some(figures.compared(format!("{load}, {connections} connections, {subject}")))
+    }
+}
+
+// The output of `superpoll-lab relay`: the processor time of each relay under each load, and its
+// calls by name.
+
+/// The table of processor time.
+pub(crate) fn relays(rows: &[Row]) -> Table {
+    table::of(
+        rows,
+        2,
+        &[
+            ("load", |row| row.load.clone()),
+            ("relay", |row| row.subject.clone()),
+            ("connections", |row| row.connections.to_string()),
+            ("cpu us/request", |row| format!("{:.2}", row.figures.cpu_ns_per_request_median / 1e3)),
+            ("least", |row| format!("{:.2}", row.figures.cpu_ns_per_request_min / 1e3)),
+            ("requests/s", |row| format!("{:.0}", row.figures.requests_per_second)),
+            ("load busy", |row| format!("{:.2}", row.figures.generator_busy)),
+            ("to origin/request", |row| format!("{:.2}", row.origin_connections_per_request)),
+            ("/ haproxy", |row| table::headline(row.haproxy_ratio)),
+            ("90 %", |row| table::interval(row.haproxy_ratio)),
+            ("median", |row| table::median(row.haproxy_ratio)),
+            ("/ nginx", |row| table::headline(row.nginx_ratio)),
+            ("90 %", |row| table::interval(row.nginx_ratio)),
+            ("median", |row| table::median(row.nginx_ratio)),
+            ("/ without speculation", |row| table::headline(row.waits_ratio)),
+            ("90 %", |row| table::interval(row.waits_ratio)),
+            ("median", |row| table::median(row.waits_ratio)),
+            ("calls/request", |row| table::number(row.calls_per_request, 2)),
+            ("traced", |row| table::number(row.calls_per_traced_request, 2)),
+            ("by strace", |row| table::number(row.strace_calls_per_request, 2)),
+        ],
+    )
+}
+
+/// The table of calls by name, as the relay counts them and as strace does.
+pub(crate) fn calls(rows: &[Row]) -> Table {
+    let mut table = Table::new(["load", "relay", "counted by", "calls by request"]).names(4);
+    for row in rows {
+        for (by, calls) in [("itself", &row.calls), ("strace", &row.strace_calls)] {
+            if !calls.is_empty() {
+                table.row([
+                    row.load.clone(),
+                    row.subject.clone(),
+                    by.to_owned(),
+                    table::calls(calls),
+                ]);
+            }
+        }
+    }
+    table
+}
+
+// The plot of `superpoll-lab relay`: processor time of each relay under each load, relative to
+// haproxy.
+
+/// A curve for each relay over the loads, in their order; none without haproxy or with one load.
+pub(crate) fn over_loads(rows: &[Row]) -> Option<Plot> {
+    let loads = distinct(rows.iter().map(|row| row.load.as_str()));
+    let mut curves = plot::curves(rows, |row| {
+        let load = loads.iter().position(|load| *load == row.load)?;
+        Some((row.subject.as_str(), (load as f64 + 1.0, row.haproxy_ratio?.headline().value)))
+    });
+    for curve in &mut curves {
+        curve.thin = curve.name.ends_with("-waits");
+    }
+    let numbered: Vec<String> =
+        loads.iter().enumerate().map(|(number, load)| format!("{} {load}", number + 1)).collect();
+    let plot = Plot {
+        title: "relay: processor time / haproxy's".to_owned(),
+        x_label: numbered.join(", "),
+        x_range: 1.0..loads.len().max(2) as f64,
+        y_label: "ratio".to_owned(),
+        curves,
+        break_even: true,
+        ..Plot::default()
+    };
+    plot.drawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::turns::Figures;
+    use crate::statistics::Ratio;
+
+    #[test]
+    fn each_load_is_judged_at_its_connections() {
+        let ratio = |median| Ratio { median, low: median, high: median, ..Ratio::default() };
+        let row = |subject: &str, load: &str, connections, median| Row {
+            subject: subject.to_owned(),
+            load: load.to_owned(),
+            connections,
+            haproxy_ratio: Some(ratio(median)),
+            calls_per_request: Some(20.0 * median),
+            ..Row::default()
+        };
+        let rows = [
+            row("superpoll-epoll", "connection", 128, 0.8),
+            row("superpoll-adaptive", "connection", 128, 0.7),
+            row("superpoll-poll", "connection", 128, 3.0),
+            row("superpoll-epoll", "connection", 1, 3.0),
+            row("superpoll-epoll", "bulk", 4, 0.7),
+            row("superpoll-epoll", "http-keep-alive", 64, 0.79),
+            row("superpoll-adaptive", "http-keep-alive", 64, 0.81),
+            row("superpoll-epoll", "http-connection", 128, 0.84),
+            Row {
+                nginx_ratio: Some(ratio(0.89)),
+                ..row("superpoll-epoll", "http-keep-alive", 64, 0.1)
+            },
+        ];
+        let targets = Relay::targets(&rows);
+        let kept: Vec<_> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
+        let expected =
+            [(0.8, true), (0.7, false), (0.81, false), (0.84, true), (0.89, true), (16.0, false)];
+        assert_eq!(kept, expected);
+        assert!(Relay::targets(&[]).is_empty());
+    }
+
+    #[test]
+    fn relays_have_a_line_and_their_calls_one_for_each_counter() {
+        let calls_of = |pairs: &[(&str, f64)]| {
+            pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+        };
+        let ours = Row {
+            subject: "superpoll-epoll".to_owned(),
+            load: "connection".to_owned(),
+            figures: Figures { cpu_ns_per_request_median: 43_210.0, ..Figures::default() },
+            haproxy_ratio: Some(Ratio { median: 0.8, low: 0.7, high: 0.9, decile: None }),
+            calls_per_request: Some(12.3),
+            calls: calls_of(&[("close", 2.0), ("read", 4.0), ("fcntl", 0.001)]),
+            strace_calls: calls_of(&[("read", 4.01)]),
+            ..Row::default()
+        };
+        let rows = [ours, Row { subject: "nginx".to_owned(), ..Row::default() }];
+        let text = relays(&rows).to_string();
+        assert!(
+            text.contains("43.21") && text.contains("0.80") && text.contains("12.30"),
+            "{text}"
+        );
+        let text = calls(&rows).to_string();
+        assert!(text.contains("read 4.00, close 2.00\n") && text.contains("read 4.01"), "{text}");
+        assert!(!text.contains("nginx") && !text.contains("fcntl"), "{text}");
+    }
+
+    #[test]
+    fn several_loads_are_drawn_next_to_haproxy() {
+        let row = |load: &str, haproxy_ratio| Row {
+            subject: "superpoll-epoll".to_owned(),
+            load: load.to_owned(),
+            haproxy_ratio,
+            ..Row::default()
+        };
+        let ratio = |median| Some(Ratio { median, low: median, high: median, ..Ratio::default() });
+        let rows = [row("connection", ratio(0.8)), row("bulk", ratio(0.5))];
+        let plot = over_loads(&rows).unwrap();
+        assert_eq!(plot.curves[0].points, [(1.0, 0.8), (2.0, 0.5)]);
+        assert!(plot.svg().unwrap().contains("2 bulk"));
+        assert!(over_loads(&rows[..1]).is_none());
+        assert!(over_loads(&[row("connection", None), row("bulk", None)]).is_none());
+    }
 }

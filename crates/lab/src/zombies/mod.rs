@@ -21,18 +21,20 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
+use crate::part::Part;
+use crate::plot::{self, Plot};
 use crate::server::turns::Figures;
 use crate::statistics::Ratio;
+use crate::table::{self, Table};
+use crate::target::{Target, Targets};
 
 mod crowd;
-pub(crate) mod experiment;
 mod fleet;
 mod gateway;
-pub(crate) mod plot;
 mod point;
 pub(crate) mod subject;
-pub(crate) mod table;
 mod trial;
 
 /// Options of `superpoll-lab zombies`.
@@ -94,4 +96,207 @@ pub(crate) struct Row {
 /// The default for a record from before servers had workers.
 const fn one() -> usize {
     1
+}
+
+// The experiment `zombies`, for the command line and the report.
+
+/// Silent connections next to busy ones.
+#[derive(Debug)]
+pub(crate) struct Zombies;
+
+impl Experiment for Zombies {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "zombies";
+    const TITLE: &'static str = "connections that are silent";
+    const METHOD: &'static str = "A few clients ask and are answered; all other connections have asked once and keep silent. \
+             Measured is the processor time of the server's processes by request, and the time on the clock \
+             for all requests; “/ none” is the ratio to the same server, in as many processes, without \
+             zombies, round by round. More zombies than one process may have are shared by several.";
+    const QUICK: &'static str = "zombies --quick --seconds 20";
+    const FULL: &'static str = "zombies --seconds 150";
+    const MEASURED: &'static str =
+        "processor time of a server for one request, next to silent connections";
+    const RUN: Run<Self> = trial::run;
+
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let plots = ["echo", "web"]
+            .map(|family| Part::plot(format!("zombies-{family}.svg"), over_zombies(rows, family)));
+        plots.into_iter().chain([Part::Table(servers(rows))]).collect()
+    }
+
+    /// The targets that `superpoll-lab zombies` measures, for servers that promise the same speed
+    /// with zombies as without. They apply to one process with the largest measured number of
+    /// zombies.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let sparing = [
+            "gateway-epoll",
+            "gateway-adaptive",
+            "gateway-uring",
+            "superpoll-rt-epoll",
+            "superpoll-rt-adaptive",
+            "superpoll-rt-uring",
+        ];
+        let is_alone = |row: &Row| row.workers <= 1;
+        let most = rows.iter().filter(|row| is_alone(row)).map(|row| row.zombies).max();
+        let most = most.filter(|most| *most > 0);
+        let applies = |row: &Row| is_alone(row) && Some(row.zombies) == most;
+        let mut targets = Targets::new(rows, |row| format!("{} with {}", row.subject, row.zombies));
+        for family in ["echo", "web"] {
+            let ours = |row: &Row| row.family == family && sparing.contains(&&*row.subject);
+            let name = format!("zombies, {family}: CPU of a request / that without any");
+            let ratio = |row: &Row| Some(row.none_ratio?.headline().value);
+            targets.add(name, 1.03, |row| applies(row) && ours(row), ratio);
+        }
+        targets.all
+    }
+
+    fn figure(row: &Row) -> Option<Figure> {
+        let Row { subject, zombies, figures, .. } = row;
+        Some(figures.compared(match row.workers {
+            0 | 1 => format!("{zombies} zombies, {subject}"),
+            several => format!("{zombies} zombies, {several} processes, {subject}"),
+        }))
+    }
+}
+
+// The output of `superpoll-lab zombies`: for each server its numbers of zombies, one line each.
+
+/// The table of all servers.
+pub(crate) fn servers(rows: &[Row]) -> Table {
+    table::of(
+        rows,
+        1,
+        &[
+            ("server", |row| row.subject.clone()),
+            ("processes", |row| row.workers.to_string()),
+            ("zombies", |row| row.zombies.to_string()),
+            ("cpu ns/request", |row| format!("{:.0}", row.figures.cpu_ns_per_request_median)),
+            ("least", |row| format!("{:.0}", row.figures.cpu_ns_per_request_min)),
+            ("/ none", |row| table::headline(row.none_ratio)),
+            ("90 %", |row| table::interval(row.none_ratio)),
+            ("median", |row| table::median(row.none_ratio)),
+            ("seconds", |row| format!("{:.3}", row.seconds)),
+            ("/ none", |row| table::headline(row.none_clock_ratio)),
+            ("90 %", |row| table::interval(row.none_clock_ratio)),
+            ("median", |row| table::median(row.none_clock_ratio)),
+            ("generator", |row| format!("{:.0} %", row.figures.generator_busy * 100.0)),
+            ("waits/request", |row| table::number(row.figures.waits_per_request, 3)),
+            ("/ raw-epoll", |row| table::headline(row.raw_epoll_ratio)),
+            ("90 %", |row| table::interval(row.raw_epoll_ratio)),
+            ("median", |row| table::median(row.raw_epoll_ratio)),
+            ("kernel bytes/zombie", bytes),
+        ],
+    )
+}
+
+/// With few zombies the figure is lost in the machine's other activity.
+fn bytes(row: &Row) -> String {
+    table::number(row.kernel_bytes_per_zombie.filter(|_| row.zombies >= 1000), 0)
+}
+
+// The plots of `superpoll-lab zombies`: processor time of a request, over the number of
+// connections.
+
+/// A curve for each server of a family; none if only one number of zombies was measured.
+pub(crate) fn over_zombies(rows: &[Row], family: &str) -> Option<Plot> {
+    let own: Vec<(String, &Row)> =
+        rows.iter().filter(|row| row.family == family).map(|row| (name(row), row)).collect();
+    let active = own.first()?.1.active;
+    let mut plot = Plot {
+        title: format!("{family}: {active} connections ask, the others have asked once"),
+        // A logarithmic axis has no room for zero zombies.
+        x_label: "connections".to_owned(),
+        y_label: "cpu ns per request of the server's processes".to_owned(),
+        curves: plot::curves(&own, |(name, row)| {
+            let connections = (row.active + row.zombies) as f64;
+            Some((name.as_str(), (connections, row.figures.cpu_ns_per_request_median)))
+        }),
+        ..Plot::default()
+    };
+    for curve in &mut plot.curves {
+        curve.thin = own.iter().any(|(name, row)| *name == curve.name && row.workers > 1);
+    }
+    plot.drawn_over_powers_of_ten()
+}
+
+/// Several processes count as another server: each has fewer requests at a time.
+fn name(row: &Row) -> String {
+    match row.workers {
+        0 | 1 => row.subject.clone(),
+        workers => format!("{}, {workers} processes", row.subject),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::turns::Figures;
+    use crate::statistics::Ratio;
+
+    #[test]
+    fn servers_are_judged_with_most_zombies() {
+        let row = |subject: &str, family: &str, zombies, median| Row {
+            subject: subject.to_owned(),
+            family: family.to_owned(),
+            zombies,
+            none_ratio: Some(Ratio { median, ..Ratio::default() }),
+            ..Row::default()
+        };
+        let rows = [
+            row("superpoll-rt-poll", "echo", 9900, 50.0),
+            row("superpoll-rt-epoll", "echo", 9900, 1.02),
+            row("superpoll-rt-adaptive", "echo", 100, 1.5),
+            row("gateway-adaptive", "web", 9900, 1.05),
+        ];
+        let shared = Row { workers: 6, ..row("superpoll-rt-epoll", "echo", 102_400, 2.0) };
+        let rows = [&rows[..], &[shared]].concat();
+        let kept: Vec<(f64, bool)> =
+            Zombies::targets(&rows).iter().map(|t| (t.measured, t.is_kept())).collect();
+        assert_eq!(kept, [(1.02, true), (1.05, false)]);
+        assert!(Zombies::targets(&[row("gateway-epoll", "web", 0, 1.0)]).is_empty());
+    }
+
+    #[test]
+    fn each_point_has_a_line_and_unknown_values_a_dash() {
+        let row = |zombies, none_ratio| Row {
+            subject: "ours".to_owned(),
+            workers: 3,
+            kernel_bytes_per_zombie: Some(8123.4),
+            zombies,
+            figures: Figures { cpu_ns_per_request_median: 4321.0, ..Figures::default() },
+            seconds: 0.25,
+            none_ratio,
+            ..Row::default()
+        };
+        let ratio = Ratio { median: 1.01, low: 0.9, high: 1.1, decile: None };
+        let text = servers(&[row(0, None), row(9900, Some(ratio))]).to_string();
+        let last = text.lines().last().unwrap();
+        for part in ["3     9900", "4321", "1.01  0.90-1.10", "0.250", "8123"] {
+            assert!(last.contains(part), "{part} is missing in {text}");
+        }
+        assert!(text.lines().nth(2).unwrap().ends_with("  -"), "{text}");
+    }
+
+    #[test]
+    fn a_family_is_drawn_over_all_connections() {
+        let row = |family: &str, zombies, cpu_ns_per_request_median| Row {
+            subject: "raw-epoll".to_owned(),
+            family: family.to_owned(),
+            active: 10,
+            zombies,
+            figures: Figures { cpu_ns_per_request_median, ..Figures::default() },
+            ..Row::default()
+        };
+        let rows = [row("echo", 0, 5000.0), row("echo", 990, 5100.0), row("web", 0, 9000.0)];
+        let plot = over_zombies(&rows, "echo").unwrap();
+        assert_eq!(plot.curves[0].points, [(1.0, 5000.0), (3.0, 5100.0)]);
+        assert!(plot.svg().unwrap().contains("connections"));
+        let shared = |zombies| Row { workers: 6, ..row("echo", zombies, 7000.0) };
+        let all = [&rows[..], &[shared(0), shared(102_400)]].concat();
+        let curves = over_zombies(&all, "echo").unwrap().curves;
+        assert_eq!((curves[1].name.as_str(), curves[1].thin), ("raw-epoll, 6 processes", true));
+        assert!(!curves[0].thin && curves[0].points.len() == 2 && curves[1].points.len() == 2);
+        assert!(over_zombies(&rows, "web").is_none() && over_zombies(&rows, "other").is_none());
+    }
 }
