@@ -12,7 +12,7 @@ use crate::fanout::{self, Fanout};
 use crate::files::{self, Files};
 use crate::herd::{self, Herd};
 use crate::http::{self, Http};
-use crate::idle::ramp::experiment::IdleRamp;
+use crate::idle::ramp::IdleRamp;
 use crate::idle::{self, Idle};
 use crate::keep::{self, Keep};
 use crate::latency::{AtrLatency, MixLatency};

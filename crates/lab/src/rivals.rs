@@ -8,7 +8,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::fanout::subject;
+use crate::fanout::service;
 use crate::sys::libkqueue;
 use crate::{go, programs, say};
 
@@ -68,13 +68,13 @@ pub(crate) const ALL: &[Rival] = &[
         &["nginx", "nginx-reads", "nginx-silent", "nginx-keep-alive", "nginx-tls"],
         || of_program("nginx", |line| line.rsplit_once('/').map(|(_, version)| version)),
     ),
-    rival("nchan", &["nchan"], || match subject::without_nchan() {
-        None => Ok(subject::nchan_version().unwrap_or_else(|| UNKNOWN.to_owned())),
+    rival("nchan", &["nchan"], || match service::without_nchan() {
+        None => Ok(service::nchan_version().unwrap_or_else(|| UNKNOWN.to_owned())),
         Some(reason) => Err(reason),
     }),
     rival("pushpin", &["pushpin"], of_pushpin),
-    rival("ws", &["node-ws"], || match subject::without_ws() {
-        None => Ok(subject::ws_version().unwrap_or_else(|| UNKNOWN.to_owned())),
+    rival("ws", &["node-ws"], || match service::without_ws() {
+        None => Ok(service::ws_version().unwrap_or_else(|| UNKNOWN.to_owned())),
         Some(reason) => Err(reason),
     }),
 ];

@@ -18,11 +18,11 @@ fn subjects(experiment: &str) -> Option<Vec<&'static str>> {
         "http" => names!(crate::http::subject::ALL),
         #[cfg(not(feature = "http"))]
         "http" => None,
-        "files" => names!(crate::files::subject::ALL),
-        "relay" => names!(crate::relay::subject::ALL),
-        "zombies" => names!(crate::zombies::subject::ALL),
-        "idle" => names!(crate::idle::subject::ALL),
-        "fanout" => names!(crate::fanout::subject::ALL),
+        "files" => names!(crate::files::trial::ALL),
+        "relay" => names!(crate::relay::peers::ALL),
+        "zombies" => names!(crate::zombies::fleet::ALL),
+        "idle" => names!(crate::idle::service::ALL),
+        "fanout" => names!(crate::fanout::service::ALL),
         "timers" => names!(crate::timers::subject::ALL),
         other => panic!("docs/rivals.md has a column for {other:?}"),
     }

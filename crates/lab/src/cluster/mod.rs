@@ -22,21 +22,11 @@ use crate::table::{self, Table};
 use crate::target::{Target, Targets};
 
 mod connection;
-mod cost;
 mod crowd;
-mod events;
-mod fault;
-mod findings;
-mod gateway;
-mod ledger;
-mod namespace;
 mod publisher;
 mod redis;
-mod sentinel;
 mod site;
-mod subscriber;
 mod trial;
-mod verdict;
 
 /// The channel of all subscribers.
 const CHANNEL: &str = "/c";

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use superpoll_rt::{AsyncFd, Runtime, spawn, time};
 
 use crate::cluster::connection::Connection;
-use crate::cluster::ledger::Position;
+use crate::cluster::crowd::Position;
 use crate::error::{Doing, Error, Result};
 use crate::server::clients::Clients;
 use crate::sys::process;

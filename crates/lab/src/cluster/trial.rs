@@ -1,21 +1,20 @@
 //! All faults in turn, round by round.
 
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::budget::Budget;
-use crate::cluster::crowd::{Order, Report};
-use crate::cluster::findings::Findings;
-use crate::cluster::publisher::{self, Load};
-use crate::cluster::site::Site;
-use crate::cluster::verdict::Verdict;
-use crate::cluster::{CHANNEL, Fault, Options, Row, SERVERS, namespace, redis};
+use crate::cluster::crowd::{Order, Position, Report};
+use crate::cluster::publisher::{self, Load, Published};
+use crate::cluster::site::{self, Site};
+use crate::cluster::{CHANNEL, Fault, Options, Row, SERVERS, redis};
 use crate::error::{Error, Result};
 use crate::options::{self, Output};
 use crate::record::Record;
 use crate::sys::process;
-use crate::{channel, programs, run};
+use crate::{channel, programs, run, statistics};
 
 /// Messages a second that all subscribers together receive if nothing else is asked for.
 const RECEIVED: usize = 30_000;
@@ -77,7 +76,7 @@ fn plan(options: &Options) -> Result<Plan> {
     }
     let subscribers = asked.min(most);
     if faults.contains(&Fault::Partition)
-        && let Some(reason) = namespace::refusal()
+        && let Some(reason) = site::refusal()
     {
         faults.retain(|fault| *fault != Fault::Partition);
         notes.push(format!("partition left out: {reason}"));
@@ -223,9 +222,158 @@ fn pause(time: Duration) {
     process::sleep(time.as_nanos() as u64);
 }
 
+// The verdict on a round: everything that publishers and subscribers report, together.
+
+/// The findings of a round.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// The sum of all processes.
+    pub total: Report,
+    confirmed: u64,
+    refused: u64,
+}
+
+impl Verdict {
+    /// Judges a round. `checked` are the reports on lost messages; `destroys` says whether the
+    /// fault may destroy confirmed messages.
+    pub(super) fn new(
+        published: &Published,
+        reports: Vec<Report>,
+        checked: Vec<Report>,
+        destroys: bool,
+    ) -> Verdict {
+        let mut total = Report::default();
+        let mut texts: HashMap<Position, String> = HashMap::new();
+        for report in reports.into_iter().chain(checked) {
+            for heard in report.messages {
+                let text = texts.entry(heard.position).or_insert_with(|| heard.text.clone());
+                if *text != heard.text {
+                    total.reordered += 1;
+                    let (at, other) = (heard.position, &heard.text);
+                    total.complaints.push(format!("{text} and {other} are both at {at}"));
+                }
+            }
+            total.lost += report.lost;
+            total.doubled += report.doubled;
+            total.reordered += report.reordered;
+            total.missed += report.missed;
+            total.reconnects += report.reconnects;
+            total.silence_ns = total.silence_ns.max(report.silence_ns);
+            total.complaints.extend(report.complaints);
+            add(&mut total.reasons, report.reasons);
+        }
+        for confirmed in &published.confirmed {
+            let (text, at) = (&confirmed.text, confirmed.position);
+            match texts.get(&at) {
+                Some(found) if found == text => {}
+                Some(found) => {
+                    total.reordered += 1;
+                    total
+                        .complaints
+                        .push(format!("{text} was confirmed at {at}, {found} is there"));
+                }
+                None if destroys => {}
+                None => {
+                    total.lost += 1;
+                    total
+                        .complaints
+                        .push(format!("{text} was confirmed at {at}, nothing is there"));
+                }
+            }
+        }
+        total.lost += published.given_up;
+        let confirmed = published.confirmed.len() as u64;
+        Verdict { total, confirmed, refused: published.refused }
+    }
+
+    /// Returns whether a promise was broken.
+    pub(super) fn is_wrong(&self) -> bool {
+        self.total.lost + self.total.doubled + self.total.reordered > 0
+    }
+
+    /// Returns the figures of the round.
+    pub(super) fn figures(&self) -> [Named; 8] {
+        let count = |name, number: u64| (name, "count", number as f64);
+        [
+            count("lost", self.total.lost),
+            count("doubled", self.total.doubled),
+            count("reordered", self.total.reordered),
+            count("missed", self.total.missed),
+            count("reconnects", self.total.reconnects),
+            count("confirmed", self.confirmed),
+            count("refused", self.refused),
+            ("silence", "ns", self.total.silence_ns as f64),
+        ]
+    }
+}
+
+fn add(to: &mut BTreeMap<String, u64>, from: BTreeMap<String, u64>) {
+    for (reason, count) in from {
+        *to.entry(reason).or_default() += count;
+    }
+}
+
+// The figures of all rounds, up to the rows of the record.
+
+/// A figure of each round.
+#[derive(Debug)]
+struct Series {
+    part: &'static str,
+    subject: &'static str,
+    subscribers: usize,
+    figure: &'static str,
+    unit: &'static str,
+    rounds: Vec<f64>,
+}
+
+/// A figure: its name, its unit, and its value.
+pub(super) type Named = (&'static str, &'static str, f64);
+
+/// All figures.
+#[derive(Debug, Default)]
+pub(super) struct Findings(Vec<Series>);
+
+impl Findings {
+    /// Adds the figures of a round: of a part, a subject, and so many subscribers.
+    pub(super) fn note(&mut self, of: (&'static str, &'static str, usize), figures: &[Named]) {
+        let (part, subject, subscribers) = of;
+        for &(figure, unit, value) in figures {
+            let known = self.0.iter_mut().find(|one| {
+                (one.part, one.subject, one.subscribers, one.figure)
+                    == (part, subject, subscribers, figure)
+            });
+            match known {
+                Some(series) => series.rounds.push(value),
+                None => {
+                    let rounds = vec![value];
+                    self.0.push(Series { part, subject, subscribers, figure, unit, rounds });
+                }
+            }
+        }
+    }
+
+    /// Returns a row for each figure.
+    pub(super) fn rows(self) -> Vec<Row> {
+        let row = |one: Series| Row {
+            part: one.part.to_owned(),
+            subject: one.subject.to_owned(),
+            subscribers: one.subscribers,
+            figure: one.figure.to_owned(),
+            unit: one.unit.to_owned(),
+            median: statistics::median(&one.rounds),
+            least: statistics::minimum(&one.rounds),
+            most: statistics::maximum(&one.rounds),
+            rounds: one.rounds.len(),
+        };
+        self.0.into_iter().map(row).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::crowd::Heard;
+    use crate::cluster::publisher::Confirmed;
 
     #[test]
     fn options_are_checked() {
@@ -253,5 +401,50 @@ mod tests {
             let error = of(change).unwrap_err().to_string();
             assert!(error.contains(about), "{error}");
         }
+    }
+
+    fn at(id: u64) -> Position {
+        Position { epoch: 7, id }
+    }
+
+    fn heard(id: u64, text: &str) -> Heard {
+        Heard { position: at(id), text: text.to_owned(), last_elsewhere_ns: 0 }
+    }
+
+    #[test]
+    fn processes_and_publishers_are_compared_with_each_other() {
+        let report = |messages| Report { messages, missed: 1, silence_ns: 5, ..Report::default() };
+        let reports =
+            || vec![report(vec![heard(1, "a"), heard(2, "b")]), report(vec![heard(2, "c")])];
+        let confirm =
+            |id, text: &str| Confirmed { text: text.to_owned(), position: at(id), begun_ns: 0 };
+        let published = Published {
+            confirmed: vec![confirm(1, "a"), confirm(2, "c"), confirm(3, "d")],
+            refused: 4,
+            ..Published::default()
+        };
+        let of = |destroys| Verdict::new(&published, reports(), Vec::new(), destroys);
+        let verdict = of(false);
+        let total = &verdict.total;
+        assert_eq!((total.lost, total.reordered, total.missed), (1, 2, 2));
+        assert!(verdict.is_wrong() && total.complaints.len() == 3);
+        assert_eq!(of(true).total.lost, 0);
+        assert_eq!(
+            verdict.figures()[5..7],
+            [("confirmed", "count", 3.0), ("refused", "count", 4.0)]
+        );
+    }
+
+    #[test]
+    fn figures_are_those_of_the_middle_round() {
+        let mut findings = Findings::default();
+        for value in [3.0, 1.0, 8.0] {
+            findings.note(("fault", "none", 9), &[("lost", "count", value)]);
+        }
+        findings.note(("fault", "flush", 9), &[("lost", "count", 4.0)]);
+        let rows = findings.rows();
+        let all: Vec<_> =
+            rows.iter().map(|row| (row.median, row.least, row.most, row.rounds)).collect();
+        assert_eq!(all, [(3.0, 1.0, 8.0, 3), (4.0, 4.0, 4.0, 1)]);
     }
 }

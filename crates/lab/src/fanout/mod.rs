@@ -33,10 +33,7 @@ use crate::target::{Target, Targets};
 mod crowd;
 #[cfg(feature = "http")]
 mod hyper;
-mod load;
-mod publisher;
-mod service;
-pub(crate) mod subject;
+pub(crate) mod service;
 mod trial;
 pub(crate) mod wire;
 

@@ -1,15 +1,19 @@
 //! The servers, each started with one channel.
 
-use std::path::Path;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use serde_json::json;
 use tempfile::TempDir;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fanout::Transport;
-use crate::fanout::publisher::{Body, Publishing};
-use crate::fanout::subject::{self, PUSHPIN, Software, Subject};
-use crate::fanout::wire::{Form, Subscription};
+use crate::fanout::wire::{Form, Head, Subscription};
+use crate::programs;
 use crate::record::write;
+use crate::server::subject::{self, Entry, not_installed, rival};
 use crate::server::{ProcessOptions, Server, program};
 
 /// Messages a second beyond which pushpin would delay them, which is more than any round has.
@@ -96,7 +100,7 @@ fn superpoll(
 
 fn nchan(name: &'static str, process: ProcessOptions, own: &Path) -> Result<(Server, u16)> {
     let (port, file) = (program::free_port()?, own.join("nginx.conf"));
-    let module = subject::nchan().unwrap_or_default();
+    let module = nchan_module().unwrap_or_default();
     let folder = shown(own);
     let text = format!(
         "load_module {module:?};\n\
@@ -151,7 +155,233 @@ fn pushpin(
 fn node(name: &'static str, process: ProcessOptions, own: &Path) -> Result<(Server, u16)> {
     let (port, file) = (program::free_port()?, own.join("server.js"));
     write(&file, include_str!("server.js"))?;
-    let module = shown(&subject::ws().unwrap_or_default());
+    let module = shown(&ws().unwrap_or_default());
     let arguments = [&*shown(&file), &port.to_string(), &module];
     Ok((program::other(name, process, port, "node", &arguments)?, port))
+}
+
+// The servers, by name.
+
+/// The software of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Software {
+    /// `superpoll serve`, with this back-end or its own choice.
+    Superpoll(Option<&'static str>),
+    /// nginx with the module nchan.
+    Nchan,
+    /// pushpin.
+    Pushpin,
+    /// A server for node, with `ws`.
+    Node,
+    /// hyper on tokio.
+    #[cfg(feature = "http")]
+    Hyper,
+}
+
+/// A server that takes part.
+pub(crate) type Subject = subject::Subject<Software>;
+
+/// All servers.
+pub(crate) const ALL: &[Entry<Software>] = &[
+    Entry::new("superpoll-adaptive", "superpoll serve, a channel", Software::Superpoll(None)),
+    Entry::new(
+        "superpoll-epoll",
+        "superpoll serve, a channel, back-end epoll",
+        Software::Superpoll(Some("epoll")),
+    ),
+    Entry::new("nchan", "nginx with the module nchan", Software::Nchan).unless(without_nchan),
+    Entry::new("pushpin", "pushpin with its own test channel", Software::Pushpin)
+        .unless(without_pushpin),
+    Entry::new("node-ws", "a server for node, with ws", Software::Node).unless(without_ws),
+    rival!("http", "hyper-tokio", "hyper and tungstenite on tokio", Software::Hyper),
+];
+
+/// Returns the requested servers, each once, and the reasons for leaving out those that are not
+/// installed here.
+pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Subject>, Vec<String>)> {
+    subject::present(ALL, names, "no server of channels")
+}
+
+/// Returns the first of some files that exists.
+fn first(folders: impl IntoIterator<Item = PathBuf>, name: &str) -> Option<PathBuf> {
+    folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// Returns the path of the module nchan.
+pub(super) fn nchan_module() -> Option<PathBuf> {
+    let folders = ["/usr/lib", "/usr/lib64", "/usr/share"];
+    first(folders.map(|one| Path::new(one).join("nginx/modules")), "ngx_nchan_module.so")
+}
+
+/// Returns why nginx with nchan cannot take part.
+pub(crate) fn without_nchan() -> Option<String> {
+    let no_module = || nchan_module().is_none().then(|| "nginx has no module nchan".to_owned());
+    not_installed("nginx").or_else(no_module)
+}
+
+/// The programs of pushpin.
+pub(super) const PUSHPIN: [&str; 3] = ["condure", "pushpin-proxy", "pushpin-handler"];
+
+fn without_pushpin() -> Option<String> {
+    PUSHPIN.into_iter().find_map(not_installed)
+}
+
+/// Returns the folder of node's package `ws`, where node looks for packages or where the system and
+/// `npm install --global` put them.
+pub(crate) fn ws() -> Option<PathBuf> {
+    let path = std::env::var_os("NODE_PATH").unwrap_or_default();
+    let folders = ["/usr/share/nodejs", "/usr/lib/node_modules", "/usr/local/lib/node_modules"];
+    let folders = std::env::split_paths(&path).chain(folders.map(PathBuf::from));
+    first(folders, "ws/package.json").and_then(|file| Some(file.parent()?.to_owned()))
+}
+
+/// Returns the version of node's package `ws`.
+pub(crate) fn ws_version() -> Option<String> {
+    let text = std::fs::read_to_string(ws()?.join("package.json")).ok()?;
+    let about: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some(about.get("version")?.as_str()?.to_owned())
+}
+
+/// Returns why `ws` cannot take part.
+pub(crate) fn without_ws() -> Option<String> {
+    let no_package = || ws().is_none().then(|| "node has no package ws".to_owned());
+    not_installed("node").or_else(no_package)
+}
+
+/// Returns the version of the package that brings nchan, if the system knows it.
+pub(crate) fn nchan_version() -> Option<String> {
+    programs::package_version("libnginx-mod-nchan")
+}
+
+// The publisher: one `POST` for each message, on a connection that stays open if the server lets
+// it.
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The way to publish.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Publishing {
+    /// The port, which may be another one than that of the subscribers.
+    pub port: u16,
+    /// The path.
+    pub path: &'static str,
+    /// The request's body for a message.
+    pub body: Body,
+}
+
+/// The body of a request that publishes a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Body {
+    /// The message.
+    Text,
+    /// The message in every form that pushpin has, as JSON.
+    Pushpin,
+}
+
+impl Body {
+    fn of(self, text: &str) -> String {
+        match self {
+            Body::Text => text.to_owned(),
+            Body::Pushpin => {
+                let formats = json!({
+                    "http-stream": { "content": format!("data: {text}\n\n") },
+                    "http-response": { "body": text },
+                    "ws-message": { "content": text },
+                });
+                json!({ "items": [{ "channel": "test", "formats": formats }] }).to_string()
+            }
+        }
+    }
+}
+
+/// A publisher.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    subject: &'static str,
+    publishing: Publishing,
+    stream: Option<TcpStream>,
+}
+
+impl Publisher {
+    /// Creates a publisher.
+    pub(super) fn new(subject: &'static str, publishing: Publishing) -> Publisher {
+        Publisher { subject, publishing, stream: None }
+    }
+
+    /// Publishes a message, and waits until the server has confirmed it.
+    pub(super) fn publish(&mut self, text: &str) -> Result<()> {
+        let Publishing { path, body, .. } = self.publishing;
+        let body = body.of(text);
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.exchange(request.as_bytes()).map_err(|error| Error::Work {
+            subject: self.subject,
+            found: format!("it did not take a message: {error}"),
+        })
+    }
+
+    fn exchange(&mut self, request: &[u8]) -> io::Result<()> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => {
+                let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.publishing.port))?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream
+            }
+        };
+        stream.write_all(request)?;
+        if !confirmed(&mut stream)? {
+            self.stream = Some(stream);
+        }
+        Ok(())
+    }
+}
+
+/// Reads an answer that confirms a message; returns whether the connection ends with it.
+fn confirmed(stream: &mut impl Read) -> io::Result<bool> {
+    let (mut answer, mut room) = (Vec::new(), [0; 4096]);
+    loop {
+        if let Some(head) = Head::parse(&answer).map_err(io::Error::other)? {
+            if !(200..300).contains(&head.code) {
+                let text = String::from_utf8_lossy(&answer);
+                return Err(io::Error::other(format!("it answered {text:?}")));
+            }
+            if answer.len() >= head.end + head.length.unwrap_or(0) {
+                return Ok(head.closes);
+            }
+        }
+        match stream.read(&mut room)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => answer.extend_from_slice(&room[..count]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_published_when_the_answer_is_complete_and_says_so() {
+        let mut good = &b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nokHTTP"[..];
+        assert!(!confirmed(&mut good).unwrap());
+        let mut last = &b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"[..];
+        assert!(confirmed(&mut last).unwrap());
+        let mut cut = &b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\no"[..];
+        assert_eq!(confirmed(&mut cut).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let mut refused = &b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n"[..];
+        assert!(confirmed(&mut refused).unwrap_err().to_string().contains("503"));
+    }
+
+    #[test]
+    fn pushpin_is_given_every_form_of_a_message() {
+        let body = Body::Pushpin.of("a \"b\"");
+        assert!(body.contains(r#""content":"a \"b\"""#), "{body}");
+        assert!(body.contains(r#""content":"data: a \"b\"\n\n""#), "{body}");
+    }
 }

@@ -7,11 +7,9 @@ use serde_json::json;
 
 use crate::budget::Budget;
 use crate::error::{Error, Result};
-use crate::fanout::load::Load;
-use crate::fanout::publisher::Publisher;
-use crate::fanout::service::{self, Service};
-use crate::fanout::subject::{self, Software, Subject};
-use crate::fanout::{BYTES, Options, Row, Transport, crowd};
+use crate::fanout::crowd::{self, Load};
+use crate::fanout::service::{self, Publisher, Service, Software, Subject};
+use crate::fanout::{BYTES, Options, Row, Transport};
 use crate::record::Record;
 use crate::rivals::Lost;
 use crate::run::Run;
@@ -71,14 +69,14 @@ fn points(options: &Options) -> Result<Vec<Point>> {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let points = points(options)?;
-    let (subjects, mut notes) = subject::chosen(options.subjects.as_deref())?;
+    let (subjects, mut notes) = service::chosen(options.subjects.as_deref())?;
     notes.extend(channel::plain_network());
     let mut plan = Plan::new("fanout", &options.output, &subjects, points.len(), 0.0);
     // Connecting and parking take most of the time of a short run.
     let sizes = points.iter().map(|point| 4 + point.subscribers / 500).collect();
     let seconds = 80.0 * points.len() as f64;
     plan.budget = Budget::of_sizes(&options.output, sizes, 10.0, seconds);
-    (plan.all, plan.notes) = (names(subject::ALL), notes);
+    (plan.all, plan.notes) = (names(service::ALL), notes);
     let own = [
         ("bytes", json!(options.bytes)),
         ("congestion_control", json!(channel::default_congestion())),

@@ -33,12 +33,9 @@ use crate::statistics::Ratio;
 use crate::table::{self, Table};
 use crate::target::{Target, Targets};
 
-mod nginx;
-mod ours;
-pub(crate) mod subject;
 #[cfg(feature = "http")]
 mod tokio;
-mod trial;
+pub(crate) mod trial;
 
 /// The file's name in its folder.
 const NAME: &str = "file.bin";

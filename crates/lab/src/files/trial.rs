@@ -4,21 +4,24 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::rc::Rc;
 
+use Software::Ours;
 use serde_json::json;
+use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Uring};
+use superpoll_gateway::config::Listener;
+use superpoll_gateway::{Address, Config, serve};
 
-use crate::error::{Doing, Result};
-use crate::files::subject::{ALL, Software};
-use crate::files::{NAME, Options, Row, nginx, ours};
+use crate::error::{Doing, Error, Result};
+use crate::files::{NAME, Options, Row};
 use crate::grouping::distinct;
 use crate::random::Random;
-use crate::record::Record;
+use crate::record::{Record, write};
 use crate::relay::strace;
 use crate::server::generator::check_connections;
-use crate::server::subject::{self, Subject, names};
+use crate::server::subject::{self, Entry, Subject, names, not_installed, rival};
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Figures, Runner};
 use crate::server::web::{self, Clients, Page};
-use crate::server::{ProcessOptions, Server, program};
+use crate::server::{Control, ProcessOptions, Server, program, runtime};
 use crate::{channel, options};
 
 /// The longest file: one server holds it in memory, and so does the generator.
@@ -108,13 +111,13 @@ fn start(
         Software::Ours(backend) => {
             let port = program::free_port()?;
             let server = Server::start(name, true, process, Vec::new(), |control| {
-                ours::serve(backend, root, port, control)
+                serve(backend, root, port, control)
             })?;
             Ok((server, port))
         }
         Software::Nginx(sendfile) => {
             let port = program::free_port()?;
-            Ok((nginx::start(name, process, own, root, port, sendfile)?, port))
+            Ok((start_nginx(name, process, own, root, port, sendfile)?, port))
         }
         #[cfg(feature = "http")]
         Software::Hyper => Server::accepting(name, false, process, |listener, control| {
@@ -145,6 +148,111 @@ fn row(
         (row.strace_calls, row.strace_calls_per_request) = strace::by_request(Some(calls), traced);
     }
     Ok(row)
+}
+
+// The servers, by name.
+
+/// The software of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Software {
+    /// Ours on a back-end.
+    Ours(BackendKind),
+    /// nginx, with `sendfile` or without.
+    Nginx(bool),
+    /// hyper on tokio.
+    #[cfg(feature = "http")]
+    Hyper,
+}
+
+/// All servers.
+pub(crate) const ALL: &[Entry<Software>] = &[
+    Entry::new("superpoll-poll", "superpoll serve, back-end poll", Ours(Poll)),
+    Entry::new("superpoll-epoll", "superpoll serve, back-end epoll", Ours(Epoll)),
+    Entry::new("superpoll-adaptive", "superpoll serve, back-end adaptive", Ours(Adaptive)),
+    Entry::new("superpoll-uring", "superpoll serve, back-end uring", Ours(Uring)).with_ring(),
+    Entry::new(
+        "nginx",
+        "nginx, one process: sendfile, open_file_cache, no access log",
+        Software::Nginx(true),
+    )
+    .unless(|| not_installed("nginx")),
+    Entry::new(
+        "nginx-reads",
+        "the same without sendfile: it reads files and writes them",
+        Software::Nginx(false),
+    )
+    .unless(|| not_installed("nginx")),
+    rival!(
+        "http",
+        "hyper-tokio",
+        "hyper on tokio's current_thread runtime, files held in memory",
+        Software::Hyper
+    ),
+];
+
+// nginx with a folder, as a careful operator configures it: `sendfile`, heads and files in the
+// same packets, descriptors of files kept open and not looked at again for a minute, no access
+// log, one process.
+//
+// `sendfile` is right for long files and costs more than it saves with short ones, for which the
+// packets have to be held back and released with a call each. So nginx also takes part without
+// `sendfile`, with buffers for a long file.
+
+fn configuration(own: &str, root: &str, port: u16, sendfile: bool) -> String {
+    let sending = if sendfile {
+        "sendfile on; tcp_nopush on;"
+    } else {
+        "sendfile off; output_buffers 2 128k;"
+    };
+    format!(
+        "daemon off; master_process off; pid {own}/pid; error_log stderr crit;\n\
+         events {{ worker_connections 9000; }}\n\
+         http {{\n  access_log off; {sending} default_type application/octet-stream;\n\
+         \x20 open_file_cache max=1000 inactive=1h; open_file_cache_valid 60s;\n\
+         \x20 keepalive_requests 1000000000; keepalive_timeout 1h;\n\
+         \x20 client_body_temp_path {own}/b; proxy_temp_path {own}/p; fastcgi_temp_path {own}/f;\n\
+         \x20 uwsgi_temp_path {own}/u; scgi_temp_path {own}/s;\n\
+         \x20 server {{ listen 127.0.0.1:{port} backlog=4096; root {root}; }}\n}}\n"
+    )
+}
+
+/// Starts it, with its files in a folder of its own.
+pub(super) fn start_nginx(
+    name: &'static str,
+    process: ProcessOptions,
+    own: &Path,
+    root: &Path,
+    port: u16,
+    sendfile: bool,
+) -> Result<Server> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let (own, file) = (text(own), own.join("nginx.conf"));
+    write(&file, &configuration(&own, &text(root), port, sendfile))?;
+    program::other(name, process, port, "nginx", &["-p", &own, "-c", &text(&file)])
+}
+
+// `superpoll serve`'s server with a folder, in a process of its own, which reports its poller's
+// counters.
+
+/// A connection may be silent during the turns of all other servers.
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(3600);
+
+/// Serves a folder on a port indefinitely, as without a configuration: no access log, one engine.
+pub(super) fn serve(
+    backend: BackendKind,
+    root: &Path,
+    port: u16,
+    control: &mut Control,
+) -> Result<()> {
+    let mut config = Config::folder(root);
+    let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port };
+    config.listeners = vec![Listener::plain(address)];
+    config.timeouts.idle = SILENCE;
+    runtime::serve(backend, control, |runtime| {
+        // A client that is not served gets no answer, which the load generator notices.
+        serve::Server::start(runtime, &config, |_| {})
+            .map_err(|error| Error::usage(error.to_string()))
+    })
 }
 
 #[cfg(test)]
@@ -180,5 +288,14 @@ mod tests {
         assert_eq!((file.len(), &file), (1001, &contents(1001, 1)));
         assert!(file[..] != contents(1001, 2)[..] && file[..8] != contents(1000, 1)[..8]);
         assert!(file[..500] != file[500..1000]);
+    }
+
+    #[test]
+    fn the_configuration_names_port_and_folders() {
+        let text = configuration("/tmp/own", "/tmp/root", 1234, true);
+        assert!(text.contains("listen 127.0.0.1:1234 ") && text.contains("root /tmp/root;"));
+        assert!(text.contains("pid /tmp/own/pid;") && text.contains("sendfile on;"));
+        assert!(configuration("/o", "/r", 1, false).contains("sendfile off;"));
+        assert_eq!(text.matches('{').count(), text.matches('}').count());
     }
 }

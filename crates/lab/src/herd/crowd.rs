@@ -16,7 +16,7 @@
 //! be killed with it.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -29,11 +29,9 @@ use superpoll::BackendKind;
 use crate::error::{Doing, Error, Result};
 use crate::herd::method::post::{Post, Report};
 use crate::herd::method::{Method, engines};
-use crate::herd::shortage::{code_of, is_a_limit, why};
-use crate::limits;
-use crate::record;
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
+use crate::{environment, limits, record};
 
 /// The meaning of the shared numbers. After these come the connections of each waiter, and then the
 /// state of each.
@@ -416,6 +414,47 @@ fn sleeps_of(path: &std::path::Path) -> Result<u64> {
         .ok_or_else(|| Error::usage(format!("{} does not count context switches", path.display())))
 }
 
+// The kernel's errors when there are too many of something, and the limit that was probably
+// reached.
+
+/// Returns the kernel's number of an error, also if other errors wrap it.
+pub(super) fn code_of(error: &io::Error) -> i32 {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return code;
+        }
+        cause = error.source();
+    }
+    match error.kind() {
+        ErrorKind::StorageFull => libc::ENOSPC,
+        ErrorKind::OutOfMemory => libc::ENOMEM,
+        _ => libc::EIO,
+    }
+}
+
+/// Whether the kernel returns this error when there are too many of something.
+pub(super) fn is_a_limit(code: i32) -> bool {
+    use libc::{EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC};
+    [EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC].contains(&code)
+}
+
+/// Describes what the kernel refused to processes that wait for `dups` duplicates each, and by
+/// which limit, for readers who can raise it.
+pub(super) fn why(code: i32, dups: usize) -> String {
+    let error = io::Error::from_raw_os_error(code);
+    let (path, name) = match code {
+        libc::ENOSPC => ("/proc/sys/fs/epoll/max_user_watches", "fs.epoll.max_user_watches"),
+        libc::ENFILE => ("/proc/sys/fs/file-max", "fs.file-max"),
+        libc::EMFILE => return format!("{error} (ulimit -n, with {dups} duplicates in each)"),
+        _ => return error.to_string(),
+    };
+    match environment::line(path) {
+        Some(value) => format!("{error} ({name} is {value})"),
+        None => error.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -441,5 +480,23 @@ mod tests {
         assert!(sleeps_of(std::path::Path::new("/proc/thread-self/status")).unwrap() > 0);
         let error = sleeps_of(std::path::Path::new("/proc/thread-self/nothing")).unwrap_err();
         assert!(error.to_string().contains("nothing"), "{error}");
+    }
+
+    #[test]
+    fn limits_are_distinguished_from_failures_and_named_if_known() {
+        assert!(is_a_limit(libc::EAGAIN) && is_a_limit(libc::ENOSPC) && !is_a_limit(libc::EBADF));
+        assert!(why(libc::EMFILE, 1019).contains("1019 duplicates"));
+        assert!(why(libc::ENFILE, 0).contains(" (fs.file-max is "));
+        assert!(!why(libc::EAGAIN, 0).contains(" is "));
+    }
+
+    #[test]
+    fn an_error_has_its_number_however_it_was_wrapped() {
+        let of_system = io::Error::from_raw_os_error(libc::ENFILE);
+        assert_eq!(code_of(&of_system), libc::ENFILE);
+        let wrapped = crate::error::Error::system("opening", of_system);
+        assert_eq!(code_of(&io::Error::other(wrapped)), libc::ENFILE);
+        assert_eq!(code_of(&ErrorKind::StorageFull.into()), libc::ENOSPC);
+        assert_eq!(code_of(&io::Error::other("anything")), libc::EIO);
     }
 }

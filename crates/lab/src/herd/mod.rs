@@ -28,7 +28,6 @@ use crate::target::{self, Target, Targets};
 
 mod crowd;
 mod method;
-mod shortage;
 mod trial;
 
 /// Options of `superpoll-lab herd`.

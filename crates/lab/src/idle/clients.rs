@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::http::BODY;
-use crate::idle::subject::{Kind, Subject};
-use crate::idle::tls::Certificate;
+use crate::idle::service::{Certificate, Kind, Subject};
 use crate::server::clients::Clients;
 use crate::sys::{descriptor, socket};
 

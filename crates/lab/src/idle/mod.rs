@@ -32,9 +32,7 @@ use crate::target::{Target, Targets};
 
 mod clients;
 pub(crate) mod ramp;
-mod service;
-pub(crate) mod subject;
-mod tls;
+pub(crate) mod service;
 pub(crate) mod trial;
 
 /// Options of `superpoll-lab idle`.

@@ -6,19 +6,17 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::budget::Budget;
-use crate::channel;
 use crate::error::{Error, Result};
 use crate::idle::clients::{self, Order};
-use crate::idle::subject::{self, Kind, Subject};
-use crate::idle::tls::Certificate;
-use crate::idle::{Options, Row, Spread, service};
+use crate::idle::service::{self, Certificate, Kind, Subject};
+use crate::idle::{Options, Row, Spread};
 use crate::record::Record;
 use crate::server::memory::{self, Memory};
 use crate::server::subject::names;
 use crate::server::trial::Plan;
 use crate::server::{ProcessOptions, program};
-use crate::statistics;
 use crate::sys::process;
+use crate::{channel, statistics};
 
 /// Descriptors that a server needs in addition to its connections.
 pub(super) const RESERVE: usize = 64;
@@ -85,7 +83,7 @@ struct RoundMemory {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    let (subjects, notes) = subject::chosen(options.subjects.as_deref())?;
+    let (subjects, notes) = service::chosen(options.subjects.as_deref())?;
     let arrivals = arrivals(&options.arrival)?;
     let connections = connections(options, &subjects)?;
     let folder = program::folder("idle")?;
@@ -98,7 +96,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let mut plan = Plan::new("idle", &options.output, &subjects, points.len(), 0.0);
     plan.budget = Budget::of_sizes(&options.output, sizes, 30.0, 600.0);
     plan.budget.needs(1);
-    (plan.all, plan.notes, plan.steps) = (names(subject::ALL), notes, points.len() * ROUNDS);
+    (plan.all, plan.notes, plan.steps) = (names(service::ALL), notes, points.len() * ROUNDS);
     let own = [
         ("arrivals", json!(arrivals.iter().map(|one| one.name()).collect::<Vec<_>>())),
         ("connections", json!(connections)),
@@ -184,7 +182,7 @@ mod tests {
         assert!(error.contains("\"flood\"") && error.contains("one-by-one, burst"), "{error}");
         let of = |connections| {
             let options = Options { connections: Some(connections), ..Options::default() };
-            super::connections(&options, &subject::chosen(None).unwrap().0)
+            super::connections(&options, &service::chosen(None).unwrap().0)
         };
         assert_eq!((of(2).unwrap(), of(5).unwrap()), (2, 4));
         for bad in [0, 1, 10_000_000] {
@@ -203,7 +201,7 @@ mod tests {
             closed: memory(1500),
         };
         let all = [found(6000), found(7000), found(9000)];
-        let ours = subject::chosen(Some("superpoll-silent")).unwrap().0[0];
+        let ours = service::chosen(Some("superpoll-silent")).unwrap().0[0];
         let row = row(ours, Arrival::Burst, 20, &all);
         let user = row.user_bytes_per_connection;
         assert_eq!((user.least, user.median, user.most), (100.0, 200.0, 400.0));

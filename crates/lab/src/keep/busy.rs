@@ -11,12 +11,11 @@ use superpoll::backend::Tuning;
 use superpoll::backend::policy::CostBased;
 use superpoll::{Events, Interest};
 
-use crate::channel;
 use crate::error::{Error, Result};
-use crate::keep::topology::{KeeperProcess, Kind, Station, Watcher};
+use crate::keep::moves::{KeeperProcess, Kind, Station, Watcher};
 use crate::server::clients::Clients;
-use crate::statistics;
 use crate::sys::{descriptor, epoll, process};
+use crate::{channel, statistics};
 
 /// Connections that send requests.
 pub(super) const ACTIVE: usize = 10;

@@ -30,10 +30,8 @@ use crate::table::{self, Table};
 use crate::target::{Target, Targets};
 
 mod busy;
-mod crowd;
 mod moves;
 mod restart;
-mod topology;
 mod trial;
 
 /// Options of `superpoll-lab keep`.

@@ -3,18 +3,14 @@
 use serde_json::json;
 
 use crate::budget::Budget;
-use crate::channel;
 use crate::error::{Error, Result};
 use crate::keep::busy::{ACTIVE, Pair};
-use crate::keep::moves::{self, Order, WATCHED};
+use crate::keep::moves::{self, KeeperProcess, Kind, Order, WATCHED};
 use crate::keep::restart::{RestartKind, Site};
-use crate::keep::topology::{KeeperProcess, Kind};
 use crate::keep::{Options, Row, Stage};
-use crate::options;
 use crate::record::Record;
-use crate::run;
 use crate::server::processors::Processors;
-use crate::statistics;
+use crate::{channel, options, run, statistics};
 
 /// The most descriptors in a packet.
 const MOST: usize = 253;

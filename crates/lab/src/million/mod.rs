@@ -25,10 +25,7 @@ use crate::table::{self, Table};
 use crate::target::{Target, Targets};
 
 mod crowd;
-mod expected;
 mod fleet;
-mod plan;
-mod stage;
 mod trial;
 
 /// The channel of all subscribers.

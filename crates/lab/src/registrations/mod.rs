@@ -31,11 +31,6 @@ use crate::statistics::Estimate;
 use crate::table::{self, Table};
 use crate::target::{Target, Targets};
 
-mod epoll_set;
-mod ours;
-mod registry;
-mod ring_poll;
-mod round;
 mod subject;
 mod trial;
 

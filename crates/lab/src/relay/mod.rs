@@ -21,7 +21,6 @@
 
 use std::collections::BTreeMap;
 
-pub(crate) use ours::kernel_name;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
@@ -29,16 +28,15 @@ use crate::grouping::distinct;
 use crate::options::Output;
 use crate::part::Part;
 use crate::plot::{self, Plot};
+pub(crate) use crate::relay::peers::kernel_name;
 use crate::server::turns::Figures;
 use crate::statistics::Ratio;
 use crate::table::{self, Table};
 use crate::target::{Target, Targets};
 
 mod load;
-mod ours;
 pub(crate) mod peers;
 pub(crate) mod strace;
-pub(crate) mod subject;
 mod trial;
 
 /// Options of `superpoll-lab relay`.

@@ -3,10 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::error::Result;
+use Software::Ours;
+use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Uring};
+use superpoll_gateway::relay::{self, Relay};
+use superpoll_gateway::{Config, serve};
+use superpoll_rt::Runtime;
+
+use crate::error::{Error, Result};
 use crate::programs;
 use crate::record::write;
-use crate::server::{ProcessOptions, Server, program};
+use crate::relay::load;
+use crate::server::subject::{Entry, not_installed};
+use crate::server::{Calls, Control, ProcessOptions, Server, program, runtime};
 
 /// The folders in which distributions install dynamic modules.
 const STREAM_MODULES: [&str; 3] = [
@@ -127,9 +135,153 @@ pub(super) fn nginx(
     program::other(name, process, ports[0], "nginx", &arguments)
 }
 
+// The relays, by name. Under the HTTP loads, each is the corresponding HTTP proxy: for ours, that
+// of `superpoll serve`; for haproxy and nginx, the same program.
+
+/// The software of a relay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Software {
+    /// Ours on a back-end, speculating or not.
+    Ours(BackendKind, bool),
+    /// haproxy.
+    Haproxy,
+    /// nginx.
+    Nginx,
+}
+
+/// All relays; a relay that does not speculate comes after the one that does.
+pub(crate) const ALL: &[Entry<Software>] = &[
+    Entry::new(
+        "superpoll-poll",
+        "superpoll proxy, or superpoll serve for HTTP, back-end poll",
+        Ours(Poll, true),
+    ),
+    Entry::new("superpoll-epoll", "the same, back-end epoll", Ours(Epoll, true)),
+    Entry::new(
+        "superpoll-epoll-waits",
+        "back-end epoll without speculation: each direction is watched before it is tried",
+        Ours(Epoll, false),
+    ),
+    Entry::new("superpoll-adaptive", "the same, back-end adaptive", Ours(Adaptive, true)),
+    Entry::new(
+        "superpoll-adaptive-waits",
+        "back-end adaptive without speculation",
+        Ours(Adaptive, false),
+    ),
+    Entry::new("superpoll-uring", "the same, back-end uring", Ours(Uring, true)).with_ring(),
+    Entry::new(
+        "haproxy",
+        "haproxy, mode tcp or http, one thread; in bulk with forced splice",
+        Software::Haproxy,
+    )
+    .unless(|| not_installed("haproxy")),
+    Entry::new(
+        "nginx",
+        "nginx, module stream or proxy_pass for HTTP, one process",
+        Software::Nginx,
+    )
+    .unless(|| not_installed("nginx")),
+];
+
+impl Software {
+    /// Returns the feature that it lacks for a load, if any.
+    pub(crate) fn lacks(self, load: load::Kind) -> Option<&'static str> {
+        let streams = self == Software::Nginx && !load.is_http();
+        (streams && nginx_stream().is_none())
+            .then_some("has no module stream (libnginx-mod-stream)")
+    }
+}
+
+/// Returns the name of the same relay without speculation.
+pub(crate) fn without_speculation(name: &str) -> String {
+    format!("{name}-waits")
+}
+
+// Our relay and our HTTP proxy, each in a process of its own, which reports its system calls on
+// request.
+
+/// Returns the kernel's name for a counted call; the counter's own name may be more detailed.
+pub(crate) fn kernel_name(counter: &str) -> &str {
+    match counter {
+        "epoll_ctl_add" | "epoll_ctl_mod" | "epoll_ctl_del" => "epoll_ctl",
+        "select" => "pselect6",
+        "waker_read" => "read",
+        "waker_write" => "write",
+        "eventfd" => "eventfd2",
+        "epoll_create" => "epoll_create1",
+        other => other,
+    }
+}
+
+/// Returns the calls of a runtime's engines, for their pollers and for their other work.
+fn calls_of(runtime: &Runtime, is_http: bool) -> Calls {
+    let mut calls = Calls::new();
+    let mut add = |(counter, count): (&'static str, u64)| {
+        *calls.entry(kernel_name(counter).to_owned()).or_default() += count;
+    };
+    let stats = runtime.stats();
+    stats.iter().flat_map(|engine| engine.poller.calls.by_name()).for_each(&mut add);
+    match is_http {
+        // The server uses the sockets of the runtime, and the relay its own.
+        true => stats.iter().flat_map(|engine| engine.calls.by_name()).for_each(&mut add),
+        false => relay::calls().by_name().for_each(&mut add),
+    }
+    calls
+}
+
+/// The settings of one of our relays.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    pub backend: BackendKind,
+    pub speculative: bool,
+    /// The port on which it listens, and the port to which it leads.
+    pub ports: [u16; 2],
+    /// An HTTP proxy rather than a relay of bytes.
+    pub is_http: bool,
+}
+
+fn said(error: impl std::fmt::Display) -> Error {
+    Error::usage(error.to_string())
+}
+
+/// Relays from one port to another indefinitely.
+pub(super) fn serve(setting: Setting, control: &mut Control) -> Result<()> {
+    let Setting { backend, speculative, ports, is_http } = setting;
+    let builder = Runtime::builder().backend(backend);
+    let calls = |runtime: &Runtime| calls_of(runtime, is_http);
+    if is_http {
+        let config = configuration(ports)?;
+        // A client that is not served gets no answer, which the load notices.
+        let start =
+            |runtime: &Runtime| serve::Server::start(runtime, &config, |_| {}).map_err(said);
+        return runtime::serve_on(builder.speculative(speculative), control, start, calls);
+    }
+    let [listen, to] = ports.map(|port| format!("127.0.0.1:{port}").parse());
+    let (Ok(listen), Ok(to)) = (listen, to) else {
+        return Err(Error::usage("the loopback address is none"));
+    };
+    let options = relay::Options { speculative, ..relay::Options::default() };
+    let start =
+        |runtime: &Runtime| Relay::start(runtime, &listen, &to, options, |_| {}).map_err(said);
+    runtime::serve_on(builder, control, start, calls)
+}
+
+/// Builds the configuration that `superpoll serve -c` would get. Clients may be silent during the
+/// turns of other relays; everything else is the default.
+fn configuration([port, origin]: [u16; 2]) -> Result<Config> {
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n\
+         [[hosts]]\n[[hosts.routes]]\nproxy = {{ upstream = \"origin\" }}\n\
+         [upstreams.origin]\nservers = [{{ address = \"127.0.0.1:{origin}\" }}]\n\
+         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n"
+    );
+    Config::parse("relay", &text).map_err(said)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::subject::chosen;
 
     const PORTS: [u16; 2] = [1234, 5678];
 
@@ -156,5 +308,28 @@ mod tests {
         let text = nginx_configuration(Path::new("/tmp/x"), None, PORTS, task);
         assert!(text.contains("server 127.0.0.1:5678; keepalive 64;"), "{text}");
         assert!(text.contains("proxy_set_header Connection \"\";"), "{text}");
+    }
+
+    #[test]
+    fn each_without_speculation_has_a_partner_and_ours_lack_nothing() {
+        let all = chosen(ALL, None, "no relay").unwrap().0;
+        for one in &all {
+            if let Ours(backend, false) = one.start {
+                let partner = all.iter().find(|other| other.start == Ours(backend, true));
+                assert_eq!(without_speculation(partner.unwrap().name), one.name);
+            }
+        }
+        let ours = all[0].start;
+        assert!(load::Kind::ALL.iter().all(|&kind| ours.lacks(kind).is_none()));
+    }
+
+    #[test]
+    fn the_configuration_of_the_proxy_is_right() {
+        let config = configuration([1234, 5678]).unwrap();
+        assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:1234");
+        let origin = &config.upstreams["origin"];
+        assert_eq!(origin.servers[0].address.to_string(), "127.0.0.1:5678");
+        // As many as the load has connections, at least.
+        assert!(origin.keep_alive >= 128, "{}", origin.keep_alive);
     }
 }

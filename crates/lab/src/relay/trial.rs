@@ -6,9 +6,8 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::relay::load::{Kind, Load, Point};
-use crate::relay::ours::{self, Setting};
-use crate::relay::subject::{ALL, Software, without_speculation};
-use crate::relay::{Options, Row, peers, strace};
+use crate::relay::peers::{self, ALL, Setting, Software, without_speculation};
+use crate::relay::{Options, Row, strace};
 use crate::server::generator::check_connections;
 use crate::server::subject::{self, Subject, names};
 use crate::server::trial::{Plan, Trial};
@@ -131,7 +130,7 @@ fn start(
     match start {
         Software::Ours(backend, speculative) => {
             let setting = Setting { backend, speculative, ports, is_http: pool.is_some() };
-            Server::start(name, true, process, Vec::new(), |control| ours::serve(setting, control))
+            Server::start(name, true, process, Vec::new(), |control| peers::serve(setting, control))
         }
         Software::Haproxy => peers::haproxy(name, process, folder, ports, task),
         Software::Nginx => peers::nginx(name, process, folder, ports, task),

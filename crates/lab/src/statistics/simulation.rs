@@ -9,10 +9,9 @@
 //! block and goes on with a probability of one half, half of all hits cost a tenth or more, and one
 //! in a hundred doubles the block.
 
-use super::estimate::Estimator;
-use super::{mean, quantile};
 use crate::error::{Error, Result};
 use crate::random::Random;
+use crate::statistics::{Estimator, mean, quantile};
 use crate::table::Table;
 
 /// Options of `superpoll-lab statistics`.

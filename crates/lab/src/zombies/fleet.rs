@@ -3,19 +3,24 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use Work::{Echo, Gateway, Web};
+use serde::{Deserialize, Serialize};
+use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Select, Uring};
 use tempfile::TempDir;
 
 use crate::channel::{self, Kind};
 use crate::echo::connections::Connections;
-use crate::error::{Doing, Result};
-use crate::server::generator::{Connection, Generator};
+use crate::echo::subject::Software::{self, Other, Poller, Runtime};
+use crate::echo::{self, raw_epoll, raw_uring};
+use crate::error::{Doing, Error, Result};
+use crate::http::{self, BODY};
+use crate::server::clients::{self, Clients};
+use crate::server::generator::{Connection, Generator, Load};
+use crate::server::subject::{self, Entry, rival};
 use crate::server::turns::Runner;
-use crate::server::{ProcessOptions, Server, memory};
+use crate::server::{Control, ProcessOptions, Server, client, memory, program};
 use crate::sys::socket;
-use crate::zombies::crowd::Crowd;
-use crate::zombies::gateway;
-use crate::zombies::point::{Point, share};
-use crate::zombies::subject::{Subject, Work};
+use crate::zombies::trial::{Point, share};
 
 /// The size of an echo server's buffer: larger than a request.
 const ROOM: usize = 512;
@@ -79,7 +84,7 @@ fn begin(
     process: ProcessOptions,
 ) -> Result<(Server, u16, Option<TempDir>)> {
     if let Work::Gateway(backend) = work {
-        let (server, port, folder) = gateway::start(name, process, backend)?;
+        let (server, port, folder) = start_gateway(name, process, backend)?;
         return Ok((server, port, Some(folder)));
     }
     let listener = listen().doing("listening for a server's connections")?;
@@ -116,4 +121,274 @@ fn accept(listener: TcpListener, count: usize) -> std::io::Result<Vec<OwnedFd>> 
         Ok(OwnedFd::from(stream))
     };
     (0..count).map(|_| one()).collect()
+}
+
+// The clients that have sent one request and are silent.
+
+/// The length of a request to an echo server.
+pub(super) const BYTES: usize = 64;
+
+/// The commands for a process of zombies.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Order {
+    /// Connect.
+    Appear,
+    /// Send one request and read the answer, on one connection.
+    Begin,
+    /// Send a request and read the answer.
+    Ask,
+    /// Check that all connections are silent and none was closed.
+    Check,
+}
+
+/// The zombies of one server; they end when this value is dropped.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    processes: Vec<Clients>,
+}
+
+impl Crowd {
+    /// Makes the given number of connections to each of these ports. Each port has the addresses to
+    /// itself: 127.0.0.2 and up, one for each process.
+    pub(super) fn gather(
+        subject: &'static str,
+        family: Family,
+        ports: &[(u16, usize)],
+    ) -> Result<Crowd> {
+        let mut processes = Vec::new();
+        let each = clients::most();
+        for &(port, zombies) in ports {
+            for (number, first) in (0..zombies).step_by(each).enumerate() {
+                let count = each.min(zombies - first);
+                let from = clients::address(number);
+                let to = [port];
+                processes.push(match family {
+                    Family::Echo => start(subject, move || echo_load(subject, from, &to, count)),
+                    Family::Web => {
+                        start(subject, move || http::load::load(subject, from, &to, count))
+                    }
+                }?);
+            }
+        }
+        let mut crowd = Crowd { processes };
+        crowd.send(Order::Appear)?;
+        Ok(crowd)
+    }
+
+    /// Makes each zombie send one request, one of each process before all the remaining ones. A
+    /// server that reads a file for its first answer then has it in memory, and needs no
+    /// descriptors for it when all zombies send at the same time.
+    pub(super) fn ask(&mut self) -> Result<()> {
+        self.send(Order::Begin)?;
+        self.send(Order::Ask)
+    }
+
+    /// Checks that all zombies are still connected and have received nothing.
+    pub(super) fn check(&mut self) -> Result<()> {
+        self.send(Order::Check)
+    }
+
+    fn send(&mut self, order: Order) -> Result<()> {
+        self.processes.iter_mut().try_for_each(|process| process.order(&order))?;
+        self.processes.iter_mut().try_for_each(Clients::done)
+    }
+}
+
+fn start<C: Connection>(
+    subject: &'static str,
+    connect: impl Fn() -> Result<Generator<C>>,
+) -> Result<Clients> {
+    let mut zombies = None;
+    Clients::start(subject, move |order: Order| match (order, &mut zombies) {
+        (Order::Appear, _) => {
+            zombies = Some(connect()?);
+            Ok(())
+        }
+        (Order::Begin, Some(zombies)) => zombies.go(1).map(drop),
+        (Order::Ask, Some(zombies)) => zombies.go(zombies.connections() as u64).map(drop),
+        (Order::Check, Some(zombies)) => zombies.check_silence(),
+        (_, None) => Err(Error::usage("zombies were asked for requests before they appeared")),
+    })
+}
+
+/// Connections to an echo server, to each of its ports in turn.
+pub(super) fn echo_load(
+    subject: &'static str,
+    from: Ipv4Addr,
+    ports: &[u16],
+    count: usize,
+) -> Result<Generator<echo::load::Connection>> {
+    let ports = ports.iter().cycle().take(count);
+    let sockets: std::io::Result<Vec<OwnedFd>> =
+        ports.map(|&port| client::connect(from, port)).collect();
+    let sockets = sockets.doing(format_args!("connecting {count} times to {subject}"))?;
+    echo::load::load(subject, sockets, BYTES)
+}
+
+// `superpoll serve` with a folder of one file, as a user would start it.
+
+/// Starts the server. The folder must live as long as the server.
+pub(super) fn start_gateway(
+    name: &'static str,
+    process: ProcessOptions,
+    backend: BackendKind,
+) -> Result<(Server, u16, TempDir)> {
+    let failed = |e| Error::system("making a folder to be served", e);
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let root = folder.path().join("root");
+    std::fs::create_dir(&root).map_err(failed)?;
+    std::fs::write(root.join("index.html"), BODY).map_err(failed)?;
+    let file = folder.path().join("superpoll.toml");
+    // Zombies are silent for as long as the experiment takes.
+    let config = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\nfiles = {{ root = {:?} }}\n\
+         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n",
+        root.to_string_lossy()
+    );
+    std::fs::write(&file, config).map_err(failed)?;
+    let file = file.to_string_lossy();
+    let arguments = ["serve", "--workers", "1", "--backend", backend.name(), "-c", &file];
+    let (server, port) = program::superpoll(name, process, &arguments)?;
+    Ok((server, port, folder))
+}
+
+// The servers, by name.
+
+crate::by_name::named! {
+    /// The requests and the answers of a server.
+    pub(crate) enum Family {
+        /// Messages of 64 bytes that come back.
+        Echo = "echo",
+        /// Requests over HTTP/1, answered with thirteen bytes.
+        Web = "web",
+    }
+}
+
+/// How a server is started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// It gets its connections.
+    Echo(Software),
+    /// It accepts its connections.
+    Web(fn(TcpListener, &mut Control) -> Result<()>),
+    /// It is the command's own server.
+    Gateway(BackendKind),
+}
+
+impl Work {
+    /// Whether the server can say how often it waited.
+    pub(crate) fn counts(self) -> bool {
+        matches!(self, Echo(software) if software.counts())
+    }
+
+    /// Whether the server may refuse more connections than it can watch.
+    pub(crate) fn is_limited(self) -> bool {
+        matches!(self, Echo(Poller(Select)))
+    }
+
+    /// Whether the server treats connections differently a while after they fell silent.
+    pub(crate) fn parks(self) -> bool {
+        matches!(self, Gateway(_))
+    }
+
+    /// Returns the family of its answers.
+    pub(crate) fn family(self) -> Family {
+        match self {
+            Echo(_) => Family::Echo,
+            Web(_) | Gateway(_) => Family::Web,
+        }
+    }
+}
+
+/// A server that takes part.
+pub(crate) type Subject = subject::Subject<Work>;
+
+const fn echo(name: &'static str, about: &'static str, software: Software) -> Entry<Work> {
+    Entry::new(name, about, Echo(software))
+}
+
+const fn gateway(name: &'static str, about: &'static str, backend: BackendKind) -> Entry<Work> {
+    Entry::new(name, about, Gateway(backend))
+}
+
+/// All servers, each family's yardstick first.
+pub(crate) const ALL: &[Entry<Work>] = &[
+    echo(
+        "raw-epoll",
+        "a C programmer's epoll loop, level-triggered",
+        Other(raw_epoll::serve_level),
+    ),
+    echo(
+        "raw-epoll-et",
+        "a C programmer's epoll loop, edge-triggered",
+        Other(raw_epoll::serve_edge),
+    ),
+    echo("raw-uring", "a C programmer's ring: multishot receives", Other(raw_uring::serve))
+        .unless(raw_uring::refusal),
+    echo("superpoll-select", "our poller, back-end select", Poller(Select)),
+    echo("superpoll-poll", "our poller, back-end poll", Poller(Poll)),
+    echo("superpoll-epoll", "our poller, back-end epoll", Poller(Epoll)),
+    echo("superpoll-adaptive", "our poller, back-end adaptive", Poller(Adaptive)),
+    echo("superpoll-uring", "our poller, back-end uring", Poller(Uring)).with_ring(),
+    echo("superpoll-rt-poll", "our runtime, back-end poll", Runtime(Poll)),
+    echo("superpoll-rt-epoll", "our runtime, back-end epoll", Runtime(Epoll)),
+    echo("superpoll-rt-adaptive", "our runtime, back-end adaptive", Runtime(Adaptive)),
+    echo("superpoll-rt-uring", "our runtime, back-end uring", Runtime(Uring)).with_ring(),
+    rival!(
+        "rivals-rt",
+        "tokio",
+        "a task for each connection on tokio's current_thread runtime",
+        Echo(Other(crate::echo::tokio::serve))
+    ),
+    Entry::new(
+        "raw-epoll-http",
+        "an epoll loop that answers canned bytes",
+        Web(http::raw_epoll::serve),
+    ),
+    gateway("gateway-poll", "superpoll serve, back-end poll", Poll),
+    gateway("gateway-epoll", "superpoll serve, back-end epoll", Epoll),
+    gateway("gateway-adaptive", "superpoll serve, back-end adaptive", Adaptive),
+    gateway("gateway-uring", "superpoll serve, back-end uring", Uring).with_ring(),
+    rival!(
+        "http",
+        "hyper-tokio",
+        "hyper on tokio's current_thread runtime",
+        Web(http::tokio::serve)
+    ),
+];
+
+/// Returns the requested servers of each family, each once, with its yardstick first; none if no
+/// other was requested. Also returns the reasons for leaving out those that this system does not
+/// offer.
+pub(crate) fn chosen(names: Option<&str>) -> Result<([Vec<Subject>; 2], Vec<String>)> {
+    let (chosen, notes) = subject::chosen(ALL, names, "no server")?;
+    let mut families = [Vec::new(), Vec::new()];
+    for (family, yardstick) in families.iter_mut().zip(["raw-epoll", "raw-epoll-http"]) {
+        let yardstick = subject::chosen(ALL, Some(yardstick), "no server")?.0[0];
+        let own = chosen.iter().filter(|one| one.start.family() == yardstick.start.family());
+        if own.clone().next().is_some() {
+            family.push(yardstick);
+            family.extend(own.filter(|one| one.name != yardstick.name));
+        }
+    }
+    Ok((families, notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: Option<&str>) -> [Vec<&'static str>; 2] {
+        chosen(text).unwrap().0.map(|family| family.iter().map(|entry| entry.name).collect())
+    }
+
+    #[test]
+    fn a_family_has_its_yardstick_if_a_member_takes_part() {
+        let [echo, web] = names(Some("superpoll-rt-epoll,raw-epoll"));
+        assert_eq!((echo, web.len()), (vec!["raw-epoll", "superpoll-rt-epoll"], 0));
+        let [echo, web] = names(Some("gateway-epoll"));
+        assert_eq!((echo.len(), web), (0, vec!["raw-epoll-http", "gateway-epoll"]));
+        let [echo, web] = names(None);
+        assert!(echo.len() >= 8 && web.len() >= 4);
+    }
 }

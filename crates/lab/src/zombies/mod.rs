@@ -30,11 +30,7 @@ use crate::statistics::Ratio;
 use crate::table::{self, Table};
 use crate::target::{Target, Targets};
 
-mod crowd;
-mod fleet;
-mod gateway;
-mod point;
-pub(crate) mod subject;
+pub(crate) mod fleet;
 mod trial;
 
 /// Options of `superpoll-lab zombies`.

@@ -1,22 +1,23 @@
 //! The servers in turn, round by round, each with every number of zombies at the same time.
 
+use std::iter;
+
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::http;
+use crate::headroom::Headroom;
 use crate::record::Record;
 use crate::run::Run;
+use crate::server::clients;
 use crate::server::generator::Connection;
 use crate::server::subject::names;
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Figures};
 use crate::statistics::{self, Ratio};
 use crate::sys::process;
-use crate::zombies::crowd::{BYTES, echo_load};
-use crate::zombies::fleet::{self, Connect};
-use crate::zombies::point::{self, Point};
-use crate::zombies::subject::{self, Family, Subject};
+use crate::zombies::fleet::{self, BYTES, Connect, Family, Subject, echo_load};
 use crate::zombies::{Options, Row};
+use crate::{channel, http, options};
 
 /// The most silent connections that exist at a time where one process has them: each takes the
 /// kernel some 8 KiB, both ends together.
@@ -47,8 +48,8 @@ struct Group<'a> {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    let (families, mut notes) = subject::chosen(options.subjects.as_deref())?;
-    let (points, cut) = point::groups(options)?;
+    let (families, mut notes) = fleet::chosen(options.subjects.as_deref())?;
+    let (points, cut) = groups(options)?;
     notes.extend(cut);
     let mut groups = Vec::new();
     for points in &points {
@@ -67,7 +68,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let seconds = 300.0 / groups.len().max(1) as f64;
     let mut plan = Plan::new("zombies", &options.output, &subjects, groups.len(), seconds);
     let runs: usize = groups.iter().map(|group| group.points.len() * group.subjects.len()).sum();
-    (plan.all, plan.notes, plan.steps) = (names(subject::ALL), notes, runs * (turns::ROUNDS + 1));
+    (plan.all, plan.notes, plan.steps) = (names(fleet::ALL), notes, runs * (turns::ROUNDS + 1));
     let own = [
         ("zombies", json!(points.iter().flatten().map(|p| p.zombies).collect::<Vec<_>>())),
         ("workers", json!(points.iter().flatten().map(|p| p.workers).collect::<Vec<_>>())),
@@ -177,6 +178,102 @@ fn relate(rows: &mut [Row]) {
     }
 }
 
+// How many zombies a server gets, and in how many processes it serves them.
+//
+// The number of descriptors of a process is limited. Several processes of the same server, its
+// workers, share more zombies than that; each has a listener of its own. Their time is the sum
+// over all workers, and more workers wait more often for the same requests. So such a point comes
+// with a second one, with the same number of workers and no zombies, and is compared with that.
+
+/// Descriptors that a server needs in addition to its connections.
+const RESERVE: usize = 64;
+
+/// The share of its descriptors that a worker uses for connections, in eighths: one worker may need
+/// more than another for itself.
+const USED: usize = 7;
+
+/// The most zombies that the options may request.
+const MOST: usize = 1_000_000;
+
+/// The memory of a connection on this machine, both ends together, in bytes: more than was ever
+/// measured.
+const BYTES_EACH: u64 = 16 << 10;
+
+/// The number of servers that have their zombies at the same time: one, and the yardstick.
+const SERVERS_AT_A_TIME: usize = 2;
+
+/// A server's zombies and its processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Point {
+    /// Processes of the server.
+    pub workers: usize,
+    /// Its zombies.
+    pub zombies: usize,
+}
+
+/// One worker's part of a number that is dealt out to several workers in turn.
+pub(super) fn share(all: usize, workers: usize, worker: usize) -> usize {
+    all / workers.max(1) + usize::from(worker < all % workers.max(1))
+}
+
+/// Returns the requested points, in groups that are measured together: those of one process, then
+/// each of several; all with the same server without zombies. Also returns notes on points with
+/// fewer zombies than requested.
+pub(super) fn groups(options: &Options) -> Result<(Vec<Vec<Point>>, Vec<String>)> {
+    options::within("--active", options.active, 1..=1000)?;
+    if options.requests == 0 {
+        return Err(Error::usage("--requests 0 measures nothing: give 1 or more"));
+    }
+    let default = if options.output.quick { "0,100,1000" } else { "0,100,1000,9900,102400" };
+    let mut asked = options::numbers("--zombies", options.zombies.as_deref().unwrap_or(default))?;
+    asked.sort_unstable();
+    asked.dedup();
+    if let Some(zombies) = asked.iter().find(|zombies| **zombies > MOST) {
+        return Err(Error::usage(format!(
+            "--zombies {zombies} is not possible: give up to {MOST}"
+        )));
+    }
+    let most = (2 * channel::most_pairs()).saturating_sub(RESERVE + options.active);
+    if most == 0 {
+        return Err(Error::usage(format!(
+            "the limit of {} descriptors leaves a server none for zombies: raise it (ulimit -n)",
+            superpoll::limits::nofile().1
+        )));
+    }
+    Ok(in_groups(&asked, most, &Headroom::here()))
+}
+
+/// Divides the requested numbers by the capacity of one process, within the room that the machine
+/// has left.
+fn in_groups(asked: &[usize], most: usize, here: &Headroom) -> (Vec<Vec<Point>>, Vec<String>) {
+    let alone = |zombies: &usize| *zombies <= most;
+    let some = asked.iter().copied().filter(|zombies| *zombies > 0 && alone(zombies));
+    let first: Vec<Point> =
+        iter::once(0).chain(some).map(|zombies| Point { workers: 1, zombies }).collect();
+    let each = (most / 8 * USED).max(1);
+    let (possible, limit) = here.connections(BYTES_EACH, each, clients::most());
+    let possible = possible / SERVERS_AT_A_TIME;
+    let (mut groups, mut notes) = (Vec::new(), Vec::new());
+    // The group with only zero zombies is measured only if nothing else was requested.
+    if first.len() > 1 || asked.iter().all(alone) || asked.contains(&0) {
+        groups.push(first);
+    }
+    for &wanted in asked.iter().filter(|zombies| !alone(zombies)) {
+        let zombies = wanted.min(possible);
+        if zombies < wanted {
+            notes.push(format!(
+                "--zombies {wanted}: measuring {zombies}, the most that {limit} leaves for two servers at a time"
+            ));
+        }
+        let workers = zombies.div_ceil(each).max(1);
+        let group = [0, zombies].map(|zombies| Point { workers, zombies });
+        if zombies > 0 && !groups.contains(&group.to_vec()) {
+            groups.push(group.to_vec());
+        }
+    }
+    (groups, notes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,5 +300,50 @@ mod tests {
         assert_eq!(of_turns(rows[3].raw_epoll_ratio), Some((2.0, 2.0, 2.0)));
         assert_eq!((rows[2].none_ratio.unwrap().median, rows[4].none_ratio), (1.0, None));
         assert_eq!(rows[4].raw_epoll_ratio, None);
+    }
+
+    fn point(workers: usize, zombies: usize) -> Point {
+        Point { workers, zombies }
+    }
+
+    #[test]
+    fn points_are_sorted_with_none_and_refused_where_they_make_no_sense() {
+        let of = |zombies: &str, active, requests| {
+            let zombies = Some(zombies.to_owned());
+            super::groups(&Options { zombies, active, requests, ..Options::default() })
+        };
+        let (groups, notes) = of("10, 2,10", 10, 1).unwrap();
+        assert_eq!((groups, notes.len()), (vec![vec![point(1, 0), point(1, 2), point(1, 10)]], 0));
+        for (zombies, active, requests, about) in [
+            ("x", 10, 1, "--zombies"),
+            ("10000000", 10, 1, "--zombies 10000000"),
+            ("1", 0, 1, "--active 0"),
+            ("1", 5000, 1, "--active 5000"),
+            ("1", 1, 0, "--requests 0"),
+        ] {
+            let error = of(zombies, active, requests).unwrap_err().to_string();
+            assert!(error.contains(about), "{error}");
+        }
+    }
+
+    #[test]
+    fn connections_beyond_one_process_are_shared_and_compared_with_as_many_processes() {
+        let here = Headroom::here();
+        let (groups, notes) = in_groups(&[0, 50, 250], 80, &here);
+        let shared = vec![point(4, 0), point(4, 250)];
+        assert_eq!(
+            (groups, notes.len()),
+            (vec![vec![point(1, 0), point(1, 50)], shared.clone()], 0)
+        );
+        assert_eq!(in_groups(&[250], 80, &here).0, [shared]);
+        let dealt: Vec<usize> = (0..4).map(|worker| share(250, 4, worker)).collect();
+        assert_eq!(dealt, [63, 63, 62, 62]);
+    }
+
+    #[test]
+    fn connections_beyond_the_machine_are_lowered_with_a_note() {
+        let (groups, notes) = in_groups(&[usize::MAX / 4], 20_000, &Headroom::here());
+        let found = groups[0][1].zombies;
+        assert!(found < 1 << 32 && notes[0].contains(&format!("measuring {found}")), "{notes:?}");
     }
 }
