@@ -18,18 +18,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use futures_lite::{
-    AsyncBufReadExt, FutureExt, StreamExt, future,
-    io::{BufReader, Lines},
-};
+use futures_lite::io::{BufReader, Lines};
+use futures_lite::{AsyncBufReadExt, FutureExt, StreamExt, future};
 use superpoll_rt::pipe::PipeReader;
 use superpoll_rt::{Runtime, process, signal, time};
 
 use crate::environment::Environment;
 use crate::error::{Doing, Error, Result};
 use crate::experiments::{self, Listed};
-use crate::journal::{Extent, Journal, State};
-use crate::progress::Progress;
+use crate::record::{Extent, Journal, State};
+use crate::run::Progress;
 use crate::{options, report, say, sys};
 
 /// Options of `superpoll-lab all`.

@@ -24,8 +24,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::interrupt;
 use crate::options::Output;
+use crate::run;
 
 /// A quick run ends within this, in seconds.
 const QUICK: f64 = 55.0;
@@ -162,7 +162,7 @@ impl Budget {
     /// what is measured before it ends the run.
     pub(crate) fn keep<T>(&self, measured: Result<T>) -> Result<Option<T>> {
         match measured {
-            Err(_) if interrupt::signal().is_some() => Ok(None),
+            Err(_) if run::signal().is_some() => Ok(None),
             measured => measured.map(Some),
         }
     }
@@ -177,7 +177,7 @@ impl Budget {
             && self.begun > 0
             && self.fixed.is_none();
         // The first point is measured in any case: a run that began has a result.
-        if is_late || (interrupt::signal().is_some() && self.begun > 0) {
+        if is_late || (run::signal().is_some() && self.begun > 0) {
             self.left_out += 1;
             self.size_left_out += size;
             return false;
@@ -232,7 +232,7 @@ impl Budget {
         let rounds = *self.now.rounds.get_or_insert(now);
         let Point { done, size, rest, .. } = self.now;
         self.most = self.most.max(done);
-        if interrupt::signal().is_some() {
+        if run::signal().is_some() {
             return self.begun == 1 && done == 0;
         }
         if let Some(fixed) = self.fixed {
@@ -321,7 +321,7 @@ impl Budget {
             ("rounds_of_a_point", json!(self.most)),
             ("points_left_out", json!(self.left_out)),
         ];
-        if let Some(signal) = interrupt::signal() {
+        if let Some(signal) = run::signal() {
             let note = format!("incomplete: interrupted by signal {signal}");
             parameters.push(("interrupted", json!(note)));
         }
@@ -341,7 +341,7 @@ impl Budget {
             true => String::new(),
             false => format!("; left out: {}", left_out.join(", ")),
         };
-        let is_told = is_short && self.fixed.is_none() && interrupt::signal().is_none();
+        let is_told = is_short && self.fixed.is_none() && run::signal().is_none();
         let needed = needed.ceil();
         is_told.then(|| format!("at least {needed:.0} s are needed for these points{left_out}"))
     }

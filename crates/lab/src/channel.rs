@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::error::{Doing, Error, Result};
-use crate::sys::{descriptor, network};
+use crate::sys::{descriptor, process};
 
 crate::by_name::named! {
     /// Kinds of descriptors.
@@ -35,7 +35,7 @@ const DEFAULT_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// whose sockets cannot be configured: they get a network of their own with it. Returns a note with
 /// the reason where that is not permitted; all servers then use the system's default alike.
 pub(crate) fn plain_network() -> Option<String> {
-    let made = network::enter_new().and_then(|()| {
+    let made = process::enter_new().and_then(|()| {
         let set = |name: &&&str| std::fs::write(DEFAULT_CONGESTION, name).is_ok();
         CONGESTION.iter().find(set).map(drop).ok_or_else(|| io::ErrorKind::Unsupported.into())
     });

@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::claims::{self, Finding};
 use crate::error::{Error, Result};
 use crate::experiments::Records;
-use crate::journal::Journal;
-use crate::record::{self, SCHEMA};
+use crate::record::{self, Journal, SCHEMA};
 
 /// Its file in a report's folder.
 pub(crate) const FILE: &str = "report.json";

@@ -7,12 +7,13 @@
 
 use std::fmt::Debug;
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::Result;
 use crate::options::Output;
-use crate::part::Part;
 use crate::record::{Figures, Record};
+use crate::table::Part;
 use crate::target::Target;
 
 /// Measures an experiment with its options.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::page::Page;
 use crate::record::{Record, SCHEMA};
+use crate::report::Page;
 use crate::target::Target;
 
 /// An experiment in the list.

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::programs;
+use crate::rivals;
 use crate::sys::process;
 
 /// How long compiling may take. The first time the standard library is compiled too.
@@ -61,7 +61,7 @@ impl Program {
     }
 
     fn compile(&self) -> Result<File> {
-        let go = programs::find("go").ok_or_else(|| Error::usage(ABSENT))?;
+        let go = rivals::find("go").ok_or_else(|| Error::usage(ABSENT))?;
         let failed = |e| Error::system(format!("compiling the program {} in Go", self.name), e);
         let folder = tempfile::tempdir().map_err(failed)?;
         std::fs::write(folder.path().join("main.go"), self.source).map_err(failed)?;
@@ -113,7 +113,7 @@ mod tests {
         );
         static WRONG: Program =
             Program::new("wrong", "package main\n\nfunc main() { nonsense() }\n");
-        if programs::find("go").is_none() {
+        if rivals::find("go").is_none() {
             assert_eq!(HELLO.build().unwrap_err().to_string(), ABSENT);
             return;
         }

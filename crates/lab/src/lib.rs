@@ -22,11 +22,15 @@
 //! system call that failed, a subject that did not do its work, a poller that refused. Functions
 //! name their errors only where there is more to say.
 
+pub use command::main;
+pub use error::{Error, Result};
+pub use http::BUILT_IN;
+pub use sys::memory::Counting;
+
 mod all;
 mod atr;
 mod budget;
 mod by_name;
-mod cgroup;
 mod channel;
 mod citation;
 mod claims;
@@ -43,16 +47,11 @@ mod fanout;
 mod files;
 mod gate;
 mod go;
-mod grouping;
-mod headroom;
 mod herd;
 mod http;
 mod idle;
-mod interrupt;
-mod journal;
 mod keep;
 mod latency;
-mod limits;
 mod load;
 mod measure;
 mod million;
@@ -60,14 +59,8 @@ mod mix;
 mod models;
 mod options;
 mod output;
-mod page;
-mod part;
-mod placement;
 mod plot;
 mod png;
-mod probe;
-mod programs;
-mod progress;
 mod random;
 mod record;
 mod registrations;
@@ -95,8 +88,3 @@ mod verify;
 mod wake;
 mod waking;
 mod zombies;
-
-pub use command::main;
-pub use error::{Error, Result};
-pub use http::BUILT_IN;
-pub use sys::memory::Counting;

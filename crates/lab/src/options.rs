@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::channel::Kind;
 use crate::error::{Error, Result};
-use crate::placement::Placement;
+use crate::load::Placement;
 use crate::subject::{ALL, Entry};
 
 /// Where results go and how long a run may take.
@@ -145,7 +145,7 @@ pub(crate) fn without_rings<T>(
 ) -> (Vec<T>, Vec<String>) {
     let (kept, out): (Vec<T>, Vec<T>) = chosen.into_iter().partition(|one| rings || !needs(one));
     let names: Vec<&str> = out.iter().map(name_of).collect();
-    let note = || format!("{} left out: {}", names.join(", "), crate::probe::why_no_uring());
+    let note = || format!("{} left out: {}", names.join(", "), crate::environment::why_no_uring());
     (kept, (!names.is_empty()).then(note).into_iter().collect())
 }
 

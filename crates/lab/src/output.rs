@@ -8,19 +8,15 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::all::End;
-use crate::claims;
 use crate::document::Document;
 use crate::error::{Doing, Error, Result};
 use crate::experiment::Experiment;
-use crate::interrupt;
-use crate::journal::{Journal, State};
 use crate::options::Output;
-use crate::part;
-use crate::record::{self, Record};
+use crate::record::{self, Journal, Record, State};
 use crate::report::PAGE;
-use crate::rivals;
 use crate::say::print;
 use crate::target::{self, Target};
+use crate::{claims, rivals, run, table};
 
 /// Writes the requested files. Returns the path of the report, if there is one.
 pub(crate) fn write<Row: Serialize>(
@@ -46,12 +42,12 @@ pub(crate) fn write<Row: Serialize>(
 /// Runs an experiment, and writes and prints its results.
 pub(crate) fn present<E: Experiment>(options: &E::Options) -> Result<()> {
     options.as_ref().check()?;
-    interrupt::watch()?;
+    run::watch()?;
     let record = (E::RUN)(options).map_err(interrupted)?;
-    if interrupt::signal().is_some() && record.rows.is_empty() {
+    if run::signal().is_some() && record.rows.is_empty() {
         return Err(interrupted(Error::usage("nothing was measured")));
     }
-    let appendix = match interrupt::signal() {
+    let appendix = match run::signal() {
         None => E::appendix(options).map_err(interrupted)?,
         Some(_) => String::new(),
     };
@@ -66,10 +62,10 @@ pub(crate) fn present<E: Experiment>(options: &E::Options) -> Result<()> {
     if let Some(note) = record.parameters.get("interrupted").and_then(|note| note.as_str()) {
         crate::say!("\n{note}")?;
     }
-    print(format_args!("\n{}{appendix}", part::text(&E::parts(&record.rows))))?;
+    print(format_args!("\n{}{appendix}", table::text(&E::parts(&record.rows))))?;
     targets(&E::targets(&record.rows))?;
     say_where(report)?;
-    match interrupt::signal() {
+    match run::signal() {
         None => Ok(()),
         Some(signal) => Err(Error::Interrupted {
             signal,
@@ -80,7 +76,7 @@ pub(crate) fn present<E: Experiment>(options: &E::Options) -> Result<()> {
 
 /// Returns the error of an experiment, or the interrupt that caused it.
 fn interrupted(error: Error) -> Error {
-    match interrupt::signal() {
+    match run::signal() {
         None => error,
         Some(signal) => Error::Interrupted { signal, result: format!("no result: {error}") },
     }

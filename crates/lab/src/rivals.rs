@@ -5,12 +5,18 @@
 //! there on, and the remaining subjects go on. Our own subjects, and the yardsticks that all are
 //! measured by, may not fail: without them there is no experiment.
 
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::fanout::service;
-use crate::sys::libkqueue;
-use crate::{go, programs, say};
+use crate::sys::{libkqueue, process};
+use crate::{go, say};
 
 /// One of them.
 #[derive(Clone, Copy, Debug)]
@@ -147,16 +153,16 @@ fn not_built_in(feature: &str) -> String {
 }
 
 fn of_go() -> Result<String, String> {
-    programs::find("go").ok_or(go::ABSENT)?;
-    let line = programs::first_line("go", &["version"]).unwrap_or_default();
+    find("go").ok_or(go::ABSENT)?;
+    let line = first_line("go", &["version"]).unwrap_or_default();
     let version = line.split_whitespace().find_map(|word| word.strip_prefix("go1"));
     Ok(version.map_or_else(|| UNKNOWN.to_owned(), |rest| format!("1{rest}")))
 }
 
 /// Returns the version of a program, from a line that it prints; `part` extracts the version.
 fn of_program(name: &str, part: fn(&str) -> Option<&str>) -> Result<String, String> {
-    programs::find(name).ok_or("not installed")?;
-    let line = programs::first_line(name, &["-v"]).unwrap_or_default();
+    find(name).ok_or("not installed")?;
+    let line = first_line(name, &["-v"]).unwrap_or_default();
     Ok(part(&line).unwrap_or(UNKNOWN).to_owned())
 }
 
@@ -165,13 +171,13 @@ fn of_libkqueue() -> Result<String, String> {
     if let Some(reason) = libkqueue::missing() {
         return Err(reason);
     }
-    let of = |package| programs::package_version(package);
+    let of = |package| package_version(package);
     Ok(of("libkqueue0t64").or_else(|| of("libkqueue0")).unwrap_or_else(|| UNKNOWN.to_owned()))
 }
 
 fn of_pushpin() -> Result<String, String> {
-    programs::find("pushpin").ok_or("not installed")?;
-    let line = programs::first_line("pushpin", &["--version"]).unwrap_or_default();
+    find("pushpin").ok_or("not installed")?;
+    let line = first_line("pushpin", &["--version"]).unwrap_or_default();
     Ok(line.split_whitespace().nth(1).unwrap_or(UNKNOWN).to_owned())
 }
 
@@ -216,6 +222,47 @@ impl Lost {
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|(_, note)| note.clone())
     }
+}
+
+// Programs of other projects: where they are installed, and the versions that they report.
+
+/// The time that a program may take to print its version.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Returns the path of a program in the search path, or in the folders of administrators' programs.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Returns the first line that a program prints, on either output, when called with these
+/// arguments; `None` if it is not installed, fails, or takes too long.
+pub(crate) fn first_line(name: &str, arguments: &[&str]) -> Option<String> {
+    let mut text = tempfile::tempfile().ok()?;
+    let copy = |file: &File| file.try_clone().ok();
+    let mut command = Command::new(find(name)?);
+    command.args(arguments).stdin(Stdio::null()).stdout(copy(&text)?).stderr(copy(&text)?);
+    let (child, ..) = process::spawn(&mut command).ok()?;
+    let begun = Instant::now();
+    while !child.has_ended() {
+        if begun.elapsed() > PATIENCE {
+            return None;
+        }
+        process::sleep(1_000_000);
+    }
+    let mut said = String::new();
+    text.rewind().and_then(|()| text.read_to_string(&mut said)).ok()?;
+    said.lines().next().map(|line| line.trim().to_owned())
+}
+
+/// Returns the version of a package of Debian's; `None` if it is not installed, or there are no
+/// such packages here.
+pub(crate) fn package_version(package: &str) -> Option<String> {
+    let line = first_line("dpkg-query", &["-W", "-f=${Version}\\n", package])?;
+    Some(line).filter(|line| line.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -263,5 +310,12 @@ mod tests {
         assert_eq!(of(json!({ "mio": "1.0.4" })).unwrap(), "mio 1.0.4");
         assert_eq!(of(json!({})), None);
         assert_eq!(line(&Map::new()), None);
+    }
+
+    #[test]
+    fn programs_are_found_in_the_search_path_and_asked() {
+        assert!(find("sh").is_some() && find("no-such-program-here").is_none());
+        assert!(first_line("ls", &["--version"]).unwrap().contains("ls"));
+        assert!(first_line("no-such-program-here", &["-v"]).is_none());
     }
 }

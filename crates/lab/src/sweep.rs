@@ -5,10 +5,9 @@ use serde_json::{Value, json};
 
 use crate::channel::{self, Kind, Pairs};
 use crate::error::{Error, Result};
-use crate::load::Load;
+use crate::load::{Load, Placement};
 use crate::measure::{self, Rounds, Sample};
 use crate::options;
-use crate::placement::Placement;
 use crate::record::Figures;
 use crate::run::Run;
 use crate::subject::Entry;

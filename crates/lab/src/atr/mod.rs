@@ -11,12 +11,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot::{self, Curve, Plot};
 use crate::record::{Account, Figures, PURE};
-use crate::table::{self, Table};
+use crate::statistics;
+use crate::table::{self, Part, Table};
 use crate::target::{RINGS, Target, Targets};
-use crate::{grouping, statistics};
 
 mod trial;
 
@@ -108,7 +107,7 @@ pub(crate) fn break_even(
 
 /// Returns the sweeps in a record: all rows of one kind, total and placement.
 pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
-    grouping::groups(rows, |row| format!("{} {} {}", row.kind, row.total, row.placement))
+    table::groups(rows, |row| format!("{} {} {}", row.kind, row.total, row.placement))
 }
 
 // The experiment `atr`, for the command line and the report.
@@ -264,7 +263,7 @@ pub(crate) fn sweep(rows: &[&Row]) -> Table {
         ["poll/epoll", "with writes", "adaptive/pure", "with writes", "cheapest"].map(String::from),
     );
     let mut table = Table::new(heading);
-    for active in grouping::ascending(rows, |row| row.active).into_keys() {
+    for active in table::ascending(rows, |row| row.active).into_keys() {
         let at = |name| find(rows, active, name);
         let Some(total) = rows.first().map(|row| row.total) else { continue };
         let mut cells = vec![format!("{:.3}", active as f64 / total.max(1) as f64)];
@@ -323,7 +322,7 @@ fn worst_at(own: &[&Row], of: Account) -> String {
 /// by both accounts, and its median time per event at the ends.
 pub(crate) fn subjects(rows: &[&Row]) -> Table {
     table::of(
-        &grouping::subjects(rows, |row| &row.subject, |row| row.active),
+        &table::subjects(rows, |row| &row.subject, |row| row.active),
         1,
         &[
             ("subject", |own| own[0].subject.clone()),

@@ -9,7 +9,7 @@ use crate::document::Document;
 use crate::record::Figures;
 use crate::statistics::{self, Estimate, Ratio};
 use crate::target::Target;
-use crate::{atr, echo, experiments, grouping, herd, models, ring, threads, timers};
+use crate::{atr, echo, experiments, herd, models, ring, table, threads, timers};
 
 /// A function that makes a block.
 pub(super) type Block = fn(&Document) -> Option<String>;
@@ -131,7 +131,7 @@ fn follows(document: &Document) -> Option<String> {
     let mixed = experiments::rows(&records.mix)
         .filter(|row| (&*row.family, &*row.subject) == ("mixed", "adaptive"));
     let mut kinds = Vec::new();
-    for name in grouping::distinct(mixed.clone().map(|row| row.kind.as_str())) {
+    for name in table::distinct(mixed.clone().map(|row| row.kind.as_str())) {
         let own = mixed.clone().filter(|row| row.kind == name);
         let own: Vec<f64> = own.filter_map(|row| row.figures.cost()).collect();
         kinds.push(format!("{} on {}", range(&own)?, many(name)));
@@ -175,9 +175,8 @@ fn four_models(document: &Document) -> Option<String> {
         let row = own.iter().find(|row| row.subject == subject && row.active == active)?;
         row.figures.cost().or(row.figures.loop_part())
     };
-    let rows = grouping::distinct(own.iter().map(|row| row.subject.as_str()))
-        .into_iter()
-        .filter_map(|subject| {
+    let rows = table::distinct(own.iter().map(|row| row.subject.as_str())).into_iter().filter_map(
+        |subject| {
             let row = own.iter().find(|row| row.subject == subject)?;
             let share = row.quiet_processor_share;
             Some([
@@ -188,7 +187,8 @@ fn four_models(document: &Document) -> Option<String> {
                 ratio(at(subject, 1.0)),
                 share.map_or_else(String::new, |share| format!("{:.1} %", 100.0 * share)),
             ])
-        });
+        },
+    );
     let one = format!("1 of {total} active");
     table(["model", "loop", &one, "a tenth", "all", "processor while quiet"], rows)
 }
@@ -287,7 +287,7 @@ fn silent(document: &Document) -> Option<String> {
         let rows = experiments::rows(&document.records.zombies);
         rows.filter(|row| row.workers <= 1 && row.zombies > 0)
     };
-    let rows = grouping::distinct(alone().map(|row| row.subject.as_str())).into_iter().filter_map(
+    let rows = table::distinct(alone().map(|row| row.subject.as_str())).into_iter().filter_map(
         |subject| {
             let own = alone().filter(|row| row.subject == subject);
             let row = own.max_by_key(|row| row.zombies)?;
@@ -308,8 +308,8 @@ fn origin(document: &Document) -> Option<String> {
     let origin = experiments::ALL.iter().find_map(|one| (one.origin)(&document.records))?;
     let here = origin.environment;
     let run = document.run.as_ref().map_or_else(String::new, |run| match run.extent {
-        crate::journal::Extent::Quick => ", `superpoll-lab all --quick`".to_owned(),
-        crate::journal::Extent::Full => ", `superpoll-lab all`".to_owned(),
+        crate::record::Extent::Quick => ", `superpoll-lab all --quick`".to_owned(),
+        crate::record::Extent::Full => ", `superpoll-lab all`".to_owned(),
     });
     let commit = here.commit.as_deref().map_or_else(String::new, |id| format!(", commit {id}"));
     let elsewhere = experiments::ALL.iter().filter_map(|one| {

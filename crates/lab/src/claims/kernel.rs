@@ -1,9 +1,9 @@
 //! The claims of an article on poll and epoll in Linux 2.6, and how each claim is evaluated.
 
-use crate::claims::claim::{Claim, Evaluation, Source, Verdict, at_least, at_most, claim};
 use crate::claims::measured::{
     all_active_of_any, keep, most_zombies, spread, sweeps, sweeps_at_the_end, time, with_zombies,
 };
+use crate::claims::{Claim, Evaluation, Source, Verdict, at_least, at_most, claim};
 use crate::experiments::{self, Records};
 use crate::statistics::{self, Estimate};
 

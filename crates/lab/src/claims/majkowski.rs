@@ -1,7 +1,7 @@
 //! The claims of Marek Majkowski's text of 2017, and how each claim is evaluated.
 
-use crate::claims::claim::{Claim, Evaluation, Source, Verdict, at_least, at_most, claim};
-use crate::claims::measured::{herd, herd_growth, time};
+use crate::claims::measured::{herd, herd_growth, relay, ring, spread, time};
+use crate::claims::{Claim, Evaluation, Source, Verdict, at_least, at_most, claim};
 use crate::experiments::{self, Records};
 use crate::models;
 
@@ -184,4 +184,167 @@ fn exclusive_helps(records: &Records) -> Evaluation {
     let row = *herd(records, "epoll-exclusive").last().filter(|row| row.processes >= 16)?;
     let (woken, all) = (row.woken_per_connect, row.processes);
     at_most(woken, 2.0, all as f64 / 4.0).because(format!("{woken:.1} of {all} are woken"))
+}
+
+// The claims of a merge request to GHC about its I/O managers, and how each claim is evaluated.
+
+pub(super) const GHC: Source = Source {
+    text: "ghc",
+    title: "Duncan Coutts, GHC: “new epoll I/O manager”",
+    about: "Passes a byte round a thousand pipes with a thread between each two, under each of the runtime's I/O managers.",
+    claims: GHC_CLAIMS,
+};
+
+const GHC_CLAIMS: &[Claim] = &[
+    claim("ghc-select-fails", "ring", select_fails)
+        .says("With a thousand pipes select fails, as their descriptors are out of its range"),
+    claim("ghc-poll-slow", "ring", poll_slow)
+        .says("poll works and is very slow: six times epoll's time")
+        .means(
+            "A runtime with many tasks that wait one at a time belongs on epoll (or adaptive), never on poll.",
+            "With so few descriptors in a ring poll is no slower here.",
+        ),
+    claim("ghc-one-thread-beats-threads", "ring", one_thread)
+        .says("An epoll manager in the one thread that runs the tasks beats one with threads"),
+    claim("ghc-no-registration-per-wait", "ring", call_saved)
+        .says("A runtime that keeps registrations until close saves a system call for each wait"),
+];
+
+fn select_fails(records: &Records) -> Evaluation {
+    let record = records.ring.as_ref()?;
+    let most = record.rows.iter().map(|row| row.total).max()?;
+    if most < 600 {
+        return None;
+    }
+    let measured =
+        record.rows.iter().any(|row| row.subject == "superpoll-rt-select" && row.total >= 600);
+    let refusal = record
+        .parameters
+        .get("took_no_part")
+        .and_then(|notes| notes.as_array())
+        .into_iter()
+        .flatten()
+        .filter(|refusal| refusal["subject"] == "superpoll-rt-select")
+        .find_map(|refusal| refusal["reason"].as_str());
+    match (measured, refusal) {
+        (true, _) => Verdict::DoesNotHold.because(format!("select took part with {most} pipes")),
+        (false, Some(note)) => Verdict::Holds.because(note),
+        (false, None) => None,
+    }
+}
+
+fn poll_slow(records: &Records) -> Evaluation {
+    let (poll, epoll) = (ring(records, "superpoll-rt-poll")?, ring(records, "superpoll-rt-epoll")?);
+    let ratio = poll.ns_per_hop_median / epoll.ns_per_hop_median;
+    at_least(ratio, 3.0, 1.3).because(format!(
+        "a hop over {} pipes takes {} on poll, {} on epoll: {ratio:.1} times as long",
+        poll.total,
+        time(poll.ns_per_hop_median),
+        time(epoll.ns_per_hop_median)
+    ))
+}
+
+fn one_thread(records: &Records) -> Evaluation {
+    let (one, threads) = (ring(records, "superpoll-rt-epoll")?, ring(records, "tokio-multi")?);
+    let ratio = one.ns_per_hop_min / threads.ns_per_hop_min;
+    at_most(ratio, 0.92, 1.15).because(format!(
+        "a hop takes {} on one thread and {} on tokio's runtime with threads, each in its best \
+         round: {ratio:.2}",
+        time(one.ns_per_hop_min),
+        time(threads.ns_per_hop_min)
+    ))
+}
+
+fn call_saved(records: &Records) -> Evaluation {
+    let ours = ring(records, "superpoll-rt-epoll")?;
+    let calls = ours.syscalls_per_hop?;
+    let others = ring(records, "smol");
+    let other = others.map_or_else(String::new, |other| {
+        format!("; smol, which arms again for each wait, takes {}", time(other.ns_per_hop_median))
+    });
+    at_most(calls, 3.1, 3.5).because(format!(
+        "{calls:.2} calls for a hop, read, write and wait: none to register; {}{other}",
+        time(ours.ns_per_hop_median)
+    ))
+}
+
+// The claims of a commit message of HAProxy about speculative I/O, and how each claim is
+// evaluated.
+//
+// The message counts the system calls of 10,000 forwarded connections before and after speculative
+// I/O was merged with polling. Here the calls of our own relay are counted with both merged and
+// without any speculation. There is one connection at a time, so that each wait belongs to one
+// request: with many connections, one wait would serve a dozen of them. A relay that never
+// speculates has no fruitless reads, so it has nothing to save in reads; the reason says so.
+
+pub(super) const HAPROXY: Source = Source {
+    text: "haproxy",
+    title: "Willy Tarreau, HAProxy: “merge speculative I/O into polled I/O”",
+    about: "Tries to read and write before it waits, and asks the poller only where that fails; counts the calls saved.",
+    claims: HAPROXY_CLAIMS,
+};
+
+const HAPROXY_CLAIMS: &[Claim] = &[
+    claim("haproxy-fewer-epoll-ctl", "relay", |records| {
+        calls_saved(records, "one-by-one", &["epoll_ctl"], 0.2)
+    })
+    .says("Trying first, and merging what is tried with what is polled, saves a fifth of the epoll_ctl calls of a \
+           relay"),
+    claim("haproxy-fewer-waits", "relay", |records| {
+        calls_saved(records, "one-by-one", WAITS, 0.166)
+    })
+    .says("It saves a sixth of the epoll_wait calls"),
+    claim("haproxy-fewer-recv", "relay", |records| {
+        calls_saved(records, "one-by-one", READS, 0.2)
+    })
+    .says("It saves a fifth of the recv calls, those in vain"),
+    claim("haproxy-faster", "relay", faster)
+        .says("A relay of small TCP requests gains 1.6 % by it")
+        .means(
+            "In a proxy, try to read and write before you ask the poller (as superpoll proxy does).",
+            "Trying before waiting does not pay for your proxy's load here; it saves calls, not time.",
+        ),
+    claim("haproxy-more-on-http", "relay", |records| {
+        calls_saved(records, "http-connection", &["epoll_ctl"], 0.33)
+    })
+    .says("On HTTP it saves even more: a third of epoll_ctl"),
+];
+
+const WITH: &str = "superpoll-epoll";
+const WITHOUT: &str = "superpoll-epoll-waits";
+const WAITS: &[&str] = &["epoll_wait", "epoll_pwait", "epoll_pwait2"];
+const READS: &[&str] = &["recv", "recvfrom", "read", "recvmsg", "readv"];
+
+/// Judges how many calls of these names speculation saves per request: with half of the claimed
+/// share the claim holds, with at least 2 % it holds partly.
+fn calls_saved(records: &Records, load: &str, names: &[&str], claimed: f64) -> Evaluation {
+    let (with, without) = (relay(records, WITH, load)?, relay(records, WITHOUT, load)?);
+    let count = |row: &crate::relay::Row| -> Option<f64> {
+        let calls = if row.strace_calls.is_empty() { &row.calls } else { &row.strace_calls };
+        (!calls.is_empty()).then(|| names.iter().filter_map(|name| calls.get(*name)).sum::<f64>())
+    };
+    let (with, without) = (count(with)?, count(without)?);
+    if without == 0.0 {
+        return None;
+    }
+    let saved = 1.0 - with / without;
+    let share = match saved >= 0.0 {
+        true => format!("{:.0} % saved", saved * 100.0),
+        false => format!("{:.0} % more", -saved * 100.0),
+    };
+    at_least(saved, claimed / 2.0, 0.02).because(format!(
+        "{without:.2} by request of a relay that waits first become {with:.2}: {share}, of {:.0} % that were claimed \
+         to be saved{}",
+        claimed * 100.0,
+        if names == READS { "; one that waits first reads nothing in vain" } else { "" }
+    ))
+}
+
+fn faster(records: &Records) -> Evaluation {
+    let ratio = relay(records, WITH, "connection")?.waits_ratio?;
+    at_most(ratio.headline().value, 0.8, 1.2).because(format!(
+        "with speculation a request takes {} of the processor time without (0.8 to 1.2 is partly: the gain that was \
+         claimed is below what this can tell)",
+        spread(ratio)
+    ))
 }

@@ -1,10 +1,10 @@
 //! The claims of Zed Shaw's text of 2010, and how each claim is evaluated.
 
-use crate::claims::claim::{Claim, Evaluation, Source, Verdict, at_least, at_most, claim};
 use crate::claims::measured::{
     self, Sweep, all_active_of_any, keep, most_zombies, slope, smallest_and_largest, spread,
     sweep_of_a_thousand, sweeps, sweeps_at_the_end, time,
 };
+use crate::claims::{Claim, Evaluation, Source, Verdict, at_least, at_most, claim};
 use crate::experiments::{self, Records};
 use crate::statistics;
 

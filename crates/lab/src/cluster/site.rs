@@ -17,7 +17,7 @@ use crate::error::{Doing, Error, Result};
 use crate::server::clients::{Clients, most};
 use crate::server::{Server, program};
 use crate::sys::process;
-use crate::{programs, statistics};
+use crate::{rivals, statistics};
 
 /// The log of the channel.
 #[derive(Debug)]
@@ -276,7 +276,7 @@ impl Drop for Namespace {
 
 /// Returns why namespaces cannot be made here.
 pub(super) fn refusal() -> Option<String> {
-    if programs::find(PROGRAM).is_none() {
+    if rivals::find(PROGRAM).is_none() {
         return Some("ip is not installed (Debian: iproute2)".to_owned());
     }
     if process::user() != 0 {

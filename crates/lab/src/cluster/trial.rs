@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::options::{self, Output};
 use crate::record::Record;
 use crate::sys::process;
-use crate::{channel, programs, run, statistics};
+use crate::{channel, rivals, run, statistics};
 
 /// Messages a second that all subscribers together receive if nothing else is asked for.
 const RECEIVED: usize = 30_000;
@@ -104,7 +104,7 @@ fn plan(options: &Options) -> Result<Plan> {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
-    if programs::find(redis::PROGRAM).is_none() {
+    if rivals::find(redis::PROGRAM).is_none() {
         return Err(Error::usage(format!(
             "{} is missing, in which this experiment has its messages: install the package {} (Debian)",
             redis::PROGRAM,
@@ -129,7 +129,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("rounds", json!(plan.rounds)),
         ("rate_ms", json!(plan.period_ms)),
         ("stop_seconds", json!(plan.stop.as_secs())),
-        ("redis", json!(programs::first_line(redis::PROGRAM, &["--version"]))),
+        ("redis", json!(rivals::first_line(redis::PROGRAM, &["--version"]))),
     ];
     Ok(run.frame.record(own, run.findings.rows()))
 }

@@ -7,7 +7,7 @@ use superpoll::call;
 
 use crate::echo::message::{self, Answer};
 use crate::error::{Error, Result};
-use crate::server::generator::{self, Generator};
+use crate::server::web::{self, Generator};
 use crate::sys::epoll;
 
 /// The generator's end of a connection.
@@ -43,7 +43,7 @@ pub(crate) fn load(subject: &'static str, sockets: Vec<OwnedFd>, bytes: usize) -
     })
 }
 
-impl generator::Connection for Connection {
+impl web::Connection for Connection {
     type Room = Room;
 
     fn ask(&mut self, Room { request, .. }: &mut Room) -> Result<(), String> {
@@ -76,7 +76,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::server::generator::Load;
+    use crate::server::web::Load;
 
     /// Serves the connections correctly, except the first, which `answer` serves; it gets each
     /// request.

@@ -20,13 +20,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
-use crate::grouping;
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot::{self, Plot};
-use crate::server::turns::Figures;
+use crate::server::trial::Figures;
 use crate::statistics::Ratio;
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::target::{Target, Targets};
 
 #[cfg(feature = "rivals-rt")]
@@ -202,13 +200,13 @@ pub(crate) fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
 
 /// Returns the kinds of sockets, in the order of their rows.
 pub(crate) fn kinds(rows: &[Row]) -> Vec<&str> {
-    grouping::distinct(rows.iter().map(|row| row.kind.as_str()))
+    table::distinct(rows.iter().map(|row| row.kind.as_str()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::turns::Figures;
+    use crate::server::trial::Figures;
     use crate::statistics::Ratio;
 
     #[test]

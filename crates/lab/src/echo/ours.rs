@@ -11,7 +11,7 @@ use superpoll_rt::net;
 use crate::channel::Kind;
 use crate::echo::connections::Connections;
 use crate::error::{Error, Result};
-use crate::server::{Control, runtime};
+use crate::server::{Control, program};
 
 pub(crate) fn serve(
     connections: Connections,
@@ -19,7 +19,7 @@ pub(crate) fn serve(
     backend: BackendKind,
 ) -> Result<()> {
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
-    runtime::serve(backend, control, |runtime| {
+    program::serve(backend, control, |runtime| {
         runtime.try_block_on(async { spawn(connections).map_err(failed) })?
     })
 }

@@ -1,16 +1,15 @@
 //! The servers, by name.
 
+use Software::{Compiled, Other, Poller, Reader, Runtime};
 use superpoll::BackendKind::{self, Adaptive, Epoll, Uring};
 
 use crate::echo::connections::{Connections, Serve};
 use crate::echo::{go as echo_go, ours, poller, raw_epoll, raw_uring, reader};
 use crate::error::Result;
 use crate::go::{self, Program};
-use crate::programs;
+use crate::rivals;
 use crate::server::Control;
 use crate::server::subject::{self, Entry, Subject, rival};
-
-use Software::{Compiled, Other, Poller, Reader, Runtime};
 
 #[cfg(feature = "rival-mio")]
 use crate::echo::mio;
@@ -137,7 +136,7 @@ pub(crate) const ALL: &[Entry<Software>] = &[
         "a goroutine for each on Go's netpoll, GOMAXPROCS=1",
         Compiled(|| &echo_go::PROGRAM, echo_go::serve),
     )
-    .unless(|| programs::find("go").is_none().then(|| go::ABSENT.to_owned())),
+    .unless(|| rivals::find("go").is_none().then(|| go::ABSENT.to_owned())),
 ];
 
 /// Returns the requested servers, each once, and the yardstick; and a note with the reason for each
@@ -155,7 +154,7 @@ mod tests {
     use super::*;
     use crate::channel::{self, Kind};
     use crate::echo::load::load;
-    use crate::server::generator::Load;
+    use crate::server::web::Load;
 
     #[test]
     fn every_server_sends_every_byte_back() {

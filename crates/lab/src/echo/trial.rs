@@ -11,15 +11,14 @@ use crate::echo::load::{Clients, load};
 use crate::echo::subject::{self, Software};
 use crate::echo::{Options, Row};
 use crate::error::{Error, Result};
-use crate::grouping::distinct;
 use crate::options;
 use crate::record::Record;
 use crate::rivals::Lost;
-use crate::server::generator::check_connections;
 use crate::server::subject::{Subject, names};
-use crate::server::trial::{Plan, Trial};
-use crate::server::turns::{self, Runner};
+use crate::server::trial::{self, Plan, Runner, Trial};
+use crate::server::web::check_connections;
 use crate::server::{ProcessOptions, Server};
+use crate::table::distinct;
 
 /// The longest request: every socket takes one this long at once.
 const LONGEST: usize = 4096;
@@ -105,7 +104,7 @@ fn measure(
             Ok(Row { subject, kind, connections, bytes, figures, ..Row::default() })
         },
     )?;
-    turns::relate(
+    trial::relate(
         &mut rows,
         |row| (&row.subject, &row.figures),
         |row, to| {

@@ -16,7 +16,7 @@ use crate::fanout::message;
 use crate::fanout::service::Publisher;
 use crate::fanout::wire::{Subscription, Wire};
 use crate::server::clients::Clients;
-use crate::server::{client, generator};
+use crate::server::web;
 use crate::sys::{descriptor, epoll, process};
 
 /// A server that sends nothing for this long has lost a message.
@@ -125,7 +125,7 @@ impl Crowd {
         let request = self.subscription.request();
         for _ in 0..count {
             let number = self.subscribers.len() as u64;
-            let socket = client::connect(self.from, self.port).and_then(|socket| {
+            let socket = web::connect_from(self.from, self.port).and_then(|socket| {
                 epoll::add(&self.set, socket.as_raw_fd(), libc::EPOLLIN as u32, number)?;
                 Ok(socket)
             });
@@ -304,7 +304,7 @@ impl Load {
     }
 }
 
-impl generator::Load for Load {
+impl web::Load for Load {
     /// So that a hundred messages tell the slowest one in eleven rounds.
     const LEAST: u64 = 10;
 

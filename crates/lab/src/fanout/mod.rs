@@ -23,11 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot;
-use crate::server::turns::Figures;
+use crate::server::trial::Figures;
 use crate::statistics::{self, Ratio};
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::target::{Target, Targets};
 
 mod crowd;

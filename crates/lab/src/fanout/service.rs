@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use crate::error::{Error, Result};
 use crate::fanout::Transport;
 use crate::fanout::wire::{Form, Head, Subscription};
-use crate::programs;
 use crate::record::write;
+use crate::rivals;
 use crate::server::subject::{self, Entry, not_installed, rival};
 use crate::server::{ProcessOptions, Server, program};
 
@@ -250,7 +250,7 @@ pub(crate) fn without_ws() -> Option<String> {
 
 /// Returns the version of the package that brings nchan, if the system knows it.
 pub(crate) fn nchan_version() -> Option<String> {
-    programs::package_version("libnginx-mod-nchan")
+    rivals::package_version("libnginx-mod-nchan")
 }
 
 // The publisher: one `POST` for each message, on a connection that stays open if the server lets

@@ -14,9 +14,8 @@ use crate::record::Record;
 use crate::rivals::Lost;
 use crate::run::Run;
 use crate::server::subject::names;
-use crate::server::trial::{Plan, Trial};
-use crate::server::turns::{self, Figures, Runner};
-use crate::server::{Server, clients, memory, rounds};
+use crate::server::trial::{self, Figures, Plan, Runner, Trial};
+use crate::server::{Server, clients, memory};
 use crate::statistics::{self, Ratio};
 use crate::{channel, options};
 
@@ -60,7 +59,7 @@ fn points(options: &Options) -> Result<Vec<Point>> {
         }
     }
     options::within("--bytes", options.bytes, BYTES)?;
-    let numbers = crate::grouping::distinct(numbers);
+    let numbers = crate::table::distinct(numbers);
     let of = |&transport: &Transport| {
         numbers.iter().map(move |&subscribers| Point { transport, subscribers })
     };
@@ -149,8 +148,8 @@ fn measure(
     }
     let Run { budget, lost, progress, .. } = &mut trial.run;
     let begins = |name| progress.step(format!("{name}: {about}"));
-    let messages = turns::take_turns(&mut runners, budget, lost, begins)?;
-    let rows = turns::rows(&mut runners, lost, |place, runner| {
+    let messages = trial::take_turns(&mut runners, budget, lost, begins)?;
+    let rows = trial::rows(&mut runners, lost, |place, runner| {
         let figures = runner.figures(messages)?;
         let times = runner.load().times(figures.rounds);
         let (own, _) = &found[place];
@@ -185,7 +184,7 @@ fn start(
 impl Standing {
     /// Connects a group of subscribers, and notes the processor time of each connect.
     fn connect(&mut self, crowd: usize, count: usize) -> Result<()> {
-        let slice = rounds::round(&self.servers, || self.load.connect(crowd, count).map(|()| 0))?;
+        let slice = trial::round(&self.servers, || self.load.connect(crowd, count).map(|()| 0))?;
         self.found.connects.push(slice.cpu_ns as f64 / count as f64);
         Ok(())
     }

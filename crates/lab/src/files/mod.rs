@@ -26,11 +26,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot::{self, Plot};
-use crate::server::turns::Figures;
+use crate::server::trial::Figures;
 use crate::statistics::Ratio;
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::target::{Target, Targets};
 
 #[cfg(feature = "http")]
@@ -200,7 +199,7 @@ pub(crate) fn calls(rows: &[Row]) -> Table {
 
 /// Returns the numbers of connections that were measured, in their order.
 pub(crate) fn connections(rows: &[Row]) -> Vec<usize> {
-    crate::grouping::distinct(rows.iter().map(|row| row.connections))
+    crate::table::distinct(rows.iter().map(|row| row.connections))
 }
 
 /// Plots a curve for each server with this number of connections; `None` if only one file was
@@ -219,7 +218,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::server::turns::Figures;
+    use crate::server::trial::Figures;
     use crate::statistics::Ratio;
 
     #[test]

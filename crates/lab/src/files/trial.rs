@@ -12,16 +12,14 @@ use superpoll_gateway::{Address, Config, serve};
 
 use crate::error::{Doing, Error, Result};
 use crate::files::{NAME, Options, Row};
-use crate::grouping::distinct;
 use crate::random::Random;
 use crate::record::{Record, write};
 use crate::relay::strace;
-use crate::server::generator::check_connections;
 use crate::server::subject::{self, Entry, Subject, names, not_installed, rival};
-use crate::server::trial::{Plan, Trial};
-use crate::server::turns::{self, Figures, Runner};
-use crate::server::web::{self, Clients, Page};
-use crate::server::{Control, ProcessOptions, Server, program, runtime};
+use crate::server::trial::{self, Figures, Plan, Runner, Trial};
+use crate::server::web::{self, Clients, Page, check_connections};
+use crate::server::{Control, ProcessOptions, Server, program};
+use crate::table::distinct;
 use crate::{channel, options};
 
 /// The longest file: one server holds it in memory, and so does the generator.
@@ -89,7 +87,7 @@ fn measure(
         },
         |runner, _, figures| row(runner, point, figures, options.output.quick),
     )?;
-    turns::relate(
+    trial::relate(
         &mut rows,
         |row| (&row.subject, &row.figures),
         |row, to| {
@@ -248,7 +246,7 @@ pub(super) fn serve(
     let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port };
     config.listeners = vec![Listener::plain(address)];
     config.timeouts.idle = SILENCE;
-    runtime::serve(backend, control, |runtime| {
+    program::serve(backend, control, |runtime| {
         // A client that is not served gets no answer, which the load generator notices.
         serve::Server::start(runtime, &config, |_| {})
             .map_err(|error| Error::usage(error.to_string()))

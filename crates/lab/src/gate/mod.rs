@@ -23,31 +23,25 @@
 //! counts as more expensive, and is not stored at all.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use measure::Tools;
+use paths::Path;
 use serde::{Deserialize, Serialize};
+use stored::{Figures, Made, Stored};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::gate::stored::Change;
 use crate::options;
 use crate::record::{self, Record};
 use crate::sys::process;
 use crate::table::Table;
 
-mod child;
-mod compare;
-mod counted;
 mod measure;
 mod paths;
 mod stored;
-mod trace;
-
-use compare::Change;
-use measure::Tools;
-use paths::Path;
-use stored::{Figures, Made, Stored};
 
 /// How the gate is built: the tests' libraries, and our own crates optimized.
 const BUILD: &str = "cargo build --workspace --bins --example tcp_echo --config .cargo/gate.toml, then \
@@ -148,7 +142,7 @@ impl Measured {
 /// Counts, then compares or stores.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let (Some(name), Some(operations)) = (&options.operate, options.operations) {
-        return child::operate(Path::named(name)?, operations);
+        return measure::operate(Path::named(name)?, operations);
     }
     if options.runs == Some(0) {
         return Err(Error::usage("--runs 0 measures nothing: give 1 or more"));
@@ -359,7 +353,7 @@ fn row(measured: &Measured, stored: &Stored, widened: Option<f64>) -> Row {
     let known = stored.paths.get(path.name);
     let now = measured.least();
     let changes = |figures: &Figures| {
-        known.map_or_else(Vec::new, |known| compare::changes(path.name, known, figures, widened))
+        known.map_or_else(Vec::new, |known| stored::changes(path.name, known, figures, widened))
     };
     let regressed_in = |run: &Figures, what: &str| {
         changes(run).iter().any(|change: &Change| change.is_regression() && change.what == what)

@@ -31,7 +31,7 @@ use crate::herd::method::post::{Post, Report};
 use crate::herd::method::{Method, engines};
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
-use crate::{environment, limits, record};
+use crate::{environment, record};
 
 /// The meaning of the shared numbers. After these come the connections of each waiter, and then the
 /// state of each.
@@ -209,7 +209,7 @@ impl Crowd {
                     self.numbers.push(number);
                 }
                 Err(error) if error.raw_os_error().is_some_and(is_a_limit) => {
-                    let limit = limits::tasks().map_or_else(String::new, |room| room.limit);
+                    let limit = environment::tasks().map_or_else(String::new, |room| room.limit);
                     self.shortage = Some(format!("no process can be started: {error} ({limit})"));
                     break;
                 }

@@ -21,9 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot::{self, Plot};
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::target::{self, Target, Targets};
 
 mod crowd;

@@ -6,15 +6,15 @@ use serde_json::json;
 use superpoll::BackendKind;
 
 use crate::budget::Budget;
+use crate::environment::{self, Room};
 use crate::error::{Error, Result};
 use crate::herd::crowd::Crowd;
 use crate::herd::method::{self, Method};
 use crate::herd::{MOST_PROCESSES, Options, Row, jain};
-use crate::limits::{self, Room};
 use crate::record::Record;
 use crate::run::Run;
 use crate::sys::{descriptor, process, socket};
-use crate::{channel, grouping, options, statistics};
+use crate::{channel, options, statistics, table};
 
 /// The most engines of our runtime: each is a thread with descriptors of its own.
 const MOST_ENGINES: usize = 256;
@@ -73,7 +73,7 @@ fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
         options::numbers("--processes", options.processes.as_deref().unwrap_or(default))?;
     sizes.iter().try_for_each(|&size| options::within("--processes", size, 1..=MOST_PROCESSES))?;
     let bytes = MEMORY.0.saturating_add(MEMORY.1.saturating_mul(options.dups as u64));
-    let rooms = [limits::tasks(), limits::in_memory(bytes)].into_iter().flatten();
+    let rooms = [environment::tasks(), environment::in_memory(bytes)].into_iter().flatten();
     let notes =
         rooms.min_by_key(|room| room.most).map_or_else(Vec::new, |room| shrink(&mut sizes, &room));
     // One descriptor for each, and some for everything else.
@@ -90,7 +90,7 @@ fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
     let points = of.iter().flat_map(|&of_pipe| {
         sizes.iter().map(move |&processes| Point { processes, dups: options.dups, of_pipe })
     });
-    Ok((grouping::distinct(points), notes))
+    Ok((table::distinct(points), notes))
 }
 
 /// Lowers sizes to the available room, and says so.

@@ -15,11 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot::{self, Plot};
-use crate::server::turns::Figures;
+use crate::server::trial::Figures;
 use crate::statistics::ToTokio;
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::target::{Target, Targets};
 
 #[cfg(feature = "http")]
@@ -152,7 +151,7 @@ pub(crate) fn over_connections(rows: &[Row]) -> Option<Plot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::turns::Figures;
+    use crate::server::trial::Figures;
     use crate::statistics::ToTokio;
 
     #[test]

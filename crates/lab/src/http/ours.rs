@@ -7,7 +7,7 @@ use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
 use crate::http::hello;
-use crate::server::{Control, runtime};
+use crate::server::{Control, program};
 
 pub(super) fn serve(
     listener: TcpListener,
@@ -15,7 +15,7 @@ pub(super) fn serve(
     backend: BackendKind,
 ) -> Result<()> {
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
-    runtime::serve(backend, control, |runtime| {
+    program::serve(backend, control, |runtime| {
         let listener = superpoll_rt::net::TcpListener::from_std(listener).map_err(failed)?;
         runtime
             .try_block_on(async { superpoll_rt::spawn(accept(listener)).detach() })

@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::http::BODY;
-    use crate::server::response::Response;
+    use crate::server::web::Response;
 
     #[test]
     fn requests_end_where_they_end() {

@@ -10,11 +10,9 @@ use crate::http::load::load;
 use crate::http::subject::{ALL, Software};
 use crate::http::{Options, Row};
 use crate::record::Record;
-use crate::server::generator::check_connections;
 use crate::server::subject::{self, Subject, names};
-use crate::server::trial::Plan;
-use crate::server::turns::Runner;
-use crate::server::web::Clients;
+use crate::server::trial::{Plan, Runner};
+use crate::server::web::{Clients, check_connections};
 use crate::server::{ProcessOptions, Server};
 use crate::statistics::ToTokio;
 use crate::{channel, options};
@@ -22,7 +20,7 @@ use crate::{channel, options};
 fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
     let numbers = options::numbers("--connections", &options.connections)?;
     numbers.iter().try_for_each(|&number| check_connections(number, servers))?;
-    Ok(crate::grouping::distinct(numbers))
+    Ok(crate::table::distinct(numbers))
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {

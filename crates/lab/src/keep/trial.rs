@@ -9,7 +9,7 @@ use crate::keep::moves::{self, KeeperProcess, Kind, Order, WATCHED};
 use crate::keep::restart::{RestartKind, Site};
 use crate::keep::{Options, Row, Stage};
 use crate::record::Record;
-use crate::server::processors::Processors;
+use crate::server::program::Processors;
 use crate::{channel, options, run, statistics};
 
 /// The most descriptors in a packet.

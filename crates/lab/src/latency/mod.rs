@@ -15,11 +15,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
-use crate::part::Part;
 use crate::plot::{self, Plot};
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::waking::Times;
-use crate::{atr, grouping, mix};
+use crate::{atr, mix};
 
 mod trial;
 
@@ -53,7 +52,7 @@ pub(crate) struct Row {
 /// Returns the groups of rows that a record compares with each other: the rows of one kind, and of
 /// one load unless each size has its own load.
 pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
-    grouping::groups(rows, |row| format!("{} {}", row.kind, row.load))
+    table::groups(rows, |row| format!("{} {}", row.kind, row.load))
 }
 
 // The experiments `atr-latency` and `mix-latency`, for the command line and the report.

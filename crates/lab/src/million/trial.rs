@@ -6,18 +6,17 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::budget::Budget;
+use crate::environment::{self, Headroom, Limit};
 use crate::error::{Error, Result};
-use crate::headroom::{Headroom, Limit};
 use crate::million::crowd::{self, Opening, Order, Report};
 use crate::million::fleet::{Fleet, Use};
 use crate::million::{Crash, Kind, Options, Round, Row};
 use crate::options::{self, Output};
 use crate::record::Record;
-use crate::run::Run;
+use crate::run::{self, Run};
 use crate::server::clients::Clients;
 use crate::server::memory;
 use crate::sys::process;
-use crate::{environment, interrupt};
 
 /// The steps of a kind.
 const STEPS: usize = 5;
@@ -306,7 +305,7 @@ impl<'a> Stage<'a> {
         let (plan, kind) = (self.plan, self.kind);
         let ports: Vec<u16> = (0..plan.processes).map(|one| self.fleet.port(one)).collect();
         let orders = |number: usize| {
-            let refusal = if interrupt::signal().is_some() {
+            let refusal = if run::signal().is_some() {
                 Some("interrupted")
             } else if begun.elapsed() > plan.time {
                 Some("time")

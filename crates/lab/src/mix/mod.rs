@@ -10,11 +10,9 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
-use crate::grouping;
 use crate::options::Output;
-use crate::part::Part;
 use crate::record::{Account, Figures, PURE};
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::target::{RINGS, Target, Targets};
 
 pub(crate) mod trial;
@@ -74,7 +72,7 @@ pub(crate) struct Row {
 
 /// Returns the loads of a record: all rows of one kind and load.
 pub(crate) fn loads(rows: &[Row]) -> Vec<((&str, &str), Vec<&Row>)> {
-    grouping::groups(rows, |row| (row.kind.as_str(), row.load.as_str()))
+    table::groups(rows, |row| (row.kind.as_str(), row.load.as_str()))
 }
 
 // The experiment `mix`, for the command line and the report.
@@ -178,8 +176,7 @@ pub(crate) fn loops(rows: &[Row]) -> Table {
 
 fn ratios(rows: &[Row], of: Account, price: Account) -> Table {
     let names = rows.iter().map(|row| row.subject.as_str());
-    let adapting =
-        grouping::distinct(names.filter(|name| !PURE.contains(name) && *name != "floor"));
+    let adapting = table::distinct(names.filter(|name| !PURE.contains(name) && *name != "floor"));
     let mut heading = vec!["kind", "load", "best pure", "its time", "poll", "epoll-lt", "epoll-et"];
     heading.extend(&adapting);
     heading.push("floor");

@@ -5,18 +5,14 @@ use serde_json::json;
 use crate::budget::Budget;
 use crate::channel::Pairs;
 use crate::error::{Doing, Error, Result};
-use crate::models::{
-    FLOOR, Model, Options, Row, aio, quiet, select, sigio, sigio_plain, spin, uring, uring_read,
-};
-use crate::options;
+use crate::models::{FLOOR, Model, Options, Row, aio, loops, sigio};
 use crate::record::{self, Figures, Record};
-use crate::rivals;
 use crate::run::Run;
 use crate::second_thread::SecondThread;
-use crate::statistics;
-use crate::subject::{self, Build, Entry};
+use crate::subject::{self, Build, Entry, ReadLog};
 use crate::sweep::Sweep;
-use crate::sys::{epoll, signal};
+use crate::sys::{descriptor, epoll, process, signal};
+use crate::{options, rivals, statistics};
 
 /// A loop of a model.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -38,15 +34,15 @@ const fn model_loop(
 fn loops() -> Result<Vec<ModelLoop>> {
     let of_atr = |name| Entry::known(name).map(|entry| ModelLoop { model: Model::Ask, entry });
     let mut select =
-        model_loop(Model::Ask, "raw-select", "a C programmer's select loop", select::build);
+        model_loop(Model::Ask, "raw-select", "a C programmer's select loop", loops::build_select);
     select.entry.small_numbers = true;
     Ok(vec![
-        model_loop(Model::Try, "spin", "read everything again and again", spin::build),
+        model_loop(Model::Try, "spin", "read everything again and again", loops::build_spin),
         model_loop(
             Model::Signals,
             "sigio-plain",
             "SIGIO, then read everything",
-            sigio_plain::build,
+            loops::build_sigio_plain,
         ),
         model_loop(Model::Signals, "sigio-wait", "sigtimedwait, one at a time", sigio::build_wait),
         model_loop(Model::Signals, "sigio-fd", "signalfd, many at a time", sigio::build_descriptor),
@@ -55,8 +51,13 @@ fn loops() -> Result<Vec<ModelLoop>> {
         of_atr("raw-epoll-lt")?,
         of_atr("raw-epoll-et")?,
         of_atr("libkqueue")?,
-        model_loop(Model::Register, "uring-poll", "io_uring, multishot poll", uring::build),
-        model_loop(Model::Register, "uring-read", "io_uring, a read beforehand", uring_read::build),
+        model_loop(Model::Register, "uring-poll", "io_uring, multishot poll", loops::build_uring),
+        model_loop(
+            Model::Register,
+            "uring-read",
+            "io_uring, a read beforehand",
+            loops::build_uring_read,
+        ),
         model_loop(Model::Register, "aio-poll", "Linux AIO, one-shot poll", aio::build),
     ])
 }
@@ -121,7 +122,7 @@ fn working(loops: &[ModelLoop], pairs: &Pairs) -> Result<(Vec<ModelLoop>, Vec<St
         }
         if !one.entry.suits(pairs) {
             let beyond = pairs.readers().iter().copied().find(|&fd| fd >= libc::FD_SETSIZE as i32);
-            notes.push(out(select::beyond(beyond.unwrap_or(libc::FD_SETSIZE as i32))));
+            notes.push(out(loops::beyond(beyond.unwrap_or(libc::FD_SETSIZE as i32))));
             continue;
         }
         match one.entry.build(pairs).map(drop) {
@@ -188,7 +189,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("total_asked", json!(options.total)),
         ("subjects", wanted.iter().map(about).collect()),
         ("warm_up_rounds", json!(WARM_UP)),
-        ("quiet_nanoseconds", json!(quiet::NANOSECONDS)),
+        ("quiet_nanoseconds", json!(NANOSECONDS)),
         ("signal_queue", json!(signal::queue_limit())),
         ("epoll_mmap", json!(epoll_mmap()?)),
         ("bytes_verified", json!(true)),
@@ -212,10 +213,45 @@ fn quiet_shares(pairs: &Pairs, loops: &[ModelLoop]) -> Result<Vec<f64>> {
     let mut shares: Vec<Vec<f64>> = loops.iter().map(|_| Vec::new()).collect();
     for _ in 0..QUIET_TURNS {
         for (one, shares) in loops.iter().zip(&mut shares) {
-            shares.push(quiet::share(pairs, &one.entry)?);
+            shares.push(share(pairs, &one.entry)?);
         }
     }
     Ok(shares.iter().map(|shares| statistics::median(shares)).collect())
+}
+
+// The cost of a model while nothing happens.
+//
+// In the timed rounds everything is ready before the loop looks, so it never sleeps, and processor
+// time equals the time on the clock. The difference between trying and waiting shows when there is
+// nothing to read. A child process sleeps for a while and then writes one byte. Meanwhile the loop
+// runs as usual, and the kernel's clock of this thread says how long it ran.
+
+/// How long nothing happens, in nanoseconds.
+pub(super) const NANOSECONDS: u64 = 20_000_000;
+
+const BYTE: u8 = 0x5a;
+
+/// The share of a processor that a subject takes while it waits for the byte; the byte is checked.
+pub(super) fn share(pairs: &Pairs, entry: &Entry) -> Result<f64> {
+    let mut subject = entry.build(pairs)?;
+    let mut log = ReadLog::new(pairs.len());
+    let last = pairs.len() - 1;
+    let active = [last as u32];
+    let writer = pairs.writers()[last];
+    process::watch(entry.name);
+    let child = process::fork(|| {
+        process::sleep(NANOSECONDS);
+        descriptor::write_byte(writer, BYTE);
+    })
+    .doing("starting a process that writes later")?;
+    let before = (process::now(), process::thread_time());
+    subject.round(&active, &mut log)?;
+    let after = (process::now(), process::thread_time());
+    process::unwatch();
+    drop(child);
+    log.close(entry.name, &active, BYTE)?;
+    pairs.answer(&active)?;
+    Ok((after.1 - before.1) as f64 / (after.0 - before.0).max(1) as f64)
 }
 
 #[cfg(test)]
@@ -302,7 +338,7 @@ mod tests {
         for kind in Kind::ALL {
             let pairs = Pairs::open(kind, 4).unwrap();
             for one in working(&loops().unwrap(), &pairs).unwrap().0 {
-                let share = quiet::share(&pairs, &one.entry).unwrap();
+                let share = share(&pairs, &one.entry).unwrap();
                 // One thread has one processor; the two clocks are not read at the same moment.
                 assert!((0.0..1.1).contains(&share), "{}: {share}", one.entry.name);
             }
@@ -323,7 +359,7 @@ mod tests {
             Err(Error::system("setting up", std::io::Error::from_raw_os_error(code)))
         }
         let pairs = Pairs::open(Kind::Pipe, 2).unwrap();
-        let spin = model_loop(Model::Try, "spin", "", spin::build);
+        let spin = model_loop(Model::Try, "spin", "", loops::build_spin);
         let absent = model_loop(Model::Register, "absent", "", |pairs| build(pairs, libc::ENOSYS));
         let (loops, notes) = working(&[absent, spin], &pairs).unwrap();
         assert_eq!(loops, [spin]);

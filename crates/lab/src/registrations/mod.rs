@@ -23,12 +23,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) use subject::{BATCHED, YARDSTICK};
 
 use crate::experiment::{Experiment, Figure, Run};
-use crate::grouping;
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot::{self, Plot};
 use crate::statistics::Estimate;
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::target::{Target, Targets};
 
 mod subject;
@@ -178,7 +176,7 @@ impl Experiment for Registrations {
 
 /// The kinds of descriptors that were measured, in their order.
 pub(crate) fn kinds(rows: &[Row]) -> Vec<&str> {
-    grouping::distinct(rows.iter().map(|row| row.kind.as_str()))
+    table::distinct(rows.iter().map(|row| row.kind.as_str()))
 }
 
 /// All rows of a kind, by batch.

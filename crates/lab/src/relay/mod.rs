@@ -24,14 +24,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
-use crate::grouping::distinct;
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot::{self, Plot};
 pub(crate) use crate::relay::peers::kernel_name;
-use crate::server::turns::Figures;
+use crate::server::trial::Figures;
 use crate::statistics::Ratio;
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table, distinct};
 use crate::target::{Target, Targets};
 
 mod load;
@@ -262,7 +260,7 @@ pub(crate) fn over_loads(rows: &[Row]) -> Option<Plot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::turns::Figures;
+    use crate::server::trial::Figures;
     use crate::statistics::Ratio;
 
     #[test]

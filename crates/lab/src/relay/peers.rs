@@ -10,11 +10,11 @@ use superpoll_gateway::{Config, serve};
 use superpoll_rt::Runtime;
 
 use crate::error::{Error, Result};
-use crate::programs;
 use crate::record::write;
 use crate::relay::load;
+use crate::rivals;
 use crate::server::subject::{Entry, not_installed};
-use crate::server::{Calls, Control, ProcessOptions, Server, program, runtime};
+use crate::server::{Calls, Control, ProcessOptions, Server, program};
 
 /// The folders in which distributions install dynamic modules.
 const STREAM_MODULES: [&str; 3] = [
@@ -29,7 +29,7 @@ pub(super) fn nginx_stream() -> Option<Option<PathBuf>> {
     if module.is_some() {
         return Some(module);
     }
-    let version = Command::new(programs::find("nginx")?).arg("-V").output().ok()?;
+    let version = Command::new(rivals::find("nginx")?).arg("-V").output().ok()?;
     let text = String::from_utf8_lossy(&version.stderr).into_owned();
     text.split_whitespace().any(|word| word == "--with-stream").then_some(None)
 }
@@ -254,7 +254,7 @@ pub(super) fn serve(setting: Setting, control: &mut Control) -> Result<()> {
         // A client that is not served gets no answer, which the load notices.
         let start =
             |runtime: &Runtime| serve::Server::start(runtime, &config, |_| {}).map_err(said);
-        return runtime::serve_on(builder.speculative(speculative), control, start, calls);
+        return program::serve_on(builder.speculative(speculative), control, start, calls);
     }
     let [listen, to] = ports.map(|port| format!("127.0.0.1:{port}").parse());
     let (Ok(listen), Ok(to)) = (listen, to) else {
@@ -263,7 +263,7 @@ pub(super) fn serve(setting: Setting, control: &mut Control) -> Result<()> {
     let options = relay::Options { speculative, ..relay::Options::default() };
     let start =
         |runtime: &Runtime| Relay::start(runtime, &listen, &to, options, |_| {}).map_err(said);
-    runtime::serve_on(builder, control, start, calls)
+    program::serve_on(builder, control, start, calls)
 }
 
 /// Builds the configuration that `superpoll serve -c` would get. Clients may be silent during the

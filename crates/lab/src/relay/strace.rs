@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
 
 use crate::error::Result;
-use crate::programs;
+use crate::rivals;
 use crate::server::Calls;
 use crate::sys::process;
 
@@ -50,7 +50,7 @@ impl Trace {
     fn begin(pid: i32) -> Option<Trace> {
         let table = NamedTempFile::new().ok()?;
         let said = NamedTempFile::new().ok()?;
-        let mut strace = Command::new(programs::find("strace")?);
+        let mut strace = Command::new(rivals::find("strace")?);
         strace.args(["-c", "-f", "-o"]).arg(table.path()).args(["-p", &pid.to_string()]);
         strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.reopen().ok()?);
         let mut trace = Trace { strace: strace.spawn().ok()?, table };

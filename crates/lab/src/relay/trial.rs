@@ -8,10 +8,9 @@ use crate::record::Record;
 use crate::relay::load::{Kind, Load, Point};
 use crate::relay::peers::{self, ALL, Setting, Software, without_speculation};
 use crate::relay::{Options, Row, strace};
-use crate::server::generator::check_connections;
 use crate::server::subject::{self, Subject, names};
-use crate::server::trial::{Plan, Trial};
-use crate::server::turns::{self, Figures, Runner};
+use crate::server::trial::{self, Figures, Plan, Runner, Trial};
+use crate::server::web::check_connections;
 use crate::server::{ProcessOptions, Server, program};
 use crate::{channel, options};
 
@@ -101,7 +100,7 @@ fn measure(
             })
         },
     )?;
-    turns::relate(
+    trial::relate(
         &mut rows,
         |row| (&row.subject, &row.figures),
         |row, to| {

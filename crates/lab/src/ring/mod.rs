@@ -16,12 +16,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
-use crate::grouping;
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot::{self, Plot};
 use crate::statistics::{Estimate, ToTokio};
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::target::{Target, Targets};
 
 #[cfg(feature = "rivals-c")]
@@ -199,7 +197,7 @@ impl Experiment for Ring {
 
 /// The points of a record, each with its rows, in the order in which they were measured.
 pub(crate) fn points(rows: &[Row]) -> Vec<((usize, usize), Vec<&Row>)> {
-    grouping::groups(rows, |row| (row.total, row.in_flight))
+    table::groups(rows, |row| (row.total, row.in_flight))
 }
 
 /// Formats a number of bytes in flight in words.

@@ -7,10 +7,10 @@ use superpoll::BackendKind;
 
 use crate::error::Result;
 use crate::go::{self, Program};
-use crate::programs;
 use crate::ring::course::{Course, Pipes};
 use crate::ring::tasks::{Built, Ring, numbers};
 use crate::ring::{floor, go as ring_go, ours, raw_epoll};
+use crate::rivals;
 use crate::server::subject::{self, Entry};
 
 #[cfg(feature = "rivals-c")]
@@ -85,7 +85,7 @@ pub(crate) const ALL: &[Entry<Make>] = &[
         "Go's netpoll, a goroutine for each, GOMAXPROCS=1",
         Make::Program(|| &ring_go::PROGRAM, ring_go::build),
     )
-    .unless(|| programs::find("go").is_none().then(|| go::ABSENT.to_owned())),
+    .unless(|| rivals::find("go").is_none().then(|| go::ABSENT.to_owned())),
 ];
 
 fn build_over(

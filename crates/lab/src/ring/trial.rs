@@ -16,8 +16,8 @@ use crate::ring::subject::{self, Subject};
 use crate::ring::{Options, Row};
 use crate::run::Run;
 use crate::server::subject::{names, parameters};
-use crate::statistics::ToTokio;
-use crate::{channel, grouping, options, say, statistics};
+use crate::statistics::{self, ToTokio};
+use crate::{channel, options, say, table};
 
 /// The points of a sweep in addition to its first.
 const SWEPT_TOTALS: [usize; 4] = [2, 10, 100, 4900];
@@ -95,7 +95,7 @@ fn points(options: &Options) -> Result<Vec<(usize, usize)>> {
         points.extend(SWEPT_TOTALS.iter().filter(|&&t| t <= most).map(|&t| (t, bytes)));
         points.extend(SWEPT_SHARES.map(|share| (total, (share * total as f64).round() as usize)));
     }
-    Ok(grouping::distinct(points))
+    Ok(table::distinct(points))
 }
 
 /// Returns the subjects that take part, and the reasons for leaving some out.

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Doing, Error, Result};
 use crate::sys::{descriptor, process};
-use crate::{channel, headroom};
+use crate::{channel, environment};
 
 /// The most connections of one process and one address.
 const EACH: usize = 5000;
@@ -25,7 +25,7 @@ const RESERVE: usize = 32;
 /// its address allow no more.
 pub(crate) fn most() -> usize {
     let descriptors = (2 * channel::most_pairs()).saturating_sub(RESERVE);
-    EACH.min(descriptors).min(headroom::ports()).max(1)
+    EACH.min(descriptors).min(environment::ports()).max(1)
 }
 
 /// Returns the address of one of several such processes, from 127.0.0.2 on: each has all ports to

@@ -21,18 +21,11 @@ use crate::error::{Doing, Error, Result};
 use crate::second_thread::SecondThread;
 use crate::sys::{descriptor, process, socket};
 
-pub(crate) mod client;
 pub(crate) mod clients;
-pub(crate) mod generator;
 pub(crate) mod memory;
-pub(crate) mod processors;
 pub(crate) mod program;
-pub(crate) mod response;
-pub(crate) mod rounds;
-pub(crate) mod runtime;
 pub(crate) mod subject;
 pub(crate) mod trial;
-pub(crate) mod turns;
 pub(crate) mod web;
 
 /// A child that reports nothing for this long never will.

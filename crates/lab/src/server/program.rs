@@ -1,20 +1,23 @@
 //! Servers that are programs of their own: `superpoll`, as a user starts it, and the rivals.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_lite::AsyncReadExt;
+use superpoll::BackendKind;
+use superpoll_rt::{AsyncFd, Builder, Runtime};
 use tempfile::TempDir;
 
 use crate::environment::PROFILE;
 use crate::error::{Doing, Error, Result};
-use crate::programs;
-use crate::server::{ProcessOptions, Server};
+use crate::server::{Calls, Control, Counts, ProcessOptions, Server};
 use crate::sys::process;
+use crate::{rivals, say};
 
 /// The first port to try, and the first port of the connections' range if the kernel does not
 /// report that range.
@@ -116,7 +119,7 @@ pub(crate) fn begin(
     // A file, not a pipe: it is read only after the program has ended, and the program's own
     // children may still have it open then.
     let errors = tempfile::tempfile().map_err(failed)?;
-    let mut command = Command::new(programs::find(program).unwrap_or_else(|| program.into()));
+    let mut command = Command::new(rivals::find(program).unwrap_or_else(|| program.into()));
     command.args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(errors.try_clone().map_err(failed)?);
@@ -177,6 +180,87 @@ fn complaint(name: &'static str, server: Server, errors: Option<impl Read>) -> E
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
     let line = line.map(|line| line.strip_prefix("superpoll: ").unwrap_or(line));
     Error::usage(format!("{name} did not start: {}", line.unwrap_or("it said nothing")))
+}
+
+// The assignment of processors: the load generator on one, each server on another.
+
+/// The processors of an experiment with servers.
+#[derive(Debug)]
+pub(crate) struct Processors {
+    all: Vec<usize>,
+}
+
+impl Processors {
+    /// Returns the processors of this process. Prints a note if there is only one.
+    pub(crate) fn here() -> Processors {
+        let all = process::processors();
+        if all.len() < 2 {
+            say::note("there is one processor: servers and load generator take turns on it");
+        }
+        Processors { all }
+    }
+
+    /// Returns the load generator's processor.
+    pub(crate) fn client(&self) -> Option<usize> {
+        self.all.first().copied()
+    }
+
+    /// Returns a processor for the servers alone, if there is one.
+    pub(crate) fn server(&self) -> Option<usize> {
+        self.all.get(1).copied()
+    }
+
+    /// Measures with this thread on the load generator's processor. `measure` gets the servers'
+    /// processor.
+    pub(crate) fn apart<T>(&self, measure: impl FnOnce(Option<usize>) -> T) -> T {
+        let pinned = self.client().is_some_and(|client| process::pin(&[client]).is_ok());
+        let measured = measure(self.server().or(self.client()));
+        if pinned {
+            // If this fails, the following work runs on one processor.
+            let _ = process::pin(&self.all);
+        }
+        measured
+    }
+}
+
+// A server on our runtime: its parts are the experiment's, and the request for its counters is the
+// same for all.
+
+/// Calls `start` to begin a server on a runtime with this back-end, reports that it is ready, and
+/// answers questions until the parent is gone. The value that `start` returns lives as long.
+pub(crate) fn serve<T>(
+    backend: BackendKind,
+    control: &mut Control,
+    start: impl FnOnce(&Runtime) -> Result<T>,
+) -> Result<()> {
+    serve_on(Runtime::builder().backend(backend), control, start, |_| Calls::new())
+}
+
+/// Like [`serve`], on a runtime with these settings, whose system calls by name `calls` returns.
+pub(crate) fn serve_on<T>(
+    builder: Builder,
+    control: &mut Control,
+    start: impl FnOnce(&Runtime) -> Result<T>,
+    calls: impl Fn(&Runtime) -> Calls,
+) -> Result<()> {
+    let failed = |source: io::Error| Error::system("setting our runtime up", source);
+    let runtime = builder.build()?;
+    let mut questions = AsyncFd::new(control.questions()?).map_err(failed)?;
+    let _started = start(&runtime)?;
+    control.ready()?;
+    loop {
+        let asked = runtime.try_block_on(async { questions.read(&mut [0]).await });
+        // Without a parent there is no client to serve.
+        if !matches!(asked?, Ok(1)) {
+            return Ok(());
+        }
+        let stats = runtime.stats();
+        control.counted(Counts {
+            waits: stats.iter().map(|engine| engine.poller.calls.waits()).sum(),
+            epoll_ctl: stats.iter().map(|engine| engine.poller.calls.epoll_ctl()).sum(),
+            calls: calls(&runtime),
+        })?;
+    }
 }
 
 #[cfg(test)]

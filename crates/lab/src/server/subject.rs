@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
-use crate::{options, probe, programs, rivals};
+use crate::{environment, options, rivals};
 
 /// A server in the list of an experiment.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ impl<Start: Copy> Entry<Start> {
 
     /// Returns the entry of a server that needs io_uring.
     pub(crate) const fn with_ring(self) -> Entry<Start> {
-        self.unless(|| (!BackendKind::Uring.is_available()).then(probe::why_no_uring))
+        self.unless(|| (!BackendKind::Uring.is_available()).then(environment::why_no_uring))
     }
 
     fn subject(&self, start: Start) -> Subject<Start> {
@@ -73,7 +73,7 @@ impl<Start: Copy> Entry<Start> {
 
 /// Returns the reason for the absence of a program that is not installed.
 pub(crate) fn not_installed(program: &str) -> Option<String> {
-    programs::find(program).is_none().then(|| format!("{program} is not installed"))
+    rivals::find(program).is_none().then(|| format!("{program} is not installed"))
 }
 
 /// Returns the names of all servers in a list.

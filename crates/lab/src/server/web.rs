@@ -1,25 +1,27 @@
 //! Clients of a web server, which ask for the same again and again over HTTP/1, on connections that
 //! are kept open.
 
-use std::io;
-use std::net::Ipv4Addr;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Instant;
 
-use crate::error::{Doing, Result};
-use crate::server::client::Client;
-use crate::server::generator::{self, Generator};
-use crate::server::response::Response;
+use crate::channel;
+use crate::error::{Doing, Error, Result};
+use crate::server::trial;
+use crate::sys::{descriptor, epoll, process, socket};
 
 /// A client of the server.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct WebConnection {
     client: Client,
     request: Rc<[u8]>,
     response: Response,
 }
 
 /// The clients of a server.
-pub(crate) type Clients = Generator<Connection>;
+pub(crate) type Clients = Generator<WebConnection>;
 
 /// The path that is asked for, and the body of the right answer.
 #[derive(Clone, Copy, Debug)]
@@ -50,11 +52,11 @@ pub(crate) fn load(
             .and_then(|port| Client::connect(from, port, set, number))
             .doing(format_args!("connecting {count} times to {subject}"))?;
         let response = Response::new(Rc::clone(page.body));
-        Ok(Connection { client, request: Rc::clone(&request), response })
+        Ok(WebConnection { client, request: Rc::clone(&request), response })
     })
 }
 
-impl generator::Connection for Connection {
+impl Connection for WebConnection {
     type Room = Vec<u8>;
 
     fn ask(&mut self, _: &mut Vec<u8>) -> Result<(), String> {
@@ -67,13 +69,344 @@ impl generator::Connection for Connection {
     }
 }
 
+// A client's end of a TCP connection to a server.
+
+/// Connects to a port from an address of this machine's own network.
+pub(crate) fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
+    let stream = TcpStream::from(socket::connect_from(from, port)?);
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    // No port is to stay occupied after the run.
+    let stream = OwnedFd::from(stream);
+    descriptor::reset_on_close(&stream)?;
+    channel::plain_congestion(&stream);
+    Ok(stream)
+}
+
+/// A connection that is kept open, for requests that are short.
+#[derive(Debug)]
+pub(crate) struct Client(TcpStream);
+
+impl Client {
+    /// Connects to a port from an address of this machine's own network. Arriving bytes are
+    /// reported to the set, with this number.
+    pub(crate) fn connect(
+        from: Ipv4Addr,
+        port: u16,
+        set: &OwnedFd,
+        number: u64,
+    ) -> io::Result<Client> {
+        let stream = connect_from(from, port)?;
+        epoll::add(set, stream.as_raw_fd(), libc::EPOLLIN as u32, number)?;
+        Ok(Client(stream.into()))
+    }
+
+    /// Sends a request, all of it at once.
+    pub(crate) fn send(&mut self, request: &[u8]) -> Result<(), String> {
+        match self.0.write(request) {
+            Ok(count) if count == request.len() => Ok(()),
+            Ok(count) => Err(format!("the connection took {count} bytes of a request")),
+            Err(error) => Err(format!("the connection took no request: {error}")),
+        }
+    }
+
+    /// Reads once the bytes that have arrived; `None` if that was interrupted.
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, String> {
+        match usize::try_from(descriptor::read(self.0.as_raw_fd(), buffer)) {
+            Ok(0) => Err("it closed a connection".to_owned()),
+            Ok(count) => Ok(Some(&buffer[..count])),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+                error => Err(format!("a connection broke: {error}")),
+            },
+        }
+    }
+}
+
+// Checks the bytes that arrive on a connection against the requested body: the status, the length
+// that the head promises, and every byte of the body.
+//
+// Long files come in many parts, and a generator that copied them would be slower than a server
+// that does not. So only a head that is not complete is kept; a body is compared where it was
+// read.
+
+/// The longest head of an answer.
+const LONGEST_HEAD: usize = 4096;
+
+/// The most fields of an answer's head.
+const MOST_FIELDS: usize = 32;
+
+/// The answer that arrives at present.
+#[derive(Debug)]
+pub(crate) struct Response {
+    file: Rc<[u8]>,
+    /// The part of a head that has arrived.
+    head: Vec<u8>,
+    /// How much of the body has arrived, once the head is complete.
+    body: Option<usize>,
+}
+
+impl Response {
+    /// Creates the check for this file.
+    pub(crate) fn new(file: Rc<[u8]>) -> Response {
+        Response { file, head: Vec::new(), body: None }
+    }
+
+    /// Takes the bytes that arrived and returns whether the answer is complete; the next request
+    /// may begin then.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
+        let (begin, part) = match self.body {
+            Some(begin) => (begin, bytes),
+            None => match self.take_head(bytes)? {
+                Some(part) => (0, part),
+                None => return Ok(false),
+            },
+        };
+        let expected = &self.file[begin..];
+        if part.len() > expected.len() {
+            return Err(format!(
+                "{} bytes came after the end of the answer",
+                part.len() - expected.len()
+            ));
+        }
+        if part != &expected[..part.len()] {
+            let wrong = part.iter().zip(expected).position(|(found, right)| found != right);
+            return Err(format!("byte {} of a body was wrong", begin + wrong.unwrap_or(0)));
+        }
+        let complete = part.len() == expected.len();
+        self.body = (!complete).then_some(begin + part.len());
+        Ok(complete)
+    }
+
+    /// Takes the head from the bytes; returns the rest after it, if the head is complete.
+    fn take_head<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, String> {
+        let complete = if self.head.is_empty() {
+            end_of_head(bytes, self.file.len())?
+        } else {
+            let before = self.head.len();
+            self.head.extend_from_slice(bytes);
+            // It was not complete without these bytes, so it ends within them.
+            end_of_head(&self.head, self.file.len())?.map(|end| end.saturating_sub(before))
+        };
+        match complete {
+            Some(end) => {
+                self.head.clear();
+                Ok(Some(&bytes[end..]))
+            }
+            None => {
+                if self.head.is_empty() {
+                    self.head.extend_from_slice(bytes);
+                }
+                match self.head.len() {
+                    ..=LONGEST_HEAD => Ok(None),
+                    length => {
+                        Err(format!("the head of an answer did not end within {length} bytes"))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns where a head ends, if it is complete; it must be the head of a file of this length.
+fn end_of_head(bytes: &[u8], length: usize) -> Result<Option<usize>, String> {
+    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+    let mut head = httparse::Response::new(&mut fields);
+    let end = match head.parse(bytes) {
+        Ok(httparse::Status::Complete(end)) => end,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(error) => return Err(format!("the head of an answer is none: {error}")),
+    };
+    if (head.version, head.code) != (Some(1), Some(200)) {
+        let (minor, code) = (head.version.unwrap_or(0), head.code.unwrap_or(0));
+        return Err(format!("an answer was HTTP/1.{minor} {code} instead of HTTP/1.1 200"));
+    }
+    let mut promised = None;
+    for field in &*head.headers {
+        let value = String::from_utf8_lossy(field.value);
+        let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+        if is("transfer-encoding")
+            || is("content-encoding")
+            || is("content-range")
+            || (is("connection") && !value.eq_ignore_ascii_case("keep-alive"))
+        {
+            return Err(format!("an answer had {}: {value}, which none should have", field.name));
+        }
+        if is("content-length") {
+            let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+            let number = value.parse::<usize>().ok().filter(|_| digits);
+            let number = number.ok_or_else(|| format!("an answer had the length {value:?}"))?;
+            if promised.replace(number).is_some() {
+                return Err("an answer had two lengths".to_owned());
+            }
+        }
+    }
+    match promised {
+        Some(promised) if promised == length => Ok(Some(end)),
+        Some(promised) => Err(format!("an answer promised {promised} bytes instead of {length}")),
+        None => Err("an answer had no content-length".to_owned()),
+    }
+}
+
+// The load generator: connections to one server, with one request under way on each.
+//
+// It shares a machine with the server, so it does no more than it must: an epoll set, one read for
+// an answer, one write for the next request. The connection defines a request and its correct
+// answer.
+
+/// A server that does not answer for this long has lost a request.
+const PATIENCE_MS: i32 = 10_000;
+
+/// The most events that are taken from a wait.
+const EVENTS: usize = 1024;
+
+/// A connection to a server.
+pub(crate) trait Connection {
+    /// Memory that all connections of a generator share: room to put a request together, and to
+    /// read an answer.
+    type Room;
+
+    /// Sends a request.
+    fn ask(&mut self, room: &mut Self::Room) -> std::result::Result<(), String>;
+
+    /// Reads once; returns whether an answer is complete.
+    fn read(&mut self, room: &mut Self::Room) -> std::result::Result<bool, String>;
+}
+
+/// Clients of one server, which know its right answers.
+pub(crate) trait Load {
+    /// The fewest requests in a round, however short the time.
+    const LEAST: u64;
+
+    /// Returns how many connections there are, each with one request under way.
+    fn connections(&self) -> usize;
+
+    /// Sends this many requests in total, over all connections, and returns the nanoseconds from
+    /// the first request to the last answer.
+    fn go(&mut self, requests: u64) -> Result<u64>;
+
+    /// Returns the processor time that the clients used in the last [`go`](Load::go).
+    fn busy_ns(&self) -> u64;
+
+    /// Measures how long a request takes, in nanoseconds.
+    fn pilot(&mut self) -> Result<f64> {
+        trial::pilot(self.connections(), |requests| self.go(requests))
+    }
+}
+
+/// The connections to one server.
+pub(crate) struct Generator<C: Connection> {
+    subject: &'static str,
+    set: OwnedFd,
+    connections: Vec<C>,
+    events: Vec<epoll::Raw>,
+    room: C::Room,
+    busy_ns: u64,
+}
+
+impl<C: Connection> Generator<C> {
+    /// Makes the connections; each adds itself to the epoll set with its number.
+    pub(crate) fn new(
+        subject: &'static str,
+        count: usize,
+        room: C::Room,
+        mut connect: impl FnMut(&OwnedFd, u64) -> Result<C>,
+    ) -> Result<Generator<C>> {
+        let set = epoll::create().doing("creating an epoll set")?;
+        let connections =
+            (0..count as u64).map(|number| connect(&set, number)).collect::<Result<Vec<C>>>()?;
+        let events = vec![epoll::Raw { events: 0, u64: 0 }; count.clamp(1, EVENTS)];
+        Ok(Generator { subject, set, connections, events, room, busy_ns: 0 })
+    }
+
+    /// Checks that the server has sent nothing since the last answer, and has closed no connection.
+    pub(crate) fn check_silence(&mut self) -> Result<()> {
+        let subject = self.subject;
+        let wrong = |found: String| Error::Work { subject, found };
+        loop {
+            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut self.events, 0);
+            let Ok(ready @ 1..) = usize::try_from(ready) else { return Ok(()) };
+            for event in &self.events[..ready] {
+                // An edge may be reported for bytes that were read already.
+                if self.connections[event.u64 as usize].read(&mut self.room).map_err(wrong)? {
+                    return Err(wrong("an answer arrived without a request".to_owned()));
+                }
+            }
+        }
+    }
+}
+
+impl<C: Connection> Load for Generator<C> {
+    /// A virtual machine may account no processor time for a few requests.
+    const LEAST: u64 = 100;
+
+    fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn go(&mut self, requests: u64) -> Result<u64> {
+        let subject = self.subject;
+        let wrong = |found: String| Error::Work { subject, found };
+        let (begun, cpu) = (Instant::now(), process::thread_time());
+        let first = self.connections.len().min(usize::try_from(requests).unwrap_or(usize::MAX));
+        for connection in &mut self.connections[..first] {
+            connection.ask(&mut self.room).map_err(wrong)?;
+        }
+        let (mut unasked, mut unanswered) = (requests - first as u64, requests);
+        while unanswered > 0 {
+            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut self.events, PATIENCE_MS);
+            let ready = match usize::try_from(ready) {
+                Ok(0) => return Err(wrong(format!("{unanswered} answers did not come in 10 s"))),
+                Ok(ready) => ready,
+                Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {
+                    continue;
+                }
+                Err(_) => return Err(Error::last("waiting for answers")),
+            };
+            for event in &self.events[..ready] {
+                let connection = &mut self.connections[event.u64 as usize];
+                if connection.read(&mut self.room).map_err(wrong)? {
+                    unanswered = unanswered
+                        .checked_sub(1)
+                        .ok_or_else(|| wrong("an answer arrived without a request".to_owned()))?;
+                    if unasked > 0 {
+                        unasked -= 1;
+                        connection.ask(&mut self.room).map_err(wrong)?;
+                    }
+                }
+            }
+        }
+        self.busy_ns = process::thread_time() - cpu;
+        Ok(begun.elapsed().as_nanos() as u64)
+    }
+
+    fn busy_ns(&self) -> u64 {
+        self.busy_ns
+    }
+}
+
+/// Refuses a number of connections to each of some servers that the limit of descriptors does not
+/// allow.
+pub(crate) fn check_connections(connections: usize, servers: usize) -> Result<()> {
+    // One process holds the generator's ends of all connections, and while it starts a server, that
+    // server's ends too.
+    let most = 2 * channel::most_pairs() / (servers + 1);
+    if connections == 0 || connections > most {
+        return Err(Error::usage(format!(
+            "--connections {connections} is not possible: give 1 to {most}, as the limit of {} \
+             descriptors leaves with {servers} servers",
+            superpoll::limits::nofile().1
+        )));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
 
     use super::*;
-    use crate::server::generator::Load;
 
     /// Serves one connection with answers of these statuses and bodies, each to a correct request.
     fn served(answers: &[(&str, &[u8])], file: &[u8], requests: u64) -> Result<u64> {
@@ -115,5 +448,61 @@ mod tests {
         assert!(of(&[good, ("200 OK", b"file")]).contains("4 bytes instead of 6"));
         assert!(of(&[good, ("404 Not Found", b"")]).contains("404"));
         assert!(of(&[good]).contains("closed a connection"));
+    }
+
+    const FILE: &[u8] = b"thirteen more";
+    const GOOD: &[u8] =
+        b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\nConnection: keep-alive\r\n\r\nthirteen more";
+
+    fn response() -> Response {
+        Response::new(Rc::from(FILE))
+    }
+
+    #[test]
+    fn an_answer_is_complete_with_its_last_byte_wherever_it_is_cut() {
+        let mut response = response();
+        assert!(response.take(GOOD).unwrap());
+        for cut in 1..GOOD.len() {
+            assert!(!response.take(&GOOD[..cut]).unwrap(), "cut at {cut}");
+            assert!(response.take(&GOOD[cut..]).unwrap(), "cut at {cut}");
+        }
+        for byte in &GOOD[..GOOD.len() - 1] {
+            assert!(!response.take(&[*byte]).unwrap());
+        }
+        assert!(response.take(b"e").unwrap());
+    }
+
+    #[test]
+    fn anything_else_is_found_out() {
+        let good = std::str::from_utf8(GOOD).unwrap();
+        for (from, to, why) in [
+            ("200 OK", "404 Not Found", "HTTP/1.1 404"),
+            ("200 OK", "206 Partial Content", "206"),
+            ("200 OK", "500 Oh", "500"),
+            ("1.1", "1.0", "HTTP/1.0"),
+            ("HTTP", "SPDY", "none"),
+            ("Content-Length: 13\r\n", "", "no content-length"),
+            ("Content-Length: 13", "Content-Length: 14", "14 bytes instead of 13"),
+            ("Content-Length: 13", "Content-Length: +13", "+13"),
+            ("Connection: keep-alive", "content-length: 13", "two lengths"),
+            ("Connection: keep-alive", "date", "none"),
+            ("keep-alive", "close", "close"),
+            ("Connection: keep-alive", "Transfer-Encoding: chunked", "chunked"),
+            ("Connection: keep-alive", "Content-Encoding: gzip", "gzip"),
+            ("more", "mOre", "byte 10 "),
+            ("more", "more?", "1 bytes"),
+        ] {
+            let answer = good.replace(from, to);
+            let error = response().take(answer.as_bytes()).unwrap_err();
+            assert!(error.contains(why), "{answer:?}: {error}");
+            // The same in small parts.
+            let mut response = response();
+            let found = answer.as_bytes().chunks(7).find_map(|part| response.take(part).err());
+            assert!(found.is_some(), "{answer:?}");
+        }
+        // A head without end is not waited for.
+        let mut response = response();
+        response.take(b"HTTP/1.1 200 OK\r\nx: ").unwrap();
+        assert!((0..5).any(|_| response.take(&[b'x'; 1000]).is_err()));
     }
 }

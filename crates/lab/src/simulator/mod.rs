@@ -12,20 +12,19 @@
 //! The simulation omits caches, preemption, and the policy's own arithmetic. A run on real
 //! descriptors decides; the simulator says where to look.
 
-mod adversary;
-mod load;
-mod machine;
-mod run;
-mod search;
-mod yardstick;
-
-pub use crate::random::Random;
 pub use adversary::{Adversary, Tactic};
-pub use load::{Group, Load, Pattern, Rounds};
 pub use machine::{Machine, Spent};
 pub use run::{Outcome, Setting, play, play_adversary};
 pub use search::{Search, Worst, worst_load};
 pub use yardstick::{Hindsight, Pure};
 
+pub use crate::random::Random;
+pub use crate::simulator::machine::{Group, Load, Pattern, Rounds};
+
+mod adversary;
+mod machine;
+mod run;
+mod search;
 #[cfg(test)]
 mod tests;
+mod yardstick;

@@ -7,8 +7,7 @@ use superpoll::backend::policy::Policy;
 use superpoll::diagnostics::{Costs, Kind};
 
 use crate::simulator::adversary::Adversary;
-use crate::simulator::load::Load;
-use crate::simulator::machine::{COSTS, Machine, Spent, read_cost};
+use crate::simulator::machine::{COSTS, Load, Machine, Spent, read_cost};
 use crate::simulator::yardstick::{Hindsight, Pure};
 
 /// The costs in a simulation, and how the descriptors are watched.

@@ -6,7 +6,7 @@
 use superpoll::backend::policy::Policy;
 
 use crate::random::Random;
-use crate::simulator::load::{Group, Load, Pattern};
+use crate::simulator::machine::{Group, Load, Pattern};
 use crate::simulator::run::{Outcome, Setting, play};
 
 /// How to search.

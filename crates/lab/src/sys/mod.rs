@@ -10,17 +10,14 @@ pub(crate) mod libev;
 #[cfg(feature = "rivals-c")]
 pub(crate) mod libevent;
 pub(crate) mod libkqueue;
-pub(crate) mod library;
 #[cfg(feature = "rivals-c")]
 pub(crate) mod libuv;
 pub(crate) mod memory;
-pub(crate) mod network;
 pub(crate) mod poll;
 #[cfg(feature = "rival-polling")]
 pub(crate) mod polling;
 pub(crate) mod process;
 pub(crate) mod ready;
-pub(crate) mod select;
 pub(crate) mod signal;
 pub(crate) mod socket;
 pub(crate) mod uring;

@@ -1,16 +1,18 @@
 //! The process: preemptions, pinning, a child, and a watch over rounds that never end.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStderr, ChildStdout, Command};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{RLIM_INFINITY, Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::time::TimeSpec;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::time::{ClockId, clock_getcpuclockid};
@@ -234,4 +236,50 @@ pub(crate) fn watch(subject: &'static str) {
 /// Cancels the alarm of [`watch`].
 pub(crate) fn unwatch() {
     alarm::cancel();
+}
+
+// The C library that this process runs with.
+
+/// Its name and version; empty where it does not tell.
+#[cfg(target_env = "gnu")]
+pub(crate) fn libc_version() -> String {
+    // SAFETY: the call takes nothing and returns a string that ends with a zero and lasts as long
+    // as the process.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    format!("glibc {}", version.to_string_lossy())
+}
+
+/// Its name and version; empty where it does not tell.
+#[cfg(not(target_env = "gnu"))]
+pub fn libc_version() -> String {
+    String::new()
+}
+
+#[cfg(all(test, target_env = "gnu"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_tells() {
+        let version = libc_version();
+        assert!(version.starts_with("glibc 2."), "{version}");
+    }
+}
+
+// A network namespace for a thread of ours.
+
+/// Moves this thread, and the threads and processes that it starts from now on, to a new network
+/// that has nothing but a loopback interface (`unshare(2)`, `CLONE_NEWNET`). Needs `CAP_SYS_ADMIN`.
+pub(crate) fn enter_new() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNET)?;
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: all zeros is a valid value of this structure of numbers.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the kernel reads one such structure, which outlives the call.
+    Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request) })?;
+    Ok(())
 }

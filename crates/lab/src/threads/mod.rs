@@ -22,17 +22,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
-use crate::grouping;
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot::{self, Curve, Plot};
 use crate::statistics::{self, Estimate, break_even};
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::threads::subject::THREADS;
 
 mod block;
-mod counters;
-mod figures;
 mod subject;
 mod trial;
 
@@ -149,7 +145,7 @@ impl Row {
 
 /// The sweeps in a record: all rows of one kind, total, placement and choice of processors.
 pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
-    grouping::groups(rows, |row| {
+    table::groups(rows, |row| {
         let processors = if row.processors == "one" { "one processor" } else { "all processors" };
         format!("{} {} {}, {processors}", row.kind, row.total, row.placement)
     })
@@ -301,12 +297,12 @@ fn verdict(account: &Account, rows: &[&Row]) -> Option<String> {
 
 /// The figure of each subject at each ratio, the best loop, and threads against it.
 pub(crate) fn sweep(rows: &[&Row], account: &Account) -> Table {
-    let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
+    let names = table::distinct(rows.iter().map(|row| row.subject.as_str()));
     let mut heading = vec!["active/total"];
     heading.extend(&names);
     heading.extend(["best loop", "threads / best", "low-high"]);
     let mut table = Table::new(heading);
-    for at in grouping::ascending(rows, |row| row.active).values() {
+    for at in table::ascending(rows, |row| row.active).values() {
         let of =
             |name: &str| at.iter().find(|row| row.subject == name).map(|row| (account.of)(row));
         let mut cells =
@@ -344,7 +340,7 @@ fn fewest(own: &[&Row], of: fn(&Row) -> f64, digits: usize) -> String {
 /// and the memory.
 pub(crate) fn subjects(rows: &[&Row]) -> Table {
     table::of(
-        &grouping::subjects(rows, |row| &row.subject, |row| row.active),
+        &table::subjects(rows, |row| &row.subject, |row| row.active),
         1,
         &[
             ("subject", |own| own[0].subject.clone()),

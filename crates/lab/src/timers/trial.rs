@@ -8,12 +8,12 @@ use crate::record::Record;
 use crate::run::Run;
 use crate::second_thread::SecondThread;
 use crate::server::subject::{names, parameters};
-use crate::statistics::ToTokio;
+use crate::statistics::{self, ToTokio};
 use crate::sys::process;
 use crate::timers::load::{self, Ended, Order, Plan, Taken};
 use crate::timers::subject::{self, Subject, Timers};
 use crate::timers::{Options, Row};
-use crate::{grouping, options, statistics};
+use crate::{options, table};
 
 /// The most timers at once: tokio's take 200 bytes each.
 const MOST_TIMERS: usize = 10_000_000;
@@ -29,7 +29,7 @@ fn sizes(options: &Options) -> Result<Vec<usize>> {
     let sizes = options::numbers("--timers", options.timers.as_deref().unwrap_or(default))?;
     sizes.iter().try_for_each(|&size| options::within("--timers", size, 1..=MOST_TIMERS))?;
     options::within("--ending", options.ending, 1..=MOST_ENDING)?;
-    Ok(grouping::distinct(sizes))
+    Ok(table::distinct(sizes))
 }
 
 /// A runtime and its measurements under the present load.

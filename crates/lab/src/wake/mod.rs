@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
-use crate::part::Part;
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::target::{Target, Targets};
 use crate::waking::Times;
 

@@ -5,14 +5,13 @@ use serde_json::json;
 use crate::budget::Budget;
 use crate::channel::{self, Kind};
 use crate::error::{Error, Result};
-use crate::load::Load;
-use crate::options::Output;
-use crate::placement::Placement;
+use crate::load::{Load, Placement};
+use crate::options::{self, Output};
 use crate::record::Record;
 use crate::run::Run;
 use crate::wake::{Options, Row};
 use crate::waking::{self, Busy, Case};
-use crate::{options, rivals, subject};
+use crate::{rivals, subject};
 
 const DEFAULTS: [&str; 7] =
     ["raw-epoll-lt", "epoll-lt", "poll", "adaptive", "uring", "mio", "polling"];

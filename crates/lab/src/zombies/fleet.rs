@@ -15,10 +15,10 @@ use crate::echo::{self, raw_epoll, raw_uring};
 use crate::error::{Doing, Error, Result};
 use crate::http::{self, BODY};
 use crate::server::clients::{self, Clients};
-use crate::server::generator::{Connection, Generator, Load};
 use crate::server::subject::{self, Entry, rival};
-use crate::server::turns::Runner;
-use crate::server::{Control, ProcessOptions, Server, client, memory, program};
+use crate::server::trial::Runner;
+use crate::server::web::{self, Connection, Generator, Load};
+use crate::server::{Control, ProcessOptions, Server, memory, program};
 use crate::sys::socket;
 use crate::zombies::trial::{Point, share};
 
@@ -220,7 +220,7 @@ pub(super) fn echo_load(
 ) -> Result<Generator<echo::load::Connection>> {
     let ports = ports.iter().cycle().take(count);
     let sockets: std::io::Result<Vec<OwnedFd>> =
-        ports.map(|&port| client::connect(from, port)).collect();
+        ports.map(|&port| web::connect_from(from, port)).collect();
     let sockets = sockets.doing(format_args!("connecting {count} times to {subject}"))?;
     echo::load::load(subject, sockets, BYTES)
 }

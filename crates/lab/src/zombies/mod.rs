@@ -23,11 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
-use crate::part::Part;
 use crate::plot::{self, Plot};
-use crate::server::turns::Figures;
+use crate::server::trial::Figures;
 use crate::statistics::Ratio;
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 use crate::target::{Target, Targets};
 
 pub(crate) mod fleet;
@@ -227,7 +226,7 @@ fn name(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::turns::Figures;
+    use crate::server::trial::Figures;
     use crate::statistics::Ratio;
 
     #[test]

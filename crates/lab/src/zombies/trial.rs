@@ -4,15 +4,14 @@ use std::iter;
 
 use serde_json::json;
 
+use crate::environment::Headroom;
 use crate::error::{Error, Result};
-use crate::headroom::Headroom;
 use crate::record::Record;
 use crate::run::Run;
 use crate::server::clients;
-use crate::server::generator::Connection;
 use crate::server::subject::names;
-use crate::server::trial::{Plan, Trial};
-use crate::server::turns::{self, Figures};
+use crate::server::trial::{self, Figures, Plan, Trial};
+use crate::server::web::Connection;
 use crate::statistics::{self, Ratio};
 use crate::sys::process;
 use crate::zombies::fleet::{self, BYTES, Connect, Family, Subject, echo_load};
@@ -68,7 +67,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let seconds = 300.0 / groups.len().max(1) as f64;
     let mut plan = Plan::new("zombies", &options.output, &subjects, groups.len(), seconds);
     let runs: usize = groups.iter().map(|group| group.points.len() * group.subjects.len()).sum();
-    (plan.all, plan.notes, plan.steps) = (names(fleet::ALL), notes, runs * (turns::ROUNDS + 1));
+    (plan.all, plan.notes, plan.steps) = (names(fleet::ALL), notes, runs * (trial::ROUNDS + 1));
     let own = [
         ("zombies", json!(points.iter().flatten().map(|p| p.zombies).collect::<Vec<_>>())),
         ("workers", json!(points.iter().flatten().map(|p| p.workers).collect::<Vec<_>>())),
@@ -119,10 +118,10 @@ fn measure<C: Connection>(
         process::sleep(PARKING_NS);
     }
     let Run { budget, lost, progress, .. } = &mut trial.run;
-    let most = options.requests.div_ceil(budget.rounds(turns::ROUNDS) as u64);
+    let most = options.requests.div_ceil(budget.rounds(trial::ROUNDS) as u64);
     let begins = |name: &str| progress.step(name.to_owned());
-    let requests = turns::take_turns_of(&mut runners, budget, most, lost, begins)?;
-    let mut rows = turns::rows(&mut runners, lost, |place, runner| {
+    let requests = trial::take_turns_of(&mut runners, budget, most, lost, begins)?;
+    let mut rows = trial::rows(&mut runners, lost, |place, runner| {
         let (subject, point, kernel_bytes_per_zombie) = about[place];
         crowds[place].check()?;
         let figures = runner.figures(requests[place])?;

@@ -16,20 +16,9 @@ use superpoll::BackendKind;
 use crate::error::Result;
 use crate::gate::paths::work::Work;
 
-mod adaptive_moves;
-mod echo;
-mod hop;
 mod http;
-mod http_file;
-mod http_long_poll;
-mod http_proxy;
-mod interest;
-mod registration;
-mod relay;
-mod task;
-mod timer;
-mod wait;
-mod wake;
+mod poller;
+mod runtime;
 mod work;
 
 /// A path by name.
@@ -80,78 +69,105 @@ impl Path {
 /// All paths, from the poller up.
 pub(super) const ALL: &[Path] = &[
     path("wait-select", 4000, "select finds one of 8 pipes, which is read", || {
-        wait::set_up(BackendKind::Select)
+        poller::set_up_wait(BackendKind::Select)
     }),
     path("wait-poll", 4000, "poll finds one of 8 pipes, which is read", || {
-        wait::set_up(BackendKind::Poll)
+        poller::set_up_wait(BackendKind::Poll)
     }),
     path("wait-epoll", 4000, "epoll finds one of 8 pipes, which is read", || {
-        wait::set_up(BackendKind::Epoll)
+        poller::set_up_wait(BackendKind::Epoll)
     }),
     path(
         "wait-adaptive",
         4000,
         "the adaptive back-end finds one of 8 pipes, which is read",
-        || wait::set_up(BackendKind::Adaptive),
+        || poller::set_up_wait(BackendKind::Adaptive),
     ),
     path("wait-uring", 4000, "io_uring finds one of 8 pipes, which is read", || {
-        wait::set_up(BackendKind::Uring)
+        poller::set_up_wait(BackendKind::Uring)
     })
     .needs(BackendKind::Uring),
     path(
         "adaptive-moves",
         3840,
         "a pass in which 6 of 24 pipes are ready, others every 64",
-        adaptive_moves::set_up,
+        poller::set_up_adaptive_moves,
     ),
     path("register-epoll", 4000, "a pipe is registered with epoll and deregistered", || {
-        registration::set_up(BackendKind::Epoll)
+        poller::set_up_registration(BackendKind::Epoll)
     }),
     path("register-adaptive", 4000, "the same by the adaptive back-end", || {
-        registration::set_up(BackendKind::Adaptive)
+        poller::set_up_registration(BackendKind::Adaptive)
     }),
     path("interest-undone", 4000, "an interest is changed four times, and back", || {
-        interest::set_up(4)
+        poller::set_up_interest(4)
     }),
     path("interest-applied", 4000, "an interest is changed three times, and applied", || {
-        interest::set_up(3)
+        poller::set_up_interest(3)
     }),
-    path("wake", 4000, "a handle wakes a poller that does not sleep, and it waits", wake::set_up),
+    path(
+        "wake",
+        4000,
+        "a handle wakes a poller that does not sleep, and it waits",
+        poller::set_up_wake,
+    ),
     path(
         "wake-asleep",
         4000,
         "a handle wakes a poller that sleeps in another",
-        wake::set_up_asleep,
+        poller::set_up_wake_asleep,
     ),
-    path("timer", 20_000, "a timer is set among a hundred others, and taken back", timer::set_up)
-        .by_clock(),
-    path("task", 4000, "a task is spawned, gives way once, and is joined", task::set_up).by_build(),
-    path("hop", 4000, "a task reads a byte and writes it to the next one's pipe", hop::set_up)
+    path(
+        "timer",
+        20_000,
+        "a timer is set among a hundred others, and taken back",
+        runtime::set_up_timer,
+    )
+    .by_clock(),
+    path("task", 4000, "a task is spawned, gives way once, and is joined", runtime::set_up_task)
         .by_build(),
-    path("hop-peers", 4000, "the same where the ends of a pipe know each other", hop::set_up_peers)
+    path(
+        "hop",
+        4000,
+        "a task reads a byte and writes it to the next one's pipe",
+        runtime::set_up_hop,
+    )
+    .by_build(),
+    path(
+        "hop-peers",
+        4000,
+        "the same where the ends of a pipe know each other",
+        runtime::set_up_hop_peers,
+    )
+    .by_build(),
+    path(
+        "echo",
+        1000,
+        "a request of 64 bytes over TCP comes back, both ends",
+        runtime::set_up_echo,
+    )
+    .by_build(),
+    path("relay", 500, "the same through the TCP relay, all ends", runtime::set_up_relay)
         .by_build(),
-    path("echo", 1000, "a request of 64 bytes over TCP comes back, both ends", echo::set_up)
-        .by_build(),
-    path("relay", 500, "the same through the TCP relay, all ends", relay::set_up).by_build(),
     path(
         "http-file",
         1000,
         "a request for a file of 1 KiB, kept alive, both ends",
-        http_file::set_up,
+        http::set_up_http_file,
     )
     .by_clock(),
     path(
         "http-proxy",
         500,
         "the same through the reverse proxy, without the origin",
-        http_proxy::set_up,
+        http::set_up_http_proxy,
     )
     .by_clock(),
     path(
         "http-long-poll",
         500,
         "a request waits in the parking lot until a message is published, both ends",
-        http_long_poll::set_up,
+        http::set_up_http_long_poll,
     )
     .by_clock(),
 ];

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use superpoll_rt::{BackendKind, Runtime, spawn};
 
 use crate::error::{Error, Result};
-use crate::gate::counted::{Counted, Counts};
+use crate::gate::measure::{Counted, Counts};
 use crate::sys::descriptor;
 
 /// A path that is set up.

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::herd::method::post::{Post, Report, accept_one};
-use crate::sys::select::Set;
+use crate::sys::poll::Set;
 
 pub(super) fn stand(post: Post, report: &Report) -> io::Result<()> {
     let mut set = Set::new();

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use crate::budget::Budget;
 use crate::channel;
+use crate::environment::{self, Headroom};
 use crate::error::{Error, Result};
-use crate::headroom::{self, Headroom};
 use crate::idle::Options;
 use crate::idle::clients::{Order, start};
 use crate::idle::ramp::Row;
@@ -165,7 +165,9 @@ pub(super) fn capacity(kind: Kind) -> (usize, &'static str) {
     match kind {
         // A relay has two descriptors for each, and all its connections to the origin come from one
         // address.
-        Kind::Relay if headroom::ports() < descriptors / 2 => (headroom::ports().max(1), "ports"),
+        Kind::Relay if environment::ports() < descriptors / 2 => {
+            (environment::ports().max(1), "ports")
+        }
         Kind::Relay => ((descriptors / 2).max(1), "descriptors"),
         _ => (descriptors.max(1), "descriptors"),
     }

@@ -20,9 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
 use crate::idle::Options;
-use crate::part::Part;
 use crate::plot::{self, Curve, Plot};
-use crate::table::{self, Table};
+use crate::table::{self, Part, Table};
 
 mod climb;
 

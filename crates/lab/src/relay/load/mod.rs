@@ -15,10 +15,10 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use self::pattern::Pattern;
 use crate::channel;
 use crate::error::{Doing, Error, Result};
-use crate::server::{generator, rounds};
+use crate::relay::load::pattern::Pattern;
+use crate::server::{trial, web};
 use crate::sys::{epoll, process, socket};
 
 mod http;
@@ -418,7 +418,7 @@ impl Load {
     }
 }
 
-impl generator::Load for Load {
+impl web::Load for Load {
     const LEAST: u64 = 1;
 
     fn connections(&self) -> usize {
@@ -467,7 +467,7 @@ impl generator::Load for Load {
     fn pilot(&mut self) -> Result<f64> {
         let each = if self.point.kind == Kind::Bulk { 1 } else { 10 };
         let requests = each * self.point.connections as u64;
-        rounds::pace(requests, PILOT_NS, |requests| generator::Load::go(self, requests))
+        trial::pace(requests, PILOT_NS, |requests| web::Load::go(self, requests))
     }
 }
 
@@ -490,7 +490,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::server::generator::Load as _;
+    use crate::server::web::Load as _;
 
     type Spoil = fn(&mut [u8]);
 

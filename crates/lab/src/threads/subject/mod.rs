@@ -4,21 +4,30 @@
 //! A subject is set up in a process of its own and then reads indefinitely: it takes each byte that
 //! comes to the [`SharedCounters`]. It ends when a writer is gone.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::thread::{Builder, JoinHandle};
+
+use futures_lite::{AsyncRead, AsyncReadExt};
 use superpoll::{BackendKind, Mode, Poller};
+use superpoll_rt::net::TcpStream;
+use superpoll_rt::net::unix::UnixStream;
+use superpoll_rt::{Runtime, pipe};
 
 use crate::by_name::by_name;
-use crate::error::Result;
+use crate::channel::{Kind, Pairs};
+use crate::error::{Doing, Error, Result};
 use crate::options;
+use crate::subject::Turn;
 use crate::subject::ours::Ours;
 use crate::subject::raw_epoll::{LEVEL, RawEpoll};
 use crate::subject::raw_poll::RawPoll;
-use crate::threads::subject::input::{Input, Reading};
-
-pub(super) mod input;
-mod one_thread;
-mod pool;
-mod runtime;
-mod thread_each;
+use crate::sys::{descriptor, process};
+use crate::threads::block::{Outcome, ROOM, SharedCounters};
 
 type SetUp = for<'a> fn(Input<'a>) -> Result<Box<dyn Reading + 'a>>;
 
@@ -62,22 +71,22 @@ pub(super) const THREADS: &str = "thread-per-descriptor";
 pub(super) const ALL: &[Entry] = &[
     Entry {
         family: Family::Threads,
-        ..events(THREADS, "a blocking read in a thread for each", thread_each::set_up)
+        ..events(THREADS, "a blocking read in a thread for each", set_up_threads)
     },
     Entry {
         spreads: true,
-        ..events("pool-epoll", "a thread and an epoll set for each processor", pool::set_up)
+        ..events("pool-epoll", "a thread and an epoll set for each processor", set_up_pool)
     },
     events("raw-poll", "a C programmer's poll loop", |input| {
-        one_thread::set_up(input, |pairs| Ok(RawPoll::over(pairs)))
+        set_up_loop(input, |pairs| Ok(RawPoll::over(pairs)))
     }),
     events("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", |input| {
-        one_thread::set_up(input, |pairs| RawEpoll::over(pairs.readers(), LEVEL, |_| true))
+        set_up_loop(input, |pairs| RawEpoll::over(pairs.readers(), LEVEL, |_| true))
     }),
     Entry {
         adapts: true,
         ..events("superpoll", "our poller, adaptive", |input| {
-            one_thread::set_up(input, |pairs| {
+            set_up_loop(input, |pairs| {
                 let poller = Poller::builder().backend(BackendKind::Adaptive).build()?;
                 Ours::over(pairs, poller, Mode::Level)
             })
@@ -85,7 +94,7 @@ pub(super) const ALL: &[Entry] = &[
     },
     Entry {
         adapts: true,
-        ..events("superpoll-rt", "our runtime, adaptive, a task for each", runtime::set_up)
+        ..events("superpoll-rt", "our runtime, adaptive, a task for each", set_up_tasks)
     },
 ];
 
@@ -100,16 +109,243 @@ pub(super) fn chosen(text: Option<&str>) -> Result<Vec<Entry>> {
     )
 }
 
+// The input of a subject, and its interface.
+
+/// The input of a subject.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Input<'a> {
+    /// Kind of the readers.
+    pub kind: Kind,
+    /// The pairs; the subject owns their readers.
+    pub pairs: &'a Pairs,
+    /// The counters that record the bytes.
+    pub counters: &'a SharedCounters,
+    /// Processors that the subject may run on.
+    pub processors: usize,
+}
+
+/// A subject that is set up.
+pub(crate) trait Reading {
+    /// Returns the number of its threads, including the calling one.
+    fn threads(&self) -> usize {
+        1
+    }
+
+    /// Reads until a writer is gone.
+    fn read_on(self: Box<Self>) -> Result<()>;
+}
+
+// A loop over events in one thread.
+
+struct OneThread<L> {
+    run: L,
+    counters: SharedCounters,
+}
+
+fn set_up_loop<'a, L: Turn + 'a>(
+    input: Input<'a>,
+    build: impl FnOnce(&'a Pairs) -> Result<L>,
+) -> Result<Box<dyn Reading + 'a>> {
+    do_not_block(input)?;
+    Ok(Box::new(OneThread { run: build(input.pairs)?, counters: input.counters.clone() }))
+}
+
+/// Has the readers not block, whatever the subject before has made of them.
+fn do_not_block(input: Input<'_>) -> Result<()> {
+    input.pairs.readers().iter().try_for_each(|&fd| {
+        descriptor::set_blocking(fd, false).doing(format_args!("having descriptor {fd} not block"))
+    })
+}
+
+impl<L: Turn> Reading for OneThread<L> {
+    fn read_on(mut self: Box<Self>) -> Result<()> {
+        while self.run.turn(&mut self.counters)? {}
+        Ok(())
+    }
+}
+
+// As many threads as processors, each with its own epoll set over its share of the descriptors,
+// like servers with worker threads. The shares are dealt out in turn, so that neighbours are on
+// different threads.
+
+struct Pool {
+    own: RawEpoll,
+    counters: SharedCounters,
+    others: Vec<JoinHandle<Result<()>>>,
+}
+
+fn set_up_pool<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
+    do_not_block(input)?;
+    let workers = input.processors.clamp(1, input.pairs.len().max(1));
+    let share =
+        |worker| RawEpoll::over(input.pairs.readers(), LEVEL, |pair| pair % workers == worker);
+    let mut others = Vec::with_capacity(workers - 1);
+    for worker in 1..workers {
+        let (mut share, counters) = (share(worker)?, input.counters.clone());
+        let thread = Builder::new().spawn(move || read_all(&mut share, counters));
+        others.push(thread.doing("starting a worker thread")?);
+    }
+    Ok(Box::new(Pool { own: share(0)?, counters: input.counters.clone(), others }))
+}
+
+fn read_all(share: &mut RawEpoll, mut counters: SharedCounters) -> Result<()> {
+    while share.turn(&mut counters)? {}
+    Ok(())
+}
+
+impl Reading for Pool {
+    fn threads(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    fn read_on(mut self: Box<Self>) -> Result<()> {
+        read_all(&mut self.own, self.counters)?;
+        for thread in self.others {
+            // A thread that panicked has printed a message, and its bytes are missing.
+            thread.join().unwrap_or(Ok(()))?;
+        }
+        Ok(())
+    }
+}
+
+// Our runtime in one thread: a task for each descriptor. A task reads like a thread per descriptor
+// would, and yields instead of blocking. A runtime owns its descriptors, so each task has a
+// duplicate of its descriptor.
+
+/// Whether a task has ended, and the waker to notify.
+#[derive(Default)]
+struct End {
+    reached: Cell<bool>,
+    waker: Cell<Option<Waker>>,
+}
+
+struct Tasks {
+    runtime: Runtime,
+    end: Rc<End>,
+}
+
+/// A task's descriptor, and the counters in which it notes its reads.
+struct Part {
+    pair: usize,
+    fd: RawFd,
+    counters: SharedCounters,
+    end: Rc<End>,
+}
+
+fn set_up_tasks<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
+    let runtime = Runtime::builder().backend(BackendKind::Adaptive).build()?;
+    let end = Rc::new(End::default());
+    let start_all = async {
+        for (pair, &fd) in input.pairs.readers().iter().enumerate() {
+            let part = Part { pair, fd, counters: input.counters.clone(), end: end.clone() };
+            let own = descriptor::duplicate(fd)?;
+            match input.kind {
+                Kind::Pipe => start(part, pipe::reader_from(own)?),
+                Kind::Unix => start(part, UnixStream::from_std(own.into())?),
+                Kind::Tcp => start(part, TcpStream::from_std(own.into())?),
+            }
+        }
+        io::Result::Ok(())
+    };
+    runtime.try_block_on(start_all)?.doing("handing a descriptor to the runtime")?;
+    Ok(Box::new(Tasks { runtime, end }))
+}
+
+fn start(part: Part, mut reader: impl AsyncRead + Unpin + 'static) {
+    superpoll_rt::spawn(async move {
+        let mut buffer = [0; ROOM];
+        loop {
+            match reader.read(&mut buffer).await {
+                Ok(0) => break,
+                Ok(count) => {
+                    if part.counters.took(part.pair, &buffer[..count], part.fd) == Outcome::Ended {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    part.counters.broken(&error);
+                    break;
+                }
+            }
+        }
+        part.end.reached.set(true);
+        if let Some(waker) = part.end.waker.take() {
+            waker.wake();
+        }
+    })
+    .detach();
+}
+
+impl Reading for Tasks {
+    fn read_on(self: Box<Self>) -> Result<()> {
+        let end = self.end.clone();
+        let ended = poll_fn(|cx| {
+            if end.reached.get() {
+                return Poll::Ready(());
+            }
+            end.waker.set(Some(cx.waker().clone()));
+            Poll::Pending
+        });
+        self.runtime.try_block_on(ended).map_err(Error::from)
+    }
+}
+
+// A thread for each descriptor, asleep in a read. There is no poller at all: the kernel's
+// scheduler is the dispatcher.
+
+/// Address space for a stack. Only the pages that are touched take memory: two or three.
+const STACK: usize = 64 * 1024;
+
+struct ThreadEach {
+    threads: Vec<JoinHandle<()>>,
+}
+
+fn set_up_threads<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
+    let mut threads = Vec::with_capacity(input.pairs.readers().len());
+    for (pair, &fd) in input.pairs.readers().iter().enumerate() {
+        descriptor::set_blocking(fd, true).doing(format_args!("having descriptor {fd} block"))?;
+        let counters = input.counters.clone();
+        let read = move || {
+            counters.arrive();
+            while counters.read(pair, fd) != Outcome::Ended {}
+        };
+        let thread = Builder::new().stack_size(STACK).spawn(read).map_err(|source| {
+            input.counters.limited_to(pair as u64);
+            Error::system(
+                format!("starting thread {} of {}", pair + 1, input.pairs.readers().len()),
+                source,
+            )
+        })?;
+        threads.push(thread);
+    }
+    while input.counters.arrived() < threads.len() as u64 {
+        process::sleep(200_000);
+    }
+    Ok(Box::new(ThreadEach { threads }))
+}
+
+impl Reading for ThreadEach {
+    fn threads(&self) -> usize {
+        self.threads.len() + 1
+    }
+
+    fn read_on(self: Box<Self>) -> Result<()> {
+        for thread in self.threads {
+            // A thread that panicked has printed a message, and its bytes are missing.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use crate::channel::Kind;
-    use crate::channel::Pairs;
+    use crate::channel::{Kind, Pairs};
     use crate::sys::descriptor;
-    use crate::threads::counters::ANSWER;
-    use crate::threads::counters::SharedCounters;
+    use crate::threads::block::{ANSWER, SharedCounters};
 
     #[test]
     fn every_subject_reads_each_byte_once_on_every_kind_until_a_writer_is_gone() {
@@ -125,7 +361,7 @@ mod tests {
                         let input = Input { kind, pairs, counters: &counters, processors: 2 };
                         let reading = (entry.set_up)(input).unwrap();
                         assert!(reading.threads() >= 1);
-                        counters.set_up(crate::threads::counters::SetUpReport::default());
+                        counters.set_up(crate::threads::block::SetUpReport::default());
                         reading.read_on()
                     });
                     let done = || descriptor::read_byte(pipe.wait.as_raw_fd());
