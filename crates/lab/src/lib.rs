@@ -53,6 +53,7 @@ mod idle;
 mod keep;
 mod latency;
 mod load;
+mod loops;
 mod measure;
 mod million;
 mod mix;

@@ -2,10 +2,12 @@
 //! makes them.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-#[cfg(any(feature = "rival-mio", feature = "rivals-c"))]
-use crate::echo::connections::Connections;
+use crate::echo::connections::{Connections, EVENTS};
+use crate::error::{Error, Result};
+use crate::loops::{Ready, Watch};
+use crate::server::Control;
 use crate::sys::descriptor;
 
 /// Echoes the bytes that can be read; returns whether the connection goes on. A read that leaves
@@ -43,46 +45,44 @@ pub(super) fn echo_by(
 }
 
 /// The sockets of a server, by place.
-#[cfg(any(feature = "rival-mio", feature = "rivals-c"))]
 #[derive(Debug)]
-pub(super) struct Sockets {
+pub(crate) struct Sockets {
     sockets: Vec<OwnedFd>,
     buffer: Vec<u8>,
     open: usize,
 }
 
-#[cfg(any(feature = "rival-mio", feature = "rivals-c"))]
 impl Sockets {
     /// Takes the sockets that a server was given.
     pub(super) fn new(connections: Connections) -> Sockets {
         let (sockets, buffer) = (connections.sockets, vec![0; connections.room]);
         Sockets { open: sockets.len(), sockets, buffer }
     }
+}
 
-    /// Returns the sockets themselves.
-    pub(super) fn all(&self) -> &[OwnedFd] {
-        &self.sockets
-    }
-
-    /// Returns whether any connection is left.
-    pub(super) fn is_open(&self) -> bool {
-        self.open > 0
-    }
-
-    /// Answers on one connection; returns whether it goes on. The caller stops watching a
-    /// connection that does not.
+impl Ready for Sockets {
     #[inline(always)]
-    pub(super) fn answer(&mut self, place: usize) -> bool {
+    fn ready(&mut self, place: usize, _fd: RawFd) -> bool {
         let goes_on = echo(&self.sockets[place], &mut self.buffer);
         self.open -= usize::from(!goes_on);
         goes_on
     }
 }
 
-#[cfg(feature = "rivals-c")]
-impl crate::sys::ready::Ready for Sockets {
-    #[inline(always)]
-    fn ready(&mut self, place: usize, _fd: std::os::fd::RawFd) -> bool {
-        self.answer(place)
+/// Serves by a loop that reports which sockets are ready.
+pub(crate) fn serve<L: Watch<Sockets>>(
+    connections: Connections,
+    control: &mut Control,
+) -> Result<()> {
+    let mut sockets = Sockets::new(connections);
+    let numbers: Vec<RawFd> = sockets.sockets.iter().map(AsRawFd::as_raw_fd).collect();
+    let mut watched = L::watch(&numbers, EVENTS)?;
+    control.ready()?;
+    while sockets.open > 0 {
+        match watched.turn(&mut sockets) {
+            Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::Interrupted => {}
+            outcome => drop(outcome?),
+        }
     }
+    Ok(())
 }

@@ -30,25 +30,14 @@ use crate::target::{Target, Targets};
 #[cfg(feature = "rivals-rt")]
 mod compio;
 pub(crate) mod connections;
-mod drain;
+pub(crate) mod drain;
 mod go;
-#[cfg(feature = "rivals-c")]
-mod libev;
-#[cfg(feature = "rivals-c")]
-mod libevent;
-#[cfg(feature = "rivals-c")]
-mod libuv;
 pub(crate) mod load;
 mod message;
-#[cfg(feature = "rival-mio")]
-mod mio;
 #[cfg(feature = "rivals-rt")]
 mod monoio;
 pub(crate) mod ours;
 pub(crate) mod poller;
-#[cfg(feature = "rival-polling")]
-mod polling;
-pub(crate) mod raw_epoll;
 pub(crate) mod raw_uring;
 mod reader;
 #[cfg(feature = "rivals-rt")]

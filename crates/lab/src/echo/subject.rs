@@ -4,21 +4,18 @@ use Software::{Compiled, Other, Poller, Reader, Runtime};
 use superpoll::BackendKind::{self, Adaptive, Epoll, Uring};
 
 use crate::echo::connections::{Connections, Serve};
-use crate::echo::{go as echo_go, ours, poller, raw_epoll, raw_uring, reader};
+use crate::echo::drain::{Sockets, serve};
+use crate::echo::{go as echo_go, ours, poller, raw_uring, reader};
 use crate::error::Result;
 use crate::go::{self, Program};
+use crate::loops::{self, EDGE, LEVEL, RawEpoll};
 use crate::rivals;
 use crate::server::Control;
 use crate::server::subject::{self, Entry, Subject, rival};
+use crate::sys;
 
-#[cfg(feature = "rival-mio")]
-use crate::echo::mio;
-#[cfg(feature = "rival-polling")]
-use crate::echo::polling;
 #[cfg(feature = "rivals-rt")]
 use crate::echo::{compio, monoio, smol, tokio};
-#[cfg(feature = "rivals-c")]
-use crate::echo::{libev, libevent, libuv};
 
 /// The software of a server.
 #[derive(Clone, Copy, Debug)]
@@ -66,12 +63,12 @@ pub(crate) const ALL: &[Entry<Software>] = &[
     Entry::new(
         "raw-epoll",
         "a C programmer's epoll loop, level-triggered",
-        Other(raw_epoll::serve_level),
+        Other(serve::<RawEpoll<LEVEL>>),
     ),
     Entry::new(
         "raw-epoll-et",
         "a C programmer's epoll loop, edge-triggered",
-        Other(raw_epoll::serve_edge),
+        Other(serve::<RawEpoll<EDGE>>),
     ),
     Entry::new(
         "raw-uring",
@@ -88,16 +85,26 @@ pub(crate) const ALL: &[Entry<Software>] = &[
     Entry::new("superpoll-rt-epoll", "our runtime, back-end epoll", Runtime(Epoll)),
     Entry::new("superpoll-rt-adaptive", "our runtime, back-end adaptive", Runtime(Adaptive)),
     Entry::new("superpoll-rt-uring", "our runtime, back-end uring", Runtime(Uring)).with_ring(),
-    rival!("rival-mio", "mio", "the crate mio", Other(mio::serve)),
-    rival!("rival-polling", "polling", "the crate polling, level-triggered", Other(polling::serve)),
+    rival!("rival-mio", "mio", "the crate mio", Other(serve::<loops::Mio>)),
+    rival!(
+        "rival-polling",
+        "polling",
+        "the crate polling, level-triggered",
+        Other(serve::<sys::polling::Polling>)
+    ),
     rival!(
         "rivals-c",
         "libevent",
         "the C library libevent: persistent events",
-        Other(libevent::serve)
+        Other(serve::<sys::libevent::Libevent<Sockets>>)
     ),
-    rival!("rivals-c", "libev", "the C library libev", Other(libev::serve)),
-    rival!("rivals-c", "libuv", "the C library libuv: poll handles", Other(libuv::serve)),
+    rival!("rivals-c", "libev", "the C library libev", Other(serve::<sys::libev::Libev<Sockets>>)),
+    rival!(
+        "rivals-c",
+        "libuv",
+        "the C library libuv: poll handles",
+        Other(serve::<sys::libuv::Libuv<Sockets>>)
+    ),
     rival!(
         "rivals-rt",
         "tokio",

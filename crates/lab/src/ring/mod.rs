@@ -22,22 +22,15 @@ use crate::statistics::{Estimate, ToTokio};
 use crate::table::{self, Part, Table};
 use crate::target::{Target, Targets};
 
-#[cfg(feature = "rivals-c")]
-mod c_loops;
 #[cfg(feature = "rivals-rt")]
 mod compio;
 mod course;
 mod floor;
 mod go;
-#[cfg(feature = "rival-mio")]
-mod mio;
 #[cfg(feature = "rivals-rt")]
 mod monoio;
 mod ours;
 mod passing;
-#[cfg(feature = "rival-polling")]
-mod polling;
-mod raw_epoll;
 mod remote;
 #[cfg(feature = "rivals-rt")]
 mod smol;

@@ -4,19 +4,23 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
+use crate::error::{Error, Result};
+use crate::loops::{Loop, Ready, Watch};
 use crate::ring::course::{Course, MOST, Pipes, Station, Trip, ends};
 use crate::ring::tasks::Ring;
 use crate::sys::descriptor;
 
 /// All stations of a ring and a trip's progress. The caller owns the pipes and keeps them open.
 #[derive(Debug)]
-pub(super) struct Passing {
+pub(crate) struct Passing {
     ends: Vec<(RawFd, RawFd)>,
     stations: Vec<Station>,
     buffer: [u8; MOST],
     trip: Trip,
     arrived: u64,
     failure: Option<io::Error>,
+    /// Whether each report is the only one of all bytes that are there.
+    drains: bool,
 }
 
 impl Passing {
@@ -30,13 +34,8 @@ impl Passing {
             trip: course.trip(0),
             arrived: 0,
             failure: None,
+            drains: false,
         }
-    }
-
-    /// The ends to read, by station.
-    #[cfg(feature = "rivals-c")]
-    pub(super) fn readers(&self) -> Vec<RawFd> {
-        self.ends.iter().map(|(reader, _)| *reader).collect()
     }
 
     /// Begins a trip.
@@ -74,9 +73,8 @@ impl Passing {
 
     /// Passes on all bytes that are there, for pollers that report arrivals and not states. A read
     /// that leaves room in the buffer has emptied the pipe.
-    #[cfg(feature = "rival-mio")]
     #[inline(always)]
-    pub(super) fn drain(&mut self, number: usize) -> io::Result<()> {
+    fn drain(&mut self, number: usize) -> io::Result<()> {
         loop {
             match self.pass(number) {
                 Ok((MOST, _)) => {}
@@ -88,48 +86,49 @@ impl Passing {
     }
 }
 
-/// A ring over a poller.
-struct Turns<Turn, Kept> {
+impl Ready for Passing {
+    #[inline(always)]
+    fn ready(&mut self, place: usize, _fd: RawFd) -> bool {
+        let passed = if self.drains { self.drain(place) } else { self.pass(place).map(drop) };
+        if let Err(error) = passed {
+            self.failure = Some(error);
+        }
+        true
+    }
+}
+
+/// A ring over a loop that reports which pipes have bytes.
+struct Turns<L> {
     // Declared before the pipes that it watches.
-    turn: Turn,
+    watched: L,
     passing: Passing,
-    waits: Option<u64>,
-    _pipes: Kept,
+    _pipes: Pipes,
 }
 
-/// Returns a ring over a poller: a turn waits once, and passes the bytes on that are reported.
-/// `waits` counts turns, if these are all calls besides reads and writes.
-pub(super) fn in_turns(
-    passing: Passing,
-    pipes: impl Sized + 'static,
-    waits: Option<u64>,
-    turn: impl FnMut(&mut Passing) -> io::Result<()> + 'static,
-) -> Box<dyn Ring> {
-    Box::new(Turns { turn, passing, waits, _pipes: pipes })
+/// Returns a ring over a loop: a turn waits once, and passes the bytes on that are reported.
+pub(super) fn build<L: Watch<Passing> + 'static>(
+    course: &Course,
+    pipes: Pipes,
+) -> Result<Box<dyn Ring>> {
+    let passing = Passing { drains: L::EDGE, ..Passing::new(course, &pipes) };
+    let readers: Vec<RawFd> = passing.ends.iter().map(|(reader, _)| *reader).collect();
+    let watched = L::watch(&readers, course.total.min(1024))?;
+    Ok(Box::new(Turns { watched, passing, _pipes: pipes }))
 }
 
-impl<Turn: FnMut(&mut Passing) -> io::Result<()>, Kept> Ring for Turns<Turn, Kept> {
+impl<L: Loop<Passing>> Ring for Turns<L> {
     fn go(&mut self, trip: Trip) -> io::Result<()> {
         self.passing.begin(trip);
         while self.passing.goes_on()? {
-            self.waits = self.waits.map(|waits| waits + 1);
-            (self.turn)(&mut self.passing)?;
+            self.watched.turn(&mut self.passing).map_err(|error| match error {
+                Error::System { source, .. } => source,
+                other => io::Error::other(other.to_string()),
+            })?;
         }
         Ok(())
     }
 
     fn calls(&self) -> Option<u64> {
-        self.waits
-    }
-}
-
-#[cfg(feature = "rivals-c")]
-impl crate::sys::ready::Ready for Passing {
-    #[inline(always)]
-    fn ready(&mut self, place: usize, _fd: RawFd) -> bool {
-        if let Err(error) = self.pass(place) {
-            self.failure = Some(error);
-        }
-        true
+        self.watched.waits()
     }
 }

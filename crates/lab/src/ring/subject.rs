@@ -7,18 +7,15 @@ use superpoll::BackendKind;
 
 use crate::error::Result;
 use crate::go::{self, Program};
+use crate::loops::{self, LEVEL, RawEpoll};
 use crate::ring::course::{Course, Pipes};
+use crate::ring::passing::{Passing, build};
 use crate::ring::tasks::{Built, Ring, numbers};
-use crate::ring::{floor, go as ring_go, ours, raw_epoll};
+use crate::ring::{floor, go as ring_go, ours};
 use crate::rivals;
 use crate::server::subject::{self, Entry};
+use crate::sys;
 
-#[cfg(feature = "rivals-c")]
-use crate::ring::c_loops;
-#[cfg(feature = "rival-mio")]
-use crate::ring::mio;
-#[cfg(feature = "rival-polling")]
-use crate::ring::polling;
 #[cfg(feature = "rivals-rt")]
 use crate::ring::{compio, monoio, smol, tokio};
 
@@ -49,7 +46,7 @@ const fn ours(name: &'static str, about: &'static str, kind: BackendKind) -> Ent
 }
 
 macro_rules! rival {
-    ($feature:literal, $name:literal, $about:literal, $build:path) => {
+    ($feature:literal, $name:literal, $about:literal, $build:expr) => {
         subject::rival!($feature, $name, $about, Make::Over($build))
     };
 }
@@ -57,7 +54,7 @@ macro_rules! rival {
 /// All subjects, the yardsticks first.
 pub(crate) const ALL: &[Entry<Make>] = &[
     over("read+write", "perfect knowledge: only reads and writes", floor::build),
-    over("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", raw_epoll::build),
+    over("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", build::<RawEpoll<LEVEL>>),
     ours("superpoll-rt-select", "our runtime, back-end select", BackendKind::Select),
     ours("superpoll-rt-poll", "our runtime, back-end poll", BackendKind::Poll),
     ours("superpoll-rt-epoll", "our runtime, back-end epoll", BackendKind::Epoll),
@@ -68,11 +65,21 @@ pub(crate) const ALL: &[Entry<Make>] = &[
         "our runtime with pipes whose ends know each other",
         Make::Peers,
     ),
-    rival!("rival-mio", "mio", "the crate mio, edge-triggered", mio::build),
-    rival!("rival-polling", "polling", "the crate polling, level-triggered", polling::build),
-    rival!("rivals-c", "libevent", "the C library libevent", c_loops::build_libevent),
-    rival!("rivals-c", "libev", "the C library libev", c_loops::build_libev),
-    rival!("rivals-c", "libuv", "the C library libuv", c_loops::build_libuv),
+    rival!("rival-mio", "mio", "the crate mio, edge-triggered", build::<loops::Mio>),
+    rival!(
+        "rival-polling",
+        "polling",
+        "the crate polling, level-triggered",
+        build::<sys::polling::Polling>
+    ),
+    rival!(
+        "rivals-c",
+        "libevent",
+        "the C library libevent",
+        build::<sys::libevent::Libevent<Passing>>
+    ),
+    rival!("rivals-c", "libev", "the C library libev", build::<sys::libev::Libev<Passing>>),
+    rival!("rivals-c", "libuv", "the C library libuv", build::<sys::libuv::Libuv<Passing>>),
     rival!("rivals-rt", "tokio", "tokio's current_thread runtime", tokio::build_current_thread),
     rival!("rivals-rt", "tokio-multi", "tokio's multi_thread runtime", tokio::build_multi_thread),
     rival!("rivals-rt", "smol", "smol's LocalExecutor on async-io", smol::build),

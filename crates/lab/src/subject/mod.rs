@@ -14,23 +14,22 @@ use superpoll::{BackendKind, Mode, Poller};
 use crate::by_name::by_name;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
+#[cfg(feature = "rival-mio")]
+use crate::loops::Mio;
+use crate::loops::{EDGE, Kqueue, LEVEL, RawEpoll, RawPoll, Watch};
 use crate::sys;
+#[cfg(feature = "rival-polling")]
+use crate::sys::polling::Polling;
+#[cfg(feature = "rivals-c")]
+use crate::sys::{libev::Libev, libevent::Libevent, libuv::Libuv};
 
 mod batch;
-#[cfg(feature = "rivals-c")]
-mod callbacks;
 mod floor;
-mod libkqueue;
-#[cfg(feature = "rival-mio")]
-mod mio;
 pub(crate) mod ours;
-#[cfg(feature = "rival-polling")]
-mod polling;
-pub(crate) mod raw_epoll;
-pub(crate) mod raw_poll;
 mod work;
 
-pub(crate) use work::{ReadLog, Subject, Turn};
+use work::Polled;
+pub(crate) use work::{ReadLog, Subject};
 
 /// Makes a subject that watches the readers of these pairs.
 pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
@@ -101,9 +100,14 @@ const fn batch(
     }
 }
 
+/// Makes the subject whose loop needs nothing but the readers.
+fn polled<L: Watch<ReadLog> + 'static>(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    Ok(Box::new(Polled(L::watch(pairs.readers(), pairs.len())?)))
+}
+
 /// A subject that a feature builds in.
 macro_rules! rival {
-    ($name:literal, $about:literal, $feature:literal, $build:path) => {{
+    ($name:literal, $about:literal, $feature:literal, $build:expr) => {{
         #[cfg(feature = $feature)]
         let make = Make::By($build);
         #[cfg(not(feature = $feature))]
@@ -115,13 +119,13 @@ macro_rules! rival {
 /// All subjects, the yardsticks first.
 pub(crate) const ALL: &[Entry] = &[
     entry("floor", "perfect knowledge: only the reads", floor::build),
-    entry("raw-poll", "a C programmer's poll loop", raw_poll::build),
-    entry("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", |pairs| {
-        raw_epoll::build(pairs, raw_epoll::LEVEL)
-    }),
-    entry("raw-epoll-et", "a C programmer's epoll loop, edge-triggered", |pairs| {
-        raw_epoll::build(pairs, raw_epoll::EDGE)
-    }),
+    entry("raw-poll", "a C programmer's poll loop", polled::<RawPoll>),
+    entry(
+        "raw-epoll-lt",
+        "a C programmer's epoll loop, level-triggered",
+        polled::<RawEpoll<LEVEL>>,
+    ),
+    entry("raw-epoll-et", "a C programmer's epoll loop, edge-triggered", polled::<RawEpoll<EDGE>>),
     ours("select", "back-end select", BackendKind::Select, Mode::Level),
     ours("poll", "back-end poll", BackendKind::Poll, Mode::Level),
     ours("epoll-lt", "back-end epoll, level-triggered", BackendKind::Epoll, Mode::Level),
@@ -153,15 +157,15 @@ pub(crate) const ALL: &[Entry] = &[
     batch("batch-adaptive", "batch reader on adaptive: plain reads", BackendKind::Adaptive, false),
     batch("batch-uring", "batch reader on uring, everything watched", BackendKind::Uring, false),
     batch("adaptive-uring", "batch reader on uring, busy ones unwatched", BackendKind::Uring, true),
-    rival!("mio", "the crate mio", "rival-mio", mio::build),
-    rival!("polling", "the crate polling, level-triggered", "rival-polling", polling::build),
-    rival!("libevent", "the C library libevent", "rivals-c", callbacks::build_libevent),
-    rival!("libev", "the C library libev", "rivals-c", callbacks::build_libev),
-    rival!("libuv", "the C library libuv", "rivals-c", callbacks::build_libuv),
+    rival!("mio", "the crate mio", "rival-mio", polled::<Mio>),
+    rival!("polling", "the crate polling, level-triggered", "rival-polling", polled::<Polling>),
+    rival!("libevent", "the C library libevent", "rivals-c", polled::<Libevent<ReadLog>>),
+    rival!("libev", "the C library libev", "rivals-c", polled::<Libev<ReadLog>>),
+    rival!("libuv", "the C library libuv", "rivals-c", polled::<Libuv<ReadLog>>),
     made(
         "libkqueue",
         "the C library libkqueue, level-triggered",
-        Make::Loaded(libkqueue::build, sys::libkqueue::missing),
+        Make::Loaded(polled::<Kqueue>, sys::libkqueue::missing),
     ),
 ];
 
@@ -260,6 +264,23 @@ pub(crate) mod tests {
             do_round(&mut *subject, pairs, &active, round as u8, &mut log);
         }
         subject
+    }
+
+    #[test]
+    fn more_readers_than_a_call_reports_are_all_reported() {
+        if let Some(reason) = sys::libkqueue::missing() {
+            println!("skipped: {reason}");
+            return;
+        }
+        crate::channel::most_pairs();
+        let pairs = Pairs::open(Kind::Pipe, 600).unwrap();
+        let mut subject = polled::<Kqueue>(&pairs).unwrap();
+        let mut log = ReadLog::new(pairs.len());
+        let all: Vec<u32> = (0..600).collect();
+        for round in 0..5u8 {
+            do_round(&mut *subject, &pairs, &all, round, &mut log);
+        }
+        assert_eq!(log.empty(), 0);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use superpoll::{Builder, Events, Interest, Mode, Poller, Watch};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::work::{ReadLog, Subject, Turn};
-use crate::sys::ready::Ready;
+use crate::loops::{Loop, Ready};
+use crate::subject::work::{ReadLog, Subject};
 
 /// A slab entry: the program's data for a registration.
 #[derive(Clone, Copy)]
@@ -61,9 +61,9 @@ pub(super) fn build_adaptive_fixed_hot(pairs: &Pairs) -> Result<Box<dyn Subject 
     build(pairs, Poller::builder().policy(Fixed::new(Set::Hot)), Mode::Auto)
 }
 
-impl Turn for Ours {
+impl<T: Ready> Loop<T> for Ours {
     #[inline(always)]
-    fn turn(&mut self, receiver: &mut impl Ready) -> Result<bool> {
+    fn turn(&mut self, receiver: &mut T) -> Result<bool> {
         self.poller.wait(&mut self.events, None)?;
         for event in &self.events {
             let connection = self.connections[event.key().index() as usize];
@@ -84,7 +84,7 @@ impl Turn for Ours {
 impl Subject for Ours {
     #[inline(always)]
     fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
-        Turn::turn(self, log).map(drop)
+        Loop::turn(self, log).map(drop)
     }
 
     fn counters(&self) -> Option<superpoll::diagnostics::Stats> {

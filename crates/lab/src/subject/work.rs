@@ -3,8 +3,8 @@
 use std::os::fd::RawFd;
 
 use crate::error::{Error, Result};
+use crate::loops::{Loop, Ready};
 use crate::sys::descriptor;
-use crate::sys::ready::Ready;
 
 /// A poller at work.
 pub(crate) trait Subject {
@@ -125,19 +125,16 @@ impl Ready for ReadLog {
     }
 }
 
-/// A loop that waits for its readers, and hands those that are ready to anyone.
-pub(crate) trait Turn {
-    /// Waits once, and hands over what is ready; returns false as soon as a receiver has had
-    /// enough.
-    fn turn(&mut self, receiver: &mut impl Ready) -> Result<bool>;
-}
+/// A loop that reads what it finds ready.
+pub(crate) struct Polled<L>(pub L);
 
-/// A subject that has nothing to tell besides its turns.
-pub(crate) struct Turns<F>(pub F);
-
-impl<F: FnMut(&mut ReadLog) -> Result<()>> Subject for Turns<F> {
+impl<L: Loop<ReadLog>> Subject for Polled<L> {
     #[inline(always)]
     fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
-        (self.0)(log)
+        self.0.turn(log).map(drop)
+    }
+
+    fn calls(&self) -> Option<u64> {
+        self.0.waits()
     }
 }

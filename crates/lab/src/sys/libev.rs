@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
 
-use crate::sys::ready::Ready;
+use crate::error::{Error, Result};
+use crate::loops::{Loop, Ready, Watch};
 
 #[repr(C)]
 struct EvLoop {
@@ -56,7 +57,7 @@ struct Watcher {
 }
 
 /// A loop with a started watcher for each reader.
-pub(crate) struct Loop<T> {
+pub(crate) struct Libev<T> {
     this: *mut EvLoop,
     watchers: *mut [Watcher],
     /// The receiver of the callbacks in this run; each watcher's `data`.
@@ -64,7 +65,7 @@ pub(crate) struct Loop<T> {
 }
 
 extern "C" fn ready<T: Ready>(this: *mut EvLoop, io: *mut EvIo, _events: c_int) {
-    // SAFETY: `io` is the first member of a `Watcher` of a live `Loop<T>`, both `repr(C)`;
+    // SAFETY: `io` is the first member of a `Watcher` of a live `Libev<T>`, both `repr(C)`;
     // callbacks run only within `run_once`, which has stored the receiver it borrows exclusively. A
     // watcher may be stopped in its callback.
     unsafe {
@@ -76,13 +77,13 @@ extern "C" fn ready<T: Ready>(this: *mut EvLoop, io: *mut EvIo, _events: c_int) 
     }
 }
 
-impl<T: Ready> Loop<T> {
-    /// Watches all readers, which must outlive it; `None` if the library has no epoll.
-    pub(crate) fn new(readers: &[RawFd]) -> Option<Loop<T>> {
+impl<T: Ready> Watch<T> for Libev<T> {
+    fn watch(readers: &[RawFd], _room: usize) -> Result<Libev<T>> {
+        let refused = || Error::usage("libev has no epoll here: see ev_loop_new in ev(3)");
         // SAFETY: takes flags; a null result is checked.
         let this = unsafe { ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV) };
         if this.is_null() {
-            return None;
+            return Err(refused());
         }
         let receiver: *mut *mut T = Box::into_raw(Box::new(ptr::null_mut()));
         let watcher = |(place, &fd): (usize, &RawFd)| Watcher {
@@ -99,17 +100,18 @@ impl<T: Ready> Loop<T> {
             place,
         };
         let watchers: Box<[Watcher]> = readers.iter().enumerate().map(watcher).collect();
-        let made = Loop { this, watchers: Box::into_raw(watchers), receiver };
+        let made = Libev { this, watchers: Box::into_raw(watchers), receiver };
         for place in 0..readers.len() {
             // SAFETY: the loop is live and the watcher initialised as `ev_io_init` does it; it
             // stays where it is until it is stopped.
             unsafe { ev_io_start(this, made.io(place)) };
         }
-        Some(made)
+        Ok(made)
     }
+}
 
-    /// Runs one wait and its callbacks.
-    pub(crate) fn run_once(&mut self, receiver: &mut T) {
+impl<T: Ready> Loop<T> for Libev<T> {
+    fn turn(&mut self, receiver: &mut T) -> Result<bool> {
         // SAFETY: the loop is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.
         unsafe {
@@ -117,17 +119,18 @@ impl<T: Ready> Loop<T> {
             ev_run(self.this, EVRUN_ONCE);
             *self.receiver = ptr::null_mut();
         }
+        Ok(true)
     }
 }
 
-impl<T> Loop<T> {
+impl<T> Libev<T> {
     fn io(&self, place: usize) -> *mut EvIo {
         // SAFETY: callers stay below the length of the slice, which lives as long as `self`.
         unsafe { &raw mut (*self.watchers.cast::<Watcher>().add(place)).io }
     }
 }
 
-impl<T> Drop for Loop<T> {
+impl<T> Drop for Libev<T> {
     fn drop(&mut self) {
         // SAFETY: the watchers are stopped before the loop ends and freed after it; each pointer
         // came from the library or from a box and is freed once.

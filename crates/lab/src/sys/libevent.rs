@@ -4,7 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_short, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
 
-use crate::sys::ready::Ready;
+use crate::error::{Error, Result};
+use crate::loops::{Loop, Ready, Watch};
 
 #[repr(C)]
 struct EventBase {
@@ -54,7 +55,7 @@ struct Watcher<T> {
 }
 
 /// An event base with a persistent read event for each reader.
-pub(crate) struct Base<T> {
+pub(crate) struct Libevent<T> {
     base: *mut EventBase,
     /// The callbacks hold pointers into this; it is neither grown nor moved.
     watchers: *mut [Watcher<T>],
@@ -62,7 +63,7 @@ pub(crate) struct Base<T> {
 }
 
 extern "C" fn ready<T: Ready>(fd: c_int, _what: c_short, argument: *mut c_void) {
-    // SAFETY: the argument is a watcher of a live `Base<T>`, and callbacks run only within
+    // SAFETY: the argument is a watcher of a live `Libevent<T>`, and callbacks run only within
     // `run_once`, which has stored the receiver it borrows exclusively. An event may be deleted in
     // its callback.
     unsafe {
@@ -73,17 +74,17 @@ extern "C" fn ready<T: Ready>(fd: c_int, _what: c_short, argument: *mut c_void) 
     }
 }
 
-impl<T: Ready> Base<T> {
-    /// Watches all readers, which must outlive it; `None` if the library refuses.
-    pub(crate) fn new(readers: &[RawFd]) -> Option<Base<T>> {
+impl<T: Ready> Watch<T> for Libevent<T> {
+    fn watch(readers: &[RawFd], _room: usize) -> Result<Libevent<T>> {
+        let refused = || Error::usage("libevent refused a descriptor: see event_add(3)");
         let receiver: *mut *mut T = Box::into_raw(Box::new(ptr::null_mut()));
         let watcher = |place| Watcher { place, event: ptr::null_mut(), receiver };
         let watchers: Box<[Watcher<T>]> = (0..readers.len()).map(watcher).collect();
         // SAFETY: takes nothing; a null result is checked below.
         let base = unsafe { event_base_new() };
-        let made = Base { base, watchers: Box::into_raw(watchers), receiver };
+        let made = Libevent { base, watchers: Box::into_raw(watchers), receiver };
         if base.is_null() {
-            return None;
+            return Err(refused());
         }
         for (place, &fd) in readers.iter().enumerate() {
             let watcher = made.watcher(place);
@@ -92,38 +93,42 @@ impl<T: Ready> Base<T> {
             unsafe {
                 let event = event_new(base, fd, EV_READ | EV_PERSIST, ready::<T>, watcher.cast());
                 if event.is_null() {
-                    return None;
+                    return Err(refused());
                 }
                 (*watcher).event = event;
                 if event_add(event, ptr::null()) != 0 {
-                    return None;
+                    return Err(refused());
                 }
             }
         }
-        Some(made)
+        Ok(made)
     }
+}
 
-    /// Runs one wait and its callbacks; returns whether it succeeded.
-    pub(crate) fn run_once(&mut self, receiver: &mut T) -> bool {
+impl<T: Ready> Loop<T> for Libevent<T> {
+    fn turn(&mut self, receiver: &mut T) -> Result<bool> {
         // SAFETY: base is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.
         unsafe {
             *self.receiver = receiver;
             let outcome = event_base_loop(self.base, EVLOOP_ONCE);
             *self.receiver = ptr::null_mut();
-            outcome >= 0
+            match outcome {
+                0.. => Ok(true),
+                _ => Err(Error::usage("event_base_loop of libevent failed")),
+            }
         }
     }
 }
 
-impl<T> Base<T> {
+impl<T> Libevent<T> {
     fn watcher(&self, place: usize) -> *mut Watcher<T> {
         // SAFETY: callers stay below the length of the slice, which lives as long as `self`.
         unsafe { self.watchers.cast::<Watcher<T>>().add(place) }
     }
 }
 
-impl<T> Drop for Base<T> {
+impl<T> Drop for Libevent<T> {
     fn drop(&mut self) {
         // SAFETY: all pointers came from the library or from a box and are freed once, events
         // before their base.

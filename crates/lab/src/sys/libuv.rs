@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
 
-use crate::sys::ready::Ready;
+use crate::error::{Error, Result};
+use crate::loops::{Loop, Ready, Watch};
 
 #[repr(C)]
 struct UvLoop {
@@ -84,7 +85,7 @@ impl<T> Watcher<T> {
 }
 
 /// A loop with a started poll handle for each reader.
-pub(crate) struct Loop<T> {
+pub(crate) struct Libuv<T> {
     this: Block,
     /// Neither grown nor moved: each handle's data points to its watcher.
     watchers: Box<[Watcher<T>]>,
@@ -94,7 +95,7 @@ pub(crate) struct Loop<T> {
 }
 
 extern "C" fn ready<T: Ready>(handle: *mut UvPoll, _status: c_int, _events: c_int) {
-    // SAFETY: the data of a handle is its watcher in a live `Loop<T>`; callbacks run only within
+    // SAFETY: the data of a handle is its watcher in a live `Libuv<T>`; callbacks run only within
     // `run_once`, which has stored the receiver it borrows exclusively. A handle may be stopped in
     // its callback.
     unsafe {
@@ -105,15 +106,15 @@ extern "C" fn ready<T: Ready>(handle: *mut UvPoll, _status: c_int, _events: c_in
     }
 }
 
-impl<T: Ready> Loop<T> {
-    /// Watches all readers, which must outlive it; `None` if the library refuses.
-    pub(crate) fn new(readers: &[RawFd]) -> Option<Loop<T>> {
+impl<T: Ready> Watch<T> for Libuv<T> {
+    fn watch(readers: &[RawFd], _room: usize) -> Result<Libuv<T>> {
+        let refused = || Error::usage("libuv refused a descriptor: see uv_poll_init");
         // SAFETY: the library reads constants.
         let (loop_size, handle_size) = unsafe { (uv_loop_size(), uv_handle_size(UV_POLL)) };
         let this = Block::new(loop_size);
         // SAFETY: the block is as large as the library says a loop is.
         if unsafe { uv_loop_init(this.address.cast()) } != 0 {
-            return None;
+            return Err(refused());
         }
         let receiver: *mut *mut T = Box::into_raw(Box::new(ptr::null_mut()));
         let watcher = |(place, &fd): (usize, &RawFd)| Watcher {
@@ -123,27 +124,28 @@ impl<T: Ready> Loop<T> {
             receiver,
         };
         let watchers = readers.iter().enumerate().map(watcher).collect();
-        let mut made = Loop { this, watchers, known: 0, receiver };
+        let mut made = Libuv { this, watchers, known: 0, receiver };
         for watcher in &made.watchers {
             let data = ptr::from_ref(watcher).cast_mut().cast();
             // SAFETY: loop and handle are live blocks of the right size, and stay where they are
             // until the loop is closed.
             unsafe {
                 if uv_poll_init(made.this(), watcher.handle(), watcher.fd) != 0 {
-                    return None;
+                    return Err(refused());
                 }
                 made.known += 1;
                 uv_handle_set_data(watcher.handle(), data);
                 if uv_poll_start(watcher.handle(), UV_READABLE, ready::<T>) != 0 {
-                    return None;
+                    return Err(refused());
                 }
             }
         }
-        Some(made)
+        Ok(made)
     }
+}
 
-    /// Runs one wait and its callbacks.
-    pub(crate) fn run_once(&mut self, receiver: &mut T) {
+impl<T: Ready> Loop<T> for Libuv<T> {
+    fn turn(&mut self, receiver: &mut T) -> Result<bool> {
         // SAFETY: the loop is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.
         unsafe {
@@ -151,16 +153,17 @@ impl<T: Ready> Loop<T> {
             uv_run(self.this(), UV_RUN_ONCE);
             *self.receiver = ptr::null_mut();
         }
+        Ok(true)
     }
 }
 
-impl<T> Loop<T> {
+impl<T> Libuv<T> {
     fn this(&self) -> *mut UvLoop {
         self.this.address.cast()
     }
 }
 
-impl<T> Drop for Loop<T> {
+impl<T> Drop for Libuv<T> {
     fn drop(&mut self) {
         // SAFETY: handles are closed once and let the loop run until the library has let go of
         // them; only then are loop and handles freed.

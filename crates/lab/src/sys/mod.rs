@@ -17,7 +17,6 @@ pub(crate) mod poll;
 #[cfg(feature = "rival-polling")]
 pub(crate) mod polling;
 pub(crate) mod process;
-pub(crate) mod ready;
 pub(crate) mod signal;
 pub(crate) mod socket;
 pub(crate) mod uring;

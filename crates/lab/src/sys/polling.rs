@@ -1,52 +1,65 @@
 //! The crate polling with readers that it watches level-triggered: its cheapest mode here, because
 //! no descriptor is armed again after each event.
 
-use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 
 use ::polling::{Event, Events, PollMode, Poller};
 
-/// Readers that are watched; they are deleted before they can be closed.
-pub(crate) struct Readers<R: AsFd> {
+use crate::error::{Doing, Result};
+use crate::loops::{Loop, Ready, Watch};
+
+/// Readers that are watched, each under its place as the key.
+pub(crate) struct Polling {
     poller: Poller,
     events: Events,
-    readers: Vec<R>,
+    readers: Vec<RawFd>,
 }
 
-impl<R: AsFd> Readers<R> {
-    /// Watches all readers, each under its place as the key, with room for this many events at a
-    /// time.
-    pub(crate) fn watch(readers: Vec<R>, room: usize) -> io::Result<Readers<R>> {
+impl Polling {
+    fn stop(poller: &Poller, fd: RawFd) -> std::io::Result<()> {
+        // SAFETY: whoever watches readers keeps them open for as long as this value lives.
+        poller.delete(unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+}
+
+impl<T: Ready> Loop<T> for Polling {
+    #[inline(always)]
+    fn turn(&mut self, receiver: &mut T) -> Result<bool> {
+        self.events.clear();
+        self.poller.wait(&mut self.events, None).doing("polling::Poller")?;
+        let mut goes_on = true;
+        for event in self.events.iter() {
+            let fd = self.readers[event.key];
+            if !receiver.ready(event.key, fd) {
+                goes_on = false;
+                Polling::stop(&self.poller, fd).doing("deleting a descriptor from polling")?;
+            }
+        }
+        Ok(goes_on)
+    }
+}
+
+impl<T: Ready> Watch<T> for Polling {
+    fn watch(readers: &[RawFd], room: usize) -> Result<Polling> {
         let events = Events::with_capacity(NonZeroUsize::new(room).unwrap_or(NonZeroUsize::MIN));
-        let watched = Readers { poller: Poller::new()?, events, readers };
-        for (place, reader) in watched.readers.iter().enumerate() {
-            let (fd, what) = (reader.as_fd().as_raw_fd(), Event::readable(place));
-            // SAFETY: a source must be deleted before it is closed. The readers, or borrows of
-            // them, are owned here, and all are deleted when this is dropped.
-            unsafe { watched.poller.add_with_mode(fd, what, PollMode::Level)? };
+        let poller = Poller::new().doing("creating a polling::Poller")?;
+        let watched = Polling { poller, events, readers: readers.to_vec() };
+        for (place, &fd) in readers.iter().enumerate() {
+            // SAFETY: a source must be deleted before it is closed. All are deleted when this value
+            // is dropped, and stay open until then.
+            unsafe { watched.poller.add_with_mode(fd, Event::readable(place), PollMode::Level) }
+                .doing("adding a descriptor to polling")?;
         }
         Ok(watched)
     }
-
-    /// Waits, and returns the places of the ready readers, at least one.
-    pub(crate) fn wait(&mut self) -> io::Result<impl Iterator<Item = usize>> {
-        self.events.clear();
-        self.poller.wait(&mut self.events, None)?;
-        Ok(self.events.iter().map(|event| event.key))
-    }
-
-    /// Stops watching a reader.
-    pub(crate) fn stop(&self, place: usize) -> io::Result<()> {
-        self.poller.delete(&self.readers[place])
-    }
 }
 
-impl<R: AsFd> Drop for Readers<R> {
+impl Drop for Polling {
     fn drop(&mut self) {
-        for reader in &self.readers {
+        for &fd in &self.readers {
             // One that was never added, or not any more, is not there to be deleted.
-            let _ = self.poller.delete(reader);
+            let _ = Polling::stop(&self.poller, fd);
         }
     }
 }

@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering;
 
 use crate::channel::{Kind, Pairs};
 use crate::error::{Doing, Error, Result};
+use crate::loops::Ready;
 use crate::measure::watch_now_and_then;
 use crate::sys::memory::SharedNumbers;
-use crate::sys::ready::Ready;
 use crate::sys::{descriptor, process};
 use crate::threads::subject::{Entry, Family, Input};
 use crate::{environment, statistics};

@@ -10,10 +10,12 @@ use tempfile::TempDir;
 
 use crate::channel::{self, Kind};
 use crate::echo::connections::Connections;
+use crate::echo::drain::serve;
 use crate::echo::subject::Software::{self, Other, Poller, Runtime};
-use crate::echo::{self, raw_epoll, raw_uring};
+use crate::echo::{self, raw_uring};
 use crate::error::{Doing, Error, Result};
 use crate::http::{self, BODY};
+use crate::loops::{EDGE, LEVEL, RawEpoll};
 use crate::server::clients::{self, Clients};
 use crate::server::subject::{self, Entry, rival};
 use crate::server::trial::Runner;
@@ -316,12 +318,12 @@ pub(crate) const ALL: &[Entry<Work>] = &[
     echo(
         "raw-epoll",
         "a C programmer's epoll loop, level-triggered",
-        Other(raw_epoll::serve_level),
+        Other(serve::<RawEpoll<LEVEL>>),
     ),
     echo(
         "raw-epoll-et",
         "a C programmer's epoll loop, edge-triggered",
-        Other(raw_epoll::serve_edge),
+        Other(serve::<RawEpoll<EDGE>>),
     ),
     echo("raw-uring", "a C programmer's ring: multishot receives", Other(raw_uring::serve))
         .unless(raw_uring::refusal),

@@ -21,11 +21,9 @@ use superpoll_rt::{Runtime, pipe};
 use crate::by_name::by_name;
 use crate::channel::{Kind, Pairs};
 use crate::error::{Doing, Error, Result};
+use crate::loops::{LEVEL, Loop, RawEpoll, RawPoll, Watch};
 use crate::options;
-use crate::subject::Turn;
 use crate::subject::ours::Ours;
-use crate::subject::raw_epoll::{LEVEL, RawEpoll};
-use crate::subject::raw_poll::RawPoll;
 use crate::sys::{descriptor, process};
 use crate::threads::block::{Outcome, ROOM, SharedCounters};
 
@@ -78,10 +76,10 @@ pub(super) const ALL: &[Entry] = &[
         ..events("pool-epoll", "a thread and an epoll set for each processor", set_up_pool)
     },
     events("raw-poll", "a C programmer's poll loop", |input| {
-        set_up_loop(input, |pairs| Ok(RawPoll::over(pairs)))
+        set_up_loop(input, |pairs| watch::<RawPoll>(pairs))
     }),
     events("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", |input| {
-        set_up_loop(input, |pairs| RawEpoll::over(pairs.readers(), LEVEL, |_| true))
+        set_up_loop(input, |pairs| watch::<RawEpoll<LEVEL>>(pairs))
     }),
     Entry {
         adapts: true,
@@ -142,12 +140,16 @@ struct OneThread<L> {
     counters: SharedCounters,
 }
 
-fn set_up_loop<'a, L: Turn + 'a>(
+fn set_up_loop<'a, L: Loop<SharedCounters> + 'a>(
     input: Input<'a>,
     build: impl FnOnce(&'a Pairs) -> Result<L>,
 ) -> Result<Box<dyn Reading + 'a>> {
     do_not_block(input)?;
     Ok(Box::new(OneThread { run: build(input.pairs)?, counters: input.counters.clone() }))
+}
+
+fn watch<L: Watch<SharedCounters>>(pairs: &Pairs) -> Result<L> {
+    L::watch(pairs.readers(), pairs.len())
 }
 
 /// Has the readers not block, whatever the subject before has made of them.
@@ -157,7 +159,7 @@ fn do_not_block(input: Input<'_>) -> Result<()> {
     })
 }
 
-impl<L: Turn> Reading for OneThread<L> {
+impl<L: Loop<SharedCounters>> Reading for OneThread<L> {
     fn read_on(mut self: Box<Self>) -> Result<()> {
         while self.run.turn(&mut self.counters)? {}
         Ok(())
@@ -169,7 +171,7 @@ impl<L: Turn> Reading for OneThread<L> {
 // different threads.
 
 struct Pool {
-    own: RawEpoll,
+    own: RawEpoll<LEVEL>,
     counters: SharedCounters,
     others: Vec<JoinHandle<Result<()>>>,
 }
@@ -177,8 +179,8 @@ struct Pool {
 fn set_up_pool<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
     do_not_block(input)?;
     let workers = input.processors.clamp(1, input.pairs.len().max(1));
-    let share =
-        |worker| RawEpoll::over(input.pairs.readers(), LEVEL, |pair| pair % workers == worker);
+    let (readers, room) = (input.pairs.readers(), input.pairs.len().div_ceil(workers));
+    let share = |worker| RawEpoll::over(readers, room, |pair| pair % workers == worker);
     let mut others = Vec::with_capacity(workers - 1);
     for worker in 1..workers {
         let (mut share, counters) = (share(worker)?, input.counters.clone());
@@ -188,7 +190,7 @@ fn set_up_pool<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
     Ok(Box::new(Pool { own: share(0)?, counters: input.counters.clone(), others }))
 }
 
-fn read_all(share: &mut RawEpoll, mut counters: SharedCounters) -> Result<()> {
+fn read_all(share: &mut RawEpoll<LEVEL>, mut counters: SharedCounters) -> Result<()> {
     while share.turn(&mut counters)? {}
     Ok(())
 }
