@@ -7,10 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Target};
 use crate::record::{Record, SCHEMA};
 use crate::report::Page;
-use crate::target::Target;
 
 /// An experiment in the list.
 #[derive(Clone, Copy, Debug)]

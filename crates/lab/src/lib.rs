@@ -81,7 +81,6 @@ mod subject;
 mod sweep;
 mod sys;
 mod table;
-mod target;
 mod targets;
 mod threads;
 mod timers;

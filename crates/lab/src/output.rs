@@ -10,12 +10,11 @@ use serde::Serialize;
 use crate::all::End;
 use crate::document::Document;
 use crate::error::{Doing, Error, Result};
-use crate::experiment::Experiment;
+use crate::experiment::{self, Experiment, Target};
 use crate::options::Output;
 use crate::record::{self, Journal, Record, State};
 use crate::report::PAGE;
 use crate::say::print;
-use crate::target::{self, Target};
 use crate::{claims, rivals, run, table};
 
 /// Writes the requested files. Returns the path of the report, if there is one.
@@ -91,7 +90,7 @@ fn targets(all: &[Target]) -> Result<()> {
     if all.is_empty() {
         return Ok(());
     }
-    crate::say!("\ntargets\n\n{}", target::table(all))
+    crate::say!("\ntargets\n\n{}", experiment::table(all))
 }
 
 /// Prints and writes the results of `superpoll-lab targets`.

@@ -13,12 +13,12 @@ use crate::claims::{self, Finding, Verdict};
 use crate::document::Document;
 use crate::environment::Environment;
 use crate::error::Result;
+use crate::experiment::{self, Target};
 use crate::experiments::{self, Listed, Origin};
 use crate::plot::{self, Plot};
 use crate::record::{self, Extent, Journal, State};
 use crate::rivals;
 use crate::table::Table;
-use crate::target::{self, Target};
 
 /// The report, in its folder.
 pub(crate) const PAGE: &str = "index.html";
@@ -308,7 +308,7 @@ impl<'a> Page<'a> {
     pub(crate) fn targets(&mut self, all: &[Target]) {
         if !all.is_empty() {
             self.heading("Targets");
-            self.table(&target::table(all));
+            self.table(&experiment::table(all));
         }
     }
 }

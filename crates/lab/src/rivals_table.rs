@@ -15,7 +15,7 @@ fn subjects(experiment: &str) -> Option<Vec<&'static str>> {
         "ring" => names!(crate::ring::subject::ALL),
         "echo" => names!(crate::echo::subject::ALL),
         #[cfg(feature = "http")]
-        "http" => names!(crate::http::subject::ALL),
+        "http" => names!(crate::http::trial::ALL),
         #[cfg(not(feature = "http"))]
         "http" => None,
         "files" => names!(crate::files::trial::ALL),

@@ -5,10 +5,9 @@ use superpoll::BackendKind;
 
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Target};
 use crate::options::Output;
 use crate::record::Record;
-use crate::target::Target;
 use crate::{atr, echo, files, mix, registrations, wake};
 
 /// Options of `superpoll-lab targets`.

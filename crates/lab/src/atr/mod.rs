@@ -9,13 +9,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, RINGS, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Curve, Plot};
 use crate::record::{Account, Figures, PURE};
 use crate::statistics;
 use crate::table::{self, Part, Table};
-use crate::target::{RINGS, Target, Targets};
 
 mod trial;
 
@@ -484,7 +483,7 @@ mod tests {
         assert!(find("raw epoll").is_kept());
         assert_eq!(find("own bytes").measured, 65.0);
         assert!(targets.iter().all(|target| !target.name.contains("mio")));
-        let text = crate::target::table(&targets).to_string();
+        let text = crate::experiment::table(&targets).to_string();
         assert!(text.contains("missed") && text.contains("ok"));
     }
 

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use crate::citation::short;
 use crate::claims::{self, Verdict};
 use crate::document::Document;
+use crate::experiment::Target;
 use crate::record::Figures;
 use crate::statistics::{self, Estimate, Ratio};
-use crate::target::Target;
 use crate::{atr, echo, experiments, herd, models, ring, table, threads, timers};
 
 /// A function that makes a block.

@@ -9,7 +9,7 @@ use compio::io::{AsyncRead, AsyncWriteExt};
 use compio::runtime::Runtime;
 use compio::runtime::fd::AsyncFd;
 
-use crate::echo::connections::Connections;
+use crate::echo::load::Connections;
 use crate::error::{Error, Result};
 use crate::server::Control;
 use crate::sys::descriptor;

@@ -4,11 +4,12 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use crate::echo::connections::{Connections, EVENTS};
+use crate::echo::load::{Connections, EVENTS};
 use crate::error::{Error, Result};
 use crate::loops::{Ready, Watch};
 use crate::server::Control;
 use crate::sys::descriptor;
+use crate::sys::uring::echo::Echo;
 
 /// Echoes the bytes that can be read; returns whether the connection goes on. A read that leaves
 /// room in the buffer has drained the socket, so an edge needs no second read.
@@ -83,6 +84,24 @@ pub(crate) fn serve<L: Watch<Sockets>>(
             Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::Interrupted => {}
             outcome => drop(outcome?),
         }
+    }
+    Ok(())
+}
+
+// io_uring as a C programmer uses it.
+
+/// Returns why it cannot run here.
+pub(crate) fn refusal() -> Option<String> {
+    let refused = Echo::new(&[], 512).err()?;
+    Some(format!("a ring with provided buffers: {refused}"))
+}
+
+pub(crate) fn serve_by_ring(connections: Connections, control: &mut Control) -> Result<()> {
+    let failed = |source| Error::system("serving with an io_uring", source);
+    let mut echo = Echo::new(&connections.sockets, connections.room).map_err(failed)?;
+    control.ready()?;
+    while echo.is_open() {
+        echo.turn().map_err(failed)?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 
-use crate::echo::connections::Connections;
+use crate::echo::load::Connections;
 use crate::error::{Error, Result};
 use crate::go::Program;
 use crate::server::Control;

@@ -19,27 +19,21 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::server::trial::Figures;
 use crate::statistics::Ratio;
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 
 #[cfg(feature = "rivals-rt")]
 mod compio;
-pub(crate) mod connections;
 pub(crate) mod drain;
 mod go;
 pub(crate) mod load;
-mod message;
 #[cfg(feature = "rivals-rt")]
 mod monoio;
 pub(crate) mod ours;
-pub(crate) mod poller;
-pub(crate) mod raw_uring;
-mod reader;
 #[cfg(feature = "rivals-rt")]
 mod smol;
 pub(crate) mod subject;

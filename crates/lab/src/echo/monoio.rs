@@ -12,7 +12,7 @@ use monoio::task::JoinHandle;
 use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
 
 use crate::channel::Kind;
-use crate::echo::connections::Connections;
+use crate::echo::load::Connections;
 use crate::error::{Error, Result};
 use crate::server::Control;
 use crate::sys::descriptor;

@@ -2,16 +2,19 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use superpoll::BackendKind;
+use superpoll::batch::{Arrivals, BatchReader, Outcome};
+use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch, call};
 use superpoll_rt::net;
 
 use crate::channel::Kind;
-use crate::echo::connections::Connections;
+use crate::echo::drain::echo_by;
+use crate::echo::load::{Connections, EVENTS};
 use crate::error::{Error, Result};
-use crate::server::{Control, program};
+use crate::server::{Control, Counts, program};
 
 pub(crate) fn serve(
     connections: Connections,
@@ -49,4 +52,116 @@ async fn echo<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, room: usize) {
             return;
         }
     }
+}
+
+// Our poller, with reads and writes by its inlined calls: the loop that its user would write.
+
+pub(crate) fn serve_polled(
+    connections: Connections,
+    control: &mut Control,
+    kind: BackendKind,
+) -> Result<()> {
+    let mut poller = Poller::builder().backend(kind).build()?;
+    let mut buffer = vec![0; connections.room];
+    let watch = Watch::new(Interest::READABLE).mode(Mode::Auto);
+    let questions = control.questions()?;
+    let asked = poller.register(&questions, watch)?;
+    let mut sockets: Vec<Option<(Key, OwnedFd)>> = Vec::new();
+    for socket in connections.sockets {
+        let key = poller.register(&socket, watch)?;
+        let place = key.index() as usize;
+        if place >= sockets.len() {
+            sockets.resize_with(place + 1, || None);
+        }
+        sockets[place] = Some((key, socket));
+    }
+    let mut open = sockets.iter().flatten().count();
+    poller.flush();
+    control.ready()?;
+    let mut events = Events::with_limit(EVENTS);
+    while open > 0 {
+        poller.wait(&mut events, None)?;
+        for event in &events {
+            let key = event.key();
+            if key == asked {
+                match call::read(&questions, &mut [0]) {
+                    Ok(1) => control.counted(counts(&poller))?,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    _ => return Ok(()),
+                }
+                continue;
+            }
+            let socket = &mut sockets[key.index() as usize];
+            if socket.as_ref().is_some_and(|(_, socket)| !answer(socket, &mut buffer)) {
+                poller.deregister(key)?;
+                *socket = None;
+                open -= 1;
+            }
+        }
+        if let Some((_, error)) = events.refusals().first() {
+            return Err(Error::usage(error.to_string()));
+        }
+    }
+    Ok(())
+}
+
+fn counts(poller: &Poller) -> Counts {
+    let calls = poller.stats().calls;
+    Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl(), ..Counts::default() }
+}
+
+/// Echoes the bytes that can be read; returns whether the connection goes on.
+fn answer(socket: impl AsFd, buffer: &mut [u8]) -> bool {
+    let read = |buffer: &mut [u8]| call::read(&socket, buffer).map_err(|error| error.kind());
+    echo_by(buffer, read, |bytes| call::send(&socket, bytes).ok())
+}
+
+// Our batch reader, which returns events together with their bytes.
+
+pub(super) fn serve_read(
+    connections: Connections,
+    control: &mut Control,
+    kind: BackendKind,
+) -> Result<()> {
+    let mut reader = BatchReader::with_backend(kind)?.buffer_size(connections.room);
+    let asked =
+        reader.register(OwnedFd::from(control.questions()?)).map_err(|refused| refused.error)?;
+    for socket in connections.sockets {
+        reader.register(socket).map_err(|refused| refused.error)?;
+    }
+    reader.flush();
+    control.ready()?;
+    let mut arrivals = Arrivals::with_limit(EVENTS);
+    // The line to the parent is one of the entries.
+    while reader.len() > 1 {
+        reader.wait(&mut arrivals, None)?;
+        for arrival in &arrivals {
+            let key = arrival.key();
+            let goes_on = match (arrival.outcome(), reader.get(key)) {
+                (Outcome::Bytes(bytes), _) if key == asked => {
+                    for _ in bytes {
+                        control.counted(counts_of_reader(&reader))?;
+                    }
+                    true
+                }
+                (Outcome::Bytes(bytes), Some(socket)) => {
+                    call::send(socket, bytes).ok() == Some(bytes.len())
+                }
+                _ if key == asked => return Ok(()),
+                _ => false,
+            };
+            if !goes_on {
+                drop(reader.deregister(key)?);
+            }
+        }
+        if let Some((_, error)) = arrivals.refusals().first() {
+            return Err(Error::usage(error.to_string()));
+        }
+    }
+    Ok(())
+}
+
+fn counts_of_reader(reader: &BatchReader<OwnedFd>) -> Counts {
+    let calls = reader.stats().calls;
+    Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl(), ..Counts::default() }
 }

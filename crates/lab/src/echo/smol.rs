@@ -8,7 +8,7 @@ use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use smol::{Async, LocalExecutor, Task};
 
 use crate::channel::Kind;
-use crate::echo::connections::Connections;
+use crate::echo::load::Connections;
 use crate::error::{Doing, Result};
 use crate::server::Control;
 

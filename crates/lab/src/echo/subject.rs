@@ -3,16 +3,15 @@
 use Software::{Compiled, Other, Poller, Reader, Runtime};
 use superpoll::BackendKind::{self, Adaptive, Epoll, Uring};
 
-use crate::echo::connections::{Connections, Serve};
-use crate::echo::drain::{Sockets, serve};
-use crate::echo::{go as echo_go, ours, poller, raw_uring, reader};
+use crate::echo::drain::{self, Sockets, serve};
+use crate::echo::load::{Connections, Serve};
+use crate::echo::{go as echo_go, ours};
 use crate::error::Result;
 use crate::go::{self, Program};
 use crate::loops::{self, EDGE, LEVEL, RawEpoll};
-use crate::rivals;
 use crate::server::Control;
 use crate::server::subject::{self, Entry, Subject, rival};
-use crate::sys;
+use crate::{rivals, sys};
 
 #[cfg(feature = "rivals-rt")]
 use crate::echo::{compio, monoio, smol, tokio};
@@ -50,8 +49,8 @@ impl Software {
     /// counters.
     pub(crate) fn serve(self, connections: Connections, control: &mut Control) -> Result<()> {
         match self {
-            Poller(backend) => poller::serve(connections, control, backend),
-            Reader(backend) => reader::serve(connections, control, backend),
+            Poller(backend) => ours::serve_polled(connections, control, backend),
+            Reader(backend) => ours::serve_read(connections, control, backend),
             Runtime(backend) => ours::serve(connections, control, backend),
             Other(serve) | Compiled(_, serve) => serve(connections, control),
         }
@@ -73,9 +72,9 @@ pub(crate) const ALL: &[Entry<Software>] = &[
     Entry::new(
         "raw-uring",
         "a C programmer's ring: multishot receives, sends with the next wait",
-        Other(raw_uring::serve),
+        Other(drain::serve_by_ring),
     )
-    .unless(raw_uring::refusal),
+    .unless(drain::refusal),
     Entry::new("superpoll-epoll", "our poller, back-end epoll", Poller(Epoll)),
     Entry::new("superpoll-adaptive", "our poller, back-end adaptive", Poller(Adaptive)),
     Entry::new("superpoll-uring", "our poller, back-end uring", Poller(Uring)).with_ring(),

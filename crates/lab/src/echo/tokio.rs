@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 
 use crate::channel::Kind;
-use crate::echo::connections::Connections;
+use crate::echo::load::Connections;
 use crate::error::{Error, Result};
 use crate::server::Control;
 

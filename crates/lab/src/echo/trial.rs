@@ -6,8 +6,7 @@ use std::os::fd::AsRawFd;
 use serde_json::json;
 
 use crate::channel::{self, Kind};
-use crate::echo::connections::Connections;
-use crate::echo::load::{Clients, load};
+use crate::echo::load::{Clients, Connections, load};
 use crate::echo::subject::{self, Software};
 use crate::echo::{Options, Row};
 use crate::error::{Error, Result};

@@ -21,13 +21,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot;
 use crate::server::trial::Figures;
 use crate::statistics::{self, Ratio};
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 
 mod crowd;
 #[cfg(feature = "http")]

@@ -24,13 +24,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::server::trial::Figures;
 use crate::statistics::Ratio;
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 
 #[cfg(feature = "http")]
 mod tokio;

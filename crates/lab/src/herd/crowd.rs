@@ -27,8 +27,7 @@ use std::sync::atomic::Ordering;
 use superpoll::BackendKind;
 
 use crate::error::{Doing, Error, Result};
-use crate::herd::method::post::{Post, Report};
-use crate::herd::method::{Method, engines};
+use crate::herd::method::{self, Method, Post, Report};
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
 use crate::{environment, record};
@@ -244,7 +243,10 @@ impl Crowd {
                 tally[FIRST + engine].fetch_add(1, Ordering::Relaxed);
                 tally[ACCEPTED].fetch_add(1, Ordering::Release);
             };
-            note_failure(shared, engines::stand(engines, backend, spread, ready, accepted));
+            note_failure(
+                shared,
+                method::stand_by_engines(engines, backend, spread, ready, accepted),
+            );
         })
         .doing("starting a process for our runtime")?;
         self.children.push(child);

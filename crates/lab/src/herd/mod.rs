@@ -19,11 +19,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{self, Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::table::{self, Part, Table};
-use crate::target::{self, Target, Targets};
 
 mod crowd;
 mod method;
@@ -188,7 +187,7 @@ impl Experiment for HerdDups {
             Part::plot("herd-dups-control.svg", over_processes(rows, "pipe")),
             Part::Table(herds(rows)),
             Part::Heading("Targets".to_owned()),
-            Part::Table(target::table(&Herd::targets(rows))),
+            Part::Table(experiment::table(&Herd::targets(rows))),
         ]
     }
 

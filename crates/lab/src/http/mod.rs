@@ -13,26 +13,21 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::server::trial::Figures;
 use crate::statistics::ToTokio;
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 
-#[cfg(feature = "http")]
-mod hello;
 pub(crate) mod load;
 #[cfg(feature = "http")]
 mod ours;
 pub(crate) mod raw_epoll;
 #[cfg(feature = "http")]
-pub(crate) mod subject;
-#[cfg(feature = "http")]
 pub(crate) mod tokio;
 #[cfg(feature = "http")]
-mod trial;
+pub(crate) mod trial;
 
 /// The body of every answer.
 pub(crate) const BODY: &[u8; 13] = b"Hello, World!";

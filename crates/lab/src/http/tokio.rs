@@ -6,12 +6,12 @@ use hyper_util::rt::TokioIo;
 use tokio::runtime::Builder;
 
 use crate::error::{Doing, Error, Result};
-use crate::http::hello;
+use crate::http::ours;
 use crate::server::Control;
 
 /// Serves thirteen bytes indefinitely to the clients of a listener.
 pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
-    serve_each(listener, control, hello::serve)
+    serve_each(listener, control, ours::say_hello)
 }
 
 /// Serves each connection of a listener in a task of its own, indefinitely.

@@ -1,19 +1,20 @@
 //! The servers in turn, round by round.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 
+use Software::{Other, Ours};
 use serde_json::json;
+use superpoll::BackendKind;
 
 use crate::error::Result;
 use crate::http::load::load;
-use crate::http::subject::{ALL, Software};
-use crate::http::{Options, Row};
+use crate::http::{Options, Row, ours, raw_epoll, tokio};
 use crate::record::Record;
-use crate::server::subject::{self, Subject, names};
+use crate::server::subject::{self, Entry, Subject, names};
 use crate::server::trial::{Plan, Runner};
 use crate::server::web::{Clients, check_connections};
-use crate::server::{ProcessOptions, Server};
+use crate::server::{Control, ProcessOptions, Server};
 use crate::statistics::ToTokio;
 use crate::{channel, options};
 
@@ -67,6 +68,58 @@ fn relate(point: &mut [Row]) {
         row.to_tokio = ToTokio::of(&row.figures.cpu_ns, &tokio.figures.cpu_ns);
     }
 }
+
+// The servers, by name.
+
+/// The software of a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Software {
+    /// Our runtime.
+    Ours(BackendKind),
+    /// Another loop or runtime.
+    Other(fn(TcpListener, &mut Control) -> Result<()>),
+}
+
+impl Software {
+    /// Serves a listener's connections indefinitely.
+    pub(crate) fn serve(self, listener: TcpListener, control: &mut Control) -> Result<()> {
+        match self {
+            Ours(backend) => ours::serve(listener, control, backend),
+            Other(serve) => serve(listener, control),
+        }
+    }
+}
+
+const fn by_our_runtime(
+    name: &'static str,
+    about: &'static str,
+    backend: BackendKind,
+) -> Entry<Software> {
+    Entry::new(name, about, Ours(backend))
+}
+
+/// All servers, the lower bound first.
+pub(crate) const ALL: &[Entry<Software>] = &[
+    Entry::new("raw-epoll", "an epoll loop that answers canned bytes", Other(raw_epoll::serve)),
+    by_our_runtime("superpoll-rt-poll", "hyper on our runtime, back-end poll", BackendKind::Poll),
+    by_our_runtime(
+        "superpoll-rt-epoll",
+        "hyper on our runtime, back-end epoll",
+        BackendKind::Epoll,
+    ),
+    by_our_runtime(
+        "superpoll-rt-adaptive",
+        "hyper on our runtime, back-end adaptive",
+        BackendKind::Adaptive,
+    ),
+    by_our_runtime(
+        "superpoll-rt-uring",
+        "hyper on our runtime, back-end uring",
+        BackendKind::Uring,
+    )
+    .with_ring(),
+    Entry::new("tokio", "hyper on tokio's current_thread runtime", Other(tokio::serve)),
+];
 
 #[cfg(test)]
 mod tests {

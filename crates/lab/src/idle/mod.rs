@@ -23,11 +23,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot;
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 
 mod clients;
 pub(crate) mod ramp;

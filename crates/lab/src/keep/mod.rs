@@ -22,11 +22,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 
 mod busy;
 mod moves;

@@ -9,11 +9,10 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, RINGS, Run, Target, Targets};
 use crate::options::Output;
 use crate::record::{Account, Figures, PURE};
 use crate::table::{self, Part, Table};
-use crate::target::{RINGS, Target, Targets};
 
 pub(crate) mod trial;
 

@@ -22,12 +22,11 @@
 use serde::{Deserialize, Serialize};
 pub(crate) use subject::{BATCHED, YARDSTICK};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::statistics::Estimate;
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 
 mod subject;
 mod trial;

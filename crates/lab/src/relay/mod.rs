@@ -23,14 +23,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
 pub(crate) use crate::relay::peers::kernel_name;
 use crate::server::trial::Figures;
 use crate::statistics::Ratio;
 use crate::table::{self, Part, Table, distinct};
-use crate::target::{Target, Targets};
 
 mod load;
 pub(crate) mod peers;

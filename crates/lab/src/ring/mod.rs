@@ -15,23 +15,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::statistics::{Estimate, ToTokio};
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 
 #[cfg(feature = "rivals-rt")]
 mod compio;
 mod course;
-mod floor;
 mod go;
 #[cfg(feature = "rivals-rt")]
 mod monoio;
 mod ours;
 mod passing;
-mod remote;
 #[cfg(feature = "rivals-rt")]
 mod smol;
 mod stage;

@@ -9,12 +9,11 @@ use crate::error::Result;
 use crate::go::{self, Program};
 use crate::loops::{self, LEVEL, RawEpoll};
 use crate::ring::course::{Course, Pipes};
-use crate::ring::passing::{Passing, build};
+use crate::ring::passing::{self, Passing, build};
 use crate::ring::tasks::{Built, Ring, numbers};
-use crate::ring::{floor, go as ring_go, ours};
-use crate::rivals;
+use crate::ring::{go as ring_go, ours};
 use crate::server::subject::{self, Entry};
-use crate::sys;
+use crate::{rivals, sys};
 
 #[cfg(feature = "rivals-rt")]
 use crate::ring::{compio, monoio, smol, tokio};
@@ -53,7 +52,7 @@ macro_rules! rival {
 
 /// All subjects, the yardsticks first.
 pub(crate) const ALL: &[Entry<Make>] = &[
-    over("read+write", "perfect knowledge: only reads and writes", floor::build),
+    over("read+write", "perfect knowledge: only reads and writes", passing::build_floor),
     over("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", build::<RawEpoll<LEVEL>>),
     ours("superpoll-rt-select", "our runtime, back-end select", BackendKind::Select),
     ours("superpoll-rt-poll", "our runtime, back-end poll", BackendKind::Poll),

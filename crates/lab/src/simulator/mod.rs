@@ -12,7 +12,6 @@
 //! The simulation omits caches, preemption, and the policy's own arithmetic. A run on real
 //! descriptors decides; the simulator says where to look.
 
-pub use adversary::{Adversary, Tactic};
 pub use machine::{Machine, Spent};
 pub use run::{Outcome, Setting, play, play_adversary};
 pub use search::{Search, Worst, worst_load};
@@ -20,8 +19,8 @@ pub use yardstick::{Hindsight, Pure};
 
 pub use crate::random::Random;
 pub use crate::simulator::machine::{Group, Load, Pattern, Rounds};
+pub use crate::simulator::search::{Adversary, Tactic};
 
-mod adversary;
 mod machine;
 mod run;
 mod search;

@@ -6,8 +6,8 @@ use superpoll::Hint;
 use superpoll::backend::policy::Policy;
 use superpoll::diagnostics::{Costs, Kind};
 
-use crate::simulator::adversary::Adversary;
 use crate::simulator::machine::{COSTS, Load, Machine, Spent, read_cost};
+use crate::simulator::search::Adversary;
 use crate::simulator::yardstick::{Hindsight, Pure};
 
 /// The costs in a simulation, and how the descriptors are watched.

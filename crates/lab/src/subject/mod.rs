@@ -10,26 +10,26 @@
 //! that number.
 
 use superpoll::{BackendKind, Mode, Poller};
+use work::Polled;
+pub(crate) use work::{ReadLog, Subject};
 
 use crate::by_name::by_name;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-#[cfg(feature = "rival-mio")]
-use crate::loops::Mio;
 use crate::loops::{EDGE, Kqueue, LEVEL, RawEpoll, RawPoll, Watch};
 use crate::sys;
+use crate::sys::libevent::Libevent;
+use crate::sys::libuv::Libuv;
+
+#[cfg(feature = "rival-mio")]
+use crate::loops::Mio;
+#[cfg(feature = "rivals-c")]
+use crate::sys::libev::Libev;
 #[cfg(feature = "rival-polling")]
 use crate::sys::polling::Polling;
-#[cfg(feature = "rivals-c")]
-use crate::sys::{libev::Libev, libevent::Libevent, libuv::Libuv};
 
-mod batch;
-mod floor;
 pub(crate) mod ours;
 mod work;
-
-use work::Polled;
-pub(crate) use work::{ReadLog, Subject};
 
 /// Makes a subject that watches the readers of these pairs.
 pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
@@ -118,7 +118,7 @@ macro_rules! rival {
 
 /// All subjects, the yardsticks first.
 pub(crate) const ALL: &[Entry] = &[
-    entry("floor", "perfect knowledge: only the reads", floor::build),
+    entry("floor", "perfect knowledge: only the reads", work::build_floor),
     entry("raw-poll", "a C programmer's poll loop", polled::<RawPoll>),
     entry(
         "raw-epoll-lt",
@@ -226,7 +226,7 @@ impl Entry {
         match self.make {
             Make::By(build) | Make::Loaded(build, _) => build(pairs),
             Make::Ours(kind, mode) => ours::build(pairs, Poller::builder().backend(kind), mode),
-            Make::Batch(kind, speculates) => batch::build(pairs, kind, speculates),
+            Make::Batch(kind, speculates) => ours::build_batch(pairs, kind, speculates),
             Make::Missing(feature) => Err(self.not_built_in(feature)),
         }
     }

@@ -14,15 +14,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::statistics::ToTokio;
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 
 mod load;
-mod ours;
 pub(crate) mod subject;
 #[cfg(feature = "rivals-rt")]
 mod tokio;

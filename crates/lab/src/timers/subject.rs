@@ -1,9 +1,12 @@
 //! The runtimes, by name.
 
-use crate::error::Result;
+use superpoll_rt::time::{sleep, sleep_until};
+use superpoll_rt::{BackendKind, Runtime, spawn};
+
+use crate::error::{Error, Result};
 use crate::server::subject::{self, Entry, rival};
-use crate::timers::load::{Late, Order, Plan, Taken};
-use crate::timers::ours;
+use crate::timers::load::{self, Late, Order, Plan, Taken};
+
 #[cfg(feature = "rivals-rt")]
 use crate::timers::tokio;
 
@@ -24,13 +27,35 @@ pub(crate) type Subject = subject::Subject<Start>;
 
 /// All runtimes.
 pub(crate) const ALL: &[Entry<Start>] = &[
-    Entry::new("superpoll-rt", "our runtime, one engine", ours::start),
+    Entry::new("superpoll-rt", "our runtime, one engine", start),
     rival!("rivals-rt", "tokio", "tokio's current_thread runtime", tokio::start as Start),
 ];
 
 /// Returns the requested runtimes, each once; all that are built in if none was requested.
 pub(crate) fn chosen(names: Option<&str>) -> Result<Vec<Subject>> {
     Ok(subject::chosen(ALL, names, "no runtime with timers")?.0)
+}
+
+// Our runtime. The wheel is the same with every back-end; epoll is as precise as any.
+
+pub(super) fn start() -> Result<Box<dyn Timers>> {
+    Ok(Box::new(Runtime::builder().backend(BackendKind::Epoll).build()?))
+}
+
+impl Timers for Runtime {
+    fn take_back(&mut self, plan: &Plan, order: Order) -> Result<Taken> {
+        self.try_block_on(load::within(|| load::take_back(plan, order, sleep))).map_err(Error::from)
+    }
+
+    fn let_end(&mut self, plan: &Plan) -> Result<Vec<Late>> {
+        let start = |end| {
+            spawn(async move {
+                sleep_until(end).await;
+                load::lateness(end)
+            })
+        };
+        self.try_block_on(load::let_end(plan, start))?
+    }
 }
 
 #[cfg(test)]

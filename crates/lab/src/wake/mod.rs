@@ -9,10 +9,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 use crate::waking::Times;
 
 mod trial;

@@ -9,10 +9,10 @@ use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Select, Uring};
 use tempfile::TempDir;
 
 use crate::channel::{self, Kind};
-use crate::echo::connections::Connections;
-use crate::echo::drain::serve;
+use crate::echo;
+use crate::echo::drain::{self, serve};
+use crate::echo::load::Connections;
 use crate::echo::subject::Software::{self, Other, Poller, Runtime};
-use crate::echo::{self, raw_uring};
 use crate::error::{Doing, Error, Result};
 use crate::http::{self, BODY};
 use crate::loops::{EDGE, LEVEL, RawEpoll};
@@ -325,8 +325,8 @@ pub(crate) const ALL: &[Entry<Work>] = &[
         "a C programmer's epoll loop, edge-triggered",
         Other(serve::<RawEpoll<EDGE>>),
     ),
-    echo("raw-uring", "a C programmer's ring: multishot receives", Other(raw_uring::serve))
-        .unless(raw_uring::refusal),
+    echo("raw-uring", "a C programmer's ring: multishot receives", Other(drain::serve_by_ring))
+        .unless(drain::refusal),
     echo("superpoll-select", "our poller, back-end select", Poller(Select)),
     echo("superpoll-poll", "our poller, back-end poll", Poller(Poll)),
     echo("superpoll-epoll", "our poller, back-end epoll", Poller(Epoll)),

@@ -21,13 +21,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Figure, Run};
+use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::server::trial::Figures;
 use crate::statistics::Ratio;
 use crate::table::{self, Part, Table};
-use crate::target::{Target, Targets};
 
 pub(crate) mod fleet;
 mod trial;

@@ -17,13 +17,10 @@ use std::time::{Duration, Instant};
 
 use crate::channel;
 use crate::error::{Doing, Error, Result};
-use crate::relay::load::pattern::Pattern;
 use crate::server::{trial, web};
 use crate::sys::{epoll, process, socket};
 
 mod http;
-mod pattern;
-mod tcp;
 
 /// The number of bytes of a read, in bulk.
 const ROOM: usize = 256 * 1024;
@@ -85,13 +82,13 @@ impl Point {
     fn write_request(self, pattern: &Pattern, number: u64, to: &mut Vec<u8>) {
         match self.kind.is_http() {
             true => http::write_request(number, self.kind.is_by_connection(), to),
-            false => tcp::write_request(pattern, number, self.bytes, to),
+            false => write_tcp_request(pattern, number, self.bytes, to),
         }
     }
 
     /// The most bytes of a request that an origin reads at a time.
     fn request_room(self) -> usize {
-        if self.kind.is_http() { http::ROOM } else { tcp::REQUEST }
+        if self.kind.is_http() { http::ROOM } else { REQUEST }
     }
 
     fn find_request(
@@ -103,7 +100,7 @@ impl Point {
             return http::find_request(got);
         }
         let closes = self.kind.is_by_connection();
-        let found = tcp::find_request(pattern, got, self.bytes)?;
+        let found = find_tcp_request(pattern, got, self.bytes)?;
         Ok(found.map(|found| FoundRequest { closes, ..found }))
     }
 }
@@ -484,6 +481,86 @@ fn connect(port: u16, set: &OwnedFd, token: u64) -> io::Result<TcpStream> {
     Ok(stream.into())
 }
 
+// Requests that a relay of bytes passes on: a number, the length of the answer, and a part of the
+// pattern.
+
+/// The length of a request.
+const REQUEST: usize = 100;
+
+/// Where a request states the length of its answer, after its number.
+const LENGTH_AT: usize = 8;
+const HEAD: usize = 16;
+
+fn write_tcp_request(pattern: &Pattern, number: u64, bytes: usize, to: &mut Vec<u8>) {
+    to.extend_from_slice(&number.to_le_bytes());
+    to.extend_from_slice(&(bytes as u64).to_le_bytes());
+    to.extend_from_slice(pattern.whole(number, REQUEST - HEAD));
+}
+
+/// Finds the request that the origin has received, if it is complete.
+fn find_tcp_request(
+    pattern: &Pattern,
+    got: &[u8],
+    bytes: usize,
+) -> Result<Option<FoundRequest>, String> {
+    let Some((number, rest)) = got.split_at_checked(LENGTH_AT).filter(|_| got.len() == REQUEST)
+    else {
+        return Ok(None);
+    };
+    let number = number.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte));
+    let (length, part) = rest.split_at(HEAD - LENGTH_AT);
+    if length != (bytes as u64).to_le_bytes() || part != pattern.whole(number, REQUEST - HEAD) {
+        return Err(format!("the origin got a wrong request {number}"));
+    }
+    Ok(Some(FoundRequest { number, closes: false }))
+}
+
+// The bytes that belong to a number.
+
+/// The length of the pattern. No part of it repeats at the distance of a power of two.
+const PATTERN: usize = 1_000_003;
+
+/// The pattern, and the part of it that belongs to a number.
+struct Pattern(Vec<u8>);
+
+impl Pattern {
+    fn new() -> Pattern {
+        let mix = |place: u32| (place.wrapping_mul(0x9e37_79b1) ^ (place >> 7)) >> 13;
+        Pattern((0..PATTERN as u32).map(|place| mix(place) as u8).collect())
+    }
+
+    fn start(number: u64) -> usize {
+        (number.wrapping_mul(7919) % PATTERN as u64) as usize
+    }
+
+    /// Returns the longest contiguous piece from a place on, up to `most` bytes.
+    fn piece(&self, at: usize, most: usize) -> &[u8] {
+        let at = at % PATTERN;
+        &self.0[at..(at + most).min(PATTERN)]
+    }
+
+    /// Returns `length` contiguous bytes of a number; they lie elsewhere than the answer's if the
+    /// answer's would wrap round the pattern's end.
+    fn whole(&self, number: u64, length: usize) -> &[u8] {
+        let at = Pattern::start(number) % (PATTERN - length);
+        &self.0[at..at + length]
+    }
+
+    /// Whether bytes equal those from a place on.
+    fn is_at(&self, mut at: usize, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let piece = self.piece(at, bytes.len());
+            let (here, rest) = bytes.split_at(piece.len());
+            if here != piece {
+                return false;
+            }
+            at += piece.len();
+            bytes = rest;
+        }
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -582,5 +659,30 @@ mod tests {
             assert!(outcome.is_ok(), "{outcome:?}");
             assert_eq!(accepted, if kept { 2 } else { 20 }, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn only_a_complete_and_correct_request_is_found() {
+        let pattern = Pattern::new();
+        let mut request = Vec::new();
+        write_tcp_request(&pattern, 0x1234_5678_9abc, 200, &mut request);
+        assert_eq!(request.len(), REQUEST);
+        let find = |request: &[u8]| find_tcp_request(&pattern, request, 200);
+        assert_eq!(find(&request[..REQUEST - 1]), Ok(None));
+        let number = 0x1234_5678_9abc;
+        assert_eq!(find(&request), Ok(Some(FoundRequest { number, closes: false })));
+        for place in 0..REQUEST {
+            let mut spoilt = request.clone();
+            spoilt[place] ^= 1;
+            assert!(find(&spoilt).unwrap_err().contains("wrong request"), "byte {place}");
+        }
+    }
+
+    #[test]
+    fn it_goes_on_after_its_end() {
+        let pattern = Pattern::new();
+        let wrapped = [&pattern.0[PATTERN - 3..], &pattern.0[..5]].concat();
+        assert!(pattern.is_at(PATTERN - 3, &wrapped) && !pattern.is_at(PATTERN - 4, &wrapped));
+        assert!(pattern.whole(7, 100) != pattern.whole(8, 100));
     }
 }
