@@ -112,9 +112,9 @@ mod tests {
             ("[", "EOF"),
             ("{}", "no \"schema\""),
             ("{\"schema\":99}", "version is 99"),
-            ("{\"schema\":1,\"experiment\":\"x\"}", "\"x\", which is no experiment"),
-            ("{\"schema\":1,\"experiment\":\"atr\"}", "missing field"),
-            ("{\"schema\":1,\"records\":{\"atr\":7}}", "invalid type"),
+            ("{\"schema\":2,\"experiment\":\"x\"}", "\"x\", which is no experiment"),
+            ("{\"schema\":2,\"experiment\":\"atr\"}", "missing field"),
+            ("{\"schema\":2,\"records\":{\"atr\":7}}", "invalid type"),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = Document::read(&path).unwrap_err().to_string();

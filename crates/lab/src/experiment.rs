@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::options::Output;
 use crate::record::{Figures, Record};
+use crate::statistics::Ratio;
 use crate::table::{Part, Table};
 
 /// Measures an experiment with its options.
@@ -98,15 +99,8 @@ impl Figure {
     }
 
     /// Returns the figure of a ratio with its rounds, if there is one.
-    pub(crate) fn of_ratios(
-        at: String,
-        name: &str,
-        value: Option<f64>,
-        low: Option<f64>,
-        high: Option<f64>,
-    ) -> Option<Figure> {
-        let value = value?;
-        let (low, high) = (low.unwrap_or(value), high.unwrap_or(value));
+    pub(crate) fn of_ratios(at: String, name: &str, ratio: Option<Ratio>) -> Option<Figure> {
+        let Ratio { median: value, low, high, .. } = ratio?;
         Some(Figure { at, name: name.to_owned(), value, low, high })
     }
 

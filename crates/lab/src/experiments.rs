@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::experiment::{Experiment, Figure, Target};
+use crate::experiment::{Experiment, Figure};
 use crate::record::{Record, SCHEMA};
 use crate::report::Page;
 
@@ -30,8 +30,6 @@ pub(crate) struct Listed {
     pub origin: fn(&Records) -> Option<Origin<'_>>,
     /// Its tables, plots and targets.
     pub part: fn(&Records, &mut Page<'_>) -> Result<()>,
-    /// See [`Experiment::targets`].
-    pub targets: fn(&Records) -> Vec<Target>,
     /// See [`Experiment::figure`], of all rows.
     pub figures: fn(&Records) -> Vec<Figure>,
 }
@@ -106,9 +104,6 @@ macro_rules! listed {
                 Some(record) => part::<$experiment>(&record.rows, page),
                 None => Ok(()),
             },
-            targets: |records| {
-                records.$field.as_ref().map_or(Vec::new(), |one| <$experiment>::targets(&one.rows))
-            },
             figures: |records| rows(&records.$field).filter_map(<$experiment>::figure).collect(),
         }
     };
@@ -160,11 +155,6 @@ pub(crate) fn command(experiment: &str) -> &str {
     let listed = ALL.iter().find(|one| one.name == experiment);
     let words = listed.and_then(|one| one.quick.split_once(" --quick"));
     words.map_or(experiment, |(words, _)| words)
-}
-
-/// Returns the targets of all records.
-pub(crate) fn targets(records: &Records) -> Vec<Target> {
-    ALL.iter().flat_map(|experiment| (experiment.targets)(records)).collect()
 }
 
 /// Returns the document of a file; `None`, and a note, if the file is something else, and `None`

@@ -284,12 +284,9 @@ impl Outcome {
         let calls: Option<u64> = self.blocks.iter().map(|block| block.calls).sum();
         let allocations: Option<u64> = self.blocks.iter().map(|b| b.allocations).sum();
         Figures {
-            ns_per_round_min: statistics::minimum(&loops),
             ns_per_round_median: statistics::median(&loops),
-            write_ns_per_round_min: statistics::minimum(&writes),
             rounds,
             write_ns_per_round_median: statistics::median(&writes),
-            ns_per_round_mean: statistics::mean(&all),
             block_ns_per_round_low: statistics::minimum(&blocks.loop_ns),
             block_ns_per_round_high: statistics::maximum(&blocks.loop_ns),
             preempted: self.blocks.iter().map(|block| block.preempted).sum(),
@@ -297,7 +294,6 @@ impl Outcome {
             waits_per_round: per_round(|stats| stats.calls.waits()),
             epoll_ctl_per_round: per_round(|stats| stats.calls.epoll_ctl()),
             wakes_per_round: per_round(|stats| stats.calls.waker_write),
-            moves_per_round: per_round(|stats| stats.moves_to_hot + stats.moves_to_cold),
             allocations_per_round: allocations.map(|sum| sum as f64 / run.max(1) as f64),
             calls_per_event: calls.map(|sum| sum as f64 / events.max(1) as f64),
             overflows: self.blocks.iter().map(|block| block.overflows).sum(),

@@ -15,7 +15,7 @@ use crate::experiments::{self, Listed};
 use crate::statistics::{self, Estimate, lowest_decile};
 
 /// The version of the documents' structure.
-pub(crate) const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 2;
 
 /// Selects a time of a subject: the loop's own, or the total cost.
 pub(crate) type Account = fn(&Figures) -> Option<f64>;
@@ -43,18 +43,12 @@ pub(crate) struct Record<Row> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Figures {
-    /// The loop part: wait, reads, upkeep.
-    pub ns_per_round_min: f64,
     /// The loop part.
     pub ns_per_round_median: f64,
-    /// The write part.
-    pub write_ns_per_round_min: f64,
     /// Rounds that were measured and kept.
     pub rounds: usize,
     /// The write part.
     pub write_ns_per_round_median: f64,
-    /// The loop part; a mean hides nothing and forgives no neighbour.
-    pub ns_per_round_mean: f64,
     /// The loop part of the quickest block: the spread's lower end.
     pub block_ns_per_round_low: f64,
     /// The loop part of the slowest block: the spread's upper end.
@@ -70,15 +64,9 @@ pub(crate) struct Figures {
     /// Loop part, from medians.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loop_ratio: Option<f64>,
-    /// Loop part, from minima.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loop_ratio_min: Option<f64>,
     /// Cost, from medians.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ratio: Option<f64>,
-    /// Cost, from minima.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cost_ratio_min: Option<f64>,
     /// Loop part, from the lowest deciles of the blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loop_ratio_decile: Option<Estimate>,
@@ -94,9 +82,6 @@ pub(crate) struct Figures {
     /// Writes to the waker, as the poller counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wakes_per_round: Option<f64>,
-    /// Moves between the sets, as the poller counts them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub moves_per_round: Option<f64>,
     /// Allocations of this process in measured rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocations_per_round: Option<f64>,
@@ -156,23 +141,21 @@ pub(crate) fn relate(point: &mut [(&str, &mut Figures)]) {
 
 /// Like [`relate`], but the ratios are to the best of the subjects that `yardstick` selects.
 pub(crate) fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) -> bool) {
-    // What a write costs where nobody watches: the median, the least, and the lowest decile.
+    // What a write costs where nobody watches: the median, and the lowest decile.
     let floor = point.iter().find(|(name, _)| *name == "floor").map(|(_, floor)| {
         let decile = lowest_decile(&floor.blocks.write_ns);
-        (floor.write_ns_per_round_median, floor.write_ns_per_round_min, decile)
+        (floor.write_ns_per_round_median, decile)
     });
     // Writing to a watched descriptor is never cheaper; where it seems so, that is noise, and no
     // subject is credited for it.
     let cost = |f: &Figures| {
         Some(f.ns_per_round_median + (f.write_ns_per_round_median - floor?.0).max(0.0))
     };
-    let cost_min =
-        |f: &Figures| Some(f.ns_per_round_min + (f.write_ns_per_round_min - floor?.1).max(0.0));
     let held_against = || point.iter().filter(|(name, _)| yardstick(name)).map(|(_, own)| &**own);
     let best =
         |of: &dyn Fn(&Figures) -> Option<f64>| held_against().filter_map(of).min_by(f64::total_cmp);
     let loops = |f: &Figures| Some(f.blocks.loop_ns.clone());
-    let costs = |f: &Figures| Some(f.blocks.costs(floor?.2));
+    let costs = |f: &Figures| Some(f.blocks.costs(floor?.1));
     let cheapest = |of: &dyn Fn(&Figures) -> Option<Vec<f64>>| {
         held_against()
             .filter_map(|figures| of(figures).filter(|blocks| !blocks.is_empty()))
@@ -182,8 +165,7 @@ pub(crate) fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&
     let decile =
         |own: Option<Vec<f64>>, other: &Option<Vec<f64>>| statistics::ratio(&own?, other.as_ref()?);
     let best_loop = best(&|f| Some(f.ns_per_round_median));
-    let best_loop_min = best(&|f| Some(f.ns_per_round_min));
-    let (best_cost, best_cost_min) = (best(&cost), best(&cost_min));
+    let best_cost = best(&cost);
     let ratio = |of: Option<f64>, to: Option<f64>| {
         of.zip(to).filter(|(_, to)| *to > 0.0).map(|(of, to)| of / to)
     };
@@ -192,9 +174,7 @@ pub(crate) fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&
         figures.cost_ratio_decile = decile(costs(figures), &cheapest_cost);
         figures.cost_ns_per_round = cost(figures);
         figures.loop_ratio = ratio(Some(figures.ns_per_round_median), best_loop);
-        figures.loop_ratio_min = ratio(Some(figures.ns_per_round_min), best_loop_min);
         figures.cost_ratio = ratio(cost(figures), best_cost);
-        figures.cost_ratio_min = ratio(cost_min(figures), best_cost_min);
     }
 }
 
@@ -434,9 +414,7 @@ mod tests {
     fn figures(loop_ns: f64, write_ns: f64) -> Figures {
         Figures {
             ns_per_round_median: loop_ns,
-            ns_per_round_min: loop_ns / 2.0,
             write_ns_per_round_median: write_ns,
-            write_ns_per_round_min: write_ns / 2.0,
             blocks: Blocks {
                 loop_ns: vec![loop_ns, 3.0 * loop_ns],
                 write_ns: vec![4.0 * write_ns, write_ns],
@@ -461,7 +439,6 @@ mod tests {
         assert_eq!(adaptive.cost_ratio, Some(300.0 / 400.0));
         assert_eq!(adaptive.loop_ratio, Some(200.0 / 300.0));
         assert_eq!((poll.cost_ratio, epoll.cost_ratio), (Some(1.0), Some(500.0 / 400.0)));
-        assert_eq!(adaptive.cost_ratio_min, Some(0.75));
         // By blocks: 200 + 550 of 400 + 150.
         assert_eq!(adaptive.cost(), adaptive.cost_ratio_decile.map(|ratio| ratio.value));
         assert_eq!(adaptive.cost(), Some(700.0 / 550.0));

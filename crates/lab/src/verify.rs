@@ -86,11 +86,15 @@ pub(crate) const PROMISES: [Promise; 10] = [
         measured: |records| {
             let own = experiments::rows(&records.ring)
                 .filter(|row| row.subject == "superpoll-rt-epoll" && row.in_flight == 1);
-            largest(
-                own.filter_map(|row| {
-                    Some((row.raw_epoll_ratio_min?, format!("{} pipes", row.total)))
-                }),
-            )
+            largest(own.filter_map(|row| {
+                let mut others = experiments::rows(&records.ring).filter(|other| {
+                    other.subject == "raw-epoll-lt"
+                        && (other.total, other.in_flight) == (row.total, row.in_flight)
+                });
+                let least = others.next().map(|other| other.ns_per_hop_min);
+                let least = least.filter(|least| *least > 0.0)?;
+                Some((row.ns_per_hop_min / least, format!("{} pipes", row.total)))
+            }))
         },
     },
     Promise {

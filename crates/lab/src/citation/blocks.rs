@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use crate::citation::short;
 use crate::claims::{self, Verdict};
 use crate::document::Document;
-use crate::experiment::Target;
 use crate::record::Figures;
 use crate::statistics::{self, Estimate, Ratio};
 use crate::{atr, echo, experiments, herd, models, ring, table, threads, timers};
@@ -18,7 +17,6 @@ pub(super) type Block = fn(&Document) -> Option<String>;
 pub(super) const BLOCKS: [(&str, Block); 26] = [
     ("origin", origin),
     ("follows", follows),
-    ("targets", all_targets),
     ("claims", all_claims),
     ("advice", advice),
     ("atr", active_of_total),
@@ -75,11 +73,6 @@ pub(super) fn interval(ratio: Option<Estimate>) -> String {
         let range = if low < high { format!(" ({low:.2} to {high:.2})") } else { String::new() };
         format!("{value:.2}{range}")
     })
-}
-
-/// Formats a ratio between the ends of its interval.
-pub(super) fn of_turns([low, value, high]: [Option<f64>; 3]) -> Option<String> {
-    Some(interval(Some(Estimate { value: value?, low: low?, high: high? })))
 }
 
 /// A ratio to a peer's cost, and the peer's name.
@@ -146,21 +139,6 @@ fn follows(document: &Document) -> Option<String> {
     ))
 }
 
-fn all_targets(document: &Document) -> Option<String> {
-    let row = |target: Target| {
-        let kept = if target.is_kept() { "yes" } else { "no" };
-        [
-            target.name.clone(),
-            target.at.clone(),
-            format!("{:.2}", target.bound),
-            format!("{:.2}", target.measured),
-            kept.to_owned(),
-        ]
-    };
-    let rows = experiments::targets(&document.records).into_iter().map(row);
-    table(["figure", "worst at", "goal", "measured", "reached"], rows)
-}
-
 /// Returns the table of the four models' loops over a thousand pipes, with one, some and all of
 /// them active.
 fn four_models(document: &Document) -> Option<String> {
@@ -201,10 +179,10 @@ fn threads_and_events(document: &Document) -> Option<String> {
         [
             row.processors.clone(),
             format!("{} of {}", row.active, row.total),
-            of_turns((clock.ratios)(row)).unwrap_or_default(),
-            ratio(row.clock_ratio),
-            of_turns((cost.ratios)(row)).unwrap_or_default(),
-            ratio(row.cost_ratio),
+            spread((clock.ratio)(row)),
+            median(row.clock_ratio),
+            spread((cost.ratio)(row)),
+            median(row.cost_ratio),
         ]
     });
     let clock = "threads / best loop, by the clock";
@@ -221,8 +199,8 @@ fn coming_and_going(document: &Document) -> Option<String> {
         [
             row.subject.clone(),
             row.batch.to_string(),
-            interval(row.headline()),
-            ratio(row.ratio),
+            spread(row.ratio),
+            median(row.ratio),
             format!("{:.2}", row.calls),
         ]
     });

@@ -1,7 +1,7 @@
 //! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
 //! experiment whose full table is in `docs/measured`.
 
-use crate::citation::blocks::{largest_herds, longest_rings, of_turns, ratio, spread, table};
+use crate::citation::blocks::{largest_herds, longest_rings, ratio, spread, table};
 use crate::document::Document;
 use crate::record::Figures;
 use crate::statistics::Ratio;
@@ -157,8 +157,8 @@ pub(super) fn thread_each(document: &Document) -> Option<String> {
         let [clock, cost] = crate::threads::ACCOUNTS;
         Some([
             format!("{active} of 1000"),
-            of_turns((clock.ratios)(row))?,
-            of_turns((cost.ratios)(row))?,
+            spread(Some((clock.ratio)(row)?)),
+            spread(Some((cost.ratio)(row)?)),
         ])
     };
     let rows = [1, 100, 1000].into_iter().filter_map(row);

@@ -95,8 +95,6 @@ pub(crate) struct Row {
     pub pss_bytes_per_subscriber: f64,
     /// The same over the first half, including one-time memory.
     pub first_half_pss_bytes_per_subscriber: f64,
-    /// The server's memory without subscribers, in bytes.
-    pub start_bytes: f64,
     /// Processor time of the server for a connect and the beginning of a subscription, in the
     /// lowest decile of the groups of connects.
     pub connect_cpu_ns_low: f64,

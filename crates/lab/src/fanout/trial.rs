@@ -260,7 +260,6 @@ fn row(
         all_ns_p99: statistics::quantile(times, 0.99),
         pss_bytes_per_subscriber: (of(2) - of(1)) / second as f64,
         first_half_pss_bytes_per_subscriber: (of(1) - of(0)) / half as f64,
-        start_bytes: of(0),
         connect_cpu_ns_low: statistics::lowest_decile(&found.connects),
         connect_cpu_ns_median: statistics::median(&found.connects),
         connect_nchan_ratio: None,

@@ -71,8 +71,6 @@ pub(crate) struct Row {
     pub nginx_ratio: Option<Ratio>,
     /// Processor time against that of hyper on tokio.
     pub hyper_ratio: Option<Ratio>,
-    /// Requests that were traced.
-    pub traced: u64,
     /// The system calls that strace saw in them, by name, per request.
     pub strace_calls: BTreeMap<String, f64>,
     /// All of them.

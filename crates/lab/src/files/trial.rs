@@ -142,7 +142,6 @@ fn row(
     let mut row = Row { subject, bytes, connections, figures, ..Row::default() };
     let traced = strace::most(quick);
     if let Some((calls, ())) = strace::count(runner.pid(), || runner.ask(traced))? {
-        row.traced = traced;
         (row.strace_calls, row.strace_calls_per_request) = strace::by_request(Some(calls), traced);
     }
     Ok(row)

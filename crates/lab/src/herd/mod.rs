@@ -82,8 +82,6 @@ pub(crate) struct Row {
     pub alone_ratio: Option<f64>,
     /// Waiters that were woken by a connection, on average.
     pub woken_per_connect: f64,
-    /// Connections of the waiter that got the fewest.
-    pub accepts_min: u64,
     /// Connections of the waiter that got the most.
     pub accepts_max: u64,
     /// Waiters that got any.

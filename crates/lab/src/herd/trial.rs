@@ -266,7 +266,6 @@ fn row(method: &Method, point: Point, measured: &Measured) -> Row {
         connect_ns_median: statistics::median(&measured.times),
         connect_ns_p99: statistics::quantile(&measured.times, 0.99),
         woken_per_connect: measured.woken as f64 / connects.max(1) as f64,
-        accepts_min: accepts.iter().copied().min().unwrap_or(0),
         accepts_max: accepts.iter().copied().max().unwrap_or(0),
         accepting: accepts.iter().filter(|&&count| count > 0).count(),
         jain: jain(accepts),

@@ -88,8 +88,6 @@ pub(crate) struct Row {
     pub user_bytes_per_connection: Spread,
     /// The same over the first half, including the server's one-time memory.
     pub first_half_bytes_per_connection: Spread,
-    /// The server's own memory without connections, in bytes.
-    pub start_bytes: f64,
     /// Memory above that of the start after all connections were closed, in bytes.
     pub left_bytes: f64,
     /// The kernel's slabs per connection, with both ends and everything else on this machine, in

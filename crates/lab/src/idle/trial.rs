@@ -162,7 +162,6 @@ fn row(subject: Subject, arrival: Arrival, connections: usize, found: &[RoundMem
         connections,
         user_bytes_per_connection: spread(&|f| less(f.full.user, f.half.user) / half),
         first_half_bytes_per_connection: spread(&|f| less(f.half.user, f.start.user) / half),
-        start_bytes: spread(&|f| f.start.user as f64).median,
         left_bytes: spread(&|f| less(f.closed.user, f.start.user)).median,
         slab_bytes_per_connection: spread(&|f| less(f.full.slab, f.half.slab) / half),
         socket_bytes_per_connection: spread(&|f| less(f.full.sockets, f.half.sockets) / half),
@@ -207,6 +206,6 @@ mod tests {
         assert_eq!((user.least, user.median, user.most), (100.0, 200.0, 400.0));
         assert_eq!(row.first_half_bytes_per_connection.median, 400.0);
         assert_eq!(row.slab_bytes_per_connection.median, 400.0);
-        assert_eq!((row.start_bytes, row.left_bytes, row.rounds), (1000.0, 500.0, 3));
+        assert_eq!((row.left_bytes, row.rounds), (500.0, 3));
     }
 }

@@ -25,7 +25,7 @@ pub(crate) use subject::{BATCHED, YARDSTICK};
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::options::Output;
 use crate::plot::{self, Plot};
-use crate::statistics::Estimate;
+use crate::statistics::Ratio;
 use crate::table::{self, Part, Table};
 
 mod subject;
@@ -65,16 +65,10 @@ pub(crate) struct Row {
     pub total: usize,
     /// Processor time to register, in the median round.
     pub register_ns_median: f64,
-    /// The same in the cheapest round.
-    pub register_ns_min: f64,
     /// Processor time to change the interest, in the median round.
     pub modify_ns_median: f64,
-    /// The same in the cheapest round.
-    pub modify_ns_min: f64,
     /// Processor time to deregister, in the median round.
     pub deregister_ns_median: f64,
-    /// The same in the cheapest round.
-    pub deregister_ns_min: f64,
     /// Processor time to register and deregister, in the median round.
     pub both_ns_median: f64,
     /// The same in the cheapest round.
@@ -87,16 +81,7 @@ pub(crate) struct Row {
     pub rounds: usize,
     /// Processor time to register and deregister, relative to `epoll_ctl`: the median of the
     /// rounds' ratios.
-    pub ratio: Option<f64>,
-    /// One round in ten has a ratio below this.
-    pub ratio_low: Option<f64>,
-    /// One round in ten has a ratio above this.
-    pub ratio_high: Option<f64>,
-    /// The ratio of the cheapest rounds.
-    pub ratio_min: Option<f64>,
-    /// The ratio of the lowest deciles of the rounds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ratio_decile: Option<Estimate>,
+    pub ratio: Option<Ratio>,
     /// The median of the ratios of time.
     pub wall_ratio: Option<f64>,
     /// The same as `ratio`, of registering alone.
@@ -105,18 +90,6 @@ pub(crate) struct Row {
     pub modify_ratio: Option<f64>,
     /// The same as `ratio`, of deregistering alone.
     pub deregister_ratio: Option<f64>,
-}
-
-impl Row {
-    /// Returns the headline of `ratio`: from lowest deciles, or from medians in older records.
-    pub(crate) fn headline(&self) -> Option<Estimate> {
-        let of_rounds = |value| Estimate {
-            value,
-            low: self.ratio_low.unwrap_or(value),
-            high: self.ratio_high.unwrap_or(value),
-        };
-        self.ratio_decile.or(self.ratio.map(of_rounds))
-    }
 }
 
 // The experiment `registrations`, for the command line and the report.
@@ -160,13 +133,18 @@ impl Experiment for Registrations {
         let mut targets =
             Targets::new(rows, |row| format!("{} in batches of {}", row.kind, row.batch));
         let name = "register and deregister with uring, 16 or more at a time / epoll_ctl";
-        targets.add(name, 0.50, |row| row.subject == "uring" && row.batch >= 16, |row| row.ratio);
+        targets.add(
+            name,
+            0.50,
+            |row| row.subject == "uring" && row.batch >= 16,
+            |row| Some(row.ratio?.median),
+        );
         targets.all
     }
 
     fn figure(row: &Row) -> Option<Figure> {
         let at = format!("{}, {} at a time, {}", row.kind, row.batch, row.subject);
-        Figure::of_ratios(at, "/ epoll_ctl", row.ratio, row.ratio_low, row.ratio_high)
+        Figure::of_ratios(at, "/ epoll_ctl", row.ratio)
     }
 }
 
@@ -193,9 +171,9 @@ pub(crate) fn of_kind(rows: &[Row], kind: &str) -> Table {
             ("least", |row| format!("{:.0}", row.both_ns_min)),
             ("wall", |row| format!("{:.0}", row.wall_ns_median)),
             ("calls", |row| format!("{:.2}", row.calls)),
-            ("/ epoll_ctl", |row| table::ratio(row.headline().map(|ratio| ratio.value))),
-            ("90 %", |row| row.headline().map_or_else(String::new, table::span)),
-            ("median", |row| table::ratio(row.ratio)),
+            ("/ epoll_ctl", |row| table::headline(row.ratio)),
+            ("90 %", |row| table::interval(row.ratio)),
+            ("median", |row| table::median(row.ratio)),
             ("wall", |row| table::ratio(row.wall_ratio)),
         ],
     )
@@ -243,7 +221,7 @@ pub(crate) fn over_batches(rows: &[Row], kind: &str) -> Option<Plot> {
         x_label: "descriptors of a batch".to_owned(),
         y_label: "processor time / epoll_ctl".to_owned(),
         curves: plot::curves(&own, |row| {
-            Some((row.subject.as_str(), (row.batch as f64, row.headline()?.value)))
+            Some((row.subject.as_str(), (row.batch as f64, row.ratio?.headline().value)))
         }),
         break_even: true,
         ..Plot::default()
@@ -262,7 +240,7 @@ mod tests {
             subject: subject.to_owned(),
             kind: "tcp".to_owned(),
             batch,
-            ratio: Some(ratio),
+            ratio: Some(Ratio { median: ratio, ..Ratio::default() }),
             ..Row::default()
         };
         let rows = [row("uring", 1, 0.8), row("uring", 16, 0.45), row("ring-poll", 64, 0.7)];
@@ -302,7 +280,7 @@ mod tests {
             kind: kind.to_owned(),
             subject: "uring".to_owned(),
             batch,
-            ratio: Some(ratio),
+            ratio: Some(Ratio { median: ratio, ..Ratio::default() }),
             ..Row::default()
         };
         let rows = [row("pipe", 1, 0.9), row("pipe", 100, 0.5), row("tcp", 1, 0.8)];

@@ -114,11 +114,8 @@ fn row(runner: &Runner, kind: Kind, batch: usize, plan: &Plan) -> Row {
         subject: runner.entry.name.to_owned(),
         total: plan.total,
         register_ns_median: statistics::median(&register),
-        register_ns_min: statistics::minimum(&register),
         modify_ns_median: statistics::median(&modify),
-        modify_ns_min: statistics::minimum(&modify),
         deregister_ns_median: statistics::median(&deregister),
-        deregister_ns_min: statistics::minimum(&deregister),
         both_ns_median: statistics::median(&both),
         both_ns_min: statistics::minimum(&both),
         wall_ns_median: statistics::median(&each(WALL)),
@@ -134,18 +131,12 @@ fn relate(point: &mut [Row], runners: &[Runner]) {
     let Some(yardstick) = runners.iter().find(|runner| runner.entry.name == YARDSTICK) else {
         return;
     };
-    let least = point.iter().find(|row| row.subject == YARDSTICK).map(|row| row.both_ns_min);
     for (row, runner) in point.iter_mut().zip(runners) {
         let ratio = |of: Of| {
             let costs = |runner: &Runner| runner.rounds.iter().map(of).collect::<Vec<f64>>();
             Ratio::of(&costs(runner), &costs(yardstick))
         };
-        let both = ratio(BOTH);
-        row.ratio = both.map(|ratio| ratio.median);
-        row.ratio_low = both.map(|ratio| ratio.low);
-        row.ratio_high = both.map(|ratio| ratio.high);
-        row.ratio_decile = both.and_then(|ratio| ratio.decile);
-        row.ratio_min = least.filter(|ns| *ns > 0.0).map(|least| row.both_ns_min / least);
+        row.ratio = ratio(BOTH);
         let median = |of: Of| ratio(of).map(|ratio| ratio.median);
         row.wall_ratio = median(WALL);
         row.register_ratio = median(|round| round.register.cpu);
@@ -352,9 +343,9 @@ mod tests {
         let plan = Plan { kinds: vec![Kind::Pipe], batches: vec![1], total: 2 };
         let mut point: Vec<Row> = runners.iter().map(|r| row(r, Kind::Pipe, 1, &plan)).collect();
         relate(&mut point, &runners);
-        assert_eq!((point[0].ratio, point[0].both_ns_median), (Some(1.0), 100.0));
-        assert_eq!((point[1].ratio, point[1].ratio_low), (Some(1.1), Some(1.1)));
-        assert_eq!((point[1].ratio_high, point[1].ratio_min), (Some(3.0), Some(1.1)));
+        let [first, second] = [0, 1].map(|place| point[place].ratio.unwrap());
+        assert_eq!((first.median, point[0].both_ns_median), (1.0, 100.0));
+        assert_eq!((second.median, second.low, second.high), (1.1, 1.1, 3.0));
         assert_eq!((point[1].modify_ratio, point[1].calls), (Some(1.0), 4.0));
         assert_eq!((point[1].wall_ns_median, point[1].rounds), (440.0, 3));
     }

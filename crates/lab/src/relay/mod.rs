@@ -88,14 +88,10 @@ pub(crate) struct Row {
     pub nginx_ratio: Option<Ratio>,
     /// Processor time relative to the same relay without speculation.
     pub waits_ratio: Option<Ratio>,
-    /// Requests that were counted.
-    pub counted: u64,
     /// System calls per request, by the relay's own counters.
     pub calls_per_request: Option<f64>,
     /// The same by name.
     pub calls: BTreeMap<String, f64>,
-    /// Requests that were traced.
-    pub traced: u64,
     /// System calls per request during the trace, by the relay's own counters.
     pub calls_per_traced_request: Option<f64>,
     /// System calls per request, by `strace -c`.

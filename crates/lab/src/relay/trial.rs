@@ -157,12 +157,10 @@ fn row(
     };
     if runner.is_counting() {
         let calls = runner.count(counted)?.map(|counts| counts.calls);
-        row.counted = counted;
         (row.calls, row.calls_per_request) = strace::by_request(calls, counted);
     }
     let traced = counted.min(strace::most(options.output.quick));
     if let Some((calls, own)) = strace::count(runner.pid(), || runner.count(traced))? {
-        row.traced = traced;
         row.calls_per_traced_request = strace::by_request(own.map(|counts| counts.calls), traced).1;
         (row.strace_calls, row.strace_calls_per_request) = strace::by_request(Some(calls), traced);
     }

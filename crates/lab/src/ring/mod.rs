@@ -89,8 +89,6 @@ pub(crate) struct Row {
     /// Reads, including those that found nothing, as the kernel counts them; without reads that a
     /// ring (`io_uring`) carries.
     pub reads_per_hop: Option<f64>,
-    /// Writes, likewise.
-    pub writes_per_hop: Option<f64>,
     /// The number of bytes that a read returned: more than one where bytes have met.
     pub bytes_per_read: f64,
     /// Hops in a second, from the median.
@@ -102,8 +100,6 @@ pub(crate) struct Row {
     pub to_tokio: ToTokio,
     /// The median relative to that of the raw epoll loop.
     pub raw_epoll_ratio: Option<f64>,
-    /// The quickest round relative to the raw epoll loop's quickest.
-    pub raw_epoll_ratio_min: Option<f64>,
     /// The ratio of the lowest deciles to that of the raw epoll loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_epoll_decile: Option<Estimate>,

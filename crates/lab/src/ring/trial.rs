@@ -282,7 +282,6 @@ fn row(runner: &Runner, total: usize, in_flight: usize) -> Row {
             .calls
             .map(|calls| (calls + counted.unwrap_or(2 * sum.reads)) as f64 / hops),
         reads_per_hop: sum.kernel_reads.map(|reads| reads as f64 / hops),
-        writes_per_hop: sum.kernel_writes.map(|writes| writes as f64 / hops),
         bytes_per_read: hops / sum.reads.max(1) as f64,
         hops_per_second: if median > 0.0 { 1e9 / median } else { 0.0 },
         rounds: runner.slices.len(),
@@ -300,8 +299,8 @@ fn relate(point: &mut [Row]) {
     let (tokio, raw_epoll) = (of("tokio"), of("raw-epoll-lt"));
     for row in point {
         row.to_tokio = ToTokio::of(&row.ns_per_hop, &tokio);
-        (row.raw_epoll_ratio, row.raw_epoll_ratio_min, row.raw_epoll_decile) =
-            statistics::ratios(&row.ns_per_hop, &raw_epoll);
+        let ToTokio { tokio_ratio, tokio_decile } = ToTokio::of(&row.ns_per_hop, &raw_epoll);
+        (row.raw_epoll_ratio, row.raw_epoll_decile) = (tokio_ratio, tokio_decile);
     }
 }
 

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{Experiment, Figure, Run};
 use crate::options::Output;
 use crate::plot::{self, Curve, Plot};
-use crate::statistics::{self, Estimate, break_even};
+use crate::statistics::{self, Estimate, Ratio, break_even};
 use crate::table::{self, Part, Table};
 use crate::threads::subject::THREADS;
 
@@ -83,10 +83,6 @@ pub(crate) struct Row {
     pub rounds: usize,
     /// From before the first write until the last byte was read; the median block.
     pub clock_ns_per_round: f64,
-    /// The quickest block.
-    pub clock_ns_per_round_low: f64,
-    /// The slowest block.
-    pub clock_ns_per_round_high: f64,
     /// The subject's processor time per event; the median block.
     pub cpu_ns_per_event: f64,
     /// The extra cost of a write, compared with a write to a descriptor that no thread waits for;
@@ -96,27 +92,11 @@ pub(crate) struct Row {
     pub cost_ns_per_event: f64,
     /// The cheapest block.
     pub cost_ns_per_event_low: f64,
-    /// The most expensive block.
-    pub cost_ns_per_event_high: f64,
     /// Time on the clock, relative to the best event loop of the same turns: the median turn.
-    pub clock_ratio: Option<f64>,
-    /// The lowest turn.
-    pub clock_ratio_low: Option<f64>,
-    /// The highest turn.
-    pub clock_ratio_high: Option<f64>,
+    pub clock_ratio: Option<Ratio>,
     /// Processor time including the writer's share, relative to the best event loop: the median
     /// turn.
-    pub cost_ratio: Option<f64>,
-    /// The lowest turn.
-    pub cost_ratio_low: Option<f64>,
-    /// The highest turn.
-    pub cost_ratio_high: Option<f64>,
-    /// Time on the clock, as the ratio of the lowest deciles of the blocks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clock_decile: Option<Estimate>,
-    /// Processor time including the writer's share, likewise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_decile: Option<Estimate>,
+    pub cost_ratio: Option<Ratio>,
     /// How often a thread went to sleep, per event.
     pub voluntary_switches_per_event: f64,
     /// How often a thread lost its processor to another thread, per event.
@@ -139,7 +119,7 @@ impl Row {
     /// Returns the headline of the time on the clock relative to the best event loop: from lowest
     /// deciles, or from medians in older records.
     pub(crate) fn clock(&self) -> Option<f64> {
-        self.clock_decile.map(|ratio| ratio.value).or(self.clock_ratio)
+        self.clock_ratio.map(|ratio| ratio.headline().value)
     }
 }
 
@@ -215,8 +195,8 @@ pub(crate) struct Account {
     pub name: &'static str,
     /// Its time in nanoseconds.
     pub of: fn(&Row) -> f64,
-    /// The headline ratio to the best loop between the ends of its interval.
-    pub ratios: fn(&Row) -> [Option<f64>; 3],
+    /// Its ratio to the best loop.
+    pub ratio: fn(&Row) -> Option<Ratio>,
 }
 
 /// Both accounts.
@@ -224,31 +204,26 @@ pub(crate) const ACCOUNTS: [Account; 2] = [
     Account {
         name: "time on the clock for a round",
         of: |row| row.clock_ns_per_round,
-        ratios: |row| match row.clock_decile {
-            Some(decile) => [decile.low, decile.value, decile.high].map(Some),
-            None => [row.clock_ratio_low, row.clock_ratio, row.clock_ratio_high],
-        },
+        ratio: |row| row.clock_ratio,
     },
     Account {
         name: "processor time for an event, the writer's share included",
         of: |row| row.cost_ns_per_event,
-        ratios: |row| match row.cost_decile {
-            Some(decile) => [decile.low, decile.value, decile.high].map(Some),
-            None => [row.cost_ratio_low, row.cost_ratio, row.cost_ratio_high],
-        },
+        ratio: |row| row.cost_ratio,
     },
 ];
 
 impl Account {
     /// The ratio of threads to the best loop, over the ratio of active to all.
     pub(crate) fn curve(&self, rows: &[&Row]) -> Vec<(f64, f64)> {
-        self.curve_of(rows, 1)
+        self.curve_of(rows, |ratio| ratio.value)
     }
 
-    fn curve_of(&self, rows: &[&Row], which: usize) -> Vec<(f64, f64)> {
+    fn curve_of(&self, rows: &[&Row], which: fn(Estimate) -> f64) -> Vec<(f64, f64)> {
         let threads = rows.iter().filter(is_threads);
-        let mut points: Vec<(f64, f64)> =
-            threads.filter_map(|row| Some((row.atr(), (self.ratios)(row)[which]?))).collect();
+        let mut points: Vec<(f64, f64)> = threads
+            .filter_map(|row| Some((row.atr(), which((self.ratio)(row)?.headline()))))
+            .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         points
     }
@@ -268,7 +243,8 @@ fn verdict(account: &Account, rows: &[&Row]) -> Option<String> {
     let (&(first, at_first), &(last, at_last)) = (curve.first()?, curve.last()?);
     let text = match break_even(&curve) {
         Some(at) => {
-            let ends = [0, 2].map(|which| break_even(&account.curve_of(rows, which)));
+            let ends: [fn(Estimate) -> f64; 2] = [|ratio| ratio.low, |ratio| ratio.high];
+            let ends = ends.map(|which| break_even(&account.curve_of(rows, which)));
             let end =
                 |end: Option<f64>| end.map_or_else(|| "none".to_owned(), |at| format!("{at:.2}"));
             format!(
@@ -311,10 +287,8 @@ pub(crate) fn sweep(rows: &[&Row], account: &Account) -> Table {
         let loops = at.iter().filter(|row| row.family == "events");
         let best = loops.min_by(|a, b| (account.of)(a).total_cmp(&(account.of)(b)));
         cells.push(best.map_or_else(|| "-".to_owned(), |row| row.subject.clone()));
-        let [low, ratio, high] =
-            at.iter().find(is_threads).map_or([None; 3], |row| (account.ratios)(row));
-        cells.push(table::ratio(ratio));
-        cells.push(low.zip(high).map_or_else(|| "-".to_owned(), |(l, h)| format!("{l:.2}-{h:.2}")));
+        let ratio = at.iter().find(is_threads).and_then(|row| (account.ratio)(row));
+        cells.extend([table::headline(ratio), table::interval(ratio)]);
         table.row(cells);
     }
     table
@@ -435,7 +409,7 @@ mod tests {
     use crate::threads::subject::THREADS;
 
     fn row(subject: &str, active: usize, clock: f64, ratio: [f64; 3]) -> Row {
-        let [low, median, high] = ratio.map(Some);
+        let [low, median, high] = ratio;
         Row {
             kind: "pipe".to_owned(),
             processors: "all".to_owned(),
@@ -445,9 +419,7 @@ mod tests {
             family: if subject == THREADS { "threads" } else { "events" }.to_owned(),
             clock_ns_per_round: clock,
             cost_ns_per_event: clock * 10.0,
-            clock_ratio_low: low,
-            clock_ratio: median,
-            clock_ratio_high: high,
+            clock_ratio: Some(Ratio { median, low, high, decile: None }),
             ..Row::default()
         }
     }
@@ -508,8 +480,8 @@ mod tests {
             subject: subject.to_owned(),
             clock_ns_per_round: 1000.0,
             cost_ns_per_event: 500.0,
-            clock_ratio: Some(clock_ratio),
-            cost_ratio: Some(cost_ratio),
+            clock_ratio: Some(Ratio { median: clock_ratio, ..Ratio::default() }),
+            cost_ratio: Some(Ratio { median: cost_ratio, ..Ratio::default() }),
             ..Row::default()
         };
         let rows = [

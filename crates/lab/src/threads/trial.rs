@@ -242,21 +242,12 @@ pub(super) fn figures_of(at: &Row, entries: &[Entry], blocks: &[Vec<Block>]) -> 
             blocks: own.len(),
             rounds: own.iter().map(|block| block.rounds).sum(),
             clock_ns_per_round: middle(clock),
-            clock_ns_per_round_low: statistics::minimum(&all(clock)),
-            clock_ns_per_round_high: statistics::maximum(&all(clock)),
             cpu_ns_per_event: middle(|block| block.cpu_ns),
             write_ns_per_event: middle(|block| block.write_ns),
             cost_ns_per_event: middle(cost),
             cost_ns_per_event_low: statistics::minimum(&all(cost)),
-            cost_ns_per_event_high: statistics::maximum(&all(cost)),
-            clock_ratio: clock_ratio.map(|ratio| ratio.median),
-            clock_ratio_low: clock_ratio.map(|ratio| ratio.low),
-            clock_ratio_high: clock_ratio.map(|ratio| ratio.high),
-            cost_ratio: cost_ratio.map(|ratio| ratio.median),
-            cost_ratio_low: cost_ratio.map(|ratio| ratio.low),
-            cost_ratio_high: cost_ratio.map(|ratio| ratio.high),
-            clock_decile: clock_ratio.and_then(|ratio| ratio.decile),
-            cost_decile: cost_ratio.and_then(|ratio| ratio.decile),
+            clock_ratio,
+            cost_ratio,
             voluntary_switches_per_event: middle(|block| block.voluntary),
             involuntary_switches_per_event: middle(|block| block.involuntary),
             memory_per_descriptor: per_descriptor(|block| block.set.memory as f64),
@@ -349,13 +340,14 @@ mod tests {
         let threads = &rows[0];
         assert_eq!((threads.threads, threads.blocks, threads.rounds), (11, 3, 12));
         assert_eq!((threads.memory_per_descriptor, threads.set_up_ns_per_descriptor), (4.0, 50.0));
-        let clock = [threads.clock_ratio_low, threads.clock_ratio, threads.clock_ratio_high];
-        assert_eq!(clock, [Some(1.5), Some(2.0), Some(4.0)]);
-        let cost = [threads.cost_ratio_low, threads.cost_ratio, threads.cost_ratio_high];
-        assert_eq!(cost, [Some(1.5), Some(2.5), Some(3.0)]);
+        let [clock, cost] = [threads.clock_ratio, threads.cost_ratio].map(Option::unwrap);
+        assert_eq!([clock.low, clock.median, clock.high], [1.5, 2.0, 4.0]);
+        assert_eq!([cost.low, cost.median, cost.high], [1.5, 2.5, 3.0]);
         // A write that seems cheaper is no credit.
-        assert_eq!((rows[1].cost_ns_per_event_low, rows[1].cost_ratio), (40.0, Some(2.0)));
-        assert_eq!((rows[1].clock_ratio, rows[2].cost_ratio), (Some(1.0), Some(1.0)));
+        let median = |ratio: Option<Ratio>| ratio.map(|ratio| ratio.median);
+        assert_eq!((rows[1].cost_ns_per_event_low, median(rows[1].cost_ratio)), (40.0, Some(2.0)));
+        let best = (median(rows[1].clock_ratio), median(rows[2].cost_ratio));
+        assert_eq!(best, (Some(1.0), Some(1.0)));
         assert_eq!((threads.family.as_str(), rows[1].family.as_str()), ("threads", "events"));
         let alone = figures_of(&at, &entries[..1], &blocks[..1]);
         assert_eq!((alone[0].clock_ratio, alone[0].cost_ratio), (None, None));

@@ -70,8 +70,6 @@ pub(crate) struct Row {
     /// The figures of its rounds.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Time on the clock per request, in the median round. It includes the load generator's part.
-    pub ns_per_request_median: f64,
     /// The same for the requested number of requests, in seconds.
     pub seconds: f64,
     /// The growth of the kernel's memory per zombie after all had connected, in bytes: slabs and

@@ -133,7 +133,6 @@ fn measure<C: Connection>(
             workers: point.workers,
             zombies: point.zombies,
             figures,
-            ns_per_request_median: ns,
             seconds: ns * options.requests as f64 / 1e9,
             kernel_bytes_per_zombie,
             ..Row::default()
