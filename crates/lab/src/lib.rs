@@ -45,6 +45,7 @@ mod experiment;
 mod experiments;
 mod fanout;
 mod files;
+mod findings;
 mod gate;
 mod go;
 mod herd;

@@ -6,7 +6,7 @@ use crate::document::Document;
 use crate::record::Figures;
 use crate::statistics::Ratio;
 use crate::table::time;
-use crate::{experiments, fanout, files, keep, relay};
+use crate::{experiments, fanout, files, findings, relay};
 
 /// Compares Superpoll with nginx, HAProxy, hyper and mio: the table of the README.
 pub(super) fn peers(document: &Document) -> Option<String> {
@@ -202,14 +202,14 @@ pub(super) fn runtime(document: &Document) -> Option<String> {
 
 /// Returns the effect of a restart on idle connections that a second process keeps.
 pub(super) fn restart(document: &Document) -> Option<String> {
-    let of = |subject: &str, figure: &str| -> Option<&keep::Row> {
+    let of = |subject: &str, figure: &str| -> Option<&findings::Row> {
         experiments::rows(&document.records.sit)
             .find(|row| (&*row.part, &*row.subject, &*row.figure) == ("restart", subject, figure))
     };
     let row = |name: String, of: &dyn Fn(&str) -> Option<String>| -> Option<[String; 3]> {
         Some([name, of("upgrade")?, of("crash")?])
     };
-    let connections = of("upgrade", "dropped")?.descriptors;
+    let connections = of("upgrade", "dropped")?.number;
     let rows = [
         row(format!("of {connections} idle connections dropped"), &|subject| {
             Some(format!("{:.0}", of(subject, "dropped")?.most))

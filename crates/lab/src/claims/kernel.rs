@@ -242,7 +242,7 @@ fn nests(records: &Records) -> Evaluation {
     let row = keep(records, "busy", "nested", "main")?;
     Verdict::Holds.because(format!(
         "poll watches ten busy connections and an epoll set with {} idle ones: {} for a request",
-        row.descriptors,
+        row.number,
         time(row.median)
     ))
 }

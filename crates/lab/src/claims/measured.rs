@@ -6,7 +6,7 @@ use crate::record::Figures;
 use crate::statistics;
 use crate::statistics::{Estimate, Ratio};
 pub(super) use crate::table::time;
-use crate::{herd, keep, relay, ring, zombies};
+use crate::{findings, herd, relay, ring, zombies};
 
 /// A sweep of `superpoll-lab atr`: all rows of one kind, total and placement.
 pub(super) struct Sweep<'a> {
@@ -195,10 +195,10 @@ pub(super) fn keep<'a>(
     part: &str,
     subject: &str,
     figure: &str,
-) -> Option<&'a keep::Row> {
+) -> Option<&'a findings::Row> {
     experiments::rows(&records.sit)
         .filter(|row| (&*row.part, &*row.subject, &*row.figure) == (part, subject, figure))
-        .max_by_key(|row| row.descriptors)
+        .max_by_key(|row| row.number)
 }
 
 /// Formats a ratio with its spread, in words.

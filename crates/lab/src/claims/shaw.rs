@@ -311,7 +311,7 @@ fn second_process(records: &Records) -> Evaluation {
     };
     verdict.because(format!(
         "one of a batch of {} costs the main loop {} to hand over{kept}",
-        leave.descriptors,
+        leave.number,
         time(leave.median)
     ))
 }
@@ -323,7 +323,7 @@ fn process_first(records: &Records) -> Evaluation {
     at_most(ratio, 0.65, 0.65).because(format!(
         "next to {} idle connections a busy request takes {ratio:.2} of the main loop's time with the process \
          ({} and {}; below 0.65 would be a gain that shows in every run)",
-        nested.descriptors,
+        nested.number,
         time(process.median),
         time(nested.median)
     ))

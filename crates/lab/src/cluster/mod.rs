@@ -13,11 +13,10 @@
 //! processor time without a fault, `verdict.rs` judges a round, and `trial.rs` runs everything in
 //! turn.
 
-use serde::{Deserialize, Serialize};
-
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
+use crate::findings::{self, Row};
 use crate::options::Output;
-use crate::table::{self, Part, Table};
+use crate::table::Part;
 
 mod connection;
 mod crowd;
@@ -91,29 +90,6 @@ impl Fault {
     }
 }
 
-/// One figure of a fault, or of a measurement without one.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Row {
-    /// `fault`, `delay` or `processor`.
-    pub part: String,
-    /// The fault, or the measured thing.
-    pub subject: String,
-    /// Subscribers of all servers together.
-    pub subscribers: usize,
-    /// The name of the figure.
-    pub figure: String,
-    /// `ns`, or `count`.
-    pub unit: String,
-    /// The value of the median round.
-    pub median: f64,
-    /// The value of the lowest round.
-    pub least: f64,
-    /// The value of the highest round.
-    pub most: f64,
-    /// Rounds measured.
-    pub rounds: usize,
-}
-
 // The experiment `cluster`, for the command line and the report.
 
 /// Several servers with the messages of one Redis.
@@ -137,17 +113,12 @@ impl Experiment for Cluster {
     const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
-        let tables = parts(rows).into_iter();
-        tables
-            .flat_map(|(heading, table)| [Part::Heading(heading.to_owned()), Part::Table(table)])
-            .collect()
+        findings::parts(rows, &HEADINGS, ["subscribers", "of"])
     }
 
     fn targets(rows: &[Row]) -> Vec<Target> {
         let mut targets = Targets::new(rows, |row: &Row| row.subject.clone());
-        let is = |part: &'static str, figure: &'static str| {
-            move |row: &Row| row.part == part && row.figure == figure
-        };
+        let is = |part: &'static str, figure: &'static str| move |row: &Row| row.is(part, figure);
         // The promise holds for every round.
         for name in ["lost", "doubled", "reordered"] {
             let about = format!("cluster: messages {name}");
@@ -168,75 +139,24 @@ impl Experiment for Cluster {
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        Some(Figure {
-            at: format!("{} of {}, {}", row.part, row.subscribers, row.subject),
-            name: format!("{}, {}", row.figure, row.unit),
-            value: row.median,
-            low: row.least,
-            high: row.most,
-        })
+        Some(row.compared())
     }
 }
 
-// The output of `superpoll-lab cluster`: a line for each fault.
-
-/// The tables, each with its heading.
-pub(crate) fn parts(rows: &[Row]) -> Vec<(&'static str, Table)> {
-    let headings = [
-        ("fault", "subscribers of three servers while a part fails"),
-        (
-            "delay",
-            "time from a publication at one server to the last subscriber of the others; processor time for it",
-        ),
-        ("processor", "processor time of a server for a publication, without subscribers"),
-    ];
-    let part = |(part, heading): (&'static str, &'static str)| {
-        let own: Vec<&Row> = rows.iter().filter(|row| row.part == part).collect();
-        (!own.is_empty()).then(|| (heading, pivot(&own)))
-    };
-    headings.into_iter().filter_map(part).collect()
-}
-
-/// Builds a line for each subject, and a column for each figure.
-fn pivot(rows: &[&Row]) -> Table {
-    let mut figures: Vec<&str> = Vec::new();
-    let mut lines: Vec<(usize, &str)> = Vec::new();
-    for row in rows {
-        if !figures.contains(&&*row.figure) {
-            figures.push(&row.figure);
-        }
-        if !lines.contains(&(row.subscribers, &row.subject)) {
-            lines.push((row.subscribers, &row.subject));
-        }
-    }
-    let names = ["subscribers", "of"].into_iter();
-    let mut table = Table::new(names.chain(figures.iter().copied()).chain(["rounds"])).names(2);
-    for (subscribers, subject) in lines {
-        let of = |figure: &str| {
-            rows.iter().find(|row| {
-                (row.subscribers, &*row.subject, &*row.figure) == (subscribers, subject, figure)
-            })
-        };
-        let cells =
-            figures.iter().map(|figure| of(figure).map_or_else(|| "-".to_owned(), |row| cell(row)));
-        let rounds = figures.iter().find_map(|figure| of(figure)).map_or(0, |row| row.rounds);
-        let names = [subscribers.to_string(), subject.to_owned()].into_iter();
-        table.row(names.chain(cells).chain([rounds.to_string()]));
-    }
-    table
-}
-
-/// The median round, and the spread of all.
-fn cell(row: &Row) -> String {
-    let value =
-        |number: f64| if row.unit == "ns" { table::time(number) } else { format!("{number:.0}") };
-    let (median, least, most) = (value(row.median), value(row.least), value(row.most));
-    if row.rounds < 2 || least == most { median } else { format!("{median} ({least}-{most})") }
-}
+/// The parts, each with the heading of its table.
+const HEADINGS: [(&str, &str); 3] = [
+    ("fault", "subscribers of three servers while a part fails"),
+    (
+        "delay",
+        "time from a publication at one server to the last subscriber of the others; processor time for it",
+    ),
+    ("processor", "processor time of a server for a publication, without subscribers"),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table;
 
     #[test]
     fn the_worst_round_is_judged_and_missed_only_where_messages_are_kept() {
@@ -274,7 +194,7 @@ mod tests {
         let row = |part: &str, subject: &str, figure: &str, unit: &str, most| Row {
             part: part.to_owned(),
             subject: subject.to_owned(),
-            subscribers: 90,
+            number: 90,
             figure: figure.to_owned(),
             unit: unit.to_owned(),
             most,
@@ -287,12 +207,12 @@ mod tests {
             row("fault", "flush", "lost", "count", 2.0),
             row("delay", "to the last subscriber", "p99", "ns", 900.0),
         ];
-        let all = parts(&rows);
-        assert_eq!(all.len(), 2);
-        let text = all[0].1.to_string();
+        let all = Cluster::parts(&rows);
+        assert_eq!(all.len(), 4);
+        let text = table::text(&all[..2]);
         let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap();
         assert!(line("redis").contains("0 (0-4)"), "{text}");
         assert!(line("flush").contains("0 (0-2)") && line("flush").contains(" -"), "{text}");
-        assert!(all[1].1.to_string().contains("900 ns"));
+        assert!(table::text(&all[2..]).contains("900 ns"));
     }
 }

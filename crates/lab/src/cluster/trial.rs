@@ -9,12 +9,13 @@ use crate::budget::Budget;
 use crate::cluster::crowd::{Order, Position, Report};
 use crate::cluster::publisher::{self, Load, Published};
 use crate::cluster::site::{self, Site};
-use crate::cluster::{CHANNEL, Fault, Options, Row, SERVERS, redis};
+use crate::cluster::{CHANNEL, Fault, Options, SERVERS, redis};
 use crate::error::{Error, Result};
+use crate::findings::{Findings, Named, Row};
 use crate::options::{self, Output};
 use crate::record::Record;
 use crate::sys::process;
-use crate::{channel, rivals, run, statistics};
+use crate::{channel, rivals, run};
 
 /// Messages a second that all subscribers together receive if nothing else is asked for.
 const RECEIVED: usize = 30_000;
@@ -310,62 +311,6 @@ impl Verdict {
 fn add(to: &mut BTreeMap<String, u64>, from: BTreeMap<String, u64>) {
     for (reason, count) in from {
         *to.entry(reason).or_default() += count;
-    }
-}
-
-// The figures of all rounds, up to the rows of the record.
-
-/// A figure of each round.
-#[derive(Debug)]
-struct Series {
-    part: &'static str,
-    subject: &'static str,
-    subscribers: usize,
-    figure: &'static str,
-    unit: &'static str,
-    rounds: Vec<f64>,
-}
-
-/// A figure: its name, its unit, and its value.
-pub(super) type Named = (&'static str, &'static str, f64);
-
-/// All figures.
-#[derive(Debug, Default)]
-pub(super) struct Findings(Vec<Series>);
-
-impl Findings {
-    /// Adds the figures of a round: of a part, a subject, and so many subscribers.
-    pub(super) fn note(&mut self, of: (&'static str, &'static str, usize), figures: &[Named]) {
-        let (part, subject, subscribers) = of;
-        for &(figure, unit, value) in figures {
-            let known = self.0.iter_mut().find(|one| {
-                (one.part, one.subject, one.subscribers, one.figure)
-                    == (part, subject, subscribers, figure)
-            });
-            match known {
-                Some(series) => series.rounds.push(value),
-                None => {
-                    let rounds = vec![value];
-                    self.0.push(Series { part, subject, subscribers, figure, unit, rounds });
-                }
-            }
-        }
-    }
-
-    /// Returns a row for each figure.
-    pub(super) fn rows(self) -> Vec<Row> {
-        let row = |one: Series| Row {
-            part: one.part.to_owned(),
-            subject: one.subject.to_owned(),
-            subscribers: one.subscribers,
-            figure: one.figure.to_owned(),
-            unit: one.unit.to_owned(),
-            median: statistics::median(&one.rounds),
-            least: statistics::minimum(&one.rounds),
-            most: statistics::maximum(&one.rounds),
-            rounds: one.rounds.len(),
-        };
-        self.0.into_iter().map(row).collect()
     }
 }
 

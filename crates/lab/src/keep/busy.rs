@@ -12,6 +12,7 @@ use superpoll::backend::policy::CostBased;
 use superpoll::{Events, Interest};
 
 use crate::error::{Error, Result};
+use crate::findings::Named;
 use crate::keep::moves::{KeeperProcess, Kind, Station, Watcher};
 use crate::server::clients::Clients;
 use crate::sys::{descriptor, epoll, process};
@@ -47,7 +48,6 @@ pub(super) struct Pair {
 }
 
 /// A figure and its name.
-pub(super) type Named = (&'static str, f64);
 
 impl Pair {
     /// Starts both, and waits until the idle connections have left.
@@ -90,14 +90,20 @@ impl Pair {
     /// Measures one round. Returns the median and the 99th percentile of the time of a request, and
     /// the processor time of the main loop and of the keeper for one, all in nanoseconds; and how
     /// many connections the keeper had in the end.
-    pub(super) fn measure(&mut self, requests: u64) -> Result<([Named; 4], Named)> {
+    pub(super) fn measure(&mut self, requests: u64) -> Result<[Named; 5]> {
         self.main.order(&Order::Serve(requests))?;
         self.clients.order(&requests)?;
         let times: Vec<f64> = self.clients.answer()?;
         let costs: Vec<f64> = self.main.answer()?;
         let of = |place: usize| costs.get(place).copied().unwrap_or_default();
         let (p50, p99) = (statistics::median(&times), statistics::quantile(&times, 0.99));
-        Ok(([("p50", p50), ("p99", p99), ("main", of(0)), ("keeper", of(1))], ("away", of(2))))
+        Ok([
+            ("p50", "ns", p50),
+            ("p99", "ns", p99),
+            ("main", "ns", of(0)),
+            ("keeper", "ns", of(1)),
+            ("away", "count", of(2)),
+        ])
     }
 }
 

@@ -20,12 +20,11 @@
 //! pollers, `moves.rs` and `busy.rs` are the loops, `crowd.rs` the clients of the server that
 //! `restart.rs` restarts, and `trial.rs` runs everything in turn.
 
-use serde::{Deserialize, Serialize};
-
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
+use crate::findings::{self, Row};
 use crate::options::Output;
 use crate::plot::{self, Plot};
-use crate::table::{self, Part, Table};
+use crate::table::Part;
 
 mod busy;
 mod moves;
@@ -73,29 +72,6 @@ crate::by_name::named! {
     }
 }
 
-/// One figure of one topology, or of one way to restart.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Row {
-    /// `move`, `wake`, `busy` or `restart`.
-    pub part: String,
-    /// The topology; `upgrade` or `crash` of a restart.
-    pub subject: String,
-    /// Descriptors that move together, or that are idle.
-    pub descriptors: usize,
-    /// The name of the figure.
-    pub figure: String,
-    /// `ns`, or `count`.
-    pub unit: String,
-    /// The value of the median round.
-    pub median: f64,
-    /// The value of the lowest round.
-    pub least: f64,
-    /// The value of the highest round.
-    pub most: f64,
-    /// Rounds measured.
-    pub rounds: usize,
-}
-
 // The experiment `keep`, for the command line and the report; records call it `sit`.
 
 /// Keepers.
@@ -116,26 +92,23 @@ impl Experiment for Keep {
     const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
-        let tables = parts(rows)
-            .into_iter()
-            .flat_map(|(heading, table)| [Part::Heading(heading.to_owned()), Part::Table(table)]);
-        [Part::plot("sit.svg", over_batches(rows))].into_iter().chain(tables).collect()
+        let mut parts = vec![Part::plot("sit.svg", over_batches(rows))];
+        parts.extend(findings::parts(rows, &HEADINGS, ["descriptors", "subject"]));
+        parts
     }
 
     /// The targets that `superpoll-lab keep` measures.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let at = |row: &Row| match row.part.as_str() {
-            "move" => format!("{} at a time", row.descriptors),
+            "move" => format!("{} at a time", row.number),
             _ => row.subject.clone(),
         };
         let mut targets = Targets::new(rows, at);
-        let is = |part: &'static str, figure: &'static str| {
-            move |row: &Row| row.part == part && row.figure == figure
-        };
+        let is = |part: &'static str, figure: &'static str| move |row: &Row| row.is(part, figure);
         let leaves = is("move", "leave, main");
-        let largest = rows.iter().filter(|row| leaves(row)).map(|row| row.descriptors).max();
+        let largest = rows.iter().filter(|row| leaves(row)).map(|row| row.number).max();
         let moved =
-            |row: &Row| leaves(row) && row.subject == "process" && Some(row.descriptors) == largest;
+            |row: &Row| leaves(row) && row.subject == "process" && Some(row.number) == largest;
         let name = "keep: us of the main loop to move one of a batch to the process";
         targets.add(name, 3.0, moved, |row| Some(row.median / 1e3));
         let woken = |row: &Row| is("wake", "p50")(row) && row.subject != "nested";
@@ -153,79 +126,23 @@ impl Experiment for Keep {
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        Some(Figure {
-            at: format!("{} of {}, {}", row.part, row.descriptors, row.subject),
-            name: format!("{}, {}", row.figure, row.unit),
-            value: row.median,
-            low: row.least,
-            high: row.most,
-        })
+        Some(row.compared())
     }
 }
 
-// The output of `superpoll-lab keep`: a table for each part, with a line for each topology.
-
-/// The tables, each with its heading.
-pub(crate) fn parts(rows: &[Row]) -> Vec<(&'static str, Table)> {
-    let headings = [
-        (
-            Stage::Move,
-            "processor time of leaving and coming back, for one descriptor (with the byte's read)",
-        ),
-        (
-            Stage::Wake,
-            "time from a write to a descriptor that is away until the main loop has read it",
-        ),
-        (
-            Stage::Busy,
-            "requests of ten clients next to idle connections: time of one, processor time of one",
-        ),
-        (Stage::Restart, "a server with idle connections is upgraded, and killed"),
-    ];
-    let part = |(part, heading): (Stage, &'static str)| {
-        let own: Vec<&Row> = rows.iter().filter(|row| row.part == part.name()).collect();
-        (!own.is_empty()).then(|| (heading, pivot(&own)))
-    };
-    headings.into_iter().filter_map(part).collect()
-}
-
-/// Builds a line for each subject and number of descriptors, and a column for each figure.
-fn pivot(rows: &[&Row]) -> Table {
-    let mut figures: Vec<&str> = Vec::new();
-    let mut lines: Vec<(usize, &str)> = Vec::new();
-    for row in rows {
-        if !figures.contains(&&*row.figure) {
-            figures.push(&row.figure);
-        }
-        if !lines.contains(&(row.descriptors, &row.subject)) {
-            lines.push((row.descriptors, &row.subject));
-        }
-    }
-    lines.sort_by_key(|line| line.0);
-    let names = ["descriptors", "subject"].into_iter();
-    let mut table = Table::new(names.chain(figures.iter().copied()).chain(["rounds"])).names(2);
-    for (descriptors, subject) in lines {
-        let of = |figure: &str| {
-            rows.iter().find(|row| {
-                (row.descriptors, &*row.subject, &*row.figure) == (descriptors, subject, figure)
-            })
-        };
-        let cells =
-            figures.iter().map(|figure| of(figure).map_or_else(|| "-".to_owned(), |row| cell(row)));
-        let rounds = figures.iter().find_map(|figure| of(figure)).map_or(0, |row| row.rounds);
-        let names = [descriptors.to_string(), subject.to_owned()].into_iter();
-        table.row(names.chain(cells).chain([rounds.to_string()]));
-    }
-    table
-}
-
-/// The median round, and the spread of all.
-fn cell(row: &Row) -> String {
-    let value =
-        |number: f64| if row.unit == "ns" { table::time(number) } else { format!("{number:.0}") };
-    let (median, least, most) = (value(row.median), value(row.least), value(row.most));
-    if row.rounds < 2 || least == most { median } else { format!("{median} ({least}-{most})") }
-}
+/// The parts, each with the heading of its table.
+const HEADINGS: [(&str, &str); 4] = [
+    (
+        "move",
+        "processor time of leaving and coming back, for one descriptor (with the byte's read)",
+    ),
+    ("wake", "time from a write to a descriptor that is away until the main loop has read it"),
+    (
+        "busy",
+        "requests of ten clients next to idle connections: time of one, processor time of one",
+    ),
+    ("restart", "a server with idle connections is upgraded, and killed"),
+];
 
 // The plot of `superpoll-lab keep`: the cost for one descriptor to leave, over the size of the
 // batch.
@@ -237,7 +154,7 @@ pub(crate) fn over_batches(rows: &[Row]) -> Option<Plot> {
         .filter(|row| row.part == "move" && row.median > 0.0)
         .map(|row| {
             let name = format!("{}: {}", row.subject, row.figure);
-            (name, (row.descriptors as f64, row.median))
+            (name, (row.number as f64, row.median))
         })
         .collect();
     let (title, labels) =
@@ -248,13 +165,14 @@ pub(crate) fn over_batches(rows: &[Row]) -> Option<Plot> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table;
 
     #[test]
     fn batches_wake_ups_and_restarts_are_judged_at_their_worst() {
-        let row = |part: &str, subject: &str, descriptors, figure: &str, median| Row {
+        let row = |part: &str, subject: &str, number, figure: &str, median| Row {
             part: part.to_owned(),
             subject: subject.to_owned(),
-            descriptors,
+            number,
             figure: figure.to_owned(),
             median,
             most: median + 1.0,
@@ -288,10 +206,10 @@ mod tests {
 
     #[test]
     fn each_topology_has_its_line_and_each_figure_its_column() {
-        let row = |subject: &str, descriptors, figure: &str, unit: &str, median| Row {
+        let row = |subject: &str, number, figure: &str, unit: &str, median| Row {
             part: "move".to_owned(),
             subject: subject.to_owned(),
-            descriptors,
+            number,
             figure: figure.to_owned(),
             unit: unit.to_owned(),
             median,
@@ -304,9 +222,9 @@ mod tests {
             row("thread", 1, "leave, main", "ns", 1200.0),
             row("thread", 1, "away", "count", 4.0),
         ];
-        let all = parts(&rows);
-        assert_eq!(all.len(), 1);
-        let text = all[0].1.to_string();
+        let all = findings::parts(&rows, &HEADINGS, ["descriptors", "subject"]);
+        assert_eq!(all.len(), 2);
+        let text = table::text(&all[1..]);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains("leave, main") && lines[0].contains("away"), "{text}");
         let line = |number: &str| lines.iter().find(|line| line.starts_with(number)).unwrap();
@@ -320,10 +238,10 @@ mod tests {
 
     #[test]
     fn each_side_has_a_curve() {
-        let row = |figure: &str, descriptors, median| Row {
+        let row = |figure: &str, number, median| Row {
             part: "move".to_owned(),
             subject: "thread".to_owned(),
-            descriptors,
+            number,
             figure: figure.to_owned(),
             median,
             ..Row::default()

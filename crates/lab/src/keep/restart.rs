@@ -22,7 +22,7 @@ use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
 
 use crate::error::{Doing, Error, Result};
-use crate::keep::busy::Named;
+use crate::findings::Named;
 use crate::keep::moves::KeeperProcess;
 use crate::server::clients::Clients;
 use crate::server::{ProcessOptions, Server, program};
@@ -132,7 +132,7 @@ impl Site {
     /// Makes the next server follow the present one. Returns the nanoseconds until the new process
     /// answers; and how many connections have ended, how many messages a subscriber has missed or
     /// received twice, and how many were confirmed.
-    pub(super) fn follow(&mut self, kind: RestartKind) -> Result<(Named, [Named; 4])> {
+    pub(super) fn follow(&mut self, kind: RestartKind) -> Result<[Named; 5]> {
         self.until_held()?;
         let first = self.messages + 1;
         self.publisher.order(&Order::Publish(first, MESSAGES, PAUSE_NS))?;
@@ -173,9 +173,13 @@ impl Site {
         let count = confirmed.len() as f64;
         let found: Vec<u64> = self.crowd.ask(&Order::Hear(self.messages, confirmed))?;
         let of = |place: usize| found.get(place).map_or(f64::NAN, |&number| number as f64);
-        let counts =
-            [("dropped", of(0)), ("lost", of(1)), ("doubled", of(2)), ("confirmed", count)];
-        Ok((("first answer", answer_ns), counts))
+        Ok([
+            ("first answer", "ns", answer_ns),
+            ("dropped", "count", of(0)),
+            ("lost", "count", of(1)),
+            ("doubled", "count", of(2)),
+            ("confirmed", "count", count),
+        ])
     }
 }
 

@@ -4,10 +4,11 @@ use serde_json::json;
 
 use crate::budget::Budget;
 use crate::error::{Error, Result};
+use crate::findings::{Findings, Row};
 use crate::keep::busy::{ACTIVE, Pair};
 use crate::keep::moves::{self, KeeperProcess, Kind, Order, WATCHED};
 use crate::keep::restart::{RestartKind, Site};
-use crate::keep::{Options, Row, Stage};
+use crate::keep::{Options, Stage};
 use crate::record::Record;
 use crate::server::program::Processors;
 use crate::{channel, options, run, statistics};
@@ -20,59 +21,6 @@ const RESERVE: usize = 256;
 
 /// How often a batch leaves in a round.
 const MOVES: usize = 20;
-
-/// A figure of each round: its name, its unit, and the samples.
-struct Series {
-    part: Stage,
-    subject: &'static str,
-    descriptors: usize,
-    figure: &'static str,
-    unit: &'static str,
-    rounds: Vec<f64>,
-}
-
-/// All findings.
-#[derive(Default)]
-struct Findings(Vec<Series>);
-
-impl Findings {
-    fn note(
-        &mut self,
-        of: (Stage, &'static str, usize),
-        unit: &'static str,
-        figures: &[(&'static str, f64)],
-    ) {
-        let (part, subject, descriptors) = of;
-        for &(figure, value) in figures {
-            let known = self.0.iter().position(|one| {
-                (one.part, one.subject, one.descriptors, one.figure)
-                    == (part, subject, descriptors, figure)
-            });
-            match known {
-                Some(place) => self.0[place].rounds.push(value),
-                None => {
-                    let rounds = vec![value];
-                    self.0.push(Series { part, subject, descriptors, figure, unit, rounds });
-                }
-            }
-        }
-    }
-
-    fn rows(self) -> Vec<Row> {
-        let row = |one: Series| Row {
-            part: one.part.name().to_owned(),
-            subject: one.subject.to_owned(),
-            descriptors: one.descriptors,
-            figure: one.figure.to_owned(),
-            unit: one.unit.to_owned(),
-            median: statistics::median(&one.rounds),
-            least: statistics::minimum(&one.rounds),
-            most: statistics::maximum(&one.rounds),
-            rounds: one.rounds.len(),
-        };
-        self.0.into_iter().map(row).collect()
-    }
-}
 
 /// The checked options.
 struct Plan {
@@ -211,8 +159,9 @@ impl Run<'_> {
                 for &batch in plan.batches.iter().filter(|_| plan.parts.contains(&Stage::Move)) {
                     let all: Vec<f64> = one.ask(&Order::Move { batch, times: MOVES })?;
                     let names = ["leave, main", "leave, keeper", "back, main", "back, keeper"];
-                    let figures: Vec<_> = names.into_iter().zip(all).collect();
-                    self.findings.note((Stage::Move, subject, batch), "ns", &figures);
+                    let named = names.into_iter().zip(all).map(|(name, ns)| (name, "ns", ns));
+                    let of = (Stage::Move.name(), subject, batch);
+                    self.findings.note(of, &named.collect::<Vec<_>>());
                 }
                 if plan.parts.contains(&Stage::Wake) {
                     self.frame.progress.step(format!("{subject} wakes up"));
@@ -220,8 +169,8 @@ impl Run<'_> {
                     let times = self.options.samples;
                     let all: Vec<f64> = one.ask(&Order::Wake { times, seed })?;
                     let of = |share| statistics::quantile(&all, share);
-                    let figures = [("p50", of(0.5)), ("p99", of(0.99))];
-                    self.findings.note((Stage::Wake, subject, plan.watched), "ns", &figures);
+                    let figures = [("p50", "ns", of(0.5)), ("p99", "ns", of(0.99))];
+                    self.findings.note((Stage::Wake.name(), subject, plan.watched), &figures);
                 }
             }
         }
@@ -236,10 +185,8 @@ impl Run<'_> {
             for place in self.frame.budget.turns(pairs.len()) {
                 let (kind, pair, _) = &mut pairs[place];
                 self.frame.progress.step(format!("{} serves", kind.name()));
-                let (times, away) = pair.measure(self.options.requests)?;
-                let of = (Stage::Busy, kind.name(), idle);
-                self.findings.note(of, "ns", &times);
-                self.findings.note(of, "count", &[away]);
+                let figures = pair.measure(self.options.requests)?;
+                self.findings.note((Stage::Busy.name(), kind.name(), idle), &figures);
             }
         }
         Ok(())
@@ -250,10 +197,9 @@ impl Run<'_> {
             let mut site = Site::start(self.plan.idle)?;
             for kind in RestartKind::ALL {
                 self.frame.progress.step(kind.name().to_owned());
-                let (answer, counts) = site.follow(kind)?;
-                let of = (Stage::Restart, kind.name(), self.plan.idle);
-                self.findings.note(of, "ns", &[answer]);
-                self.findings.note(of, "count", &counts);
+                let figures = site.follow(kind)?;
+                let of = (Stage::Restart.name(), kind.name(), self.plan.idle);
+                self.findings.note(of, &figures);
             }
         }
         Ok(())
@@ -295,23 +241,6 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_the_middle_round() {
-        let mut findings = Findings::default();
-        for value in [3.0, 1.0, 8.0] {
-            findings.note(
-                (Stage::Wake, "thread", 5),
-                "ns",
-                &[("p50", value), ("p99", 2.0 * value)],
-            );
-        }
-        findings.note((Stage::Wake, "nested", 5), "ns", &[("p50", 4.0)]);
-        let rows = findings.rows();
-        let all: Vec<_> =
-            rows.iter().map(|row| (row.median, row.least, row.most, row.rounds)).collect();
-        assert_eq!(all, [(3.0, 1.0, 8.0, 3), (6.0, 2.0, 16.0, 3), (4.0, 4.0, 4.0, 1)]);
-    }
-
-    #[test]
     fn every_topology_moves_wakes_up_and_serves() {
         let options = Options {
             parts: "move,wake,busy".to_owned(),
@@ -325,7 +254,7 @@ mod tests {
         let record = run(&options).unwrap();
         let of = |part: &str, subject: &str, descriptors: usize, figure: &str| {
             let found = record.rows.iter().find(|row| {
-                (&*row.part, &*row.subject, row.descriptors, &*row.figure)
+                (&*row.part, &*row.subject, row.number, &*row.figure)
                     == (part, subject, descriptors, figure)
             });
             found.unwrap_or_else(|| panic!("{part} {subject} {figure}")).median

@@ -68,9 +68,13 @@ impl Clients {
             let mut line = BufReader::new(theirs);
             let mut order = String::new();
             while let Ok(1..) = line.read_line(&mut order) {
+                // Whether the work was wrong, and what was found or failed.
                 let outcome = match serde_json::from_str(&order) {
-                    Ok(order) => out(order).map_err(|error| error.to_string()),
-                    Err(error) => Err(format!("an order was not understood: {error}")),
+                    Ok(order) => out(order).map_err(|error| match error {
+                        Error::Work { found, .. } => (true, found),
+                        other => (false, other.to_string()),
+                    }),
+                    Err(error) => Err((false, format!("an order was not understood: {error}"))),
                 };
                 let answer = serde_json::to_string(&outcome).unwrap_or_default() + "\n";
                 if line.get_mut().write_all(answer.as_bytes()).is_err() {
@@ -102,13 +106,12 @@ impl Clients {
     pub(crate) fn answer<Answer: DeserializeOwned>(&mut self) -> Result<Answer> {
         let mut text = String::new();
         let read = self.line.read_line(&mut text);
-        match (read, serde_json::from_str::<Result<Answer, String>>(&text)) {
+        let wrong = |found| Error::Work { subject: self.subject, found };
+        match (read, serde_json::from_str::<Result<Answer, (bool, String)>>(&text)) {
             (Ok(1..), Ok(Ok(answer))) => Ok(answer),
-            (Ok(1..), Ok(Err(reason))) => Err(Error::Usage(reason)),
-            _ => {
-                let found = "the process of its clients ended by itself".to_owned();
-                Err(Error::Work { subject: self.subject, found })
-            }
+            (Ok(1..), Ok(Err((true, found)))) => Err(wrong(found)),
+            (Ok(1..), Ok(Err((false, reason)))) => Err(Error::Usage(reason)),
+            _ => Err(wrong("its process, or that of its clients, ended by itself".to_owned())),
         }
     }
 
