@@ -23,7 +23,7 @@ fn subjects(experiment: &str) -> Option<Vec<&'static str>> {
         "zombies" => names!(crate::zombies::fleet::ALL),
         "idle" => names!(crate::idle::service::ALL),
         "fanout" => names!(crate::fanout::service::ALL),
-        "timers" => names!(crate::timers::subject::ALL),
+        "timers" => names!(crate::timers::trial::ALL),
         other => panic!("docs/rivals.md has a column for {other:?}"),
     }
 }

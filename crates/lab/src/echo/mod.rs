@@ -29,7 +29,6 @@ use crate::table::{self, Part, Table};
 #[cfg(feature = "rivals-rt")]
 mod compio;
 pub(crate) mod drain;
-mod go;
 pub(crate) mod load;
 #[cfg(feature = "rivals-rt")]
 mod monoio;

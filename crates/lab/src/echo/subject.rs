@@ -1,17 +1,21 @@
 //! The servers, by name.
 
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::process::CommandExt;
+
 use Software::{Compiled, Other, Poller, Reader, Runtime};
 use superpoll::BackendKind::{self, Adaptive, Epoll, Uring};
 
 use crate::echo::drain::{self, Sockets, serve};
 use crate::echo::load::{Connections, Serve};
-use crate::echo::{go as echo_go, ours};
-use crate::error::Result;
+use crate::echo::ours;
+use crate::error::{Error, Result};
 use crate::go::{self, Program};
 use crate::loops::{self, EDGE, LEVEL, RawEpoll};
+use crate::rivals;
 use crate::server::Control;
 use crate::server::subject::{self, Entry, Subject, rival};
-use crate::{rivals, sys};
+use crate::sys::{self, descriptor};
 
 #[cfg(feature = "rivals-rt")]
 use crate::echo::{compio, monoio, smol, tokio};
@@ -140,7 +144,7 @@ pub(crate) const ALL: &[Entry<Software>] = &[
     Entry::new(
         "go",
         "a goroutine for each on Go's netpoll, GOMAXPROCS=1",
-        Compiled(|| &echo_go::PROGRAM, echo_go::serve),
+        Compiled(|| &GO, serve_in_go),
     )
     .unless(|| rivals::find("go").is_none().then(|| go::ABSENT.to_owned())),
 ];
@@ -150,6 +154,24 @@ pub(crate) const ALL: &[Entry<Software>] = &[
 pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Subject<Software>>, Vec<String>)> {
     let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
     subject::chosen(ALL, Some(&names), "no echo server")
+}
+
+// Go's netpoll with a goroutine for each connection: a separate program (`go/main.go`), which the
+// server's process executes.
+
+/// The server.
+pub(super) static GO: Program = Program::new("echo", include_str!("go/main.go"));
+
+/// Executes the program, which reports on the line whether it is ready. Returns only if that fails.
+pub(super) fn serve_in_go(connections: Connections, control: &mut Control) -> Result<()> {
+    let mut command = GO.command()?;
+    let failed = |e| Error::system("starting an echo server in Go", e);
+    let line = control.questions()?;
+    let keep = |fd: RawFd| descriptor::keep_on_exec(fd).map(|()| fd.to_string());
+    let sockets = connections.sockets.iter().map(|socket| keep(socket.as_raw_fd()));
+    let sockets = sockets.collect::<std::io::Result<Vec<String>>>().map_err(failed)?;
+    let line = keep(line.as_raw_fd()).map_err(failed)?;
+    Err(failed(command.args([line, connections.room.to_string(), sockets.join(",")]).exec()))
 }
 
 #[cfg(test)]

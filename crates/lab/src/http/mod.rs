@@ -20,7 +20,6 @@ use crate::server::trial::Figures;
 use crate::statistics::ToTokio;
 use crate::table::{self, Part, Table};
 
-pub(crate) mod load;
 #[cfg(feature = "http")]
 mod ours;
 pub(crate) mod raw_epoll;

@@ -3,11 +3,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
 
 use crate::error::{Doing, Error, Result};
+use crate::http::BODY;
 use crate::server::Control;
+use crate::server::web::{self, Clients, Page};
 use crate::sys::{descriptor, epoll};
 
 /// The answer; it has the same length as hyper's.
@@ -80,6 +83,23 @@ fn ends(seen: &mut usize, bytes: &[u8]) -> usize {
         }
     }
     count
+}
+
+// The clients' request, and its answer.
+
+/// How much is read at a time.
+const ROOM: usize = 4096;
+
+/// Makes this many connections to a server, from an address of this machine's own network, to each
+/// of its ports in turn.
+pub(crate) fn load(
+    subject: &'static str,
+    from: Ipv4Addr,
+    ports: &[u16],
+    count: usize,
+) -> Result<Clients> {
+    let page = Page { path: "/", body: &Rc::from(&BODY[..]), room: ROOM };
+    web::load(subject, from, ports, count, page)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use serde_json::json;
 use superpoll::BackendKind;
 
 use crate::error::Result;
-use crate::http::load::load;
-use crate::http::{Options, Row, ours, raw_epoll, tokio};
+use crate::http::raw_epoll::{self, load};
+use crate::http::{Options, Row, ours, tokio};
 use crate::record::Record;
 use crate::server::subject::{self, Entry, Subject, names};
 use crate::server::trial::{Plan, Runner};

@@ -24,10 +24,8 @@ use crate::table::{self, Part, Table};
 #[cfg(feature = "rivals-rt")]
 mod compio;
 mod course;
-mod go;
 #[cfg(feature = "rivals-rt")]
 mod monoio;
-mod ours;
 mod passing;
 #[cfg(feature = "rivals-rt")]
 mod smol;

@@ -3,17 +3,22 @@
 //! A runtime's part is a [`Link`]: how it reads a pipe and writes the next. The tasks on top are
 //! the same for all ([`pass`], [`drive`]), and compiled separately for each.
 
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+
 use superpoll::BackendKind;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::go::{self, Program};
 use crate::loops::{self, LEVEL, RawEpoll};
-use crate::ring::course::{Course, Pipes};
+use crate::ring::course::{Course, Pipes, Station, Trip, ends};
 use crate::ring::passing::{self, Passing, build};
-use crate::ring::tasks::{Built, Ring, numbers};
-use crate::ring::{go as ring_go, ours};
+use crate::ring::tasks::{self, Built, Ring, numbers};
+use crate::rivals;
 use crate::server::subject::{self, Entry};
-use crate::{rivals, sys};
+use crate::sys::{self, descriptor, process};
 
 #[cfg(feature = "rivals-rt")]
 use crate::ring::{compio, monoio, smol, tokio};
@@ -89,7 +94,7 @@ pub(crate) const ALL: &[Entry<Make>] = &[
     Entry::new(
         "go",
         "Go's netpoll, a goroutine for each, GOMAXPROCS=1",
-        Make::Program(|| &ring_go::PROGRAM, ring_go::build),
+        Make::Program(|| &GO, build_in_go),
     )
     .unless(|| rivals::find("go").is_none().then(|| go::ABSENT.to_owned())),
 ];
@@ -130,9 +135,9 @@ impl Make {
         match self {
             Make::Over(make) | Make::Program(_, make) => build_over(course, make),
             Make::Ours(kind) => {
-                build_over(course, |course, pipes| ours::build(course, pipes, kind))
+                build_over(course, |course, pipes| tasks::build_ours(course, pipes, kind))
             }
-            Make::Peers => ours::build_peers(course, backend),
+            Make::Peers => tasks::build_peers(course, backend),
         }
     }
 }
@@ -140,6 +145,85 @@ impl Make {
 /// Returns the requested subjects, each once, and a note for each that this system cannot run.
 pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Subject>, Vec<String>)> {
     subject::chosen(ALL, names, "no subject of the ring")
+}
+
+// Go's netpoll with a goroutine for each station: a program of its own (`go/main.go`), which
+// shares the pipes with this process.
+//
+// The time of a trip includes an order and its answer, some 20 µs. The program counts the bytes
+// that each station has passed on, and reports them after the trip.
+
+/// The program.
+pub(super) static GO: Program = Program::new("ring", include_str!("go/main.go"));
+
+struct Go {
+    child: process::Child,
+    line: BufReader<UnixStream>,
+    stations: Vec<Station>,
+    _pipes: Pipes,
+}
+
+pub(super) fn build_in_go(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>> {
+    let failed = |e| Error::system("starting a ring in Go", e);
+    let mut command = GO.command()?;
+    let (line, theirs) = UnixStream::pair().map_err(failed)?;
+    // Non-blocking, so that Go's netpoll waits for this socket as for all the other descriptors.
+    theirs.set_nonblocking(true).map_err(failed)?;
+    let keep = |fd: RawFd| descriptor::keep_on_exec(fd).map(|()| fd);
+    let numbers = pipes
+        .iter()
+        .map(|(reader, writer)| Ok((keep(reader.as_raw_fd())?, keep(writer.as_raw_fd())?)));
+    let numbers = numbers.collect::<io::Result<Vec<_>>>().map_err(failed)?;
+    let each = ends(numbers).into_iter().map(|(reader, writer)| format!("{reader}:{writer}"));
+    command.arg(keep(theirs.as_raw_fd()).map_err(failed)?.to_string());
+    command.arg(each.collect::<Vec<_>>().join(","));
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let (child, ..) = process::spawn(&mut command).map_err(failed)?;
+    drop(theirs);
+    let stations = course.stations();
+    let mut ring = Go { child, line: BufReader::new(line), stations, _pipes: pipes };
+    ring.answer().map_err(failed)?;
+    Ok(Box::new(ring))
+}
+
+impl Go {
+    fn answer(&mut self) -> io::Result<String> {
+        let mut text = String::new();
+        match self.line.read_line(&mut text)? {
+            0 => Err(io::Error::other("the program in Go ended by itself")),
+            _ => Ok(text.trim_end().to_owned()),
+        }
+    }
+
+    fn order(&mut self, order: &str) -> io::Result<String> {
+        self.line.get_mut().write_all(order.as_bytes())?;
+        self.answer()
+    }
+}
+
+impl Ring for Go {
+    fn go(&mut self, trip: Trip) -> io::Result<()> {
+        match self.order(&format!("trip {} {}\n", trip.arrivals, trip.onward))?.as_str() {
+            "done" => Ok(()),
+            other => Err(io::Error::other(other.to_owned())),
+        }
+    }
+
+    fn flush_reports(&mut self) -> io::Result<()> {
+        let counts = self.order("counts\n")?;
+        let counts: Vec<u64> = counts.split(' ').filter_map(|number| number.parse().ok()).collect();
+        if counts.len() != 2 * self.stations.len() {
+            return Err(io::Error::other("the program in Go does not report its counts"));
+        }
+        for (station, counts) in self.stations.iter().zip(counts.chunks(2)) {
+            station.counted(counts[0], counts[1]);
+        }
+        Ok(())
+    }
+
+    fn elsewhere(&self) -> Option<i32> {
+        Some(self.child.pid())
+    }
 }
 
 #[cfg(test)]

@@ -14,16 +14,12 @@
 
 pub use machine::{Machine, Spent};
 pub use run::{Outcome, Setting, play, play_adversary};
-pub use search::{Search, Worst, worst_load};
-pub use yardstick::{Hindsight, Pure};
 
 pub use crate::random::Random;
 pub use crate::simulator::machine::{Group, Load, Pattern, Rounds};
-pub use crate::simulator::search::{Adversary, Tactic};
+pub use crate::simulator::run::{Adversary, Hindsight, Pure, Search, Tactic, Worst, worst_load};
 
 mod machine;
 mod run;
-mod search;
 #[cfg(test)]
 mod tests;
-mod yardstick;

@@ -21,10 +21,9 @@ use crate::statistics::ToTokio;
 use crate::table::{self, Part, Table};
 
 mod load;
-pub(crate) mod subject;
 #[cfg(feature = "rivals-rt")]
 mod tokio;
-mod trial;
+pub(crate) mod trial;
 
 /// Options of `superpoll-lab timers`.
 #[derive(Clone, Debug, clap::Args)]

@@ -7,7 +7,7 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::error::{Doing, Result};
 use crate::timers::load::{self, Late, Order, Plan, Taken};
-use crate::timers::subject::Timers;
+use crate::timers::trial::Timers;
 
 pub(super) fn start() -> Result<Box<dyn Timers>> {
     let runtime = Builder::new_current_thread().enable_time().build();

@@ -9,10 +9,10 @@ use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Select, Uring};
 use tempfile::TempDir;
 
 use crate::channel::{self, Kind};
-use crate::echo;
 use crate::echo::drain::{self, serve};
 use crate::echo::load::Connections;
 use crate::echo::subject::Software::{self, Other, Poller, Runtime};
+use crate::echo::{self};
 use crate::error::{Doing, Error, Result};
 use crate::http::{self, BODY};
 use crate::loops::{EDGE, LEVEL, RawEpoll};
@@ -167,7 +167,7 @@ impl Crowd {
                 processes.push(match family {
                     Family::Echo => start(subject, move || echo_load(subject, from, &to, count)),
                     Family::Web => {
-                        start(subject, move || http::load::load(subject, from, &to, count))
+                        start(subject, move || http::raw_epoll::load(subject, from, &to, count))
                     }
                 }?);
             }

@@ -77,7 +77,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     ];
     plan.run(&groups, own, |trial, group| match group.subjects[0].start.family() {
         Family::Echo => measure(options, trial, group, echo_load),
-        Family::Web => measure(options, trial, group, http::load::load),
+        Family::Web => measure(options, trial, group, http::raw_epoll::load),
     })
 }
 

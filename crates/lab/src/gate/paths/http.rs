@@ -14,7 +14,7 @@ use superpoll_rt::{Runtime, yield_now};
 
 use crate::error::{Error, Result};
 use crate::gate::measure::Counted;
-use crate::gate::paths::work::{Work, in_tasks, runtime, said, wrong};
+use crate::gate::paths::{Work, in_tasks, runtime, said, wrong};
 use crate::sys::process;
 
 /// Longer than any answer.

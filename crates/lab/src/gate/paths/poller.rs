@@ -7,7 +7,7 @@ use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Events, Interest, Poller};
 
 use crate::error::{Error, Result};
-use crate::gate::paths::work::{Pipe, Work, on, wrong};
+use crate::gate::paths::{Pipe, Work, on, wrong};
 use crate::sys::descriptor;
 
 /// Pipes that are watched.

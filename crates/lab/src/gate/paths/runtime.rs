@@ -15,7 +15,7 @@ use superpoll_rt::time::sleep;
 use superpoll_rt::{Runtime, spawn, yield_now};
 
 use crate::error::{Error, Result};
-use crate::gate::paths::work::{Work, in_tasks, on, runtime, said, wrong};
+use crate::gate::paths::{Work, in_tasks, on, runtime, said, wrong};
 use crate::random::Random;
 use crate::sys::descriptor;
 
