@@ -14,7 +14,7 @@ use crate::{atr, echo, experiments, herd, models, ring, table, threads, timers};
 pub(super) type Block = fn(&Document) -> Option<String>;
 
 /// All blocks, by name.
-pub(super) const BLOCKS: [(&str, Block); 26] = [
+pub(super) const BLOCKS: [(&str, Block); 25] = [
     ("origin", origin),
     ("follows", follows),
     ("claims", all_claims),
