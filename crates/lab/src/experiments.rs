@@ -135,10 +135,6 @@ experiments! {
     million: million::Million as "million",
 }
 
-crate::options::commands! {
-    atr cluster echo fanout files herd http idle keep million mix models registrations relay ring threads timers wake zombies
-}
-
 /// Returns the rows of a record; none if its experiment was not run.
 pub(crate) fn rows<Row>(record: &Option<Record<Row>>) -> std::slice::Iter<'_, Row> {
     record.as_ref().map_or(&[][..], |record| &record.rows).iter()

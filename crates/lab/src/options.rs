@@ -50,25 +50,41 @@ impl Default for Output {
     }
 }
 
-/// Makes types the options of commands: their default is the command line without arguments, and
-/// they include the options for the output.
-macro_rules! commands {
-    ($($module:ident)+) => {$(
-        impl Default for crate::$module::Options {
-            /// Returns the options of the command line without arguments.
-            fn default() -> Self {
+/// Declares the options of an experiment's command: of each field its type, the name of its value
+/// in the help (none for a flag), and its default. The options for the output are added. The
+/// default of all is the command line without arguments.
+macro_rules! options {
+    (
+        $(#[$about:meta])* pub(crate) struct Options;
+        $($(#[$more:meta])* $field:ident: $type:ty $(= $value:ident $($default:literal)?)?,)*
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, clap::Args)]
+        pub(crate) struct Options {
+            $(
+                #[arg(long $(, value_name = stringify!($value) $(, default_value = concat!($default))?)?)]
+                $(#[$more])*
+                pub $field: $type,
+            )*
+            /// Where results go.
+            #[command(flatten)]
+            pub output: crate::options::Output,
+        }
+
+        impl Default for Options {
+            fn default() -> Options {
                 crate::options::without_arguments()
             }
         }
 
-        impl AsRef<crate::options::Output> for crate::$module::Options {
+        impl AsRef<crate::options::Output> for Options {
             fn as_ref(&self) -> &crate::options::Output {
                 &self.output
             }
         }
-    )+};
+    };
 }
-pub(crate) use commands;
+pub(crate) use options;
 
 /// The options of a command line without arguments.
 ///

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure, RINGS, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot::{self, Curve, Plot};
 use crate::record::{Account, Figures, PURE};
 use crate::statistics;
@@ -18,35 +17,26 @@ use crate::table::{self, Part, Table};
 
 mod trial;
 
-/// Options of `superpoll-lab atr`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab atr`.
+    pub(crate) struct Options;
+
     /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed
     /// [default: 1000; with --latency 10,100,1000,9900, or 10,1000 if quick]
-    #[arg(long, value_name = "N")]
-    pub total: Option<String>,
+    total: Option<String> = N,
     /// How many descriptors are active: numbers with commas (default: from one to all)
-    #[arg(long, value_name = "LIST")]
-    pub active: Option<String>,
+    active: Option<String> = LIST,
     /// Where the active descriptors lie among all: end, spread, front or all
-    #[arg(long, value_name = "LIST", default_value = "end")]
-    pub placement: String,
+    placement: String = LIST "end",
     /// Kinds of descriptors: pipe, unix, tcp or all
-    #[arg(long, value_name = "LIST", default_value = "pipe")]
-    pub kind: String,
+    kind: String = LIST "pipe",
     /// Pollers to measure, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
+    subjects: Option<String> = LIST,
     /// Leaves out the short mixed load at the end
-    #[arg(long)]
-    pub no_mix: bool,
+    no_mix: bool,
     /// Measures how long a blocked loop takes to wake up, over the totals; --active of them are
     /// busy before, one by default
-    #[arg(long)]
-    pub latency: bool,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    latency: bool,
 }
 
 /// One subject at one point.

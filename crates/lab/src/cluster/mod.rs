@@ -15,7 +15,6 @@
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::findings::{self, Row};
-use crate::options::Output;
 use crate::table::Part;
 
 mod connection;
@@ -34,29 +33,22 @@ const LOCAL: &str = "/local";
 /// How many servers there are.
 const SERVERS: usize = 3;
 
-/// Options of `superpoll-lab cluster`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab cluster`.
+    pub(crate) struct Options;
+
     /// The parts that fail: none, gateway, redis, stop, flush, cut, reply, promote, partition or
     /// all
-    #[arg(long, value_name = "LIST", default_value = "all")]
-    pub faults: String,
+    faults: String = LIST "all",
     /// Subscribers of all servers together [default: 3000, or 150 if quick]
-    #[arg(long, value_name = "N")]
-    pub subscribers: Option<usize>,
+    subscribers: Option<usize> = N,
     /// Rounds of each fault [default: 3, or 1 if quick]
-    #[arg(long, value_name = "N")]
-    pub rounds: Option<usize>,
+    rounds: Option<usize> = N,
     /// The milliseconds between two messages of a publisher [default: 50, or as many as all
     /// subscribers together need to receive 30,000 messages in a second]
-    #[arg(long, value_name = "MS")]
-    pub rate: Option<u64>,
+    rate: Option<u64> = MS,
     /// How long Redis is stopped by the fault stop [default: 10, or 3 if quick]
-    #[arg(long, value_name = "S")]
-    pub stop_seconds: Option<u64>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    stop_seconds: Option<u64> = S,
 }
 
 crate::by_name::named! {

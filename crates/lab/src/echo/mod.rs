@@ -20,7 +20,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::server::trial::Figures;
 use crate::statistics::Ratio;
@@ -40,27 +39,21 @@ pub(crate) mod subject;
 pub(crate) mod tokio;
 mod trial;
 
-/// Options of `superpoll-lab echo`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab echo`.
+    pub(crate) struct Options;
+
     /// Connections to each server, with commas
-    #[arg(long, value_name = "LIST", default_value = "1000")]
-    pub connections: String,
+    connections: String = LIST "1000",
     /// 1, 10, 100 and 1000 connections
-    #[arg(long, conflicts_with = "connections")]
-    pub sweep: bool,
+    #[arg(conflicts_with = "connections")]
+    sweep: bool,
     /// The length of a request
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    pub bytes: usize,
+    bytes: usize = N 64,
     /// tcp, unix or all
-    #[arg(long, value_name = "LIST", default_value = "tcp")]
-    pub kind: String,
+    kind: String = LIST "tcp",
     /// Servers to measure, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// One server with one number of connections.

@@ -22,7 +22,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot;
 use crate::server::trial::Figures;
 use crate::statistics::{self, Ratio};
@@ -47,24 +46,18 @@ crate::by_name::named! {
     }
 }
 
-/// Options of `superpoll-lab fanout`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab fanout`.
+    pub(crate) struct Options;
+
     /// Subscribers of each server, with commas
-    #[arg(long, value_name = "LIST", default_value = "2000")]
-    pub subscribers: String,
+    subscribers: String = LIST "2000",
     /// Protocols of the subscribers: websocket, sse, long-poll or all
-    #[arg(long, value_name = "LIST", default_value = "all")]
-    pub transport: String,
+    transport: String = LIST "all",
     /// Bytes of a message
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    pub bytes: usize,
+    bytes: usize = N 100,
     /// Servers to measure, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// A server with subscribers of one kind.

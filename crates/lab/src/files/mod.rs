@@ -25,7 +25,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::server::trial::Figures;
 use crate::statistics::Ratio;
@@ -38,21 +37,16 @@ pub(crate) mod trial;
 /// The file's name in its folder.
 const NAME: &str = "file.bin";
 
-/// Options of `superpoll-lab files`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab files`.
+    pub(crate) struct Options;
+
     /// The lengths of the file, with commas
-    #[arg(long, value_name = "LIST", default_value = "1024,102400")]
-    pub bytes: String,
+    bytes: String = LIST "1024,102400",
     /// Connections to each server, with commas
-    #[arg(long, value_name = "LIST", default_value = "64")]
-    pub connections: String,
+    connections: String = LIST "64",
     /// Servers to measure, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// One server with one file and one number of connections.

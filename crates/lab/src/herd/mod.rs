@@ -20,7 +20,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{self, Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::table::{self, Part, Table};
 
@@ -28,26 +27,20 @@ mod crowd;
 mod method;
 mod trial;
 
-/// Options of `superpoll-lab herd`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab herd`.
+    pub(crate) struct Options;
+
     /// Waiting processes (or engines), with commas [default: 1,16,256,1024,4096,16384, or 1,16,64
     /// if quick]
-    #[arg(long, value_name = "LIST")]
-    pub processes: Option<String>,
+    processes: Option<String> = LIST,
     /// Duplicates of the listener that each waits for as well; with any, a control with as many
     /// duplicates of a pipe is measured too
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub dups: usize,
+    dups: usize = N 0,
     /// Connections to each herd [default: as many as fit into the time, at most 500]
-    #[arg(long, value_name = "N")]
-    pub connects: Option<usize>,
+    connects: Option<usize> = N,
     /// Ways to wait, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// The most processes that are started at a time.

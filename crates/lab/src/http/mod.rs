@@ -14,7 +14,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::server::trial::Figures;
 use crate::statistics::ToTokio;
@@ -34,18 +33,14 @@ pub(crate) const BODY: &[u8; 13] = b"Hello, World!";
 /// Whether the servers are built in: feature `http`.
 pub const BUILT_IN: bool = cfg!(feature = "http");
 
-/// Options of `superpoll-lab http`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab http`.
+    pub(crate) struct Options;
+
     /// Connections to each server, with commas
-    #[arg(long, value_name = "LIST", default_value = "64")]
-    pub connections: String,
+    connections: String = LIST "64",
     /// Servers to measure, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// One server with one number of connections.

@@ -24,7 +24,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot;
 use crate::table::{self, Part, Table};
 
@@ -33,32 +32,26 @@ pub(crate) mod ramp;
 pub(crate) mod service;
 pub(crate) mod trial;
 
-/// Options of `superpoll-lab idle`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab idle`.
+    pub(crate) struct Options;
+
     /// Connections to each server; with --ramp, those of the first step [default: 4000, or 1000 if
     /// quick; with --ramp 1000, or 250 if quick]
-    #[arg(long, value_name = "N")]
-    pub connections: Option<usize>,
+    connections: Option<usize> = N,
     /// How connections come: one-by-one, burst or all
-    #[arg(long, value_name = "LIST", default_value = "all")]
-    pub arrival: String,
+    arrival: String = LIST "all",
     /// Servers and kinds of connections, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
+    subjects: Option<String> = LIST,
     /// Adds connections in steps, each doubling their number, until something sets a limit
-    #[arg(long)]
-    pub ramp: bool,
+    ramp: bool,
     /// With --ramp: steps at most [default: 12, or 3 if quick]
-    #[arg(long, value_name = "N", requires = "ramp")]
-    pub steps: Option<usize>,
+    #[arg(requires = "ramp")]
+    steps: Option<usize> = N,
     /// With --ramp: processes of a server at most, each with as many connections as its limit of
     /// descriptors allows
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "ramp")]
-    pub servers: usize,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    #[arg(requires = "ramp")]
+    servers: usize = N 8,
 }
 
 /// A figure over all rounds.

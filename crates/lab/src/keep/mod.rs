@@ -22,7 +22,6 @@
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::findings::{self, Row};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::table::Part;
 
@@ -31,31 +30,23 @@ mod moves;
 mod restart;
 mod trial;
 
-/// Options of `superpoll-lab keep`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab keep`.
+    pub(crate) struct Options;
+
     /// The parts to measure: move, wake, busy, restart or all
-    #[arg(long, value_name = "LIST", default_value = "all")]
-    pub parts: String,
+    parts: String = LIST "all",
     /// Where idle connections are watched: nested, thread, process or all
-    #[arg(long, value_name = "LIST", default_value = "all")]
-    pub topologies: String,
+    topologies: String = LIST "all",
     /// Descriptors that leave and come back together, 1 to 253, with commas
-    #[arg(long, value_name = "LIST", default_value = "1,16,253")]
-    pub batch: String,
+    batch: String = LIST "1,16,253",
     /// Idle connections in addition to the busy ones, and of the restarted server; fewer where the
     /// limit of descriptors is lower [default: 9000, or 1000 if quick]
-    #[arg(long, value_name = "N")]
-    pub idle: Option<usize>,
+    idle: Option<usize> = N,
     /// Requests to each loop in a round
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub requests: u64,
+    requests: u64 = N 10_000,
     /// Wake-ups of each loop in a round
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    pub samples: usize,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    samples: usize = N 100,
 }
 
 crate::by_name::named! {

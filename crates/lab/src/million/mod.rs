@@ -19,7 +19,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::table::{self, Part, Table};
 
 mod crowd;
@@ -29,25 +28,20 @@ mod trial;
 /// The channel of all subscribers.
 const CHANNEL: &str = "/channel";
 
-/// Options of `superpoll-lab million`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab million`.
+    pub(crate) struct Options;
+
     /// Connections at once [default: as many as the machine allows, or 300 if quick]
-    #[arg(long, value_name = "N")]
-    pub connections: Option<usize>,
+    connections: Option<usize> = N,
     /// Kinds of connections, one after the other: keep-alive, websocket or all
-    #[arg(long = "kind", value_name = "LIST", default_value = "all")]
-    pub kinds: String,
+    #[arg(long = "kind")]
+    kinds: String = LIST "all",
     /// Processes of the server, and of clients [default: as many as the connections need, or 2 if
     /// quick]
-    #[arg(long, value_name = "N")]
-    pub processes: Option<usize>,
+    processes: Option<usize> = N,
     /// Start servers without keepers, and kill none
-    #[arg(long)]
-    pub no_keeper: bool,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    no_keeper: bool,
 }
 
 crate::by_name::named! {

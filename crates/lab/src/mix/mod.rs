@@ -10,39 +10,29 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, RINGS, Run, Target, Targets};
-use crate::options::Output;
 use crate::record::{Account, Figures, PURE};
 use crate::table::{self, Part, Table};
 
 pub(crate) mod trial;
 
-/// Options of `superpoll-lab mix`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab mix`.
+    pub(crate) struct Options;
+
     /// Busy/idle descriptors, with commas [default: 50/950,200/9600,1000/8800, or 50/950 if quick]
-    #[arg(long, value_name = "LIST")]
-    pub size: Option<String>,
+    size: Option<String> = LIST,
     /// Loads: mixed, shift, random, worst or all; shift and random use the first size
-    #[arg(long, value_name = "LIST", default_value = "all")]
-    pub load: String,
+    load: String = LIST "all",
     /// The busy set moves after this many rounds
-    #[arg(long, value_name = "LIST", default_value = "10,15,20,30,50,100,300,1000")]
-    pub shift: String,
+    shift: String = LIST "10,15,20,30,50,100,300,1000",
     /// Each descriptor is active with this probability
-    #[arg(long, value_name = "LIST", default_value = "0.1,0.25,0.5,0.75")]
-    pub chance: String,
+    chance: String = LIST "0.1,0.25,0.5,0.75",
     /// Kinds of descriptors: pipe, unix, tcp or all
-    #[arg(long, value_name = "LIST", default_value = "pipe")]
-    pub kind: String,
+    kind: String = LIST "pipe",
     /// Pollers to measure, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
+    subjects: Option<String> = LIST,
     /// Measures how long a blocked loop takes to wake up, over the sizes of mixed loads
-    #[arg(long)]
-    pub latency: bool,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    latency: bool,
 }
 
 /// One subject under one load.

@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::atr::{self, cost, loop_time, per_event, spread};
 use crate::experiment::{Experiment, Figure, Run};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::record::{Account, Figures};
 use crate::statistics;
@@ -32,27 +31,20 @@ mod loops;
 mod sigio;
 mod trial;
 
-/// Options of `superpoll-lab models`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab models`.
+    pub(crate) struct Options;
+
     /// Descriptors: numbers with commas
-    #[arg(long, value_name = "N", default_value = "1000")]
-    pub total: String,
+    total: String = N "1000",
     /// How many of them are active: numbers with commas (default: from one to all)
-    #[arg(long, value_name = "LIST")]
-    pub active: Option<String>,
+    active: Option<String> = LIST,
     /// Where the active descriptors lie among all: end, spread, front or all
-    #[arg(long, value_name = "LIST", default_value = "end")]
-    pub placement: String,
+    placement: String = LIST "end",
     /// Kinds of descriptors: pipe, unix, tcp or all
-    #[arg(long, value_name = "LIST", default_value = "pipe")]
-    pub kind: String,
+    kind: String = LIST "pipe",
     /// Loops to measure, with commas, or all
-    #[arg(long, value_name = "LIST", default_value = "all")]
-    pub subjects: String,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: String = LIST "all",
 }
 
 crate::by_name::named! {

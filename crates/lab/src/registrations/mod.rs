@@ -23,7 +23,6 @@ use serde::{Deserialize, Serialize};
 pub(crate) use subject::{BATCHED, YARDSTICK};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::statistics::Ratio;
 use crate::table::{self, Part, Table};
@@ -31,25 +30,19 @@ use crate::table::{self, Part, Table};
 mod subject;
 mod trial;
 
-/// Options of `superpoll-lab registrations`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab registrations`.
+    pub(crate) struct Options;
+
     /// Descriptors of a batch, with commas [default: those of 1,4,16,64,256 that do not exceed the
     /// total]
-    #[arg(long, value_name = "LIST")]
-    pub batch: Option<String>,
+    batch: Option<String> = LIST,
     /// Descriptors that are registered in a round, in batches
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    pub total: usize,
+    total: usize = N 1024,
     /// Kinds of descriptors: pipe, unix, tcp or all
-    #[arg(long, value_name = "LIST", default_value = "all")]
-    pub kind: String,
+    kind: String = LIST "all",
     /// Registries to measure, with commas, or all; raw-epoll always takes part
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// One registry at one point. Times are per descriptor.

@@ -24,7 +24,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 pub(crate) use crate::relay::peers::kernel_name;
 use crate::server::trial::Figures;
@@ -36,34 +35,25 @@ pub(crate) mod peers;
 pub(crate) mod strace;
 mod trial;
 
-/// Options of `superpoll-lab relay`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab relay`.
+    pub(crate) struct Options;
+
     /// connection (one for each request), one-by-one (the same with a single client), keep-alive,
     /// bulk, http-connection, http-keep-alive, or all, with commas
-    #[arg(long, value_name = "LIST", default_value = "all")]
-    pub load: String,
+    load: String = LIST "all",
     /// Connections at a time where each request has its own
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    pub connections: usize,
+    connections: usize = N 128,
     /// Connections that are kept open
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    pub keep_alive: usize,
+    keep_alive: usize = N 64,
     /// Connections that are counted, and traced with strace
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub forwarded: u64,
+    forwarded: u64 = N 10_000,
     /// The length of an answer; a request has 100 bytes, or a little more as HTTP
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    pub bytes: usize,
+    bytes: usize = N 200,
     /// The length of an answer in bulk, in MiB
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    pub mebibytes: usize,
+    mebibytes: usize = N 64,
     /// Relays to measure, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// One relay under one load.

@@ -16,7 +16,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::statistics::{Estimate, ToTokio};
 use crate::table::{self, Part, Table};
@@ -36,31 +35,24 @@ mod tasks;
 mod tokio;
 mod trial;
 
-/// Options of `superpoll-lab ring`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab ring`.
+    pub(crate) struct Options;
+
     /// Pipes in the ring, with commas
-    #[arg(long, value_name = "LIST", default_value = "1000")]
-    pub total: String,
+    total: String = LIST "1000",
     /// Bytes in flight: numbers, or shares of the pipes if written with a point (0.1)
-    #[arg(long, value_name = "LIST", default_value = "1")]
-    pub in_flight: String,
+    in_flight: String = LIST "1",
     /// In addition to the first of both, other numbers of pipes (2 to 4900) and other shares (0.01
     /// to 1.0)
-    #[arg(long, conflicts_with_all = ["total", "in_flight"])]
-    pub sweep: bool,
+    #[arg(conflicts_with_all = ["total", "in_flight"])]
+    sweep: bool,
     /// Laps of each byte in each round [default: as many as fit into the time]
-    #[arg(long, value_name = "M")]
-    pub laps: Option<u64>,
+    laps: Option<u64> = M,
     /// Our runtime on this back-end only: select, poll, epoll, adaptive or uring
-    #[arg(long, value_name = "NAME")]
-    pub backend: Option<String>,
+    backend: Option<String> = NAME,
     /// Runtimes to measure, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// One subject at one point.

@@ -22,7 +22,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run};
-use crate::options::Output;
 use crate::plot::{self, Curve, Plot};
 use crate::statistics::{self, Estimate, Ratio, break_even};
 use crate::table::{self, Part, Table};
@@ -32,30 +31,22 @@ mod block;
 mod subject;
 mod trial;
 
-/// Options of `superpoll-lab threads`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab threads`.
+    pub(crate) struct Options;
+
     /// Descriptors: numbers with commas
-    #[arg(long, value_name = "N", default_value = "100,1000")]
-    pub total: String,
+    total: String = N "100,1000",
     /// How many of them are active: numbers with commas (default: from one to all)
-    #[arg(long, value_name = "LIST")]
-    pub active: Option<String>,
+    active: Option<String> = LIST,
     /// Where the active descriptors lie among all: end, spread, front or all
-    #[arg(long, value_name = "LIST", default_value = "spread")]
-    pub placement: String,
+    placement: String = LIST "spread",
     /// Kinds of descriptors: pipe, unix, tcp or all
-    #[arg(long, value_name = "LIST", default_value = "pipe")]
-    pub kind: String,
+    kind: String = LIST "pipe",
     /// Where subjects run: on one processor (the writer's), on all, or both
-    #[arg(long, value_name = "LIST", default_value = "one,all")]
-    pub processors: String,
+    processors: String = LIST "one,all",
     /// The subjects, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// One subject at one point.

@@ -15,7 +15,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::statistics::ToTokio;
 use crate::table::{self, Part, Table};
@@ -25,22 +24,17 @@ mod load;
 mod tokio;
 pub(crate) mod trial;
 
-/// Options of `superpoll-lab timers`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab timers`.
+    pub(crate) struct Options;
+
     /// Timers set at once, with commas [default: 1000,10000,100000,1000000, or 10000,1000000 if
     /// quick]
-    #[arg(long, value_name = "LIST")]
-    pub timers: Option<String>,
+    timers: Option<String> = LIST,
     /// Timers that end, within half a second
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub ending: usize,
+    ending: usize = N 10_000,
     /// Runtimes to measure, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// One runtime under one load.

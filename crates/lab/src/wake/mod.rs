@@ -10,33 +10,25 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::table::{self, Part, Table};
 use crate::waking::Times;
 
 mod trial;
 
-/// Options of `superpoll-lab wake`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab wake`.
+    pub(crate) struct Options;
+
     /// Descriptors
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    pub total: usize,
+    total: usize = N 1000,
     /// How many descriptors were busy before
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    pub hot: usize,
+    hot: usize = N 200,
     /// Wake-ups of each subject [default: 300, or 80 if quick]
-    #[arg(long, value_name = "N")]
-    pub samples: Option<usize>,
+    samples: Option<usize> = N,
     /// Kinds of descriptors: pipe, unix, tcp or all
-    #[arg(long, value_name = "LIST", default_value = "pipe")]
-    pub kind: String,
+    kind: String = LIST "pipe",
     /// Pollers to measure, with commas, or all but the floor
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// One subject.

@@ -22,7 +22,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::options::Output;
 use crate::plot::{self, Plot};
 use crate::server::trial::Figures;
 use crate::statistics::Ratio;
@@ -31,26 +30,20 @@ use crate::table::{self, Part, Table};
 pub(crate) mod fleet;
 mod trial;
 
-/// Options of `superpoll-lab zombies`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+crate::options::options! {
+    /// Options of `superpoll-lab zombies`.
+    pub(crate) struct Options;
+
     /// Silent connections to each server, with commas; none is always measured too. Several
     /// processes share a number that exceeds the descriptors of one process [default:
     /// 0,100,1000,9900,102400, or 0,100,1000 if quick]
-    #[arg(long, value_name = "LIST")]
-    pub zombies: Option<String>,
+    zombies: Option<String> = LIST,
     /// Connections that send requests
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub active: usize,
+    active: usize = N 10,
     /// Requests to each server, over all rounds; fewer where the time is not enough
-    #[arg(long, value_name = "N", default_value_t = 40_000)]
-    pub requests: u64,
+    requests: u64 = N 40_000,
     /// Servers to measure, with commas, or all
-    #[arg(long, value_name = "LIST")]
-    pub subjects: Option<String>,
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
+    subjects: Option<String> = LIST,
 }
 
 /// One server with one number of zombies.
