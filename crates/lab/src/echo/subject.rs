@@ -6,16 +6,16 @@ use std::os::unix::process::CommandExt;
 use Software::{Compiled, Other, Poller, Reader, Runtime};
 use superpoll::BackendKind::{self, Adaptive, Epoll, Uring};
 
-use crate::echo::drain::{self, Sockets, serve};
+use crate::echo::drain::{self, serve};
 use crate::echo::load::{Connections, Serve};
 use crate::echo::ours;
 use crate::error::{Error, Result};
 use crate::go::{self, Program};
-use crate::loops::{self, EDGE, LEVEL, RawEpoll};
+use crate::loops::{EDGE, LEVEL, RawEpoll};
 use crate::rivals;
 use crate::server::Control;
 use crate::server::subject::{self, Entry, Subject, rival};
-use crate::sys::{self, descriptor};
+use crate::sys::descriptor;
 
 #[cfg(feature = "rivals-rt")]
 use crate::echo::{compio, monoio, smol, tokio};
@@ -88,25 +88,30 @@ pub(crate) const ALL: &[Entry<Software>] = &[
     Entry::new("superpoll-rt-epoll", "our runtime, back-end epoll", Runtime(Epoll)),
     Entry::new("superpoll-rt-adaptive", "our runtime, back-end adaptive", Runtime(Adaptive)),
     Entry::new("superpoll-rt-uring", "our runtime, back-end uring", Runtime(Uring)).with_ring(),
-    rival!("rival-mio", "mio", "the crate mio", Other(serve::<loops::Mio>)),
+    rival!("rival-mio", "mio", "the crate mio", Other(serve::<crate::loops::Mio>)),
     rival!(
         "rival-polling",
         "polling",
         "the crate polling, level-triggered",
-        Other(serve::<sys::polling::Polling>)
+        Other(serve::<crate::sys::polling::Polling>)
     ),
     rival!(
         "rivals-c",
         "libevent",
         "the C library libevent: persistent events",
-        Other(serve::<sys::libevent::Libevent<Sockets>>)
+        Other(serve::<crate::sys::libevent::Libevent<drain::Sockets>>)
     ),
-    rival!("rivals-c", "libev", "the C library libev", Other(serve::<sys::libev::Libev<Sockets>>)),
+    rival!(
+        "rivals-c",
+        "libev",
+        "the C library libev",
+        Other(serve::<crate::sys::libev::Libev<drain::Sockets>>)
+    ),
     rival!(
         "rivals-c",
         "libuv",
         "the C library libuv: poll handles",
-        Other(serve::<sys::libuv::Libuv<Sockets>>)
+        Other(serve::<crate::sys::libuv::Libuv<drain::Sockets>>)
     ),
     rival!(
         "rivals-rt",

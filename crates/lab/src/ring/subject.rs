@@ -12,13 +12,13 @@ use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
 use crate::go::{self, Program};
-use crate::loops::{self, LEVEL, RawEpoll};
+use crate::loops::{LEVEL, RawEpoll};
 use crate::ring::course::{Course, Pipes, Station, Trip, ends};
-use crate::ring::passing::{self, Passing, build};
+use crate::ring::passing::{self, build};
 use crate::ring::tasks::{self, Built, Ring, numbers};
 use crate::rivals;
 use crate::server::subject::{self, Entry};
-use crate::sys::{self, descriptor, process};
+use crate::sys::{descriptor, process};
 
 #[cfg(feature = "rivals-rt")]
 use crate::ring::{compio, monoio, smol, tokio};
@@ -69,21 +69,31 @@ pub(crate) const ALL: &[Entry<Make>] = &[
         "our runtime with pipes whose ends know each other",
         Make::Peers,
     ),
-    rival!("rival-mio", "mio", "the crate mio, edge-triggered", build::<loops::Mio>),
+    rival!("rival-mio", "mio", "the crate mio, edge-triggered", build::<crate::loops::Mio>),
     rival!(
         "rival-polling",
         "polling",
         "the crate polling, level-triggered",
-        build::<sys::polling::Polling>
+        build::<crate::sys::polling::Polling>
     ),
     rival!(
         "rivals-c",
         "libevent",
         "the C library libevent",
-        build::<sys::libevent::Libevent<Passing>>
+        build::<crate::sys::libevent::Libevent<passing::Passing>>
     ),
-    rival!("rivals-c", "libev", "the C library libev", build::<sys::libev::Libev<Passing>>),
-    rival!("rivals-c", "libuv", "the C library libuv", build::<sys::libuv::Libuv<Passing>>),
+    rival!(
+        "rivals-c",
+        "libev",
+        "the C library libev",
+        build::<crate::sys::libev::Libev<passing::Passing>>
+    ),
+    rival!(
+        "rivals-c",
+        "libuv",
+        "the C library libuv",
+        build::<crate::sys::libuv::Libuv<passing::Passing>>
+    ),
     rival!("rivals-rt", "tokio", "tokio's current_thread runtime", tokio::build_current_thread),
     rival!("rivals-rt", "tokio-multi", "tokio's multi_thread runtime", tokio::build_multi_thread),
     rival!("rivals-rt", "smol", "smol's LocalExecutor on async-io", smol::build),

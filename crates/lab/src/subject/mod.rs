@@ -16,17 +16,14 @@ pub(crate) use work::{ReadLog, Subject};
 use crate::by_name::by_name;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::loops::{EDGE, Kqueue, LEVEL, RawEpoll, RawPoll, Watch};
-use crate::sys;
-use crate::sys::libevent::Libevent;
-use crate::sys::libuv::Libuv;
-
 #[cfg(feature = "rival-mio")]
 use crate::loops::Mio;
-#[cfg(feature = "rivals-c")]
-use crate::sys::libev::Libev;
+use crate::loops::{EDGE, Kqueue, LEVEL, RawEpoll, RawPoll, Watch};
+use crate::sys;
 #[cfg(feature = "rival-polling")]
 use crate::sys::polling::Polling;
+#[cfg(feature = "rivals-c")]
+use crate::sys::{libev::Libev, libevent::Libevent, libuv::Libuv};
 
 pub(crate) mod ours;
 mod work;
