@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::de::{Deserialize, Deserializer};
+
+use crate::scalar;
 
 /// The most bytes that the path of a Unix socket may have: `sun_path` less its final zero
 /// (`unix(7)`).
@@ -136,21 +138,8 @@ impl FromStr for Address {
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Address;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address as \"HOST:PORT\" or \"unix:PATH\"")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Address, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_any(Text)
+        let expected = "an address as \"HOST:PORT\" or \"unix:PATH\"";
+        scalar::text(deserializer, expected, Address::from_str)
     }
 }
 

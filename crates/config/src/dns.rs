@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 use super::scalar;
-use crate::address::Address;
+use crate::address::{Address, AddressError};
 
 /// The port of DNS servers.
 pub const DNS_PORT: u16 = 53;
@@ -97,29 +97,19 @@ impl ServerAddress {
 
 impl<'de> Deserialize<'de> for ServerAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ServerAddress, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = ServerAddress;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address as \"HOST:PORT\" or \"unix:PATH\", or \"srv:NAME\"")
+        let expected = "an address as \"HOST:PORT\" or \"unix:PATH\", or \"srv:NAME\"";
+        scalar::text(deserializer, expected, |text| {
+            let Some(service) = text.strip_prefix("srv:") else {
+                let address = text.parse().map(ServerAddress::Address);
+                return address.map_err(|error: AddressError| error.to_string());
+            };
+            if !is_host_name(service) {
+                let what = format!("{service:?} is no name of a service");
+                let expected = "expected one as \"srv:_http._tcp.example.org\"";
+                return Err(format!("{what}, {expected}"));
             }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<ServerAddress, E> {
-                let Some(service) = text.strip_prefix("srv:") else {
-                    return text.parse().map(ServerAddress::Address).map_err(E::custom);
-                };
-                if !is_host_name(service) {
-                    let what = format!("{service:?} is no name of a service");
-                    let expected = "expected one as \"srv:_http._tcp.example.org\"";
-                    return Err(E::custom(format!("{what}, {expected}")));
-                }
-                Ok(ServerAddress::Service(service.to_owned()))
-            }
-        }
-
-        deserializer.deserialize_any(Text)
+            Ok(ServerAddress::Service(service.to_owned()))
+        })
     }
 }
 

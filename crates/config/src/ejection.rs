@@ -1,11 +1,10 @@
 //! The rule by which a server that answers with errors is left out for a while.
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{Deserializer, Error};
 
 use super::scalar;
 
@@ -78,25 +77,13 @@ impl Percentage {
 
 impl<'de> Deserialize<'de> for Percentage {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Percentage, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Percentage;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a share as \"50%\"")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Percentage, E> {
-                let digits = text.strip_suffix('%').map(str::trim_end);
-                let is_number = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_digit());
-                let share = digits.filter(is_number).and_then(|digits| digits.parse().ok());
-                share.and_then(Percentage::new).ok_or_else(|| {
-                    E::custom(format!("{text:?} is no share, expected \"1%\" to \"100%\""))
-                })
-            }
-        }
-
-        deserializer.deserialize_any(Text)
+        scalar::text(deserializer, "a share as \"50%\"", |text| {
+            let digits = text.strip_suffix('%').map(str::trim_end);
+            let is_number = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_digit());
+            let share = digits.filter(is_number).and_then(|digits| digits.parse().ok());
+            share
+                .and_then(Percentage::new)
+                .ok_or_else(|| format!("{text:?} is no share, expected \"1%\" to \"100%\""))
+        })
     }
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::Deserializer;
+
+use super::scalar;
 
 /// The most events in a second or in a minute, and at once.
 const MOST: u32 = 1_000_000;
@@ -85,23 +87,9 @@ fn number(text: &str) -> Option<NonZeroU32> {
     NonZeroU32::new(number)
 }
 
-struct RateText;
-
-impl Visitor<'_> for RateText {
-    type Value = Rate;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a rate as \"20/s\" or \"300/m\"")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Rate, E> {
-        Rate::read(text).map_err(E::custom)
-    }
-}
-
 /// Reads a rate that is given.
 pub(super) fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Rate>, D::Error> {
-    deserializer.deserialize_any(RateText).map(Some)
+    scalar::text(deserializer, "a rate as \"20/s\" or \"300/m\"", Rate::read).map(Some)
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
 //! The rules of a route in addition to its action, and the rules of a host for all of its answers.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
-use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::rate::Rate;
+use super::scalar;
 use crate::password::PasswordHash;
 
 /// The largest page for errors, in bytes.
@@ -169,46 +168,33 @@ pub(super) fn trusted_proxies<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<ClientRange>, D::Error> {
     /// The ranges of one text.
-    struct Text(Vec<ClientRange>);
+    struct Ranges(Vec<ClientRange>);
 
-    struct TextVisitor;
-
-    impl Visitor<'_> for TextVisitor {
-        type Value = Text;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string as \"10.0.0.0/8\" or \"local\"")
+    fn read(text: &str) -> Result<Ranges, String> {
+        let parsed: Result<Vec<ClientRange>, String> = match text {
+            "local" => ["127.0.0.0/8", "::1", "unix"].into_iter().map(ClientRange::parse).collect(),
+            text => ClientRange::parse(text).map(|range| vec![range]),
+        };
+        let ranges = parsed
+            .map_err(|what| format!("{what}, or \"local\" for the proxies of this machine"))?;
+        let is_all = |range: &ClientRange| matches!(range, ClientRange::Network(network) if network.prefix_len() == 0);
+        if ranges.iter().any(is_all) {
+            return Err(format!(
+                "{text:?} trusts every client to name another client, expected the networks of the \
+                 proxies in front"
+            ));
         }
+        Ok(Ranges(ranges))
+    }
 
-        fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
-            let parsed: Result<Vec<ClientRange>, String> = match text {
-                "local" => {
-                    ["127.0.0.0/8", "::1", "unix"].into_iter().map(ClientRange::parse).collect()
-                }
-                text => ClientRange::parse(text).map(|range| vec![range]),
-            };
-            let ranges = parsed.map_err(|what| {
-                E::custom(format!("{what}, or \"local\" for the proxies of this machine"))
-            })?;
-            let is_all = |range: &ClientRange| matches!(range, ClientRange::Network(network) if network.prefix_len() == 0);
-            if ranges.iter().any(is_all) {
-                return Err(E::custom(format!(
-                    "{text:?} trusts every client to name another client, expected the networks of \
-                     the proxies in front"
-                )));
-            }
-            Ok(Text(ranges))
+    impl<'de> Deserialize<'de> for Ranges {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ranges, D::Error> {
+            scalar::text(deserializer, "a string as \"10.0.0.0/8\" or \"local\"", read)
         }
     }
 
-    impl<'de> Deserialize<'de> for Text {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
-            deserializer.deserialize_str(TextVisitor)
-        }
-    }
-
-    let texts = Vec::<Text>::deserialize(deserializer)?;
-    Ok(texts.into_iter().flat_map(|Text(ranges)| ranges).collect())
+    let texts = Vec::<Ranges>::deserialize(deserializer)?;
+    Ok(texts.into_iter().flat_map(|Ranges(ranges)| ranges).collect())
 }
 
 impl Access {

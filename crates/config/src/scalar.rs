@@ -30,18 +30,31 @@ fn read_size(text: &str) -> Result<u64, String> {
     size.map_err(|_| format!("{text:?} is no size, expected one as \"64KiB\" or \"16MB\""))
 }
 
-struct DurationText;
-
-impl Visitor<'_> for DurationText {
-    type Value = Duration;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a duration as \"30s\" or \"500ms\"")
+/// Reads a value that is written as a text, by a function. A value of another type is refused with
+/// the expected one.
+pub(super) fn text<'de, D: Deserializer<'de>, T, E: fmt::Display>(
+    deserializer: D,
+    expected: &'static str,
+    read: fn(&str) -> Result<T, E>,
+) -> Result<T, D::Error> {
+    struct Text<T, E> {
+        expected: &'static str,
+        read: fn(&str) -> Result<T, E>,
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
-        read_duration(text).map_err(E::custom)
+    impl<T, E: fmt::Display> Visitor<'_> for Text<T, E> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.expected)
+        }
+
+        fn visit_str<E2: Error>(self, text: &str) -> Result<T, E2> {
+            (self.read)(text).map_err(E2::custom)
+        }
     }
+
+    deserializer.deserialize_any(Text { expected, read })
 }
 
 struct SizeVisitor;
@@ -63,7 +76,7 @@ impl Visitor<'_> for SizeVisitor {
 }
 
 pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    deserializer.deserialize_any(DurationText)
+    text(deserializer, "a duration as \"30s\" or \"500ms\"", read_duration)
 }
 
 pub(super) fn some_duration<'de, D: Deserializer<'de>>(
@@ -112,27 +125,16 @@ impl<'de> Deserialize<'de> for HstsText {
     }
 }
 
-struct BackendText;
-
-impl Visitor<'_> for BackendText {
-    type Value = BackendKind;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a back-end as \"epoll\"")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<BackendKind, E> {
-        text.parse().map_err(|_| {
-            let known = BackendKind::names();
-            E::custom(format!("{text:?} is no back-end, expected one of {known}"))
-        })
-    }
-}
-
 pub(super) fn some_backend<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BackendKind>, D::Error> {
-    deserializer.deserialize_any(BackendText).map(Some)
+    let read = |text: &str| {
+        text.parse::<BackendKind>().map_err(|_| {
+            let known = BackendKind::names();
+            format!("{text:?} is no back-end, expected one of {known}")
+        })
+    };
+    text(deserializer, "the name of a back-end as \"epoll\"", read).map(Some)
 }
 
 /// Reads the profile of a keeper by its name: when connections are left to it.
@@ -145,26 +147,12 @@ pub(super) struct ModeText(pub(super) u32);
 
 impl<'de> Deserialize<'de> for ModeText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ModeText, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = ModeText;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("permissions as \"0660\"")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<ModeText, E> {
-                let digits = text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
-                let mode =
-                    u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
-                mode.map(ModeText).ok_or_else(|| {
-                    E::custom(format!("{text:?} are no permissions, expected them as \"0660\""))
-                })
-            }
-        }
-
-        deserializer.deserialize_any(Text)
+        text(deserializer, "permissions as \"0660\"", |text| {
+            let digits = text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+            let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+            mode.map(ModeText)
+                .ok_or_else(|| format!("{text:?} are no permissions, expected them as \"0660\""))
+        })
     }
 }
 

@@ -99,11 +99,11 @@ pub mod relay;
 mod reply;
 mod rules;
 pub mod serve;
-#[cfg(test)]
-mod structure;
 mod succession;
 mod sys;
 pub mod telemetry;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod token;
 mod trace;

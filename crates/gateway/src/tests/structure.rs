@@ -285,8 +285,8 @@ impl Sources {
             })
             .collect();
         let mut circles: Vec<Vec<String>> = Vec::new();
-        for one in 0..modules.len() {
-            let is_with = |other: &usize| reached[one][*other] && reached[*other][one];
+        for (one, reaches) in reached.iter().enumerate() {
+            let is_with = |other: &usize| reaches[*other] && reached[*other][one];
             let circle: Vec<usize> = (0..modules.len()).filter(is_with).collect();
             // Each circle is listed at its first file.
             if circle.len() > 1 && circle[0] == one {
