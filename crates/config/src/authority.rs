@@ -21,6 +21,7 @@ pub struct Authority<'a> {
 
 impl<'a> Authority<'a> {
     /// Reads an authority; `None` if it is malformed.
+    #[inline]
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Authority<'a>> {
         let text = std::str::from_utf8(bytes).ok()?;
@@ -37,6 +38,7 @@ impl<'a> Authority<'a> {
     }
 
     /// Returns the address that the host is, if it is no name.
+    #[inline]
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
@@ -45,6 +47,7 @@ impl<'a> Authority<'a> {
     /// Whether the host is one that browsers are told to reach over encrypted connections only.
     /// Addresses are none (RFC 6797, section 8.1.1). Neither is `localhost`, whose servers share
     /// the name and come and go.
+    #[inline]
     #[must_use]
     pub fn may_have_hsts(&self) -> bool {
         self.address().is_none() && !self.is_loopback()
@@ -52,6 +55,7 @@ impl<'a> Authority<'a> {
 
     /// Whether it names the machine that asks, whatever its resolver says: `localhost`, a name
     /// below it (RFC 6761, section 6.3) or a loopback address.
+    #[inline]
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         let name = self.host.strip_suffix('.').unwrap_or(self.host);

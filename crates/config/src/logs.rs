@@ -123,6 +123,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Whether a path is one of these.
+    #[inline]
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         self.path == path || self.ready.as_deref() == Some(path)

@@ -15,12 +15,14 @@ pub struct Origins(Arc<[String]>);
 
 impl Origins {
     /// Whether the pages of all origins may use it.
+    #[inline]
     #[must_use]
     pub fn allow_all(&self) -> bool {
         self.0.iter().any(|known| known == "*")
     }
 
     /// Whether the pages of an origin may use it.
+    #[inline]
     #[must_use]
     pub fn allow(&self, origin: &str) -> bool {
         self.0.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(origin))

@@ -24,12 +24,14 @@ pub struct Rate {
 
 impl Rate {
     /// Returns the time between two events at this rate.
+    #[inline]
     #[must_use]
     pub fn interval(self) -> Duration {
         self.period / self.events.get()
     }
 
     /// Returns the most events at once: by default those of one second, and at least one.
+    #[inline]
     pub fn burst(self) -> u32 {
         self.burst.get()
     }

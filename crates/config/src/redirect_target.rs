@@ -75,12 +75,14 @@ impl RedirectTarget {
     }
 
     /// Whether a request has to name a host.
+    #[inline]
     #[must_use]
     pub fn needs_host(&self) -> bool {
         self.0.contains(&Part::Host)
     }
 
     /// Returns the destination for a request; `None` if the request lacks a part.
+    #[inline]
     pub fn of(&self, host: Option<Authority<'_>>, uri: &Uri) -> Option<HeaderValue> {
         let mut text = String::new();
         for part in &self.0 {

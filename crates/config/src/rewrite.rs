@@ -132,6 +132,7 @@ impl Rewrite {
 
     /// Returns the path and the query in place of those of a request that the route has; `None` if
     /// there are none that could be meant.
+    #[inline]
     pub fn of(&self, uri: &Uri) -> Option<PathAndQuery> {
         let path = uri.path();
         let found = match &self.parameters {

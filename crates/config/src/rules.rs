@@ -53,6 +53,7 @@ pub struct HeaderChanges {
 
 impl HeaderChanges {
     /// Whether nothing is changed.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.added.is_empty()
@@ -80,6 +81,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Returns the kinds of a status, the one that counts first.
+    #[inline]
     #[must_use]
     pub fn of_status(status: StatusCode) -> [ErrorKind; 2] {
         let status = status.as_u16();
@@ -124,6 +126,7 @@ pub enum ClientRange {
 
 impl ClientRange {
     /// Whether a client, by its address, is of some range.
+    #[inline]
     #[must_use]
     pub fn any_has(ranges: &[ClientRange], client: Option<IpAddr>) -> bool {
         // A listener on all addresses sees IPv4 clients as IPv6 clients.
@@ -199,6 +202,7 @@ pub(super) fn trusted_proxies<'de, D: Deserializer<'de>>(
 
 impl Access {
     /// Whether a client is served, by its address.
+    #[inline]
     #[must_use]
     pub fn allows(&self, client: Option<IpAddr>) -> bool {
         let is_in = |ranges: &[ClientRange]| ClientRange::any_has(ranges, client);
