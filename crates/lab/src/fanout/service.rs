@@ -87,37 +87,25 @@ fn superpoll(
     process: ProcessOptions,
     own: &Path,
 ) -> Result<(Server, u16)> {
-    let file = own.join("superpoll.toml");
     let backend = backend.map(|name| format!("[server]\nbackend = {name:?}\n")).unwrap_or_default();
     let text = format!(
         "{backend}[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
          path = \"/channel\"\nchannel = {{ poll = \"24h\" }}\n\
          [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n"
     );
-    write(&file, &text)?;
-    program::superpoll(name, process, &["serve", "--workers", "1", "-c", &shown(&file)])
+    program::superpoll_serve(name, process, own, &text, &[])
 }
 
 fn nchan(name: &'static str, process: ProcessOptions, own: &Path) -> Result<(Server, u16)> {
-    let (port, file) = (program::free_port()?, own.join("nginx.conf"));
-    let module = nchan_module().unwrap_or_default();
-    let folder = shown(own);
-    let text = format!(
-        "load_module {module:?};\n\
-         daemon off; master_process off; worker_processes 1; pid {folder}/nginx.pid;\n\
-         error_log stderr crit;\nevents {{ worker_connections 20000; }}\n\
-         http {{ access_log off; keepalive_timeout 24h; keepalive_requests 1000000000;\n\
-         client_header_timeout 24h; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;\n\
-         fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n\
-         server {{ listen 127.0.0.1:{port} backlog=4096;\n\
+    let port = program::free_port()?;
+    let inside = format!(
+        "server {{ listen 127.0.0.1:{port} backlog=4096;\n\
          location = /publish {{ nchan_publisher; nchan_channel_id fanout; }}\n\
          location = /subscribe {{ nchan_subscriber; nchan_channel_id fanout;\n\
-         nchan_subscriber_first_message newest; }} }} }}\n"
+         nchan_subscriber_first_message newest; }} }}"
     );
-    write(&file, &text)?;
-    let server =
-        program::other(name, process, port, "nginx", &["-p", &folder, "-c", &shown(&file)])?;
-    Ok((server, port))
+    let (module, block) = (nchan_module(), program::nginx_http(own, &inside));
+    Ok((program::nginx(name, process, own, port, module.as_deref(), &block)?, port))
 }
 
 /// Starts the three processes of pushpin. The program `pushpin` would start the same ones, and

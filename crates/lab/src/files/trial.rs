@@ -13,7 +13,7 @@ use superpoll_gateway::{Address, Config, serve};
 use crate::error::{Doing, Error, Result};
 use crate::files::{NAME, Options, Row};
 use crate::random::Random;
-use crate::record::{Record, write};
+use crate::record::Record;
 use crate::relay::strace;
 use crate::server::subject::{self, Entry, Subject, names, not_installed, rival};
 use crate::server::trial::{self, Figures, Plan, Runner, Trial};
@@ -195,21 +195,16 @@ pub(crate) const ALL: &[Entry<Software>] = &[
 // packets have to be held back and released with a call each. So nginx also takes part without
 // `sendfile`, with buffers for a long file.
 
-fn configuration(own: &str, root: &str, port: u16, sendfile: bool) -> String {
-    let sending = if sendfile {
-        "sendfile on; tcp_nopush on;"
-    } else {
-        "sendfile off; output_buffers 2 128k;"
+fn configuration(root: &Path, port: u16, sendfile: bool) -> String {
+    let sending = match sendfile {
+        true => "sendfile on; tcp_nopush on;",
+        false => "sendfile off; output_buffers 2 128k;",
     };
     format!(
-        "daemon off; master_process off; pid {own}/pid; error_log stderr crit;\n\
-         events {{ worker_connections 9000; }}\n\
-         http {{\n  access_log off; {sending} default_type application/octet-stream;\n\
-         \x20 open_file_cache max=1000 inactive=1h; open_file_cache_valid 60s;\n\
-         \x20 keepalive_requests 1000000000; keepalive_timeout 1h;\n\
-         \x20 client_body_temp_path {own}/b; proxy_temp_path {own}/p; fastcgi_temp_path {own}/f;\n\
-         \x20 uwsgi_temp_path {own}/u; scgi_temp_path {own}/s;\n\
-         \x20 server {{ listen 127.0.0.1:{port} backlog=4096; root {root}; }}\n}}\n"
+        "{sending} default_type application/octet-stream;\n\
+         open_file_cache max=1000 inactive=1h; open_file_cache_valid 60s;\n\
+         server {{ listen 127.0.0.1:{port} backlog=4096; root {}; }}",
+        root.display()
     )
 }
 
@@ -222,10 +217,8 @@ pub(super) fn start_nginx(
     port: u16,
     sendfile: bool,
 ) -> Result<Server> {
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let (own, file) = (text(own), own.join("nginx.conf"));
-    write(&file, &configuration(&own, &text(root), port, sendfile))?;
-    program::other(name, process, port, "nginx", &["-p", &own, "-c", &text(&file)])
+    let inside = configuration(root, port, sendfile);
+    program::nginx(name, process, own, port, None, &program::nginx_http(own, &inside))
 }
 
 // `superpoll serve`'s server with a folder, in a process of its own, which reports its poller's
@@ -288,11 +281,11 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_names_port_and_folders() {
-        let text = configuration("/tmp/own", "/tmp/root", 1234, true);
+    fn the_configuration_names_port_and_folder() {
+        let text = configuration(Path::new("/tmp/root"), 1234, true);
         assert!(text.contains("listen 127.0.0.1:1234 ") && text.contains("root /tmp/root;"));
-        assert!(text.contains("pid /tmp/own/pid;") && text.contains("sendfile on;"));
-        assert!(configuration("/o", "/r", 1, false).contains("sendfile off;"));
+        assert!(text.contains("sendfile on;"));
+        assert!(configuration(Path::new("/r"), 1, false).contains("sendfile off;"));
         assert_eq!(text.matches('{').count(), text.matches('}').count());
     }
 }

@@ -54,21 +54,15 @@ pub(super) fn start(
                 text(&certificate.certificate),
                 text(&certificate.key)
             );
-            write(
-                &file,
-                &format!(
-                    "[[listeners]]\naddress = \"127.0.0.1:0\"\n{}[[hosts]]\n[[hosts.routes]]\n\
+            let configuration = format!(
+                "[[listeners]]\naddress = \"127.0.0.1:0\"\n{}[[hosts]]\n[[hosts.routes]]\n\
                  files = {{ root = {:?} }}\n[[hosts.routes]]\npath = \"/channel\"\n\
                  channel = {{ poll = \"24h\" }}\n[timeouts]\nidle = \"24h\"\nheader = \"24h\"\n",
-                    if kind == Kind::Tls { &tls } else { "" },
-                    text(&root),
-                ),
-            )?;
-            let (server, port) = program::superpoll(
-                name,
-                process,
-                &["serve", "--workers", "1", "--dumpable", "-c", &text(&file)],
-            )?;
+                if kind == Kind::Tls { &tls } else { "" },
+                text(&root),
+            );
+            let (server, port) =
+                program::superpoll_serve(name, process, folder, &configuration, &["--dumpable"])?;
             Ok(of(server, port))
         }
         (Software::RawEpoll, _) => {
@@ -82,7 +76,6 @@ pub(super) fn start(
         }
         (Software::Nginx, kind) => {
             let port = program::free_port()?;
-            let own = text(folder);
             let (ssl, certificates) = match kind {
                 Kind::Tls => (
                     " ssl",
@@ -94,20 +87,12 @@ pub(super) fn start(
                 ),
                 _ => ("", String::new()),
             };
-            write(
-                &file,
-                &format!(
-                    "daemon off; master_process off; worker_processes 1; pid {own}/nginx.pid;\n\
-                 error_log stderr crit;\nevents {{ worker_connections 20000; }}\n\
-                 http {{ access_log off; keepalive_timeout 24h; keepalive_requests 1000000;\n\
-                 client_header_timeout 24h; client_body_temp_path {own}/b; proxy_temp_path {own}/p;\n\
-                 fastcgi_temp_path {own}/f; uwsgi_temp_path {own}/u; scgi_temp_path {own}/s;\n\
-                 server {{ listen 127.0.0.1:{port}{ssl} backlog=4096; {certificates} root {}; }} }}\n",
-                    text(&root)
-                ),
-            )?;
-            let server =
-                program::other(name, process, port, "nginx", &["-p", &own, "-c", &text(&file)])?;
+            let inside = format!(
+                "server {{ listen 127.0.0.1:{port}{ssl} backlog=4096; {certificates} root {}; }}",
+                text(&root)
+            );
+            let block = program::nginx_http(folder, &inside);
+            let server = program::nginx(name, process, folder, port, None, &block)?;
             Ok(of(server, port))
         }
         (Software::Haproxy, _) => {

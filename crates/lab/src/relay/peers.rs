@@ -68,38 +68,23 @@ fn haproxy_configuration([port, origin]: [u16; 2], task: Task) -> String {
     )
 }
 
-fn nginx_configuration(
-    folder: &Path,
-    module: Option<&Path>,
-    [port, origin]: [u16; 2],
-    task: Task,
-) -> String {
-    let folder = folder.display();
-    let module =
-        module.map_or(String::new(), |module| format!("load_module {};\n", module.display()));
-    let begin = format!(
-        "{module}daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log stderr error;\n\
-         worker_rlimit_nofile 20000;\nevents {{ worker_connections 9000; }}\n"
-    );
-    let rest = match task {
+fn nginx_blocks(folder: &Path, [port, origin]: [u16; 2], task: Task) -> String {
+    let block = match task {
         Task::Bytes { .. } => format!(
-            "stream {{\n    server {{ listen 127.0.0.1:{port} backlog=4096; proxy_pass 127.0.0.1:{origin}; }}\n}}\n"
+            "stream {{ server {{ listen 127.0.0.1:{port} backlog=4096; proxy_pass 127.0.0.1:{origin}; }} }}\n"
         ),
-        // Kept connections stay open, whatever has passed through them.
-        Task::Http { pool } => format!(
-            "http {{\n    access_log off;\n    keepalive_timeout 24h;\n    keepalive_requests 1000000000;\n\
-             \x20   client_body_temp_path {folder}/b;\n    proxy_temp_path {folder}/p;\n\
-             \x20   fastcgi_temp_path {folder}/f;\n    uwsgi_temp_path {folder}/u;\n\
-             \x20   scgi_temp_path {folder}/s;\n\
-             \x20   upstream origin {{ server 127.0.0.1:{origin}; keepalive {pool}; keepalive_timeout 24h; \
-             keepalive_requests 1000000000; }}\n\
-             \x20   server {{ listen 127.0.0.1:{port} backlog=4096; location / {{\n\
-             \x20       proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
-             \x20       proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $remote_addr;\n\
-             \x20   }} }}\n}}\n"
+        Task::Http { pool } => program::nginx_http(
+            folder,
+            &format!(
+                "upstream origin {{ server 127.0.0.1:{origin}; keepalive {pool}; keepalive_timeout 24h;\n\
+                 keepalive_requests 1000000000; }}\n\
+                 server {{ listen 127.0.0.1:{port} backlog=4096; location / {{\n\
+                 proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
+                 proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $remote_addr; }} }}"
+            ),
         ),
     };
-    begin + &rest
+    format!("worker_rlimit_nofile 20000;\n{block}")
 }
 
 /// Starts haproxy, from a port to another.
@@ -128,11 +113,8 @@ pub(super) fn nginx(
         Task::Bytes { .. } => nginx_stream().flatten(),
         Task::Http { .. } => None,
     };
-    let file = folder.join("nginx.conf");
-    write(&file, &nginx_configuration(folder, module.as_deref(), ports, task))?;
-    let (folder, file) = (folder.to_string_lossy(), file.to_string_lossy());
-    let arguments = ["-p", &folder, "-c", &file, "-e", "stderr"];
-    program::other(name, process, ports[0], "nginx", &arguments)
+    let blocks = nginx_blocks(folder, ports, task);
+    program::nginx(name, process, folder, ports[0], module.as_deref(), &blocks)
 }
 
 // The relays, by name. Under the HTTP loads, each is the corresponding HTTP proxy: for ours, that
@@ -292,9 +274,7 @@ mod tests {
         assert!(text.contains("bind 127.0.0.1:1234\n") && text.contains("127.0.0.1:5678\n"));
         assert!(text.contains("option splice-response") && text.contains("mode tcp"));
         assert!(!haproxy_configuration(PORTS, bytes(false)).contains("splice"));
-        let module = Some(Path::new("/m.so"));
-        let text = nginx_configuration(Path::new("/tmp/x"), module, PORTS, bytes(false));
-        assert!(text.starts_with("load_module /m.so;\n") && text.contains("pid /tmp/x/pid;"));
+        let text = nginx_blocks(Path::new("/tmp/x"), PORTS, bytes(false));
         assert!(
             text.contains("listen 127.0.0.1:1234 ") && text.contains("proxy_pass 127.0.0.1:5678;")
         );
@@ -305,7 +285,7 @@ mod tests {
         let task = Task::Http { pool: 64 };
         let text = haproxy_configuration(PORTS, task);
         assert!(text.contains("mode http\n") && text.contains("    http-reuse always\n"), "{text}");
-        let text = nginx_configuration(Path::new("/tmp/x"), None, PORTS, task);
+        let text = nginx_blocks(Path::new("/tmp/x"), PORTS, task);
         assert!(text.contains("server 127.0.0.1:5678; keepalive 64;"), "{text}");
         assert!(text.contains("proxy_set_header Connection \"\";"), "{text}");
     }

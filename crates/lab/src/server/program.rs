@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::environment::PROFILE;
 use crate::error::{Doing, Error, Result};
+use crate::record;
 use crate::server::{Calls, Control, Counts, ProcessOptions, Server};
 use crate::sys::process;
 use crate::{rivals, say};
@@ -75,6 +76,57 @@ pub(crate) fn superpoll(
         Some(port) => Ok((server, port)),
         None => Err(complaint(name, server, errors)),
     }
+}
+
+/// Starts `superpoll serve` with one engine and this configuration, which it writes into the
+/// folder, and with more arguments.
+pub(crate) fn superpoll_serve(
+    name: &'static str,
+    process: ProcessOptions,
+    folder: &Path,
+    configuration: &str,
+    more: &[&str],
+) -> Result<(Server, u16)> {
+    let file = folder.join("superpoll.toml");
+    record::write(&file, configuration)?;
+    let file = file.to_string_lossy();
+    superpoll(name, process, &[&["serve", "--workers", "1", "-c", &*file], more].concat())
+}
+
+/// Starts nginx in one process, with its files in the folder: with a module, and these blocks after
+/// `events`.
+pub(crate) fn nginx(
+    name: &'static str,
+    process: ProcessOptions,
+    folder: &Path,
+    port: u16,
+    module: Option<&Path>,
+    blocks: &str,
+) -> Result<Server> {
+    let (own, file) = (folder.to_string_lossy(), folder.join("nginx.conf"));
+    record::write(&file, &nginx_configuration(folder, module, blocks))?;
+    let arguments = ["-p", &own, "-c", &file.to_string_lossy(), "-e", "stderr"];
+    other(name, process, port, "nginx", &arguments)
+}
+
+fn nginx_configuration(folder: &Path, module: Option<&Path>, blocks: &str) -> String {
+    let own = folder.display();
+    let module = module.map(|module| format!("load_module {module:?};\n")).unwrap_or_default();
+    format!(
+        "{module}daemon off; master_process off; pid {own}/nginx.pid; error_log stderr error;\n\
+         events {{ worker_connections 20000; }}\n{blocks}"
+    )
+}
+
+/// Returns an `http` block for [`nginx`]: without an access log, with connections that stay open
+/// whatever has passed through them.
+pub(crate) fn nginx_http(folder: &Path, inside: &str) -> String {
+    let own = folder.display();
+    format!(
+        "http {{ access_log off; keepalive_timeout 24h; keepalive_requests 1000000000;\n\
+         client_header_timeout 24h; client_body_temp_path {own}/b; proxy_temp_path {own}/p;\n\
+         fastcgi_temp_path {own}/f; uwsgi_temp_path {own}/u; scgi_temp_path {own}/s;\n{inside} }}\n"
+    )
 }
 
 /// Returns the port in a line that announces where a server listens: the first port of the loopback
@@ -266,6 +318,17 @@ pub(crate) fn serve_on<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nginx_has_its_module_and_its_files() {
+        let block = nginx_http(Path::new("/tmp/x"), "server { }");
+        let text = nginx_configuration(Path::new("/tmp/x"), Some(Path::new("/m.so")), &block);
+        assert!(text.starts_with("load_module \"/m.so\";\n"), "{text}");
+        assert!(
+            text.contains("pid /tmp/x/nginx.pid;") && text.contains(" proxy_temp_path /tmp/x/p;")
+        );
+        assert_eq!(text.matches('{').count(), text.matches('}').count());
+    }
 
     #[test]
     fn ports_are_read_from_the_output_of_servers() {

@@ -240,17 +240,14 @@ pub(super) fn start_gateway(
     let root = folder.path().join("root");
     std::fs::create_dir(&root).map_err(failed)?;
     std::fs::write(root.join("index.html"), BODY).map_err(failed)?;
-    let file = folder.path().join("superpoll.toml");
     // Zombies are silent for as long as the experiment takes.
     let config = format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\nfiles = {{ root = {:?} }}\n\
          [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n",
         root.to_string_lossy()
     );
-    std::fs::write(&file, config).map_err(failed)?;
-    let file = file.to_string_lossy();
-    let arguments = ["serve", "--workers", "1", "--backend", backend.name(), "-c", &file];
-    let (server, port) = program::superpoll(name, process, &arguments)?;
+    let backend = ["--backend", backend.name()];
+    let (server, port) = program::superpoll_serve(name, process, folder.path(), &config, &backend)?;
     Ok((server, port, folder))
 }
 
