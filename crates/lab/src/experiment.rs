@@ -1,9 +1,9 @@
 //! An experiment: options in, rows out, and the presentation of the rows.
 //!
-//! Everything about an experiment is in its folder: the options and the row in `mod.rs`, the
-//! measurement in `trial.rs`, tables and plots in files of their own, and in `experiment.rs` the
-//! implementation of [`Experiment`], which connects them. The code that runs, prints, draws and
-//! compares experiments knows this trait only; `experiments.rs` lists all of them.
+//! Everything about an experiment is in its folder: `mod.rs` has the options, the row, and the
+//! implementation of [`Experiment`] with tables and plots, `trial.rs` the measurement. The code
+//! that runs, prints, draws and compares experiments knows this trait only; `experiments.rs` lists
+//! all of them.
 
 use std::fmt::Debug;
 

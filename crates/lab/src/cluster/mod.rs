@@ -7,11 +7,9 @@
 //! have each message once, in one order, or must have been told that it has missed some, and that
 //! only where a fault destroys messages.
 //!
-//! `ledger.rs` has the checks, `subscriber.rs` and `publisher.rs` are the clients, `crowd.rs` runs
-//! the subscribers. `redis.rs`, `sentinel.rs`, `gateway.rs` and `namespace.rs` start the programs,
-//! `site.rs` puts them together and `fault.rs` makes them fail. `cost.rs` measures delay and
-//! processor time without a fault, `verdict.rs` judges a round, and `trial.rs` runs everything in
-//! turn.
+//! `connection.rs` and `publisher.rs` are the clients, `crowd.rs` runs the subscribers with their
+//! checks. `redis.rs` starts the log, `site.rs` puts the programs together and makes them fail, and
+//! `trial.rs` runs everything in turn and judges a round.
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::findings::{self, Row};

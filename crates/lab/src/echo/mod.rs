@@ -3,19 +3,19 @@
 //!
 //! A thousand connections; on each, one short message is under way, to the server or back. The
 //! server sends its input back, so the cost is that of the kernel's sockets and of the way to wait
-//! for them: loops of C programmers on epoll and on io_uring (`raw_epoll.rs`, `sys/uring/echo.rs`),
-//! our poller and our batch reader (`poller.rs`, `reader.rs`), our runtime with a task for each
-//! connection (`ours.rs`); and as many competitors, each in its file: pollers of Rust and of C,
-//! whose loops read and write alike (`drain.rs`), runtimes with a task for each connection, and Go
-//! with a goroutine (`go.rs`).
+//! for them: loops of C programmers on epoll and on io_uring (`sys/uring/echo.rs`), our poller and
+//! our batch reader, our runtime with a task for each connection (`ours.rs`); and as many
+//! competitors: pollers of Rust and of C, which all loops of pollers read and write like
+//! (`drain.rs`), runtimes with a task for each connection, each in its file, and Go with a
+//! goroutine.
 //!
 //! Each server lives in a process of its own on one processor and is given its end of every
 //! connection when it starts (`server`). The load generator on another processor (`load.rs`) knows
-//! what each answer must be (`message.rs`), checks every byte of it, and sends the next request at
-//! once; it takes the servers in turn, round by round (`trial.rs`). The figure is the processor
-//! time of the server's process per request. The report gives the generator's own load as well: a
-//! server that is quicker than the generator runs out of requests, sleeps, and finds fewer requests
-//! at a time when it wakes up.
+//! what each answer must be, checks every byte of it, and sends the next request at once; it takes
+//! the servers in turn, round by round (`trial.rs`). The figure is the processor time of the
+//! server's process per request. The report gives the generator's own load as well: a server that
+//! is quicker than the generator runs out of requests, sleeps, and finds fewer requests at a time
+//! when it wakes up.
 
 use serde::{Deserialize, Serialize};
 

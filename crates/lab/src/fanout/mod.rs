@@ -15,9 +15,9 @@
 //! every subscriber: number, order and each byte (`wire/`). A subscriber that misses a message,
 //! gets one twice or gets another one ends the server's part in the experiment.
 //!
-//! `subject.rs` lists the servers and `service.rs` starts them; `hyper.rs` and `server.js` are
-//! servers that a programmer would write with hyper and with `ws`. `publisher.rs` posts, `load.rs`
-//! connects publisher and subscribers to the harness, and `trial.rs` lets the servers take turns.
+//! `service.rs` lists the servers, starts them, and posts messages; `hyper.rs` and `server.js` are
+//! servers that a programmer would write with hyper and with `ws`. `trial.rs` lets the servers take
+//! turns.
 
 use serde::{Deserialize, Serialize};
 

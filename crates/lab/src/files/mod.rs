@@ -1,9 +1,8 @@
 //! `superpoll-lab files`: a server's processor time to send a file.
 //!
 //! A folder with one file, a small one or a long one, and clients that ask for it again and again
-//! on connections that stay open. The subjects are `superpoll serve`'s server on each back-end
-//! (`ours.rs`), nginx as a careful operator configures it (`nginx.rs`), and a file server of hyper
-//! on tokio (`tokio.rs`).
+//! on connections that stay open. The subjects are `superpoll serve`'s server on each back-end,
+//! nginx as a careful operator configures it, and a file server of hyper on tokio (`tokio.rs`).
 //!
 //! The server on tokio holds its files in memory, including the response heads, and looks at
 //! nothing but the path and the ETag. Most authors of such a server take a ready-made service
@@ -13,12 +12,12 @@
 //!
 //! Each server lives in a process of its own on one processor (`server`). The load generator on
 //! another (`server/web.rs`) keeps one request under way on each connection, compares every answer
-//! with the file, byte for byte (`server/response.rs`), and takes the servers in turn, round by
-//! round (`trial.rs`). The figure is the processor time of the server's process per request; ratios
-//! are those of each round. All servers use the same plain congestion control, for which the
-//! experiment has a network of its own where that is permitted: a congestion control that paces, as
-//! bbr does, would add the cost of a timer to each long file. Where `strace` is installed, a
-//! separate run lists the system calls by name.
+//! with the file, byte for byte, and takes the servers in turn, round by round (`trial.rs`). The
+//! figure is the processor time of the server's process per request; ratios are those of each
+//! round. All servers use the same plain congestion control, for which the experiment has a network
+//! of its own where that is permitted: a congestion control that paces, as bbr does, would add the
+//! cost of a timer to each long file. Where `strace` is installed, a separate run lists the system
+//! calls by name.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 //! Under callgrind a path is run twice, the second time with twice as many operations. The cost of
 //! an operation is the difference between the two counts, divided by the difference in operations:
 //! the work to start a process and to set the path up is in both counts and cancels out. strace
-//! writes down the calls between two marks (`trace.rs`). Each run is a process of its own with next
+//! writes down the calls between two marks. Each run is a process of its own with next
 //! to no environment. Its C library is restricted to the instructions of every x86-64 processor
 //! (`GLIBC_TUNABLES`); otherwise the count might include a `memcpy` that another machine does not
 //! have.

@@ -18,9 +18,9 @@
 //! there than with the profile `dist`, where all crates are optimized together; but that build
 //! takes more than twice the processor time, and added work shows in both.
 //!
-//! `measure.rs` counts, in processes of this program (`child.rs`). `stored.rs` reads and writes the
-//! figures. `compare.rs` compares them. A figure that varies by itself is measured again before it
-//! counts as more expensive, and is not stored at all.
+//! `measure.rs` counts, in processes of this program and `stored.rs` reads, writes and compares the
+//! figures. A figure that varies by itself is measured again before it counts as more expensive,
+//! and is not stored at all.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

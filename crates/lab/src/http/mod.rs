@@ -1,15 +1,15 @@
 //! `superpoll-lab http`: the cost of a web server's runtime, with the same hyper on each.
 //!
 //! A server answers every request with the same thirteen bytes, so the cost is that of hyper, the
-//! runtime below it and the kernel. hyper, its settings and the service are the same code for all
-//! (`hello.rs`); each family of subjects differs in one file: our runtime on each back-end, tokio,
-//! and as the lower bound an epoll loop that answers canned bytes and hardly looks at the request.
+//! runtime below it and the kernel. hyper, its settings and the service are the same code for all;
+//! each family of subjects differs in one file: our runtime on each back-end, tokio, and as the
+//! lower bound an epoll loop that answers canned bytes and hardly looks at the request.
 //!
 //! Each server lives in a process of its own on one processor (`server`); one load generator on
-//! another (`server/web.rs`) keeps one request in flight on each connection, checks each answer
-//! (`server/response.rs`) and takes the servers in turn, round by round (`trial.rs`). The figure is
-//! the processor time of the server's process per request: unlike requests per second it does not
-//! depend on how fast the generator is.
+//! another (`server/web.rs`) keeps one request in flight on each connection, checks each answer and
+//! takes the servers in turn, round by round (`trial.rs`). The figure is the processor time of the
+//! server's process per request: unlike requests per second it does not depend on how fast the
+//! generator is.
 
 use serde::{Deserialize, Serialize};
 

@@ -47,8 +47,6 @@ pub(super) struct Pair {
     clients: Clients,
 }
 
-/// A figure and its name.
-
 impl Pair {
     /// Starts both, and waits until the idle connections have left.
     pub(super) fn start(

@@ -16,9 +16,9 @@
 //!   until it has answered a request.
 //!
 //! Every loop is a process of its own, because a second thread makes each system call on a
-//! descriptor more expensive, and the nested topology has no second thread. `topology.rs` makes the
-//! pollers, `moves.rs` and `busy.rs` are the loops, `crowd.rs` the clients of the server that
-//! `restart.rs` restarts, and `trial.rs` runs everything in turn.
+//! descriptor more expensive, and the nested topology has no second thread. `moves.rs` and
+//! `busy.rs` are the loops, `restart.rs` restarts the server with its clients, and `trial.rs` runs
+//! everything in turn.
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::findings::{self, Row};

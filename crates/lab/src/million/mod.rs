@@ -11,10 +11,9 @@
 //! connection must answer, or receive another message, once. The folder `/proc/PID/fd` is never
 //! read: a look there makes the kernel hold memory for each descriptor.
 //!
-//! `plan.rs` checks the options and finds the limit, `fleet.rs` has the servers and their keepers,
-//! `crowd.rs` the connections of a process of clients, and `expected.rs` judges the bytes that each
-//! one receives. `stage.rs` takes all connections through the steps, and `trial.rs` runs the kinds
-//! in turn.
+//! `fleet.rs` has the servers and their keepers, `crowd.rs` the connections of a process of clients
+//! and the judge of the bytes that each one receives. `trial.rs` finds the limit and takes all
+//! connections of each kind through the steps.
 
 use serde::{Deserialize, Serialize};
 

@@ -161,7 +161,7 @@ impl Subject for Uring<'_> {
 // from there and submits the next reads with the call that waits for more, the last reads of a
 // round with a call of their own. When the loop goes back to wait for the next round, the kernel
 // has a read of every descriptor. The kernel processes about twenty completions per call
-// (`uring.rs`), so one call covers as many events, and there are no other reads. The price is
+// (`sys/uring.rs`), so one call covers as many events, and there are no other reads. The price is
 // memory for every descriptor, for data that may come.
 
 struct UringRead(Reads);

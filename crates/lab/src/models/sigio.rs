@@ -11,7 +11,7 @@
 //! then polls everything: an event that the poll does not find came after the queue had room again.
 //! The poll also finds the descriptors whose signals were thrown out of the queue.
 //!
-//! Signals as they were before `F_SETSIG` are in `sigio_plain.rs`.
+//! Signals as they were before `F_SETSIG` are in `loops.rs`.
 
 use std::os::fd::{OwnedFd, RawFd};
 

@@ -13,11 +13,11 @@
 //! place of the relay: a client's connection for each request, which the proxy closes, and
 //! connections that stay open; in both, proxies keep their connections to the origin. One epoll
 //! loop on one processor plays all clients and the origin, and checks each byte on both sides. The
-//! relays (`subject.rs`) are ours on each back-end (`ours.rs`), with and without speculation, and
-//! haproxy and nginx where they are installed (`peers.rs`). Each runs in a process of its own on
-//! another processor; they take turns, round by round (`trial.rs`). Congestion control is the same
-//! plain algorithm in all of them; for this the experiment has a network of its own where
-//! permitted. An algorithm that paces, like bbr, would add a timer's share to every figure.
+//! relays are ours on each back-end, with and without speculation, and haproxy and nginx where they
+//! are installed (`peers.rs`). Each runs in a process of its own on another processor; they take
+//! turns, round by round (`trial.rs`). Congestion control is the same plain algorithm in all of
+//! them; for this the experiment has a network of its own where permitted. An algorithm that paces,
+//! like bbr, would add a timer's share to every figure.
 
 use std::collections::BTreeMap;
 

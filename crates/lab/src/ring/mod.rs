@@ -7,11 +7,11 @@
 //! poller and its system calls. With more bytes in flight a poller can return more than one event
 //! at a time.
 //!
-//! `course.rs` is the work and its proof. `subject.rs` has the runtimes and pollers, each in a file
-//! of its own (the C libraries share one); tasks are the same for all runtimes (`tasks.rs`), and
-//! the loops over pollers do the same with a ready pipe (`passing.rs`). `stage.rs` measures one
-//! subject, `remote.rs` gives it a process of its own. All subjects are set up once per point and
-//! then run some laps in turn, round by round, so that drift hits all alike.
+//! `course.rs` is the work and its proof. `subject.rs` has the runtimes and pollers, the runtimes
+//! each in a file of its own; tasks are the same for all runtimes (`tasks.rs`), and the loops over
+//! pollers do the same with a ready pipe (`passing.rs`). `stage.rs` measures one subject, in a
+//! process of its own. All subjects are set up once per point and then run some laps in turn, round
+//! by round, so that drift hits all alike.
 
 use serde::{Deserialize, Serialize};
 

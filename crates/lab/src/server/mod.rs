@@ -3,10 +3,10 @@
 //! The parent forks while it has one thread. The child keeps the descriptors that it serves and the
 //! line, moves to its processor, and reports that it is ready, or why it cannot be. After that it
 //! receives a byte on the line only if it is a server that counts, and answers with its counters. A
-//! server's processor time is read from its process' clock from outside, round by round
-//! (`rounds.rs`). A load generator (`generator.rs`) on a processor of its own (`processors.rs`)
-//! asks the servers in turn (`turns.rs`). `subject.rs` has the servers by name, `trial.rs` the
-//! frame of an experiment with servers, and `web.rs` the clients of those that are web servers.
+//! server's processor time is read from its process' clock from outside, round by round. A load
+//! generator on a processor of its own asks the servers in turn. `subject.rs` has the servers by
+//! name, `program.rs` starts those that are programs, `trial.rs` has the frame of an experiment
+//! with servers, and `web.rs` the clients of those that are web servers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};

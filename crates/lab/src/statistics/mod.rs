@@ -1,5 +1,5 @@
-//! Figures from samples: quantiles here, the ratio of two costs and its confidence interval in
-//! `estimate.rs`, the place where two curves meet in `break_even.rs`.
+//! Figures from samples: quantiles here, the ratio of two costs and its confidence interval too,
+//! and the place where two curves meet in `break_even.rs`.
 //!
 //! `simulation.rs` is the reason for the choice of the estimator: it plants a difference under
 //! noise like that of a shared machine and shows how far each estimator is from it.

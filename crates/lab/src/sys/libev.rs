@@ -66,7 +66,7 @@ pub(crate) struct Libev<T> {
 
 extern "C" fn ready<T: Ready>(this: *mut EvLoop, io: *mut EvIo, _events: c_int) {
     // SAFETY: `io` is the first member of a `Watcher` of a live `Libev<T>`, both `repr(C)`;
-    // callbacks run only within `run_once`, which has stored the receiver it borrows exclusively. A
+    // callbacks run only within `turn`, which has stored the receiver it borrows exclusively. A
     // watcher may be stopped in its callback.
     unsafe {
         let watcher = io.cast::<Watcher>();

@@ -64,7 +64,7 @@ pub(crate) struct Libevent<T> {
 
 extern "C" fn ready<T: Ready>(fd: c_int, _what: c_short, argument: *mut c_void) {
     // SAFETY: the argument is a watcher of a live `Libevent<T>`, and callbacks run only within
-    // `run_once`, which has stored the receiver it borrows exclusively. An event may be deleted in
+    // `turn`, which has stored the receiver it borrows exclusively. An event may be deleted in
     // its callback.
     unsafe {
         let watcher = argument.cast::<Watcher<T>>();

@@ -96,7 +96,7 @@ pub(crate) struct Libuv<T> {
 
 extern "C" fn ready<T: Ready>(handle: *mut UvPoll, _status: c_int, _events: c_int) {
     // SAFETY: the data of a handle is its watcher in a live `Libuv<T>`; callbacks run only within
-    // `run_once`, which has stored the receiver it borrows exclusively. A handle may be stopped in
+    // `turn`, which has stored the receiver it borrows exclusively. A handle may be stopped in
     // its callback.
     unsafe {
         let watcher = &*uv_handle_get_data(handle).cast::<Watcher<T>>();

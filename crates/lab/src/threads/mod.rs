@@ -14,10 +14,10 @@
 //! writer, so that all bytes of a round are there when the subject looks and nothing happens at the
 //! same time; and *all* processors, where threads also gain from running in parallel.
 //!
-//! `counters.rs` is the memory that the writer and a subject share, `subject/` has the subjects,
-//! and `block.rs` measures one subject in a process of its own: a process of a thousand threads
-//! pays more for each descriptor that it looks up, and only threads should pay that price. Blocks
-//! of all subjects take turns, and a ratio compares two blocks of the same turn.
+//! `subject/` has the subjects and the memory that they share with the writer, and `block.rs`
+//! measures one subject in a process of its own: a process of a thousand threads pays more for each
+//! descriptor that it looks up, and only threads should pay that price. Blocks of all subjects take
+//! turns, and a ratio compares two blocks of the same turn.
 
 use serde::{Deserialize, Serialize};
 

@@ -8,9 +8,8 @@
 //!
 //! `load.rs` is the work, the same code over each runtime's future, and its proof: each timer holds
 //! a waker until it is cancelled; a cancelled timer wakes no task; and each ending timer ends once
-//! and never early. `ours.rs` and `tokio.rs` are the runtimes, `subject.rs` has them by name. They
-//! take turns, round by round. The comparison is of processor time, not of time: only the last load
-//! waits, and its waiting time is given.
+//! and never early. The runtimes take turns, round by round. The comparison is of processor time,
+//! not of time: only the last load waits, and its waiting time is given.
 
 use serde::{Deserialize, Serialize};
 

@@ -7,8 +7,8 @@
 //! server with zombies and the same server without, in turns, round by round. The figure is the
 //! processor time of its process per request, next to the time on the clock. Where there are more
 //! zombies than one process may have descriptors, several processes of the same server share the
-//! zombies and the busy clients (`point.rs`, `fleet.rs`); then the comparison uses the same number
-//! of processes with and without zombies.
+//! zombies and the busy clients (`fleet.rs`); then the comparison uses the same number of processes
+//! with and without zombies.
 //!
 //! The servers are echo servers (those of `superpoll-lab echo`: loops on `epoll`, on our poller's
 //! back-ends, on our runtime, on tokio) and web servers that answer thirteen bytes over HTTP/1

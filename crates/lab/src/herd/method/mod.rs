@@ -1,11 +1,10 @@
-//! The methods of waiting for a connection: the part of one process, one file for each method.
+//! The methods of waiting for a connection: the part of one process.
 //!
 //! Each process waits, accepts once when it is woken, and waits again. The wake-up of a process
-//! that finds nothing was useless. Our poller (`poller.rs`) and our runtime (`ours.rs`) run in
-//! processes like all the other methods; the runtime also runs as the engines of one process
-//! (`engines.rs`). A method that waits, rather than asking the kernel to accept, waits for
-//! duplicates of the listener as well, if there are any: an extreme case of a server that listens
-//! on many addresses.
+//! that finds nothing was useless. Our poller and our runtime run in processes like all the other
+//! methods; the runtime also runs as the engines of one process. A method that waits, rather than
+//! asking the kernel to accept, waits for duplicates of the listener as well, if there are any: an
+//! extreme case of a server that listens on many addresses.
 
 use std::cell::Cell;
 use std::fs::File;

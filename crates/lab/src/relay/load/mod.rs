@@ -1,9 +1,9 @@
 //! Clients and the origin behind the relay: one loop that knows each byte on either side.
 //!
 //! The load shares a machine with the relay, so it does no more than necessary. A request has a
-//! number (`tcp.rs`, `http.rs`). The answer is the part of a pattern that belongs to the number
-//! (`pattern.rs`), after a head in the case of HTTP. The load compares the bytes that come out of
-//! the relay with those that went in, in both directions.
+//! number. The answer is the part of a pattern that belongs to the number, after a head in the case
+//! of HTTP. The load compares the bytes that come out of the relay with those that went in, in both
+//! directions.
 //!
 //! Where each request has a connection of its own, one side closes it. With a relay it is the
 //! origin, after its answer; with an HTTP proxy it is the proxy, because the client sends

@@ -1,5 +1,5 @@
-//! The subjects that read: a thread for each descriptor (`thread_each.rs`), and event loops. Those
-//! in one thread (`one_thread.rs`) are the loops of the other experiments.
+//! The subjects that read: a thread for each descriptor, and event loops. Those in one thread are
+//! the loops of the other experiments.
 //!
 //! A subject is set up in a process of its own and then reads indefinitely: it takes each byte that
 //! comes to the [`SharedCounters`]. It ends when a writer is gone.
@@ -75,11 +75,9 @@ pub(super) const ALL: &[Entry] = &[
         spreads: true,
         ..events("pool-epoll", "a thread and an epoll set for each processor", set_up_pool)
     },
-    events("raw-poll", "a C programmer's poll loop", |input| {
-        set_up_loop(input, |pairs| watch::<RawPoll>(pairs))
-    }),
+    events("raw-poll", "a C programmer's poll loop", |input| set_up_loop(input, watch::<RawPoll>)),
     events("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", |input| {
-        set_up_loop(input, |pairs| watch::<RawEpoll<LEVEL>>(pairs))
+        set_up_loop(input, watch::<RawEpoll<LEVEL>>)
     }),
     Entry {
         adapts: true,
