@@ -47,7 +47,6 @@
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::TcpStream;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -57,12 +56,9 @@ use futures_io::{AsyncRead, AsyncWrite};
 use hyper::rt::{self, Executor, Read, ReadBuf, ReadBufCursor, Write};
 use pin_project_lite::pin_project;
 
+use crate::adapt::{CLEARED, our_writers, poll_read_to, wrapper, write_through};
 use crate::async_fd::AsyncFd;
-use crate::calls::{Call, count};
-use crate::io_registration::IoRegistration;
 use crate::net;
-use crate::short_reads::IoState;
-use crate::sources::Direction;
 use crate::sys;
 use crate::time::{self, Sleep};
 
@@ -73,10 +69,6 @@ pub(crate) mod serve;
 
 #[cfg(feature = "hyper-util")]
 pub use connector::{Connecting, Connector};
-
-/// The largest number of bytes to ask a wrapped reader for at a time. They are cleared first, and
-/// hyper lends up to 400 KiB, where a TLS record fills 16 KiB.
-const CLEARED: usize = 32 * 1024;
 
 pin_project! {
     /// Implements hyper's I/O traits for a stream that has those of futures-io, and the reverse.
@@ -94,34 +86,7 @@ pin_project! {
     }
 }
 
-impl<T> FuturesIo<T> {
-    /// Wraps a stream.
-    pub const fn new(io: T) -> FuturesIo<T> {
-        FuturesIo { io, vectored: true }
-    }
-
-    /// Tells hyper that vectored writes do not pay.
-    #[must_use]
-    pub fn without_vectored_writes(mut self) -> FuturesIo<T> {
-        self.vectored = false;
-        self
-    }
-
-    /// Returns the stream.
-    pub const fn get_ref(&self) -> &T {
-        &self.io
-    }
-
-    /// Returns the stream, to change it.
-    pub const fn get_mut(&mut self) -> &mut T {
-        &mut self.io
-    }
-
-    /// Returns the stream. Nothing is buffered here.
-    pub fn into_inner(self) -> T {
-        self.io
-    }
-}
+wrapper!(FuturesIo);
 
 impl<T: AsyncRead> Read for FuturesIo<T> {
     fn poll_read(
@@ -134,35 +99,10 @@ impl<T: AsyncRead> Read for FuturesIo<T> {
     }
 }
 
-impl<T: AsyncWrite> Write for FuturesIo<T> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.project().io.poll_write(cx, buffer)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_close(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.vectored
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.project().io.poll_write_vectored(cx, buffers)
-    }
-}
+write_through!(
+    [T: AsyncWrite] FuturesIo<T>: AsyncWrite, poll_close => Write, poll_shutdown,
+    |wrapper| wrapper.project().io, vectored |wrapper| wrapper.vectored
+);
 
 impl<T: Read> AsyncRead for FuturesIo<T> {
     fn poll_read(
@@ -176,31 +116,10 @@ impl<T: Read> AsyncRead for FuturesIo<T> {
     }
 }
 
-impl<T: Write> AsyncWrite for FuturesIo<T> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.project().io.poll_write(cx, buffer)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.project().io.poll_write_vectored(cx, buffers)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_flush(cx)
-    }
-
-    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_shutdown(cx)
-    }
-}
+write_through!(
+    [T: Write] FuturesIo<T>: Write, poll_shutdown => AsyncWrite, poll_close,
+    |wrapper| wrapper.project().io
+);
 
 macro_rules! read_straight {
     ($($type:ty: |$stream:ident| $fd:expr),* $(,)?) => {$(
@@ -212,14 +131,7 @@ macro_rules! read_straight {
             ) -> Poll<io::Result<()>> {
                 let $stream = &*self;
                 let requested = buffer.remaining();
-                if requested == 0 {
-                    return IoRegistration::poll_empty(cx, || Ok(0)).map_ok(drop);
-                }
-                $fd.poll_with(cx, Direction::Read, |io| {
-                    count(Call::Read);
-                    let done = sys::buffer::read_to_cursor(io.as_fd(), &mut buffer)?;
-                    Ok(((), IoState::after(done, requested)))
-                })
+                poll_read_to($fd, cx, requested, |io| sys::buffer::read_to_cursor(io, &mut buffer))
             }
         }
     )*};
@@ -241,40 +153,6 @@ macro_rules! read_cleared {
     )*};
 }
 
-macro_rules! write_through {
-    ($($type:ty),* $(,)?) => {$(
-        impl Write for $type {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffer: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                AsyncWrite::poll_write(self, cx, buffer)
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                AsyncWrite::poll_flush(self, cx)
-            }
-
-            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                AsyncWrite::poll_close(self, cx)
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                true
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffers: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                AsyncWrite::poll_write_vectored(self, cx, buffers)
-            }
-        }
-    )*};
-}
-
 read_straight! {
     net::TcpStream: |stream| stream.async_fd(),
     AsyncFd<TcpStream>: |stream| stream,
@@ -283,7 +161,10 @@ read_straight! {
 // Only these streams' own reading can interpret a short read: descriptors may come along.
 read_cleared!(net::unix::UnixStream, AsyncFd<UnixStream>);
 
-write_through!(net::TcpStream, net::unix::UnixStream, AsyncFd<TcpStream>, AsyncFd<UnixStream>);
+our_writers! {
+    Write, poll_shutdown:
+    net::TcpStream, net::unix::UnixStream, AsyncFd<TcpStream>, AsyncFd<UnixStream>,
+}
 
 /// Spawns hyper's tasks on the engine of the thread that hyper runs on. They need not be `Send`.
 ///

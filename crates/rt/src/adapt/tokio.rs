@@ -26,7 +26,6 @@
 
 use std::io::{self, IoSlice};
 use std::net::TcpStream;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -34,16 +33,10 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::adapt::{CLEARED, our_writers, poll_read_to, wrapper, write_through};
 use crate::async_fd::AsyncFd;
-use crate::io_registration::IoRegistration;
 use crate::net;
-use crate::short_reads::IoState;
-use crate::sources::Direction;
 use crate::sys;
-
-/// The largest number of bytes to ask a wrapped reader for at a time, because they are cleared
-/// first.
-const CLEARED: usize = 32 * 1024;
 
 pin_project! {
     /// Implements tokio's I/O traits for a stream that has those of futures-io, and the reverse.
@@ -55,34 +48,7 @@ pin_project! {
     }
 }
 
-impl<T> Compat<T> {
-    /// Wraps a stream.
-    pub const fn new(io: T) -> Compat<T> {
-        Compat { io, vectored: true }
-    }
-
-    /// Tells writers that vectored writes do not pay: the stream has none of its own.
-    #[must_use]
-    pub fn without_vectored_writes(mut self) -> Compat<T> {
-        self.vectored = false;
-        self
-    }
-
-    /// Returns the stream.
-    pub const fn get_ref(&self) -> &T {
-        &self.io
-    }
-
-    /// Returns the stream, to change it.
-    pub const fn get_mut(&mut self) -> &mut T {
-        &mut self.io
-    }
-
-    /// Returns the stream. Nothing is buffered here.
-    pub fn into_inner(self) -> T {
-        self.io
-    }
-}
+wrapper!(Compat);
 
 impl<T: futures_io::AsyncRead> AsyncRead for Compat<T> {
     fn poll_read(
@@ -97,35 +63,10 @@ impl<T: futures_io::AsyncRead> AsyncRead for Compat<T> {
     }
 }
 
-impl<T: futures_io::AsyncWrite> AsyncWrite for Compat<T> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.project().io.poll_write(cx, buffer)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_close(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.vectored
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.project().io.poll_write_vectored(cx, buffers)
-    }
-}
+write_through!(
+    [T: futures_io::AsyncWrite] Compat<T>: futures_io::AsyncWrite, poll_close => AsyncWrite, poll_shutdown,
+    |wrapper| wrapper.project().io, vectored |wrapper| wrapper.vectored
+);
 
 impl<T: AsyncRead> futures_io::AsyncRead for Compat<T> {
     fn poll_read(
@@ -139,31 +80,10 @@ impl<T: AsyncRead> futures_io::AsyncRead for Compat<T> {
     }
 }
 
-impl<T: AsyncWrite> futures_io::AsyncWrite for Compat<T> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.project().io.poll_write(cx, buffer)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.project().io.poll_write_vectored(cx, buffers)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_flush(cx)
-    }
-
-    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_shutdown(cx)
-    }
-}
+write_through!(
+    [T: AsyncWrite] Compat<T>: AsyncWrite, poll_shutdown => futures_io::AsyncWrite, poll_close,
+    |wrapper| wrapper.project().io
+);
 
 macro_rules! read_straight {
     ($($type:ty: |$stream:ident| $fd:expr),* $(,)?) => {$(
@@ -175,13 +95,7 @@ macro_rules! read_straight {
             ) -> Poll<io::Result<()>> {
                 let $stream = &*self;
                 let requested = buffer.remaining();
-                if requested == 0 {
-                    return IoRegistration::poll_empty(cx, || Ok(0)).map_ok(drop);
-                }
-                $fd.poll_with(cx, Direction::Read, |io| {
-                    let done = sys::buffer::read_to_buf(io.as_fd(), buffer)?;
-                    Ok(((), IoState::after(done, requested)))
-                })
+                poll_read_to($fd, cx, requested, |io| sys::buffer::read_to_buf(io, buffer))
             }
         }
     )*};
@@ -204,40 +118,6 @@ macro_rules! read_cleared {
     )*};
 }
 
-macro_rules! write_through {
-    ($($type:ty),* $(,)?) => {$(
-        impl AsyncWrite for $type {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffer: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                futures_io::AsyncWrite::poll_write(self, cx, buffer)
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                futures_io::AsyncWrite::poll_flush(self, cx)
-            }
-
-            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                futures_io::AsyncWrite::poll_close(self, cx)
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                true
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffers: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                futures_io::AsyncWrite::poll_write_vectored(self, cx, buffers)
-            }
-        }
-    )*};
-}
-
 read_straight! {
     net::TcpStream: |stream| stream.async_fd(),
     AsyncFd<TcpStream>: |stream| stream,
@@ -246,4 +126,7 @@ read_straight! {
 // Only these streams' own reading can interpret a short read: descriptors may come along.
 read_cleared!(net::unix::UnixStream, AsyncFd<UnixStream>);
 
-write_through!(net::TcpStream, net::unix::UnixStream, AsyncFd<TcpStream>, AsyncFd<UnixStream>);
+our_writers! {
+    AsyncWrite, poll_shutdown:
+    net::TcpStream, net::unix::UnixStream, AsyncFd<TcpStream>, AsyncFd<UnixStream>,
+}

@@ -129,4 +129,79 @@ macro_rules! futures_io {
     };
 }
 
-pub(crate) use futures_io;
+/// Implements for a stream socket with a field `fd` everything that does not depend on its domain.
+macro_rules! stream_socket {
+    ($stream:ident, $inner:ty) => {
+        impl $stream {
+            /// Adopts an existing connected socket and makes it non-blocking.
+            ///
+            /// # Errors
+            ///
+            /// Any error of `fcntl(2)`.
+            pub fn from_std(stream: $inner) -> std::io::Result<$stream> {
+                $crate::sys::descriptor::set_nonblocking(&stream)?;
+                Ok($stream::nonblocking(stream))
+            }
+
+            /// Waits until there is probably something to read, or the end of the stream: use
+            /// [`try_read`](Self::try_read), which may still return `WouldBlock`.
+            ///
+            /// Cancel safe: it holds nothing.
+            ///
+            /// # Errors
+            ///
+            /// Without a runtime on this thread, or if the socket cannot be watched.
+            pub async fn readable(&self) -> std::io::Result<()> {
+                self.fd.readable().await.map(drop)
+            }
+
+            /// Waits until there is probably room to write: use [`try_write`](Self::try_write),
+            /// which may still return `WouldBlock`.
+            ///
+            /// Cancel safe: it holds nothing.
+            ///
+            /// # Errors
+            ///
+            /// The same errors as [`readable`](Self::readable).
+            pub async fn writable(&self) -> std::io::Result<()> {
+                self.fd.writable().await.map(drop)
+            }
+
+            /// Borrows the two directions of the stream.
+            pub fn split(
+                &mut self,
+            ) -> ($crate::net::ReadHalf<'_, $stream>, $crate::net::WriteHalf<'_, $stream>) {
+                $crate::net::split::borrowed(self)
+            }
+
+            /// Splits the stream into its two directions, for two tasks of this engine (see
+            /// [`split`](crate::net::split)). Dropping the writing half ends the writing direction.
+            pub fn into_split(
+                self,
+            ) -> ($crate::net::OwnedReadHalf<$stream>, $crate::net::OwnedWriteHalf<$stream>) {
+                $crate::net::split::owned(self)
+            }
+
+            pub(crate) fn async_fd(&self) -> &$crate::async_fd::AsyncFd<$inner> {
+                &self.fd
+            }
+        }
+
+        impl $crate::io_ref::AsIoRef for $stream {
+            fn as_io_ref(&self) -> $crate::io_ref::IoRef<'_> {
+                self.async_fd().as_io_ref()
+            }
+        }
+
+        impl $crate::net::stream::sealed::Sealed for $stream {}
+
+        $crate::net::stream::futures_io!([] $stream, read |stream| stream);
+        $crate::net::stream::futures_io!([] $stream, write |stream| stream);
+        $crate::net::stream::futures_io!(['a] &'a $stream, read |stream| *stream);
+        $crate::net::stream::futures_io!(['a] &'a $stream, write |stream| *stream);
+
+        $crate::net::descriptor::descriptor!($stream: fd, plain);
+    };
+}
+
+pub(crate) use {futures_io, stream_socket};

@@ -9,16 +9,12 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::address::{self, ToSocketAddrs};
-use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use super::stream::{StreamSocket, futures_io, sealed};
+use super::stream::{StreamSocket, stream_socket};
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, Closing, count};
 use crate::error;
-use crate::io_ref::{AsIoRef, IoRef};
 use crate::io_registration::IoRegistration;
-use crate::net::descriptor::descriptor;
 use crate::sources::Direction;
-use crate::sys;
 
 /// A TCP connection (`tcp(7)`).
 ///
@@ -147,16 +143,6 @@ impl TcpStream {
         })
     }
 
-    /// Adopts an existing connected socket and makes it non-blocking.
-    ///
-    /// # Errors
-    ///
-    /// Any error of `fcntl(2)`.
-    pub fn from_std(stream: std::net::TcpStream) -> io::Result<TcpStream> {
-        sys::descriptor::set_nonblocking(&stream)?;
-        Ok(TcpStream::nonblocking(stream))
-    }
-
     /// Returns the socket, open and non-blocking.
     pub fn into_std(self) -> std::net::TcpStream {
         self.closing.keep_open();
@@ -276,30 +262,6 @@ impl TcpStream {
             .await
     }
 
-    /// Waits until there is probably something to read, or the end of the stream: use
-    /// [`try_read`](TcpStream::try_read), which may still return `WouldBlock`.
-    ///
-    /// Cancel safe: it holds nothing.
-    ///
-    /// # Errors
-    ///
-    /// Without a runtime on this thread, or if the socket cannot be watched.
-    pub async fn readable(&self) -> io::Result<()> {
-        self.fd.readable().await.map(drop)
-    }
-
-    /// Waits until there is probably room to write: use [`try_write`](TcpStream::try_write), which
-    /// may still return `WouldBlock`.
-    ///
-    /// Cancel safe: it holds nothing.
-    ///
-    /// # Errors
-    ///
-    /// The same errors as [`readable`](TcpStream::readable).
-    pub async fn writable(&self) -> io::Result<()> {
-        self.fd.writable().await.map(drop)
-    }
-
     /// Reads the bytes that are there, without waiting.
     ///
     /// # Errors
@@ -328,30 +290,9 @@ impl TcpStream {
     pub fn try_write_more(&self, buffer: &[u8]) -> io::Result<usize> {
         self.fd.try_send_more(buffer)
     }
-
-    /// Borrows the two directions of the stream.
-    pub fn split(&mut self) -> (ReadHalf<'_, TcpStream>, WriteHalf<'_, TcpStream>) {
-        split::borrowed(self)
-    }
-
-    /// Splits the stream into its two directions, for two tasks of this engine (see
-    /// [`split`](super::split)). Dropping the writing half ends the writing direction.
-    pub fn into_split(self) -> (OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>) {
-        split::owned(self)
-    }
-
-    pub(crate) fn async_fd(&self) -> &AsyncFd<std::net::TcpStream> {
-        &self.fd
-    }
 }
 
-impl AsIoRef for TcpStream {
-    fn as_io_ref(&self) -> IoRef<'_> {
-        self.async_fd().as_io_ref()
-    }
-}
-
-impl sealed::Sealed for TcpStream {}
+stream_socket!(TcpStream, std::net::TcpStream);
 
 impl StreamSocket for TcpStream {
     #[inline]
@@ -384,10 +325,3 @@ impl StreamSocket for TcpStream {
         TcpStream::shutdown(self, how)
     }
 }
-
-futures_io!([] TcpStream, read |stream| stream);
-futures_io!([] TcpStream, write |stream| stream);
-futures_io!(['a] &'a TcpStream, read |stream| *stream);
-futures_io!(['a] &'a TcpStream, write |stream| *stream);
-
-descriptor!(TcpStream: fd, plain);

@@ -19,15 +19,12 @@ use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
-use crate::io_ref::{AsIoRef, IoRef};
 use crate::io_registration::IoRegistration;
-use crate::net::descriptor::descriptor;
-use crate::net::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use crate::net::stream::{StreamSocket, futures_io, sealed};
+use crate::net::stream::{StreamSocket, stream_socket};
 use crate::peer_wake;
 use crate::short_reads::{IoState, total_len};
 use crate::sources::Direction;
-use crate::sys::{self, message};
+use crate::sys::message;
 
 type Inner = std::os::unix::net::UnixStream;
 
@@ -110,16 +107,6 @@ impl UnixStream {
         Ok(UnixStream::nonblocking(socket.into()))
     }
 
-    /// Adopts an existing connected socket and makes it non-blocking.
-    ///
-    /// # Errors
-    ///
-    /// Any error of `fcntl(2)`.
-    pub fn from_std(stream: Inner) -> io::Result<UnixStream> {
-        sys::descriptor::set_nonblocking(&stream)?;
-        Ok(UnixStream::nonblocking(stream))
-    }
-
     /// Returns the socket, open and non-blocking.
     pub fn into_std(self) -> Inner {
         self.fd.into_inner()
@@ -161,29 +148,6 @@ impl UnixStream {
         self.fd.get_ref().shutdown(how)
     }
 
-    /// Waits until there is probably something to read, or the end of the stream: use
-    /// [`try_read`](UnixStream::try_read), which may still return `WouldBlock`.
-    ///
-    /// Cancel safe: it holds nothing.
-    ///
-    /// # Errors
-    ///
-    /// Without a runtime on this thread, or if the socket cannot be watched.
-    pub async fn readable(&self) -> io::Result<()> {
-        self.fd.readable().await.map(drop)
-    }
-
-    /// Waits until there is probably room to write: use [`try_write`](UnixStream::try_write).
-    ///
-    /// Cancel safe: it holds nothing.
-    ///
-    /// # Errors
-    ///
-    /// The same errors as [`readable`](UnixStream::readable).
-    pub async fn writable(&self) -> io::Result<()> {
-        self.fd.writable().await.map(drop)
-    }
-
     /// Reads the bytes that are there, without waiting.
     ///
     /// # Errors
@@ -211,30 +175,9 @@ impl UnixStream {
     }
 
     passing!(drains: true, "bytes, perhaps only a part,");
-
-    /// Borrows the two directions of the stream.
-    pub fn split(&mut self) -> (ReadHalf<'_, UnixStream>, WriteHalf<'_, UnixStream>) {
-        split::borrowed(self)
-    }
-
-    /// Splits the stream into its two directions, for two tasks of this engine (see
-    /// [`split`](crate::net::split)). Dropping the writing half ends the writing direction.
-    pub fn into_split(self) -> (OwnedReadHalf<UnixStream>, OwnedWriteHalf<UnixStream>) {
-        split::owned(self)
-    }
-
-    pub(crate) fn async_fd(&self) -> &AsyncFd<Inner> {
-        &self.fd
-    }
 }
 
-impl AsIoRef for UnixStream {
-    fn as_io_ref(&self) -> IoRef<'_> {
-        self.async_fd().as_io_ref()
-    }
-}
-
-impl sealed::Sealed for UnixStream {}
+stream_socket!(UnixStream, Inner);
 
 impl StreamSocket for UnixStream {
     #[inline]
@@ -280,10 +223,3 @@ impl StreamSocket for UnixStream {
         UnixStream::shutdown(self, how)
     }
 }
-
-futures_io!([] UnixStream, read |stream| stream);
-futures_io!([] UnixStream, write |stream| stream);
-futures_io!(['a] &'a UnixStream, read |stream| *stream);
-futures_io!(['a] &'a UnixStream, write |stream| *stream);
-
-descriptor!(UnixStream: fd, plain);
