@@ -1,9 +1,9 @@
 //! Subscribing by server-sent events, as the HTML standard specifies them (section 9.2).
 //!
 //! Over HTTP/1.1 a stream of events leaves hyper before its response begins: the head of the
-//! response and everything behind it is written here, by an [`EventsSession`], and the stream is
+//! response and everything after it is written here, by an [`EventsSession`], and the stream is
 //! parked when there is nothing to write. A stream over HTTP/1.0 or HTTP/2, or with a body of
-//! the request that has not come yet, is a body that hyper sends ([`EventsBody`]).
+//! the request that has not arrived yet, is a body that hyper sends ([`EventsBody`]).
 
 use std::future::pending;
 use std::io::{self, Write};
@@ -23,6 +23,8 @@ use super::event_text::{self, COMMENT};
 use super::events_session::EventsSession;
 use super::foreign_page::ForeignPage;
 use super::form::Form;
+use super::joined::{self, Invitation, JoinedChannels};
+use super::json_frame;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::{EndReason, Mailbox, Taken};
 use super::mercure::reader::{Reader, ReaderRecord};
@@ -39,7 +41,7 @@ use crate::reply;
 use crate::trace::RequestTrace;
 
 /// The bytes that are written in one piece, give or take a message.
-pub(super) const PIECE: usize = 16 << 10;
+const PIECE: usize = 16 << 10;
 
 /// The field that keeps reverse proxies from collecting events.
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -53,7 +55,7 @@ pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the fields of a stream's response.
-pub(super) fn fields() -> HeaderMap {
+fn fields() -> HeaderMap {
     let mut fields = HeaderMap::new();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     fields.insert(BUFFERING, HeaderValue::from_static("no"));
@@ -107,20 +109,12 @@ impl LocalSubscribers {
         }
         exchange.end_with_client();
         exchange.limit_unsent(self.hub.options().unsent_bytes);
-        let grant = asked.grant;
         let Beginning { subscription, backlog, form, fields } =
             self.subscribe_to_events(asked, false);
-        let Backlog { rest, mailbox } = backlog;
-        let silence = self.hub.silence();
-        let body = EventsBody {
-            writer: EventWriter::new(subscription, mailbox, form, false),
-            unread,
-            text: rest,
-            silence,
-            timer: sleep(grant.limit(silence)),
-            grant,
-        };
-        let mut response = Response::new(Body::stream(body));
+        let channels = JoinedChannels::one(subscription, backlog.mailbox);
+        let writer = EventWriter::new(channels, form, false);
+        let mut response =
+            Response::new(Body::stream(EventsBody::new(writer, unread, backlog.rest.into())));
         *response.headers_mut() = fields;
         response
     }
@@ -246,10 +240,25 @@ fn put(text: &mut Vec<u8>, is_chunked: bool, write: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
+/// Answers with the messages of several channels as long as there are any.
+pub(super) fn stream_of_several(
+    exchange: &Exchange,
+    invitations: Vec<Invitation>,
+    unread: Unread,
+) -> Response<Body> {
+    exchange.end_with_client();
+    joined::limit_unsent(exchange, &invitations);
+    let body = EventsBody::of_several(invitations, unread);
+    let mut response = Response::new(Body::stream(body));
+    *response.headers_mut() = fields();
+    response
+}
+
 /// Makes events of the messages that wait for a subscriber with a task.
 pub(super) struct EventWriter {
-    pub subscription: Subscription,
-    pub mailbox: Rc<Mailbox>,
+    pub channels: JoinedChannels,
+    /// The form of the messages of one channel. Those of several have the JSON of `superpoll.v1`,
+    /// which names the channel, and each event has the position in all channels as its id.
     pub form: Form,
     /// Whether each event is a chunk.
     is_chunked: bool,
@@ -258,55 +267,85 @@ pub(super) struct EventWriter {
 }
 
 impl EventWriter {
-    pub(super) fn new(
-        subscription: Subscription,
-        mailbox: Rc<Mailbox>,
-        form: Form,
-        is_chunked: bool,
-    ) -> EventWriter {
-        let reader = subscription.local_subscribers.reader(subscription.index);
-        EventWriter { subscription, mailbox, form, is_chunked, reader }
+    pub(super) fn new(channels: JoinedChannels, form: Form, is_chunked: bool) -> EventWriter {
+        let first = channels.first();
+        let reader = first.subscribers().reader(first.subscription.index);
+        EventWriter { channels, form, is_chunked, reader }
     }
 
     /// Writes a piece of text, or less if no more messages wait.
     pub(super) fn fill(&mut self, text: &mut Vec<u8>) {
-        let local_subscribers = &self.subscription.local_subscribers;
-        let hub = &local_subscribers.hub;
         while text.len() < PIECE
-            && let Some(Taken { message, is_after_gap }) = self.mailbox.take(hub)
+            && self.channels.ended().is_none()
+            && let Some((index, Taken { message, is_after_gap })) = self.channels.take()
         {
             if is_after_gap {
-                if self.is_chunked && hub.is_gathering() {
+                if self.is_chunked && self.channels.is_gathering() {
                     // A successor counts on each message, see `parked.rs`.
-                    self.mailbox.end(EndReason::Slow);
-                    return;
+                    return self.channels.end(index, EndReason::Slow);
                 }
-                if self.form == Form::Events {
-                    let cursor = local_subscribers.cursor(message.id - 1);
-                    put(text, self.is_chunked, |text| event_text::missed(text, cursor));
-                }
+                self.write_missed(index, message.id - 1, text);
             }
+            self.channels.wrote(index, message.id);
+            let hub = self.channels.hub(index);
             let is_wanted = self.reader.as_ref().is_none_or(|reader| reader.gets(&message));
             if !is_wanted || !hub.may_send(&message) {
                 continue;
             }
-            let (form, epoch) = (self.form, hub.epoch());
-            put(text, self.is_chunked, |text| form.write_event(&message, epoch, text));
+            if self.form == Form::Json {
+                let json = json_frame::message_json(&message, hub.source());
+                event_text::json(text, &json, self.channels.position());
+            } else {
+                let (form, epoch) = (self.form, hub.epoch());
+                put(text, self.is_chunked, |text| form.write_event(&message, epoch, text));
+            }
+        }
+    }
+
+    /// Writes that messages of a channel up to a position were left out, if the form has a way to
+    /// say it.
+    fn write_missed(&self, index: usize, id: u64, text: &mut Vec<u8>) {
+        let hub = self.channels.hub(index);
+        if self.form == Form::Json {
+            let json = json_frame::place_json(id, true, hub.source());
+            event_text::json(text, &json, self.channels.position());
+        } else if self.form == Form::Events {
+            let cursor = Cursor { id, epoch: Some(hub.epoch()) };
+            put(text, self.is_chunked, |text| event_text::missed(text, cursor));
         }
     }
 }
 
 /// A stream that hyper sends.
-struct EventsBody {
+pub(super) struct EventsBody {
     writer: EventWriter,
     unread: Unread,
     /// The text to be written before the messages.
-    text: Bytes,
+    text: Vec<u8>,
     /// The length of a silence after which a comment shows that the connection lives.
     silence: Duration,
-    /// For the end of that time, or of the grant.
+    /// For the end of that time, or of the first grant.
     timer: Sleep,
-    grant: Grant,
+}
+
+impl EventsBody {
+    fn new(writer: EventWriter, unread: Unread, text: Vec<u8>) -> EventsBody {
+        let silence = writer.channels.silence();
+        let timer = sleep(writer.channels.limit(silence));
+        EventsBody { writer, unread, text, silence, timer }
+    }
+
+    /// Joins several channels, and tells the client where it begins.
+    pub(super) fn of_several(invitations: Vec<Invitation>, unread: Unread) -> EventsBody {
+        let starts: Vec<_> = invitations.iter().map(|invitation| invitation.start).collect();
+        let writer = EventWriter::new(JoinedChannels::join(invitations), Form::Json, false);
+        let mut text = Vec::new();
+        event_text::begin(&mut text, writer.channels.position());
+        for (index, start) in starts.into_iter().enumerate().filter(|(_, start)| start.missed) {
+            writer.write_missed(index, start.id, &mut text);
+        }
+        EventsBody::new(writer, unread, text)
+    }
 }
 
 impl http_body::Body for EventsBody {
@@ -318,16 +357,14 @@ impl http_body::Body for EventsBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
-        this.writer.mailbox.remember(cx);
+        this.writer.channels.remember(cx);
         if let Poll::Ready(error) = this.unread.poll_failed(cx) {
             return Poll::Ready(Some(Err(error.into())));
         }
-        if this.grant.is_over() {
-            this.writer.mailbox.end(EndReason::Expired);
-        }
-        let mut text = Vec::from(std::mem::take(&mut this.text));
+        this.writer.channels.check_grants();
+        let mut text = std::mem::take(&mut this.text);
         this.writer.fill(&mut text);
-        if text.is_empty() && this.writer.mailbox.ended().is_some() {
+        if text.is_empty() && this.writer.channels.ended().is_some() {
             return Poll::Ready(None);
         }
         if text.is_empty() {
@@ -336,7 +373,7 @@ impl http_body::Body for EventsBody {
             }
             text.extend_from_slice(COMMENT);
         }
-        this.timer.reset(Instant::now() + this.grant.limit(this.silence));
+        this.timer.reset(Instant::now() + this.writer.channels.limit(this.silence));
         Poll::Ready(Some(Ok(Frame::data(text.into()))))
     }
 }

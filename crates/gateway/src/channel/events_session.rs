@@ -23,10 +23,10 @@ use superpoll_rt::time::{Sleep, sleep, timeout};
 use super::event_text;
 use super::events::EventWriter;
 use super::form::Form;
+use super::joined::{JoinedChannel, JoinedChannels};
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::EndReason;
 use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger};
-use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::parked_stream::ParkedStream;
 use crate::parking_lot::ParkedConnection;
@@ -52,7 +52,6 @@ impl LocalSubscribers {
 pub(super) struct EventsSession {
     writer: EventWriter,
     peer: Rc<Peer>,
-    grant: Grant,
     /// The text that is being written.
     output: Bytes,
     /// The bytes of the output that belong to the head of the response.
@@ -76,13 +75,11 @@ impl EventsSession {
         form: Form,
         backlog: Backlog,
     ) -> EventsSession {
-        let Backlog { rest, mailbox } = backlog;
-        let grant = subscription.local_subscribers.grant(subscription.index);
+        let channels = JoinedChannels::one(subscription, backlog.mailbox);
         EventsSession {
-            writer: EventWriter::new(subscription, mailbox, form, true),
+            writer: EventWriter::new(channels, form, true),
             peer,
-            grant,
-            output: rest,
+            output: backlog.rest,
             head: 0,
             is_last: false,
             quiet_until: Instant::now(),
@@ -90,6 +87,10 @@ impl EventsSession {
             sends: None,
             had_part: false,
         }
+    }
+
+    fn channel(&self) -> &JoinedChannel {
+        self.writer.channels.first()
     }
 
     /// Writes the head of the response first.
@@ -125,7 +126,7 @@ impl EventsSession {
     /// Gives the stream a task.
     fn spawn(self, stream: ParkedStream) {
         let Ok(transport) = stream.resume() else { return };
-        let counted = self.writer.subscription.local_subscribers.parking_lot.task();
+        let counted = self.channel().subscribers().parking_lot.task();
         let goes_on = async move {
             self.run(transport).await;
             drop(counted);
@@ -134,9 +135,9 @@ impl EventsSession {
     }
 
     async fn run(mut self, mut transport: Transport) {
-        let silence = self.writer.subscription.local_subscribers.hub.silence();
+        let silence = self.channel().hub().silence();
         self.quiet_until = Instant::now() + silence;
-        let mut timer = pin!(sleep(self.grant.limit(silence)));
+        let mut timer = pin!(sleep(self.writer.channels.limit(silence)));
         // What has made an encrypted stream readable is still to be read.
         let mut reads = !matches!(transport, Transport::Plain(_));
         loop {
@@ -164,8 +165,8 @@ impl EventsSession {
     }
 
     fn park(self, stream: ParkedStream) {
-        let EventWriter { subscription, form, .. } = self.writer;
-        let peer = self.peer;
+        let EventWriter { channels, form, .. } = self.writer;
+        let (subscription, peer) = (channels.into_subscription(), self.peer);
         let local_subscribers = subscription.local_subscribers.clone();
         let index = subscription.index;
         subscription.detach();
@@ -174,7 +175,7 @@ impl EventsSession {
     }
 
     fn is_idle(&self) -> bool {
-        let mailbox = &self.writer.mailbox;
+        let mailbox = &self.channel().mailbox;
         self.output.is_empty() && mailbox.is_empty() && mailbox.ended().is_none()
     }
 
@@ -185,7 +186,7 @@ impl EventsSession {
         }
         let mut text = Vec::new();
         self.writer.fill(&mut text);
-        if text.is_empty() && self.writer.mailbox.ended().is_some() {
+        if text.is_empty() && self.channel().mailbox.ended().is_some() {
             text.extend_from_slice(event_text::LAST_CHUNK);
             self.is_last = true;
         }
@@ -199,8 +200,7 @@ impl EventsSession {
             // The memory is not needed while the socket has no room.
             self.output = Bytes::new();
             if self.is_last {
-                let Subscription { local_subscribers, index, .. } = &self.writer.subscription;
-                local_subscribers.note(*index, |entry| entry.note(|record| record.is_whole = true));
+                self.channel().note(|entry| entry.note(|record| record.is_whole = true));
             }
         }
         if let Some(sends) = &mut self.sends {
@@ -208,9 +208,8 @@ impl EventsSession {
         }
         let head = count.min(self.head);
         self.head -= head;
-        let subscription = &self.writer.subscription;
-        let form = self.writer.form;
-        subscription.local_subscribers.wrote(subscription.index, form, count - head);
+        let (channel, form) = (self.channel(), self.writer.form);
+        channel.subscribers().wrote(channel.subscription.index, form, count - head);
     }
 
     fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
@@ -236,7 +235,7 @@ impl EventsSession {
     /// Drops bytes that the client has sent; `false` if there are none. An error says that the
     /// client has gone.
     fn drop_input(&self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
-        let mut room = self.writer.subscription.local_subscribers.engine.read_buffer.borrow_mut();
+        let mut room = self.channel().subscribers().engine.read_buffer.borrow_mut();
         match Pin::new(transport).poll_read(cx, &mut room) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -251,11 +250,9 @@ impl EventsSession {
         mut timer: Pin<&mut Sleep>,
         silence: Duration,
     ) -> Poll<Next> {
-        self.writer.mailbox.remember(cx);
+        self.channel().mailbox.remember(cx);
         for round in 0.. {
-            if self.grant.is_over() {
-                self.writer.mailbox.end(EndReason::Expired);
-            }
+            self.writer.channels.check_grants();
             self.fill();
             let Ok(has_written) = self.write(cx, transport) else { return Poll::Ready(Next::Gone) };
             if self.is_idle() && transport.is_quiet() {
@@ -273,7 +270,7 @@ impl EventsSession {
                 break;
             }
         }
-        let ended = self.writer.mailbox.ended();
+        let ended = self.channel().mailbox.ended();
         if ended.is_some_and(|why| why != EndReason::Slow) && !self.ends {
             self.ends = true;
             timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
@@ -282,7 +279,7 @@ impl EventsSession {
             let now = Instant::now();
             if !self.ends && now < self.quiet_until {
                 // It is due for the end of the grant, which the next round notices.
-                let rest = self.grant.limit(self.quiet_until - now).max(MOMENT);
+                let rest = self.writer.channels.limit(self.quiet_until - now).max(MOMENT);
                 timer.as_mut().get_mut().reset(now + rest);
                 cx.waker().wake_by_ref();
                 continue;
@@ -298,7 +295,7 @@ impl EventsSession {
             }
             self.sends = Some(SendQueue::of(plain));
             self.quiet_until = now + silence;
-            timer.as_mut().get_mut().reset(now + self.grant.limit(silence));
+            timer.as_mut().get_mut().reset(now + self.writer.channels.limit(silence));
         }
         Poll::Pending
     }

@@ -148,19 +148,6 @@ pub(super) fn elsewhere(name: &str) -> String {
     format!("this connection does not have the channel {name:?}")
 }
 
-/// Reads a publication to the channel of this name, of at most this many bytes of data.
-///
-/// # Errors
-///
-/// The reason for which it is refused.
-pub(super) fn draft(text: &str, name: &str, limit: u64) -> Result<Draft, String> {
-    let read = Publication::read(text)?;
-    match &read.channel {
-        Some(other) if other != name => Err(elsewhere(other)),
-        _ => read.draft(limit),
-    }
-}
-
 impl Publication {
     /// Reads a publication.
     ///
@@ -241,25 +228,28 @@ mod tests {
         assert_eq!(read(&to), json!({"published": 9, "key": "k\""}));
     }
 
+    fn draft(text: &str, limit: u64) -> Result<Draft, String> {
+        Publication::read(text)?.draft(limit)
+    }
+
     #[test]
     fn publications_are_read_and_mistakes_are_named() {
-        let read = draft(r#"{"data":"x","event":"added","key":"k"}"#, "/c", 9).unwrap();
+        let read = draft(r#"{"data":"x","event":"added","key":"k"}"#, 9).unwrap();
         assert_eq!((&read.data[..], read.is_text), (&b"x"[..], true));
         let meta = read.meta.unwrap();
         assert_eq!((meta.event.as_deref(), meta.key.as_deref()), (Some("added"), Some("k")));
-        let read = draft(r#"{"base64":"/w==","channel":"/c"}"#, "/c", 9).unwrap();
+        let read = draft(r#"{"base64":"/w==","channel":"/c"}"#, 9).unwrap();
         assert_eq!((&read.data[..], read.is_text, read.meta), (&b"\xff"[..], false, None));
         for (text, expected) in [
             ("hello", "this is no publication: "),
             (r#"{"data":"x","to":1}"#, "this is no publication: unknown field `to`"),
-            (r#"{"data":"x","channel":"/d"}"#, "this connection does not have the channel \"/d\""),
             (r#"{}"#, "this is no publication: it has data or base64, one of both"),
             (r#"{"data":"x","base64":""}"#, "this is no publication: it has data or base64"),
             (r#"{"base64":"!"}"#, "base64 cannot be read: "),
             (r#"{"data":"0123456789"}"#, "a message of this channel has 9 bytes at most"),
             (r#"{"data":"x","event":"missed"}"#, "the event type \"missed\" has a meaning"),
         ] {
-            let error = draft(text, "/c", 9).unwrap_err();
+            let error = draft(text, 9).unwrap_err();
             assert!(error.starts_with(expected), "{text}: {error}");
         }
     }

@@ -22,10 +22,10 @@ use super::mercure::reader::{Reader, ReaderRecord, Readers};
 use super::mercure::subscriptions;
 use super::message::Message;
 use super::presence::{LocalPresence, Present};
-use super::publisher::PublisherLimit;
 use super::response;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
+use super::session::PublishTarget;
 use crate::admin::Protocol;
 use crate::body::Body;
 use crate::config::Channel;
@@ -176,9 +176,15 @@ impl LocalSubscribers {
         (!Arc::ptr_eq(&hub, &self.hub)).then(|| route.subscribers(&hub))
     }
 
-    /// Returns a client as a publisher, as long as there is a route to it.
-    pub(super) fn publisher(&self, peer: &Peer) -> Option<PublisherLimit> {
-        self.route.upgrade().map(|route| route.publisher(peer))
+    /// Returns the channel as one that a client publishes to; it has a limit for the client as long
+    /// as there is a route to it.
+    pub(super) fn target(&self, grant: Grant, peer: &Peer) -> PublishTarget {
+        PublishTarget {
+            hub: self.hub.clone(),
+            message_bytes: self.hub.options().message_bytes,
+            may_publish: grant.may_publish,
+            limit: self.route.upgrade().map(|route| route.publisher(peer)),
+        }
     }
 
     pub(super) fn is_retired(&self) -> bool {

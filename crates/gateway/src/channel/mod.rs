@@ -49,6 +49,7 @@ mod frames;
 mod history;
 mod hub;
 mod inbox;
+mod joined;
 mod json_frame;
 mod listing;
 mod local_route;

@@ -9,6 +9,7 @@ mod memory;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use tungstenite::{Error, Message};
 use super::form::Form;
 use super::frames;
 use super::hub::{Hub, NotPublished, Published};
-use super::json_frame::{self, Source};
+use super::json_frame::{self, Publication, Source};
 use super::message::{self, Draft};
 use super::presence::RESERVED;
 use super::publication;
@@ -37,8 +38,8 @@ const READ_BUFFER: usize = 4096;
 /// From this many bytes on a message is not copied into the output.
 const SHARED: usize = 4096;
 
-/// Tells a client that its message was not published, as it lacks the right.
-pub(super) const NO_PUBLISHER: &str = "you may not publish here";
+/// Tells a client that its message was not published, as it has no right to.
+const NO_PUBLISHER: &str = "you may not publish here";
 
 /// How many pieces are written at a time.
 const PIECES: usize = 8;
@@ -54,6 +55,17 @@ pub(super) enum SessionState {
     Over,
 }
 
+/// A channel that a client may publish to.
+pub(super) struct PublishTarget {
+    pub hub: Arc<Hub>,
+    /// The most bytes of a message.
+    pub message_bytes: u64,
+    /// Whether the client has the right to publish.
+    pub may_publish: bool,
+    /// How much the client may publish.
+    pub limit: Option<PublisherLimit>,
+}
+
 /// One end of a WebSocket.
 pub(super) struct Session {
     socket: WebSocket<Memory>,
@@ -63,26 +75,29 @@ pub(super) struct Session {
     /// The client's next message, if there is one, has to wait until messages before it are
     /// delivered.
     is_held_up: bool,
-    /// Messages are frames of JSON both ways, and have at most this many bytes.
-    json: Option<u64>,
-    /// Whether the client has the right to publish.
-    is_publisher: bool,
-    /// How much it may publish.
-    publisher: Option<PublisherLimit>,
+    /// Messages are frames of JSON both ways.
+    is_json: bool,
+    /// The channel that messages are published to which name none.
+    own: PublishTarget,
+    /// The further channels, which a frame of JSON may name.
+    others: Vec<PublishTarget>,
     /// The client's last message, on its way to the log that other servers have as well, with the
     /// key that its publication has.
     publishing: Option<Box<(Publishing, Option<String>)>>,
-    /// The client's next message, if it came sooner than it may, and how long it waits.
-    early: Option<Draft>,
+    /// The client's next message and the index of its channel, if the message has to wait.
+    waiting: Option<(usize, Draft)>,
+    /// The time that it waits, if it came sooner than it may.
     pause: Option<Duration>,
 }
 
 impl Session {
-    /// Begins, or continues a session in which nothing is under way.
-    pub(super) fn new(message_bytes: u64, form: Form, is_publisher: bool) -> Session {
-        let json = (form == Form::Json).then_some(message_bytes);
-        let longest =
-            if json.is_some() { json_frame::longest(message_bytes) } else { message_bytes };
+    /// Begins, or continues a session in which nothing is under way. The client publishes to the
+    /// channel `own`, or to one that its message names.
+    pub(super) fn new(form: Form, own: PublishTarget, others: Vec<PublishTarget>) -> Session {
+        let is_json = form == Form::Json;
+        let sizes = others.iter().map(|other| other.message_bytes);
+        let longest = sizes.fold(own.message_bytes, u64::max);
+        let longest = if is_json { json_frame::longest(longest) } else { longest };
         let limit = usize::try_from(longest).unwrap_or(usize::MAX);
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
@@ -96,18 +111,18 @@ impl Session {
             state: SessionState::Open,
             has_vanished: false,
             is_held_up: false,
-            json,
-            is_publisher,
-            publisher: None,
+            is_json,
+            own,
+            others,
             publishing: None,
-            early: None,
+            waiting: None,
             pause: None,
         }
     }
 
-    /// Limits the messages that the client publishes.
-    pub(super) fn limited(self, publisher: Option<PublisherLimit>) -> Session {
-        Session { publisher, ..self }
+    /// Returns a channel by its index; the own one has index 0.
+    fn target(&self, index: usize) -> &PublishTarget {
+        index.checked_sub(1).map_or(&self.own, |index| &self.others[index])
     }
 
     fn memory(&mut self) -> &mut Memory {
@@ -123,7 +138,7 @@ impl Session {
         self.has_vanished
     }
 
-    /// Whether the session can be dropped and made anew without a loss.
+    /// Whether the session can be dropped and made again without a loss.
     pub(super) fn is_idle(&self) -> bool {
         let memory = self.socket.get_ref();
         self.state == SessionState::Open
@@ -137,10 +152,12 @@ impl Session {
     }
 
     /// Takes in bytes that were read from the socket (no bytes: its end), and publishes the
-    /// messages in them, as far as the channel has room for them.
-    pub(super) fn read(&mut self, bytes: Bytes, hub: &Hub) {
-        self.take_in(bytes);
-        self.go_on(hub, false);
+    /// messages in them, as far as their channels have room for them.
+    pub(super) fn read(&mut self, bytes: Bytes) {
+        let memory = self.memory();
+        memory.has_ended |= bytes.is_empty();
+        memory.input = bytes;
+        self.go_on(false);
     }
 
     /// Whether [`go_on`](Session::go_on) has to be called when the channel has room, or after the
@@ -154,69 +171,59 @@ impl Session {
         self.pause
     }
 
+    /// Returns the channel that the client's next message waits for.
+    pub(super) fn next_hub(&self) -> &Arc<Hub> {
+        &self.target(self.waiting.as_ref().map_or(0, |(index, _)| *index)).hub
+    }
+
     /// Continues with the bytes that were read. `may_publish` says that it is the turn of this
     /// WebSocket to publish a message.
-    pub(super) fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
+    pub(super) fn go_on(&mut self, mut may_publish: bool) {
         self.is_held_up = false;
         self.pause = None;
         while self.state != SessionState::Over {
-            let waits = self.pause.is_some() || self.publishing.is_some();
-            if waits || (!std::mem::take(&mut may_publish) && !hub.has_room()) {
+            if self.pause.is_some() || self.publishing.is_some() {
                 self.is_held_up = true;
                 return;
             }
-            if let Some(draft) = self.early.take() {
-                self.publish(hub, draft);
-                continue;
+            let Some((index, draft)) = self.waiting.take().or_else(|| self.next_draft()) else {
+                return;
+            };
+            if !std::mem::take(&mut may_publish) && !self.target(index).hub.has_room() {
+                self.waiting = Some((index, draft));
+                self.is_held_up = true;
+                return;
             }
-            match self.socket.read() {
-                Ok(Message::Text(text)) => match self.json {
-                    Some(limit) => self.publish_json(hub, text.as_str(), limit),
-                    None => {
-                        let data = text.into();
-                        self.publish(hub, Draft { data, is_text: true, meta: None });
-                    }
-                },
-                Ok(Message::Binary(data)) => match self.json {
-                    Some(limit) if data.len() as u64 > limit => {
-                        self.refuse(&publication::too_large(limit));
-                    }
-                    _ => self.publish(hub, Draft { data, is_text: false, meta: None }),
-                },
-                Ok(_) => {}
-                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => self.end(&error),
-            }
+            self.publish(index, draft);
         }
     }
 
     /// Publishes none of the messages that the client sends from now on.
     pub(super) fn end_publishing(&mut self) {
-        self.is_publisher = false;
+        self.own.may_publish = false;
+        self.others.iter_mut().for_each(|other| other.may_publish = false);
     }
 
-    /// Publishes a message that a client of `superpoll.v1` has sent.
-    fn publish_json(&mut self, hub: &Hub, text: &str, limit: u64) {
-        match json_frame::draft(text, hub.name(), limit) {
-            _ if !self.is_publisher => self.refuse(NO_PUBLISHER),
-            Ok(draft) => self.publish(hub, draft),
-            Err(what) => self.refuse(&what),
-        }
+    /// Whether the client may publish to any of the channels.
+    fn is_publisher(&self) -> bool {
+        self.own.may_publish || self.others.iter().any(|other| other.may_publish)
     }
 
-    /// Takes in bytes that were read from the socket (no bytes: its end), for
-    /// [`next`](Session::next).
-    pub(super) fn take_in(&mut self, bytes: Bytes) {
-        let memory = self.memory();
-        memory.has_ended |= bytes.is_empty();
-        memory.input = bytes;
-    }
-
-    /// Returns the next message in these bytes, without publishing it.
-    pub(super) fn next(&mut self) -> Option<Message> {
+    /// Returns the next message that the client may publish, and the index of its channel. The
+    /// messages before it are refused.
+    fn next_draft(&mut self) -> Option<(usize, Draft)> {
         while self.state != SessionState::Over {
             match self.socket.read() {
-                Ok(message @ (Message::Text(_) | Message::Binary(_))) => return Some(message),
+                Ok(Message::Text(_) | Message::Binary(_)) if !self.is_publisher() => {
+                    self.refuse_client();
+                }
+                Ok(message @ (Message::Text(_) | Message::Binary(_))) => {
+                    match self.draft(message) {
+                        Ok((index, _)) if !self.target(index).may_publish => self.refuse_client(),
+                        Ok(next) => return Some(next),
+                        Err(what) => self.refuse(&what),
+                    }
+                }
                 Ok(_) => {}
                 Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error) => self.end(&error),
@@ -225,27 +232,61 @@ impl Session {
         None
     }
 
+    /// Reads a message of the client.
+    fn draft(&self, message: Message) -> Result<(usize, Draft), String> {
+        let is_text = message.is_text();
+        if !self.is_json || !is_text {
+            let (data, limit) = (message.into_data(), self.own.message_bytes);
+            // tungstenite has the limit for plain messages.
+            if data.len() as u64 > limit {
+                return Err(publication::too_large(limit));
+            }
+            return Ok((0, Draft { data, is_text, meta: None }));
+        }
+        let publication = Publication::read(message.to_text().unwrap_or_default())?;
+        let index = match &publication.channel {
+            None => 0,
+            Some(name) => {
+                let mut indices = 0..=self.others.len();
+                let found = indices.find(|&index| **self.target(index).hub.name() == **name);
+                found.ok_or_else(|| json_frame::elsewhere(name))?
+            }
+        };
+        Ok((index, publication.draft(self.target(index).message_bytes)?))
+    }
+
     /// Tells a client of `superpoll.v1` that something was refused.
-    pub(super) fn refuse(&mut self, what: &str) {
+    fn refuse(&mut self, what: &str) {
         if self.state == SessionState::Open {
             json_frame::error(what, &mut self.memory().output);
         }
     }
 
-    /// Publishes a message of the client, if it may be published.
-    pub(super) fn publish(&mut self, hub: &Hub, draft: Draft) {
-        if !self.is_publisher {
-            return self.close(CloseCode::Policy, NO_PUBLISHER);
+    /// Refuses a message of a client that has no right to publish.
+    fn refuse_client(&mut self) {
+        match self.is_json {
+            true => self.refuse(NO_PUBLISHER),
+            false => self.close(CloseCode::Policy, NO_PUBLISHER),
         }
-        if let Some(publisher) = &self.publisher
-            && let Err(error) = publisher.admit(hub.name())
+    }
+
+    /// Publishes a message of the client, if it may be published.
+    fn publish(&mut self, index: usize, draft: Draft) {
+        let target = self.target(index);
+        if !target.may_publish {
+            // The right has ended while the message waited.
+            return self.refuse_client();
+        }
+        let hub = target.hub.clone();
+        if let Some(limit) = &target.limit
+            && let Err(error) = limit.admit(hub.name())
         {
-            if self.json.is_some() {
-                publisher.count_refused(Some(hub));
+            if self.is_json {
+                limit.count_refused(Some(&hub));
                 return self.refuse(&publish_limits::reason(error));
             }
             // Plain frames have no way to tell: the client notices by a socket that is full.
-            (self.early, self.pause) = (Some(draft), Some(error.wait));
+            (self.waiting, self.pause) = (Some((index, draft)), Some(error.wait));
             return;
         }
         let key = draft.meta.as_ref().and_then(|meta| meta.key.clone());
@@ -278,7 +319,7 @@ impl Session {
                     json_frame::published(published.id, key, &mut self.memory().output);
                 }
             }
-            Err(NotPublished::Unshared(_)) if self.json.is_some() => {
+            Err(NotPublished::Unshared(_)) if self.is_json => {
                 self.refuse("the message log of this channel did not answer; the message may not be published");
             }
             Err(NotPublished::Unshared(_)) => {
@@ -329,7 +370,7 @@ impl Session {
 
     /// Sends a message of a channel.
     pub(super) fn send(&mut self, message: &message::Message, source: Source<'_>) {
-        let is_json = self.json.is_some();
+        let is_json = self.is_json;
         let memory = self.memory();
         if is_json {
             return json_frame::message(message, source, &mut memory.output);
@@ -418,6 +459,11 @@ mod tests {
         frame
     }
 
+    fn begin(hub: &Arc<Hub>, message_bytes: u64, may_publish: bool) -> Session {
+        let target = PublishTarget { hub: hub.clone(), message_bytes, may_publish, limit: None };
+        Session::new(Form::WebSocket, target, Vec::new())
+    }
+
     fn output(session: &mut Session) -> Vec<u8> {
         let mut all = Vec::new();
         let copy = |parts: &[IoSlice<'_>]| {
@@ -437,14 +483,14 @@ mod tests {
     #[test]
     fn it_is_idle_only_between_messages_and_when_all_was_written() {
         let hub = Hub::new(Channel::default());
-        let mut session = Session::new(100, Form::WebSocket, true);
+        let mut session = begin(&hub, 100, true);
         assert!(session.is_idle());
         let mut stream = frame(0x01, b"be");
         stream.extend(frame(0x89, b"?"));
         stream.extend(frame(0x80, b"gin"));
         for byte in &stream {
             assert_eq!(published(&hub).len(), 0);
-            session.read(Bytes::copy_from_slice(&[*byte]), &hub);
+            session.read(Bytes::copy_from_slice(&[*byte]));
         }
         assert_eq!(published(&hub), [b"begin"]);
         assert!(!session.is_idle(), "a pong waits");
@@ -457,8 +503,9 @@ mod tests {
 
     #[test]
     fn large_messages_are_shared_and_all_is_sent_in_order() {
+        let hub = Hub::new(Channel::default());
         for step in [1, 3, 1000, 100_000] {
-            let mut session = Session::new(100, Form::WebSocket, true);
+            let mut session = begin(&hub, 100, true);
             let mut expected = Vec::new();
             let mut found = Vec::new();
             for (id, length) in
@@ -499,23 +546,23 @@ mod tests {
         let hub = Hub::new(options);
         let queue_id = hub.open(&std::sync::Arc::default());
         hub.join(queue_id, None);
-        let mut session = Session::new(200, Form::WebSocket, true);
+        let mut session = begin(&hub, 200, true);
         let mut stream = Vec::new();
         for byte in 0..6 {
             stream.extend(frame(0x82, &[byte; 90]));
         }
         stream.extend(frame(0x88, &1000_u16.to_be_bytes()));
-        session.read(stream.into(), &hub);
+        session.read(stream.into());
         assert_eq!(published(&hub).len(), 1);
         for count in 2..=6 {
             assert!(session.is_held_up() && !session.is_idle());
-            session.go_on(&hub, false);
+            session.go_on(false);
             assert_eq!(published(&hub).len(), count - 1, "there is no room");
-            session.go_on(&hub, true);
+            session.go_on(true);
             assert_eq!(published(&hub).len(), count);
         }
         hub.leave(queue_id);
-        session.go_on(&hub, false);
+        session.go_on(false);
         assert!(!session.is_held_up() && session.state() == SessionState::Over);
         assert_eq!(published(&hub), (0..6).map(|byte| vec![byte; 90]).collect::<Vec<_>>());
     }
@@ -523,8 +570,8 @@ mod tests {
     #[test]
     fn the_client_closes() {
         let hub = Hub::new(Channel::default());
-        let mut session = Session::new(100, Form::WebSocket, true);
-        session.read(frame(0x88, &1000_u16.to_be_bytes()).into(), &hub);
+        let mut session = begin(&hub, 100, true);
+        session.read(frame(0x88, &1000_u16.to_be_bytes()).into());
         assert_eq!(session.state(), SessionState::Over);
         assert_eq!(output(&mut session), [0x88, 2, 0x03, 0xe8]);
     }
@@ -538,13 +585,13 @@ mod tests {
             (frame(0x83, b""), 1002),
             (vec![0x81, 1, b'x'], 1002),
         ] {
-            let mut session = Session::new(100, Form::WebSocket, true);
-            session.read(bytes.into(), &hub);
+            let mut session = begin(&hub, 100, true);
+            session.read(bytes.into());
             assert_eq!(session.state(), SessionState::Over);
             assert_eq!(output(&mut session), [&[0x88, 2][..], &code.to_be_bytes()].concat());
         }
-        let mut session = Session::new(100, Form::WebSocket, true);
-        session.read(Bytes::new(), &hub);
+        let mut session = begin(&hub, 100, true);
+        session.read(Bytes::new());
         assert_eq!((session.state(), session.left()), (SessionState::Over, 0));
         assert_eq!(published(&hub).len(), 0);
     }
@@ -552,34 +599,77 @@ mod tests {
     #[test]
     fn a_client_without_the_right_publishes_nothing() {
         let hub = Hub::new(Channel::default());
-        let mut session = Session::new(100, Form::WebSocket, false);
-        session.read(
-            [frame(0x89, b""), frame(0x81, b"one"), frame(0x81, b"two")].concat().into(),
-            &hub,
-        );
+        let mut session = begin(&hub, 100, false);
+        session.read([frame(0x89, b""), frame(0x81, b"one"), frame(0x81, b"two")].concat().into());
         let reason = b"you may not publish here";
         let close = [&[0x88, 2 + reason.len() as u8, 0x03, 0xf0][..], reason].concat();
         assert_eq!(output(&mut session), [&[0x8a, 0][..], &close].concat());
         assert_eq!((session.state(), published(&hub).len()), (SessionState::Closing, 0));
         // The right ends while the client is sending.
-        let mut session = Session::new(100, Form::WebSocket, true);
-        session.read(frame(0x81, b"one").into(), &hub);
+        let mut session = begin(&hub, 100, true);
+        session.read(frame(0x81, b"one").into());
         session.close(CloseCode::Policy, "the token has expired");
         session.end_publishing();
-        session.read(frame(0x81, b"two").into(), &hub);
+        session.read(frame(0x81, b"two").into());
         assert_eq!((session.state(), published(&hub).len()), (SessionState::Closing, 1));
+    }
+
+    #[test]
+    fn a_frame_of_json_names_its_channel_and_a_refusal_is_told() {
+        let options = Channel { queue_bytes: 100, ..Channel::default() };
+        let hubs = ["/a", "/b", "/c"].map(|name| {
+            let hub = Hub::restore(name.into(), 7, Vec::new());
+            hub.change(options.clone());
+            hub.finish_gathering();
+            hub
+        });
+        let mut targets = hubs.iter().zip([9, 50, 50]).map(|(hub, message_bytes)| {
+            let may_publish = **hub.name() != *"/c";
+            PublishTarget { hub: hub.clone(), message_bytes, may_publish, limit: None }
+        });
+        let own = targets.next().unwrap();
+        let mut session = Session::new(Form::Json, own, targets.collect());
+        for (text, refusal) in [
+            (r#"{"data":"own"}"#, None),
+            (r#"{"data":"named","channel":"/a"}"#, None),
+            (r#"{"data":"0123456789","channel":"/b"}"#, None),
+            (r#"{"data":"0123456789"}"#, Some("a message of this channel has 9 bytes at most")),
+            (r#"{"data":"x","channel":"/c"}"#, Some(NO_PUBLISHER)),
+            (r#"{"data":"x","channel":"/d"}"#, Some("does not have the channel \\\"/d\\\"")),
+        ] {
+            session.read(frame(0x81, text.as_bytes()).into());
+            let told = String::from_utf8_lossy(&output(&mut session)).into_owned();
+            assert_eq!(told.is_empty(), refusal.is_none(), "{text}: {told}");
+            assert!(told.contains(refusal.unwrap_or_default()), "{text}: {told}");
+            session.written(session.left());
+        }
+        assert_eq!(published(&hubs[0]), [&b"own"[..], b"named"]);
+        assert_eq!(published(&hubs[1]), [b"0123456789"]);
+        assert_eq!((published(&hubs[2]).len(), session.state()), (0, SessionState::Open));
+        // A message waits for room in its own channel.
+        let queue_id = hubs[1].open(&Arc::default());
+        hubs[1].join(queue_id, None);
+        hubs[1].publish(vec![b'x'; 90]);
+        let text = br#"{"data":"0123456789","channel":"/b"}"#;
+        session.read([frame(0x81, text), frame(0x81, br#"{"data":"next"}"#)].concat().into());
+        assert!(session.is_held_up() && Arc::ptr_eq(session.next_hub(), &hubs[1]));
+        session.end_publishing();
+        session.go_on(true);
+        assert!(!session.is_held_up() && published(&hubs[1]).len() == 2);
+        let told = String::from_utf8_lossy(&output(&mut session)).into_owned();
+        assert_eq!(told.matches(NO_PUBLISHER).count(), 2, "{told}");
     }
 
     #[test]
     fn we_close() {
         let hub = Hub::new(Channel::default());
-        let mut session = Session::new(100, Form::WebSocket, true);
+        let mut session = begin(&hub, 100, true);
         session.close(CloseCode::Away, "bye");
         assert_eq!(output(&mut session), b"\x88\x05\x03\xe9bye");
         // Messages that the client had sent before it knew are not lost.
-        session.read(frame(0x81, b"late").into(), &hub);
+        session.read(frame(0x81, b"late").into());
         assert_eq!((published(&hub).len(), session.state()), (1, SessionState::Closing));
-        session.read(frame(0x88, &1001_u16.to_be_bytes()).into(), &hub);
+        session.read(frame(0x88, &1001_u16.to_be_bytes()).into());
         assert_eq!(session.state(), SessionState::Over);
     }
 }

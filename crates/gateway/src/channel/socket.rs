@@ -20,20 +20,19 @@ use superpoll_rt::time::{Sleep, sleep, timeout};
 use tungstenite::handshake::derive_accept_key;
 use tungstenite::protocol::frame::coding::CloseCode;
 
-use super::counters;
 use super::cursor::SubscribeRequest;
 use super::form::Form;
 use super::frames::PING;
 use super::hub::PublishTurn;
+use super::joined::{Invitation, JoinedChannels, Start, limit_unsent};
 use super::json_frame;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
-use super::mailbox::{EndReason, Mailbox, Taken};
+use super::mailbox::{EndReason, Taken};
 use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger};
 use super::rights::Grant;
 use super::send_queue::SendQueue;
 use super::session::{Session, SessionState};
 use crate::body::Body;
-use crate::config::Slow;
 use crate::exchange::Exchange;
 use crate::log::Entry;
 use crate::parked_stream::{ParkedStream, is_later};
@@ -44,10 +43,10 @@ use crate::transport::Transport;
 
 /// The most bytes that are made ready to be written before the rest is left with the messages that
 /// wait.
-pub(super) const OUTPUT: usize = 64 << 10;
+const OUTPUT: usize = 64 << 10;
 
-/// Tells a client that its channel began anew.
-pub(super) const REPLACED: &str = "messages of this channel are lost; connect again";
+/// Tells a client that its channel began again.
+const REPLACED: &str = "messages of this channel are lost; connect again";
 
 /// The field that says that some messages that were asked for are not kept any more.
 const MISSED: HeaderName = HeaderName::from_static("channel-missed");
@@ -78,7 +77,7 @@ pub(super) fn speaks_json(headers: &HeaderMap) -> bool {
 }
 
 /// Checks a handshake, and returns the fields of the response that agrees to it.
-pub(super) fn handshake(headers: &HeaderMap) -> Result<HeaderMap, Box<Response<Body>>> {
+fn handshake(headers: &HeaderMap) -> Result<HeaderMap, Box<Response<Body>>> {
     let version = headers.get(SEC_WEBSOCKET_VERSION);
     if version.is_none_or(|version| version.as_bytes() != b"13") {
         let text = "only version 13 of WebSocket is supported\n";
@@ -106,32 +105,23 @@ pub(super) fn handshake(headers: &HeaderMap) -> Result<HeaderMap, Box<Response<B
     Ok(fields)
 }
 
-/// Writes as much of a session's output as there is room for, and returns how many bytes that was.
-pub(super) fn write_out(
-    session: &mut Session,
-    cx: &mut Context<'_>,
-    transport: &mut Transport,
-) -> io::Result<usize> {
-    let mut all = 0;
-    while session.left() > 0 {
-        let written =
-            session.write(|parts| match Pin::new(&mut *transport).poll_write_vectored(cx, parts) {
-                Poll::Ready(Ok(0)) => Err(Some(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(count)) => Ok(count),
-                Poll::Ready(Err(error)) => Err(Some(error)),
-                Poll::Pending => Err(None),
-            });
-        match written {
-            Ok(count) => all += count,
-            Err(Some(error)) => return Err(error),
-            Err(None) => return Ok(all),
-        }
-    }
-    // Encrypted bytes may still wait for room; they are written when there is some.
-    match Pin::new(transport).poll_flush(cx) {
-        Poll::Ready(Err(error)) => Err(error),
-        _ => Ok(all),
-    }
+/// Answers a handshake, and continues the connection as a subscriber of the channels. Returns the
+/// fields of the response that agrees to it.
+pub(super) fn accept(
+    asked_headers: &HeaderMap,
+    exchange: &Exchange,
+    invitations: Vec<Invitation>,
+) -> Result<HeaderMap, Box<Response<Body>>> {
+    let fields = handshake(asked_headers)?;
+    let form = if speaks_json(asked_headers) { Form::Json } else { Form::WebSocket };
+    let (peer, entry) = (exchange.peer().clone(), exchange.entry.clone());
+    limit_unsent(exchange, &invitations);
+    exchange.take_over(move |transport, read| {
+        Box::pin(async move {
+            SocketSession::join(invitations, form, peer, entry, read).run(transport).await;
+        })
+    });
+    Ok(fields)
 }
 
 impl LocalSubscribers {
@@ -147,70 +137,21 @@ impl LocalSubscribers {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
-        let fields = match handshake(asked_headers) {
+        let start = Start::before(&self.hub.since(asked.after));
+        let invitation = Invitation { subscribers: self.clone(), grant, sub, start };
+        let fields = match accept(asked_headers, exchange, vec![invitation]) {
             Ok(fields) => fields,
             Err(response) => return *response,
         };
-        let since = self.hub.since(asked.after);
-        let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         // Plain frames have no ids. A client that needs them counts from here.
-        let mut response = self.empty_response(StatusCode::SWITCHING_PROTOCOLS, start);
+        let mut response = self.empty_response(StatusCode::SWITCHING_PROTOCOLS, start.id);
         let headers = response.headers_mut();
         headers.extend(fields);
-        if since.missed {
+        if start.missed {
+            // The messages that are kept are sent; this says that there were others.
             headers.insert(MISSED, HeaderValue::from_static("true"));
         }
-        let form = if speaks_json(asked_headers) { Form::Json } else { Form::WebSocket };
-        let peer = exchange.peer().clone();
-        // What is kept of them is sent; the handshake has told that there were others.
-        let missed = since.missed;
-        let entry = exchange.entry.clone();
-        exchange.limit_unsent(self.hub.options().unsent_bytes);
-        exchange.take_over(move |transport, read| {
-            let client = (peer, sub, entry);
-            Box::pin(self.begin(transport, client, read, (form, start, missed), grant))
-        });
         response
-    }
-
-    /// Begins to send the messages after a given one.
-    async fn begin(
-        self: Rc<LocalSubscribers>,
-        transport: Transport,
-        (peer, sub, entry): (Rc<Peer>, Option<Box<str>>, Option<Rc<Entry>>),
-        read: Bytes,
-        (form, start, missed_some): (Form, u64, bool),
-        grant: Grant,
-    ) {
-        let options = self.hub.options();
-        let (since, present) = self.enter(Some(self.cursor(start)), sub);
-        let (missed, last) = (since.missed, since.last);
-        let mailbox = Rc::new(Mailbox::new(since, &options));
-        let subscription = self.add(last, grant, Delivery::Task(mailbox.clone()));
-        subscription.is_told(present);
-        if let Some(entry) = &entry {
-            entry.received(read.len() as u64);
-        }
-        self.keep_entry(subscription.index, entry);
-        if missed {
-            mailbox.note_gap();
-        }
-        if missed && options.slow == Slow::Disconnect {
-            counters::count(&self.hub.counters().disconnected, 1);
-            mailbox.end(EndReason::Slow);
-        }
-        if self.is_retired() {
-            mailbox.end(EndReason::Retired);
-        }
-        let session = Session::new(options.message_bytes, form, grant.may_publish);
-        let mut session = session.limited(self.publisher(&peer));
-        if form == Form::Json {
-            session.send_place(start, missed_some, self.hub.source());
-        }
-        if !read.is_empty() {
-            session.read(read, &self.hub);
-        }
-        SocketSession::new(subscription, mailbox, session, peer, form).run(transport).await;
     }
 
     /// Reads from a parked WebSocket, and parks it again if that was all.
@@ -236,10 +177,9 @@ impl LocalSubscribers {
         };
         drop(room);
         self.note(index, |entry| entry.received(bytes.len() as u64));
-        let may_publish = self.grant(index).may_publish;
-        let session = Session::new(self.hub.options().message_bytes, form, may_publish);
-        let mut session = session.limited(self.publisher(&parked.peer));
-        session.read(bytes, &self.hub);
+        let target = self.target(self.grant(index), &parked.peer);
+        let mut session = Session::new(form, target, Vec::new());
+        session.read(bytes);
         if session.left() > 0 {
             match session.write(|parts| parked.stream.write_raw(&parts[0])) {
                 Ok(count) => self.wrote(index, form, count),
@@ -262,9 +202,8 @@ impl LocalSubscribers {
         form: Form,
         backlog: Backlog,
     ) {
-        let may_publish = self.grant(index).may_publish;
-        let session = Session::new(self.hub.options().message_bytes, form, may_publish);
-        let mut session = session.limited(self.publisher(&parked.peer));
+        let target = self.target(self.grant(index), &parked.peer);
+        let mut session = Session::new(form, target, Vec::new());
         session.send_raw(&backlog.rest);
         self.spawn_session(index, parked, form, backlog, session);
     }
@@ -282,7 +221,8 @@ impl LocalSubscribers {
         let Ok(transport) = parked.stream.resume() else { return };
         self.set(index, Delivery::Task(mailbox.clone()));
         let counted = self.parking_lot.task();
-        let session_task = SocketSession::new(subscription, mailbox, session, parked.peer, form);
+        let channels = JoinedChannels::one(subscription, mailbox);
+        let session_task = SocketSession::new(channels, session, parked.peer, form);
         let goes_on = async move {
             session_task.run(transport).await;
             drop(counted);
@@ -293,12 +233,10 @@ impl LocalSubscribers {
 
 /// A WebSocket with a task.
 struct SocketSession {
-    subscription: Subscription,
-    mailbox: Rc<Mailbox>,
+    channels: JoinedChannels,
     session: Session,
     peer: Rc<Peer>,
     form: Form,
-    grant: Grant,
     /// Bytes were read since the last ping.
     heard: bool,
     /// The bytes that waited in the socket at the last ping.
@@ -318,21 +256,46 @@ struct SocketSession {
 }
 
 impl SocketSession {
+    /// Joins the channels, and tells a client of `superpoll.v1` where it begins in each.
+    fn join(
+        invitations: Vec<Invitation>,
+        form: Form,
+        peer: Rc<Peer>,
+        entry: Option<Rc<Entry>>,
+        read: Bytes,
+    ) -> SocketSession {
+        let starts: Vec<_> = invitations.iter().map(|invitation| invitation.start).collect();
+        let channels = JoinedChannels::join(invitations);
+        let first = channels.first();
+        if let Some(entry) = &entry {
+            entry.received(read.len() as u64);
+        }
+        first.subscribers().keep_entry(first.subscription.index, entry);
+        let mut targets = channels.targets(&peer);
+        let own = targets.next().expect("a connection has a channel");
+        let mut session = Session::new(form, own, targets.collect());
+        if form == Form::Json {
+            for (hub, start) in channels.hubs().zip(starts) {
+                session.send_place(start.id, start.missed, hub.source());
+            }
+        }
+        if !read.is_empty() {
+            session.read(read);
+        }
+        SocketSession::new(channels, session, peer, form)
+    }
+
     fn new(
-        subscription: Subscription,
-        mailbox: Rc<Mailbox>,
+        channels: JoinedChannels,
         session: Session,
         peer: Rc<Peer>,
         form: Form,
     ) -> SocketSession {
-        let grant = subscription.local_subscribers.grant(subscription.index);
         SocketSession {
-            subscription,
-            mailbox,
+            channels,
             session,
             peer,
             form,
-            grant,
             heard: true,
             sends: SendQueue::default(),
             quiet_until: Instant::now(),
@@ -344,14 +307,19 @@ impl SocketSession {
         }
     }
 
+    /// Whether the connection can be parked. One with several channels never is: a successor could
+    /// not tell which of its bytes are of which channel.
     fn is_idle(&self) -> bool {
-        self.session.is_idle() && self.mailbox.is_empty() && self.mailbox.ended().is_none()
+        self.channels.is_one()
+            && self.session.is_idle()
+            && self.channels.is_empty()
+            && self.channels.ended().is_none()
     }
 
     async fn run(mut self, mut transport: Transport) {
-        let silence = self.subscription.local_subscribers.hub.silence();
+        let silence = self.channels.silence();
         self.quiet_until = Instant::now() + silence;
-        let mut timer = pin!(sleep(self.grant.limit(silence)));
+        let mut timer = pin!(sleep(self.channels.limit(silence)));
         // What has made an encrypted connection readable is still to be read.
         let mut is_read = matches!(transport, Transport::Plain(_));
         loop {
@@ -365,26 +333,23 @@ impl SocketSession {
             let next = poll_fn(|cx| self.poll(cx, &mut transport, timer.as_mut(), silence)).await;
             match next {
                 Next::Idle => {}
-                Next::Gone => {
-                    let Subscription { local_subscribers, index, .. } = &self.subscription;
-                    return local_subscribers.note(*index, Entry::gone);
-                }
+                Next::Gone => return self.channels.first().note(Entry::gone),
                 Next::Over => break,
             }
         }
         if self.session.has_vanished() {
-            let Subscription { local_subscribers, index, .. } = &self.subscription;
-            local_subscribers.note(*index, Entry::gone);
+            self.channels.first().note(Entry::gone);
         }
         // From here on it is not a subscriber.
-        drop(self.subscription);
+        drop(self.channels);
         let _ = timeout(CLOSE, linger(transport)).await;
     }
 
     fn park(self, stream: ParkedStream) {
+        let subscription = self.channels.into_subscription();
         let (local_subscribers, index) =
-            (self.subscription.local_subscribers.clone(), self.subscription.index);
-        self.subscription.detach();
+            (subscription.local_subscribers.clone(), subscription.index);
+        subscription.detach();
         let parked = ParkedConnection { stream, peer: self.peer, token: 0, pending: None };
         local_subscribers.park_subscriber(index, parked, self.form, None);
     }
@@ -392,55 +357,74 @@ impl SocketSession {
     /// Makes frames of messages, as many as there is room for, and of the end.
     fn fill(&mut self) {
         while self.session.state() == SessionState::Open && self.session.left() < OUTPUT {
-            match (
-                self.mailbox.take(&self.subscription.local_subscribers.hub),
-                self.mailbox.ended(),
-            ) {
-                (Some(taken), _) => self.send(&taken),
-                (None, None) => return,
-                (None, Some(EndReason::Slow)) => {
-                    self.session.close(CloseCode::Again, "too many messages wait for you");
-                }
-                (None, Some(EndReason::Retired)) => self.session.close(CloseCode::Away, ""),
-                (None, Some(EndReason::Expired)) => {
-                    self.session.close(CloseCode::Policy, "the token has expired");
-                }
-                (None, Some(EndReason::Changed)) => {
-                    let reason = "the rights of this channel have changed; connect again";
-                    self.session.close(CloseCode::Restart, reason);
-                }
-                (None, Some(EndReason::Replaced)) => {
-                    self.session.close(CloseCode::Restart, REPLACED);
-                }
+            if let Some(why) = self.channels.ended() {
+                self.close(why);
+            } else if let Some((index, taken)) = self.channels.take() {
+                self.send(index, &taken);
+            } else if self.channels.ended().is_none() {
+                return;
             }
         }
     }
 
+    fn close(&mut self, why: EndReason) {
+        let (code, reason) = match why {
+            EndReason::Slow => (CloseCode::Again, "too many messages wait for you"),
+            EndReason::Retired => (CloseCode::Away, ""),
+            EndReason::Expired => (CloseCode::Policy, "the token has expired"),
+            EndReason::Changed => {
+                (CloseCode::Restart, "the rights of a channel have changed; connect again")
+            }
+            EndReason::Replaced => (CloseCode::Restart, REPLACED),
+        };
+        self.session.close(code, reason);
+    }
+
     /// Sends a message, and that messages before it were left out, if the form has a way to say it.
-    fn send(&mut self, taken: &Taken) {
-        let hub = &self.subscription.local_subscribers.hub;
+    fn send(&mut self, index: usize, taken: &Taken) {
         let message = &taken.message;
-        if taken.is_after_gap {
-            if hub.is_gathering() {
-                // A successor counts on each message, see `parked.rs`.
-                return self.mailbox.end(EndReason::Slow);
-            }
-            if self.form == Form::Json {
-                self.session.send_place(message.id - 1, true, hub.source());
-            }
+        if taken.is_after_gap && self.channels.is_gathering() {
+            // A successor counts on each message, see `parked.rs`.
+            return self.channels.end(index, EndReason::Slow);
+        }
+        let hub = self.channels.hub(index);
+        if taken.is_after_gap && self.form == Form::Json {
+            self.session.send_place(message.id - 1, true, hub.source());
         }
         if hub.may_send(message) {
             self.session.send(message, hub.source());
         }
     }
 
+    /// Writes as much of the output as there is room for; returns whether that was any.
     fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
-        let count = write_out(&mut self.session, cx, transport)?;
-        self.sends.wrote(count);
-        let Subscription { local_subscribers, index, .. } = &self.subscription;
-        local_subscribers.wrote(*index, self.form, count);
-        self.has_written |= count > 0;
-        Ok(count > 0)
+        let mut all = 0;
+        while self.session.left() > 0 {
+            let written = self.session.write(|parts| {
+                match Pin::new(&mut *transport).poll_write_vectored(cx, parts) {
+                    Poll::Ready(Ok(0)) => Err(Some(io::ErrorKind::WriteZero.into())),
+                    Poll::Ready(Ok(count)) => Ok(count),
+                    Poll::Ready(Err(error)) => Err(Some(error)),
+                    Poll::Pending => Err(None),
+                }
+            });
+            match written {
+                Ok(count) => all += count,
+                Err(Some(error)) => return Err(error),
+                Err(None) => break,
+            }
+        }
+        // Encrypted bytes may still wait for room; they are written when there is some.
+        if self.session.left() == 0
+            && let Poll::Ready(Err(error)) = Pin::new(transport).poll_flush(cx)
+        {
+            return Err(error);
+        }
+        self.sends.wrote(all);
+        let first = self.channels.first();
+        first.subscribers().wrote(first.subscription.index, self.form, all);
+        self.has_written |= all > 0;
+        Ok(all > 0)
     }
 
     /// Continues with messages that had to wait, if it is their turn; returns whether it was.
@@ -453,7 +437,7 @@ impl SocketSession {
             if self.session.poll_publishing(cx).is_pending() {
                 return false;
             }
-            self.session.go_on(&self.subscription.local_subscribers.hub, false);
+            self.session.go_on(false);
             return true;
         }
         if let Some(wait) = self.session.pause() {
@@ -462,34 +446,32 @@ impl SocketSession {
                 return false;
             }
             self.pause = None;
-            self.session.go_on(&self.subscription.local_subscribers.hub, false);
+            self.session.go_on(false);
             return true;
         }
-        let hub = &self.subscription.local_subscribers.hub;
         // The memory that it holds is bounded like that of any connection.
-        let turn = self.turn.get_or_insert_with(|| PublishTurn::new(hub));
+        let turn = self.turn.get_or_insert_with(|| PublishTurn::new(self.session.next_hub()));
         if turn.poll(0, cx).is_pending() {
             return false;
         }
         self.turn = None;
-        self.session.go_on(&self.subscription.local_subscribers.hub, true);
+        self.session.go_on(true);
         true
     }
 
     /// Reads once; `false` if no bytes have come.
     fn read(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
-        let local_subscribers = &self.subscription.local_subscribers;
-        let mut room = local_subscribers.engine.read_buffer.borrow_mut();
+        let first = self.channels.first();
+        let mut room = first.subscribers().engine.read_buffer.borrow_mut();
         match Pin::new(transport).poll_read(cx, &mut room) {
             Poll::Pending => Ok(false),
             Poll::Ready(Err(error)) => Err(error),
             Poll::Ready(Ok(count)) => {
                 let bytes = Bytes::copy_from_slice(&room[..count]);
                 drop(room);
-                let index = self.subscription.index;
-                local_subscribers.note(index, |entry| entry.received(count as u64));
+                first.note(|entry| entry.received(count as u64));
                 self.heard = true;
-                self.session.read(bytes, &local_subscribers.hub);
+                self.session.read(bytes);
                 Ok(true)
             }
         }
@@ -502,12 +484,10 @@ impl SocketSession {
         mut timer: Pin<&mut Sleep>,
         silence: Duration,
     ) -> Poll<Next> {
-        self.mailbox.remember(cx);
+        self.channels.remember(cx);
         for round in 0.. {
-            if self.grant.is_over() {
-                self.mailbox.end(EndReason::Expired);
-            }
-            if matches!(self.mailbox.ended(), Some(EndReason::Expired | EndReason::Changed)) {
+            self.channels.check_grants();
+            if matches!(self.channels.ended(), Some(EndReason::Expired | EndReason::Changed)) {
                 self.session.end_publishing();
             }
             self.fill();
@@ -543,14 +523,14 @@ impl SocketSession {
         }
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            if !self.ends && self.grant.is_over() {
+            if !self.ends && self.channels.limit(CLOSE).is_zero() {
                 // Its output is full: the client may not even read why.
                 self.ends = true;
                 timer.as_mut().get_mut().reset(now + CLOSE);
                 continue;
             }
             if !self.ends && now < self.quiet_until {
-                let rest = self.grant.limit(self.quiet_until - now).max(MOMENT);
+                let rest = self.channels.limit(self.quiet_until - now).max(MOMENT);
                 timer.as_mut().get_mut().reset(now + rest);
                 continue;
             }
@@ -565,12 +545,12 @@ impl SocketSession {
             }
             self.sends = transport.plain().map_or_else(SendQueue::default, SendQueue::of);
             (self.has_waited, self.has_written) = (self.session.left() > 0, false);
-            if !self.subscription.local_subscribers.hub.is_gathering() {
+            if !self.channels.is_gathering() {
                 self.heard = false;
                 self.session.send_raw(PING);
             }
             self.quiet_until = now + silence;
-            timer.as_mut().get_mut().reset(now + self.grant.limit(silence));
+            timer.as_mut().get_mut().reset(now + self.channels.limit(silence));
             cx.waker().wake_by_ref();
         }
         Poll::Pending

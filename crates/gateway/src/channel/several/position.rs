@@ -4,34 +4,15 @@
 //! A position may be empty: the reader then begins with the next message of that channel. `0` alone
 //! stands for the beginning of all channels.
 
-use std::fmt;
-
 use http::{HeaderMap, Uri};
 use percent_encoding::percent_decode_str;
 
 use super::super::cursor::Cursor;
-use super::{JoinedChannel, MOST_CHANNELS};
-
-/// Between two positions.
-const SEPARATOR: char = '.';
+use super::super::joined::SEPARATOR;
+use super::MOST_CHANNELS;
 
 /// The most bytes of a position: those of two numbers, and the characters between.
 const LONGEST: usize = 40 * MOST_CHANNELS;
-
-/// Writes the position of a reader.
-pub(super) struct Positions<'a>(pub &'a [JoinedChannel]);
-
-impl fmt::Display for Positions<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, member) in self.0.iter().enumerate() {
-            if index > 0 {
-                write!(f, "{SEPARATOR}")?;
-            }
-            member.subscription.local_subscribers.cursor(member.last).fmt(f)?;
-        }
-        Ok(())
-    }
-}
 
 /// Reads the position in each of `count` channels.
 fn parse(text: &str, count: usize) -> Option<Vec<Option<Cursor>>> {

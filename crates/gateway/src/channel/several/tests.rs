@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::rc::Weak;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use http::{HeaderMap, HeaderValue, Uri};
 use http_body::Body as _;
@@ -12,11 +12,14 @@ use superpoll::backend::Topology;
 use superpoll_rt::{Runtime, yield_now};
 
 use super::super::engine::ChannelEngine;
-use super::super::unread::Unread;
-use super::events::SeveralEvents;
+use super::super::events::EventsBody;
+use super::super::hub::Hub;
+use super::super::joined::JoinedChannels;
+use super::super::local_subscribers::{Delivery, LocalSubscribers};
+use super::super::mailbox::EndReason;
+use super::super::rights::Grant;
 use super::*;
-use crate::body::Body;
-use crate::config::Channel;
+use crate::config::{Channel, Slow};
 use crate::parking_lot::ParkingLot;
 
 fn subscribers(hubs: &[Arc<Hub>]) -> Vec<Rc<LocalSubscribers>> {
@@ -27,7 +30,7 @@ fn subscribers(hubs: &[Arc<Hub>]) -> Vec<Rc<LocalSubscribers>> {
 }
 
 /// Begins a stream after a position.
-fn stream(channels: &[Rc<LocalSubscribers>], last_event_id: Option<&str>) -> SeveralEvents {
+fn stream(channels: &[Rc<LocalSubscribers>], last_event_id: Option<&str>) -> EventsBody {
     let mut headers = HeaderMap::new();
     if let Some(id) = last_event_id {
         headers.insert("last-event-id", HeaderValue::from_str(id).unwrap());
@@ -38,14 +41,14 @@ fn stream(channels: &[Rc<LocalSubscribers>], last_event_id: Option<&str>) -> Sev
         subscribers: subscribers.clone(),
         grant: Grant::unlimited(false),
         sub: None,
-        start: Start::of(&subscribers.hub.since(after)),
+        start: Start::before(&subscribers.hub.since(after)),
     };
     let invitations = channels.iter().zip(after).map(invite).collect();
-    SeveralEvents::new(invitations, Unread::none())
+    EventsBody::of_several(invitations, Unread::none())
 }
 
 /// Returns the bytes that are there.
-fn read(stream: &mut SeveralEvents) -> Option<Vec<u8>> {
+fn read(stream: &mut EventsBody) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     let mut cx = Context::from_waker(Waker::noop());
     loop {
@@ -217,7 +220,7 @@ fn channels_have_their_turn() {
             sub: None,
             start: Start { id: 0, missed: false },
         });
-        let mut several = Several::join(invitations.collect());
+        let mut several = JoinedChannels::join(invitations.collect());
         let order: Vec<usize> =
             std::iter::from_fn(|| several.take()).map(|(index, _)| index).collect();
         assert_eq!(order[..5], [0, 1, 2, 0, 1]);
@@ -253,5 +256,18 @@ fn the_first_channel_that_ends_ends_the_connection() {
         }
     });
     // The type of a response's body can hold it.
-    let _: fn(SeveralEvents) -> Body = Body::stream;
+    let _: fn(EventsBody) -> Body = Body::stream;
+}
+
+#[test]
+fn further_channels_are_found_in_the_url() {
+    let find = |uri: &str| Also::find(&uri.parse().unwrap(), |_| None);
+    assert!(find("/a").is_none());
+    assert!(find("/a?after=1&alsoo=/b").is_none());
+    let also = find("/a?also=/b&after=1&also=%2Frooms%2Fa%2520b&also=").unwrap();
+    let paths: Vec<&str> = also.paths.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(paths, ["/b", "/rooms/a%20b", ""]);
+    // Only so many are kept, and all are counted.
+    let also = find(&format!("/a?{}", "also=/b&".repeat(5000))).unwrap();
+    assert_eq!((also.paths.len(), also.count), (MOST_CHANNELS, 5000));
 }
