@@ -27,13 +27,11 @@
 
 mod disconnect;
 mod links;
-#[cfg(test)]
-mod model;
-#[cfg(test)]
-mod random;
 mod requests;
 mod sessions;
 mod succession;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 use std::collections::VecDeque;

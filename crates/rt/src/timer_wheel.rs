@@ -527,6 +527,4 @@ impl fmt::Debug for Wheel {
 }
 
 #[cfg(test)]
-mod slack_tests;
-#[cfg(test)]
 mod tests;

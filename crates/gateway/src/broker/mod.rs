@@ -30,7 +30,7 @@ mod reader;
 pub(crate) mod redis;
 mod shard;
 #[cfg(test)]
-pub(crate) mod toy;
+pub(crate) mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

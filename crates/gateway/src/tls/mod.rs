@@ -30,12 +30,8 @@
 //! The rules are those of RFC 8446 (TLS 1.3, section 5 and 4.6.3) and RFC 5246 (TLS 1.2), and the
 //! limits are those of rustls.
 
-#[cfg(test)]
-mod cost;
 pub(crate) mod handshake;
 mod keys;
-#[cfg(test)]
-mod model;
 mod parked;
 mod pool;
 mod record;

@@ -15,6 +15,8 @@ use super::pool::{self, PooledKeys};
 use super::records::{self, Alert, HEADER, Kind, MOST_TEXT, Record, Records, Violation};
 use super::traffic_keys::telling;
 
+mod cost;
+mod model;
 mod successor;
 
 pub(crate) use successor::{Reader, left, writing};

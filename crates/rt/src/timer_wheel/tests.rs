@@ -8,8 +8,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-pub(super) const TICK: u128 = 1 << TICK_BITS;
-pub(super) const SECOND: u128 = 1_000_000_000;
+mod slack;
+
+const TICK: u128 = 1 << TICK_BITS;
+const SECOND: u128 = 1_000_000_000;
 
 /// A waker that writes down its number.
 struct Named {

@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
     use crate::broker::log::Payload;
-    use crate::broker::toy::Toy;
+    use crate::broker::tests::toy::Toy;
 
     fn options(history: u64) -> LogOptions {
         LogOptions { key: "a".into(), history, idle: None }

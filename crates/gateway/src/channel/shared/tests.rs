@@ -26,7 +26,7 @@ use super::*;
 use crate::broker::local;
 use crate::broker::local::service::LogService;
 use crate::broker::local::store::Store;
-use crate::broker::toy::{Faulty, Toy, next};
+use crate::broker::tests::toy::{Faulty, Toy, next};
 use crate::broker::{Engine, Position};
 use crate::config::{self, Channel};
 use crate::ipc;

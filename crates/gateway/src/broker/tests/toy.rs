@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use superpoll_rt::time::sleep;
 
-use super::log::{
+use crate::broker::log::{
     Append, Appended, Connect, Content, Entry, Failure, Log, LogOptions, LogPosition, Look, Looked,
     Position, Refusal, Token,
 };

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 
-use super::tests::{SECOND, Stage, TICK};
-use super::*;
+use super::super::*;
+use super::{SECOND, Stage, TICK};
 
 const MS: u128 = SECOND / 1000;
 

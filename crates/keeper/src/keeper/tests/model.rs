@@ -31,7 +31,7 @@ use std::time::Duration;
 use rustix::event::EventfdFlags;
 
 use super::random::{Random, rounds};
-use super::{Keeper, Options};
+use crate::keeper::{Keeper, Options};
 use crate::link::KeeperLink;
 use crate::protocol::{Notice, Record, Request, Role, Watching, decode};
 

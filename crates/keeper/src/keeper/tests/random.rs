@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll;
 
-use super::{ClientKind, EVENTS, Keeper, Options, UNSENT};
+use crate::keeper::{ClientKind, EVENTS, Keeper, Options, UNSENT};
 use crate::link::{KeeperLink, Peer};
 use crate::protocol::{Record, Request, Role, Watching, encode, encode_first};
 

@@ -1,6 +1,6 @@
 //! The processor time of a record, next to rustls': an experiment, not a test.
 //!
-//! `cargo test --release -p superpoll-gateway --lib tls::cost -- --ignored --nocapture`
+//! `cargo test --release -p superpoll-gateway --lib tls::tests::cost -- --ignored --nocapture`
 //!
 //! Both subjects take the same steps, without a socket. Sealing begins with text and ends with
 //! records in a buffer. Opening begins with records in a buffer, as a read of the socket leaves
@@ -14,8 +14,8 @@ use futures_rustls::rustls::{ClientConnection, ServerConnection};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::records::{self, Record, Records};
-use super::tests::{SUITES, rustls_alone, sent, shake_hands};
+use super::super::records::{self, Record, Records};
+use super::{SUITES, rustls_alone, sent, shake_hands};
 
 const ROUNDS: usize = 61;
 

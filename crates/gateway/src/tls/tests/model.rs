@@ -9,8 +9,8 @@ use std::io::{Read, Write};
 use futures_rustls::rustls::{Error, ServerConnection};
 use proptest::prelude::*;
 
-use super::records::{self, Alert, HEADER, Kind, MOST_TEXT, Record, Records, Violation};
-use super::tests::{SUITES, sealed, shake_hands, split, unruly};
+use super::super::records::{self, Alert, HEADER, Kind, MOST_TEXT, Record, Records, Violation};
+use super::{SUITES, sealed, shake_hands, split, unruly};
 
 /// Something that a client sends.
 #[derive(Clone, Debug)]

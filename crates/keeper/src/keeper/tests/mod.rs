@@ -1,0 +1,4 @@
+//! Tests of the keeper with random histories.
+
+mod model;
+mod random;
