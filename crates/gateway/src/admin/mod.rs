@@ -26,7 +26,6 @@
 mod merge;
 mod operation;
 mod report;
-mod server_change;
 mod settings;
 
 use std::sync::Arc;
@@ -35,11 +34,11 @@ use futures_lite::future::BoxedLocal;
 
 pub(crate) use self::merge::merge;
 pub use self::operation::{ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation};
+pub use self::operation::{ServerChange, ServerState, WeightChange};
 pub use self::report::{
     ChannelList, ChannelReport, ConnectionList, ConnectionReport, LogReport, OperationReport,
     Protocol, Refusal, RefusalReason, ReopenedLogs, Report, ServerReport, UpstreamReport,
 };
-pub use self::server_change::{ServerChange, ServerState, WeightChange};
 pub(crate) use self::settings::{ServerSetting, Settings, Upstreams};
 
 /// The outcome of an operation.

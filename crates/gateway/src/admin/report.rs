@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::server_change::ServerState;
+use super::operation::ServerState;
 use crate::log::Level;
 use crate::telemetry::socket::CommandAnswer;
 

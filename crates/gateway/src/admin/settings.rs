@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
+use super::operation::{ServerChange, ServerState, WeightChange};
 use super::report::Refusal;
-use super::server_change::{ServerChange, ServerState, WeightChange};
 use crate::config::Config;
 use crate::log::Level;
 

@@ -1,17 +1,18 @@
 //! Certificates and keys, from files or from memory.
 
+use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures_rustls::rustls::crypto::ring;
 use futures_rustls::rustls::pki_types::pem::{self, PemObject};
-use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use futures_rustls::rustls::sign::CertifiedKey;
 use futures_rustls::rustls::{Error, InconsistentKeys};
+use webpki::{EndEntityCert, KeyUsage};
 
-use super::CertificateError;
-use super::facts::Facts;
 use crate::config::CertificateFiles;
 
 /// A certificate with its chain and its key, ready for handshakes.
@@ -143,4 +144,97 @@ fn collect(
 /// The file cannot be read, or has no key.
 pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| CertificateError::of_file(path, KEY, error))
+}
+
+// The reason for which a certificate cannot be used.
+
+/// The reason for which a certificate cannot be used: one line that names the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CertificateError {
+    what: String,
+    /// Whether the same files may be right at the next attempt: they could not be read.
+    may_pass: bool,
+}
+
+impl CertificateError {
+    pub(super) fn new(what: impl Into<String>) -> CertificateError {
+        CertificateError { what: what.into().replace(['\n', '\r'], " "), may_pass: false }
+    }
+
+    /// Whether it is due to a lack that may pass, such as one of descriptors.
+    pub(super) fn may_pass(&self) -> bool {
+        self.may_pass
+    }
+
+    /// The error for a file of PEM that should contain a `kind`.
+    pub(super) fn of_file(path: &Path, kind: &str, error: pem::Error) -> CertificateError {
+        let path = path.display();
+        let may_pass = matches!(&error, pem::Error::Io(error)
+            if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied));
+        let error = CertificateError::new(match error {
+            pem::Error::Io(error) => format!("cannot read the {kind} {path}: {error}"),
+            pem::Error::NoItemsFound => {
+                format!("{path} has no {kind}, expected a PEM file with -----BEGIN")
+            }
+            error => format!("{path} is no PEM file of a {kind}: {error}"),
+        });
+        CertificateError { may_pass, ..error }
+    }
+}
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for CertificateError {}
+
+// The parts of a certificate that a server looks at: its names and its time.
+
+/// Names and time of a certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Facts {
+    /// The DNS names in lower case; `*.` at the start stands for one label.
+    pub(super) names: Vec<String>,
+    /// When the certificate begins to be valid.
+    pub(super) not_before: SystemTime,
+    /// When the certificate ceases to be valid.
+    pub(super) not_after: SystemTime,
+}
+
+impl Facts {
+    /// Reads a certificate; the error says why that is impossible.
+    pub(super) fn read(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
+        let parsed = EndEntityCert::try_from(certificate).map_err(|error| error.to_string())?;
+        let names = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
+        let (not_before, not_after) = validity(&parsed)?;
+        Ok(Facts { names, not_before, not_after })
+    }
+}
+
+/// Returns from when and until when a certificate is valid.
+///
+/// webpki has no function for this, but its errors state both. It looks at the time before it looks
+/// for an issuer, so the verification needs no root, and ends with one of these two errors. A
+/// parser of our own, or another library, would be a second reader of the same bytes.
+fn validity(certificate: &EndEntityCert<'_>) -> Result<(SystemTime, SystemTime), String> {
+    let verify_at = |time: u64| {
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(time));
+        let usage = KeyUsage::server_auth();
+        certificate.verify_for_usage(&[], &[], &[], time, usage, None, None).err()
+    };
+    // No certificate reaches into the year 10000: its form of a time has four digits.
+    let not_after = match verify_at(u64::from(u32::MAX) * 100) {
+        Some(webpki::Error::CertExpired { not_after, .. }) => not_after.as_secs(),
+        Some(error) => return Err(error.to_string()),
+        None => return Err("its time cannot be read".to_owned()),
+    };
+    let not_before = match verify_at(0) {
+        Some(webpki::Error::CertNotValidYet { not_before, .. }) => not_before.as_secs(),
+        // Valid at the beginning of the clock already.
+        _ => 0,
+    };
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    Ok((at(not_before), at(not_after)))
 }

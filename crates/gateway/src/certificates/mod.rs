@@ -19,11 +19,6 @@
 //! validates a name (RFC 8737). It gets the certificate that [`ChallengeCertificates`] has for that
 //! name, or none, and the connection ends with the handshake.
 
-mod challenge;
-mod client;
-mod error;
-mod facts;
-mod key_exchange;
 mod load;
 mod server_config;
 mod store;
@@ -33,13 +28,13 @@ mod tests;
 mod tickets;
 mod watch;
 
-pub(crate) use challenge::{ACME_TLS, ChallengeCertificates};
-pub(crate) use client::ClientCertificate;
-pub(crate) use error::CertificateError;
+pub(crate) use load::CertificateError;
 pub(crate) use load::{Certificate, chain, key};
+pub(crate) use server_config::ClientCertificate;
 pub(crate) use server_config::server_config;
 pub(crate) use store::CertificateStore;
 #[cfg(feature = "acme")]
 pub(crate) use store::Issue;
+pub(crate) use store::{ACME_TLS, ChallengeCertificates};
 pub(crate) use tickets::{TicketSecrets, is_newer};
 pub(crate) use watch::{CertificateStatus, KnownCertificates, Watch};

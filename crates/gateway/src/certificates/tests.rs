@@ -129,7 +129,7 @@ fn handshake(
     for certificate in TRUSTED.with_borrow(Clone::clone) {
         roots.add(certificate).unwrap();
     }
-    let provider = Arc::new(super::key_exchange::provider());
+    let provider = Arc::new(super::server_config::crypto_provider());
     let mut config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .unwrap()

@@ -1,34 +1,32 @@
 //! The channel itself, which all engines share.
 
-mod log;
 mod presence;
-mod records;
-mod turn;
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use superpoll_rt::time;
 
 use super::budget::Budget;
 use super::counters::{self, Counters};
 use super::cursor::Cursor;
-use super::form::Offsets;
+use super::engine::Inbox;
+use super::form::{Form, Offsets};
 use super::history::{History, Since};
-use super::inbox::Inbox;
 use super::json_frame::Source;
 use super::mercure::{EARLIEST, update};
 use super::message::{Draft, Message, NameKind, cost};
 use super::presence::{Presence, is_reserved};
-use super::publisher_queue::PublisherQueue;
+use super::publisher_queue::{PublisherQueue, QUEUE_FACTOR, QueueFull};
 use super::shared::SharedChannel;
 use crate::broker::Unpublished;
 use crate::config::{Channel, Slow};
-
-pub(super) use turn::PublishTurn;
+use crate::succession::records::RecordStore;
 
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -530,6 +528,215 @@ impl fmt::Debug for Hub {
             .field("epoch", &self.epoch)
             .field("history", &state.history)
             .finish_non_exhaustive()
+    }
+}
+
+// The turns of the publishers that wait for room in a channel, see `channel/publisher_queue.rs`.
+
+/// A publisher's place in the line, given up on drop.
+pub(in crate::channel) struct PublishTurn {
+    hub: Arc<Hub>,
+    ticket: Option<u64>,
+}
+
+impl PublishTurn {
+    pub(in crate::channel) fn new(hub: &Arc<Hub>) -> PublishTurn {
+        PublishTurn { hub: hub.clone(), ticket: None }
+    }
+
+    /// Ready when a message may be published, or when waiting is pointless. `bytes` is the memory
+    /// that the publisher holds meanwhile.
+    pub(in crate::channel) fn poll(
+        &mut self,
+        bytes: u64,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), QueueFull>> {
+        self.hub.poll_turn(&mut self.ticket, bytes, cx)
+    }
+}
+
+impl Drop for PublishTurn {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.hub.leave_queue(ticket);
+        }
+    }
+}
+
+impl Hub {
+    /// Waits until the messages on their way to each engine are less than `queue_bytes`.
+    ///
+    /// Cancel safe: nothing is published, and publishers that wait behind this one move up.
+    pub async fn room(self: &Arc<Hub>) {
+        let mut turn = PublishTurn::new(self);
+        // The memory that a program holds meanwhile is its own.
+        let _ = poll_fn(|cx| turn.poll(0, cx)).await;
+    }
+
+    /// Whether a message may be published at once.
+    pub(in crate::channel) fn has_room(&self) -> bool {
+        let state = self.state();
+        state.publisher_queue.is_empty() && state.has_room()
+    }
+
+    /// Ready when a publisher, the holder of that place in the line, may publish a message.
+    fn poll_turn(
+        &self,
+        ticket: &mut Option<u64>,
+        bytes: u64,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), QueueFull>> {
+        let mut state = self.state();
+        if state.is_closed || (state.publisher_queue.is_first(*ticket) && state.has_room()) {
+            let next = ticket.take().and_then(|ticket| {
+                state.publisher_queue.leave(ticket);
+                state.publisher_queue.first()
+            });
+            drop(state);
+            next.into_iter().for_each(Waker::wake);
+            return Poll::Ready(Ok(()));
+        }
+        match *ticket {
+            Some(ticket) => state.publisher_queue.remember(ticket, cx),
+            None if state.publisher_queue.bytes() + bytes
+                > state.options.queue_bytes.saturating_mul(QUEUE_FACTOR) =>
+            {
+                return Poll::Ready(Err(QueueFull));
+            }
+            None => *ticket = Some(state.publisher_queue.enter(bytes, cx)),
+        }
+        Poll::Pending
+    }
+
+    /// Gives up a place in the line.
+    fn leave_queue(&self, ticket: u64) {
+        let mut state = self.state();
+        state.publisher_queue.leave(ticket);
+        let next = state.publisher_queue.first();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+    }
+}
+
+// The copies of a channel's messages for another server.
+
+/// How long a publisher waits at most for a keeper that is behind, and the time between two
+/// checks.
+const SAFE: Duration = Duration::from_secs(1);
+const NAP: Duration = Duration::from_millis(1);
+
+impl Hub {
+    /// Returns the offset behind a message in a form, if it is known.
+    pub(in crate::channel) fn offset(&self, id: u64, form: Form) -> Option<u64> {
+        self.state().history.offset(id, form)
+    }
+
+    /// Returns the number of the last message of another server, as long as its subscribers are
+    /// still to come.
+    pub(in crate::channel) fn inherited(&self) -> Option<u64> {
+        self.state().history.inherited()
+    }
+
+    /// Records messages in a space of the record store from now on, and the existing ones at once.
+    pub(crate) fn record_in(&self, records: Arc<dyn RecordStore>, space: u64) {
+        self.state().history.record_in(records, space);
+    }
+
+    /// The same for existing messages that come from that space.
+    pub(crate) fn continue_in(&self, records: Arc<dyn RecordStore>, space: u64) {
+        self.state().history.continue_in(records, space);
+    }
+
+    /// Records no messages any more, and returns the space.
+    pub(crate) fn stop_recording(&self) -> Option<u64> {
+        self.state().history.stop_recording()
+    }
+
+    /// Waits until the published messages are available to a successor, at most for a moment.
+    pub(in crate::channel) async fn wait_until_recorded(&self) {
+        let Some(records) = self.state().history.records() else { return };
+        let end = Instant::now() + SAFE;
+        while !records.has_room() && Instant::now() < end {
+            time::sleep(NAP).await;
+        }
+    }
+
+    /// Returns the number of the space in which the channel is recorded.
+    pub(crate) fn space(&self) -> Option<u64> {
+        self.state().history.space()
+    }
+}
+
+// The copy of a log that several servers read: messages come with their numbers, and the hub may
+// be replaced by another one.
+
+impl Hub {
+    /// Creates the channel of a log whose messages follow the one with this number.
+    pub(in crate::channel) fn of_log(
+        name: Arc<str>,
+        options: Arc<Channel>,
+        budget: Arc<Budget>,
+        (epoch, after): (u64, u64),
+    ) -> Arc<Hub> {
+        let mut history = History::new((name.clone(), epoch), Vec::new(), false, budget);
+        history.begin_after(after);
+        Hub::with(name, options, epoch, history)
+    }
+
+    /// Appends the message with the next number of a log, as far as there is room for it.
+    ///
+    /// `false` if the channel takes no more messages.
+    pub(in crate::channel) fn apply(&self, draft: Draft) -> bool {
+        let mut wakers = Vec::new();
+        let mut state = self.state();
+        let state_now = &mut *state;
+        if state_now.is_closed {
+            return false;
+        }
+        // Other servers have it in any case. If there is no room, it is not kept here.
+        let has_room = state_now.history.make_room(draft.cost());
+        let length = if has_room { state_now.options.history } else { 0 };
+        state_now.append_and_keep(draft, length, &mut wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Notes that another channel is in its place, and lets the engines move its subscribers there.
+    pub(in crate::channel) fn replace(&self) {
+        let mut wakers = Vec::new();
+        let mut state = self.state();
+        (state.is_closed, state.is_replaced) = (true, true);
+        wakers.extend(state.publisher_queue.all());
+        for queue in &mut state.queues {
+            if queue.subscribers > 0 && !std::mem::replace(&mut queue.is_listed, true) {
+                wakers.extend(queue.inbox.list(queue.id));
+            }
+        }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether it takes no more messages.
+    pub(in crate::channel) fn is_closed(&self) -> bool {
+        self.state().is_closed
+    }
+
+    /// Whether another channel is in its place.
+    pub(in crate::channel) fn is_replaced(&self) -> bool {
+        self.state().is_replaced
+    }
+
+    /// Makes the messages those of a log that other servers have, too.
+    pub(in crate::channel) fn share(&self, shared: Arc<SharedChannel>) {
+        self.state().history.follow();
+        // The second call for a channel would be with the same log.
+        let _ = self.shared.set(shared);
+    }
+
+    /// Returns the log of its messages, if other servers have it as well.
+    pub(in crate::channel) fn shared(&self) -> Option<&Arc<SharedChannel>> {
+        self.shared.get()
     }
 }
 

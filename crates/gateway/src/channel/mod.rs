@@ -34,7 +34,6 @@
 //! server. A client that comes with another epoch, or with an id that is no longer kept, is told
 //! that it has missed messages.
 
-mod broadcast;
 mod budget;
 mod counters;
 mod cursor;
@@ -48,7 +47,6 @@ mod form;
 mod frames;
 mod history;
 mod hub;
-mod inbox;
 mod joined;
 mod json_frame;
 mod listing;

@@ -35,7 +35,7 @@ use crate::log::Entry;
 use crate::parked_stream::Written;
 use crate::parking_lot::{ParkedConnection, ResumeReason};
 use crate::plain_stream::limit_unsent;
-use crate::succession::left::LeftConnection;
+use crate::succession::state::LeftConnection;
 use crate::tls::Cut;
 use crate::transport::Transport;
 

@@ -4,10 +4,9 @@
 //! frames and the messages of the channel are in one order, and the owner of the socket, encrypted
 //! or not, moves the bytes.
 
-mod memory;
-
+use std::collections::VecDeque;
 use std::future::Future;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -21,16 +20,14 @@ use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
 use tungstenite::{Error, Message};
 
 use super::form::Form;
-use super::frames;
+use super::frames::{self, Track};
 use super::hub::{Hub, NotPublished, Published};
 use super::json_frame::{self, Publication, Source};
 use super::message::{self, Draft};
 use super::presence::RESERVED;
-use super::publication;
-use super::publish_limits;
 use super::publisher::PublisherLimit;
 use super::shared::Publishing;
-use memory::Memory;
+use super::{publication, publish_limits};
 
 /// tungstenite's buffer, which is made with each session.
 const READ_BUFFER: usize = 4096;
@@ -442,6 +439,47 @@ impl Session {
             memory.output.clear();
             memory.taken = 0;
         }
+    }
+}
+
+// The memory that tungstenite reads and writes in place of a socket.
+
+/// The stream below tungstenite.
+#[derive(Default)]
+struct Memory {
+    input: Bytes,
+    /// No bytes follow the input.
+    has_ended: bool,
+    /// The bytes to be sent before the output: large messages, which all subscribers share, and the
+    /// bytes before them.
+    pieces: VecDeque<Bytes>,
+    output: Vec<u8>,
+    /// How many bytes of the output were taken, after all pieces before it.
+    taken: usize,
+    track: Track,
+}
+
+impl Read for Memory {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if self.input.is_empty() {
+            return if self.has_ended { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
+        }
+        let count = room.len().min(self.input.len());
+        room[..count].copy_from_slice(&self.input[..count]);
+        self.track.follow(&self.input[..count]);
+        self.input.advance(count);
+        Ok(count)
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.output.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -26,7 +26,6 @@ mod condition;
 mod embedded;
 mod folder;
 mod kind;
-mod listing;
 mod path;
 pub(crate) mod pieces;
 mod range;

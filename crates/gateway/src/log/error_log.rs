@@ -7,10 +7,12 @@ use std::time::SystemTime;
 
 use serde::Serializer;
 use serde_json::Value;
+use superpoll_rt::blocking;
 
 use super::event::Event;
 use super::log_level::LogLevel;
 use super::writer::{Completion, FormerLogs, LogFailure, Reopening, Writer, is_stderr};
+use crate::admin::ReopenedLogs;
 use crate::config::{self, Level, MessageFormat};
 
 /// The log of events, which any thread can write to without waiting for a disk.
@@ -177,6 +179,35 @@ impl std::fmt::Debug for ErrorLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ErrorLog").finish_non_exhaustive()
     }
+}
+
+// Opening all logs of a process again, after their files were moved away.
+
+/// Opens some logs again, on a thread that may wait for a disk. The outcome is reported as well:
+/// a signal has no other answer.
+pub(crate) async fn reopen(logs: Vec<Reopening>, report: impl Fn(&Event)) -> ReopenedLogs {
+    let run = move || {
+        let mut reopened = ReopenedLogs::default();
+        for log in logs {
+            match log.run() {
+                Ok(path) => reopened.paths.push(path),
+                Err(why) => reopened.failures.push(why),
+            }
+        }
+        reopened
+    };
+    let reopened = blocking::unblock(run).await.unwrap_or_else(|error| {
+        let failures = vec![format!("reopening the logs: {error}")];
+        ReopenedLogs { failures, ..ReopenedLogs::default() }
+    });
+    for path in &reopened.paths {
+        let message = format!("reopened the log {}", path.display());
+        report(&Event::new(Level::Info, "log-reopened", message));
+    }
+    for failure in &reopened.failures {
+        report(&Event::new(Level::Error, "log-failed", failure.as_str()));
+    }
+    reopened
 }
 
 #[cfg(test)]

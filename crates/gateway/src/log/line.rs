@@ -11,7 +11,7 @@ use http::HeaderValue;
 
 use super::record::{ClientEnd, Record, RelayRecord, UpstreamEnd};
 use super::secrets::leave_out_of_target;
-use super::text::{self, quote, string, word};
+use super::secrets::{self, quote, string, word};
 
 use crate::config::Field;
 
@@ -269,7 +269,7 @@ fn begin_combined(out: &mut Vec<u8>, client: &ClientEnd, user: Option<&str>, at:
     };
     match user {
         None | Some("") => out.push(b'-'),
-        Some(user) => text::field(out, user.as_bytes()),
+        Some(user) => secrets::field(out, user.as_bytes()),
     }
     let _ = write!(out, " [{}] \"", date(at));
 }

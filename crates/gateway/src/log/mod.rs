@@ -15,11 +15,9 @@ mod line;
 mod log_level;
 mod rate_limited;
 mod record;
-mod reopening;
 mod secrets;
 #[cfg(test)]
 mod tests;
-mod text;
 mod writer;
 
 use std::cell::{Cell, RefCell};
@@ -36,11 +34,11 @@ use crate::config::{AccessLog, LogFormat};
 pub(crate) use crate::config::{Field, Level};
 pub(crate) use entry::{Entry, RelayEntry};
 pub use error_log::ErrorLog;
+pub(crate) use error_log::reopen;
 pub use event::Event;
 pub use log_level::LogLevel;
 pub(crate) use rate_limited::{RateLimited, others};
 pub(crate) use record::{BrokenBy, ClientEnd, Record, RelayRecord, UpstreamEnd};
-pub(crate) use reopening::reopen;
 use writer::Writer;
 pub(crate) use writer::{FormerLogs, LogFailure, Reopening, WriterThread};
 

@@ -210,7 +210,7 @@ fn no_line_has_the_token_of_a_url() {
     let known = Record { uri, referer: Some(page), ..record() };
     let refused = Record { raw: Some(raw), ..known.clone() };
     // A text that is cut where the value is.
-    let long = format!("/c?x={}&token=hunter2hunter2", "y".repeat(super::text::LONGEST - 15));
+    let long = format!("/c?x={}&token=hunter2hunter2", "y".repeat(super::secrets::LONGEST - 15));
     let cut = Record { uri: long.parse().unwrap(), ..known.clone() };
     for (record, target) in
         [(known, "/c?after=1&token=***&wait=9"), (refused, "/c?token=***"), (cut, "/c?x=yy")]

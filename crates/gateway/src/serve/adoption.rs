@@ -40,8 +40,8 @@ use crate::parking_lot::{
 };
 use crate::peer::{Peer, Permit};
 use crate::succession::Succession;
-use crate::succession::left::LeftConnection;
 use crate::succession::records::RecordStore;
+use crate::succession::state::LeftConnection;
 use crate::succession::state::{Activity, ConnectionRecord};
 use crate::tls::KeysRecord;
 use crate::transport::Socket;

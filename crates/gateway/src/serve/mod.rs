@@ -16,7 +16,6 @@
 
 mod accepting;
 mod admin;
-mod administration;
 mod adoption;
 mod answer;
 mod broker;
@@ -41,7 +40,6 @@ mod opening;
 mod operations;
 mod route_table;
 mod router;
-mod source;
 mod streams;
 mod watched;
 mod worker;
@@ -81,15 +79,15 @@ use crate::succession::{PredecessorState, Succession};
 use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::overview::Overview;
 use crate::upstream::{self, Group};
-use administration::Administration;
 use engine_change::EngineChange;
 use local::SERVERS;
 pub(crate) use observed::front_of;
 use opening::{Opened, Relayed};
 pub use opening::{Preparation, PreparedConfig};
+use operations::Administration;
 pub(crate) use operations::ServerOperations;
 use router::Blueprint;
-use source::ServerSource;
+use worker::ServerSource;
 
 /// A running server. Dropping it stops listening; connections go on as long as the runtime does.
 pub struct Server {

@@ -2,8 +2,6 @@
 
 mod blueprint;
 mod handler;
-mod release;
-mod route_reply;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -15,11 +13,8 @@ use http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use superpoll_rt::{Handle, next_turn, spawn};
 
-pub(super) use self::blueprint::{Blueprint, BuiltRouter, open};
-use self::handler::{Handler, Target};
-pub(super) use self::release::SLICE;
-pub(super) use self::route_reply::Reply;
 use super::admin::AdminService;
 use super::https::{self, HttpsRule};
 use super::route_table::RouteTable;
@@ -31,11 +26,10 @@ use crate::channel::mercure::answer::DISCOVERY;
 use crate::channel::{LocalRoute, LocalSubscribers, LocatedChannel};
 use crate::config;
 use crate::config::{Address, Authority};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, LocalFuture};
 use crate::files::{Embedded, Representation};
 use crate::log::Entry;
 use crate::peer::Peer;
-use crate::reply;
 use crate::rules::RouteRules;
 use crate::telemetry::durations::{RequestDurations, RequestTimer};
 use crate::telemetry::guard;
@@ -45,6 +39,9 @@ use crate::trusted_proxies::TrustedProxies;
 use crate::upload::Upload;
 use crate::upstream::Forwarder;
 use crate::upstream::lane::RequestHead;
+use crate::{config, reply};
+pub(super) use blueprint::{Blueprint, BuiltRouter, open};
+use handler::{Handler, Target};
 
 /// The answer to clients that the metrics are not for.
 const METRICS_ARE_LOCAL: &str = "403 Forbidden: these metrics are for programs on this machine, \
@@ -117,14 +114,14 @@ pub(super) struct Router {
 
 impl Drop for HostRoutes {
     fn drop(&mut self) {
-        release::release(self.table.take_routes());
+        release(self.table.take_routes());
     }
 }
 
 impl Drop for Router {
     /// The last request that began with a router frees it. Other requests need not wait for that.
     fn drop(&mut self) {
-        release::release(self.names.drain().collect());
+        release(self.names.drain().collect());
     }
 }
 
@@ -460,4 +457,122 @@ fn misdirected() -> Reply {
     let text = "421 Misdirected Request: this server does not serve that host here; names in [[hosts]], or --name \
                 where there is no configuration, say what it serves\n";
     Reply::Now(reply::text(StatusCode::MISDIRECTED_REQUEST, text))
+}
+
+// Freeing the routes of a former configuration, without a pause of the engine that has them.
+//
+// They are the engine's own, so that no other thread can free them. Thousands of them take
+// milliseconds.
+
+/// How many hosts or routes an engine builds or frees in one turn of its event loop: a fraction of
+/// a millisecond.
+pub(in crate::serve) const SLICE: usize = 64;
+
+/// Frees values, in some turns of this engine's event loop if there are many.
+fn release<T: 'static>(mut values: Vec<T>) {
+    // An engine that ends has no requests that would wait.
+    if values.len() <= SLICE || Handle::current().is_err() {
+        return;
+    }
+    let task = async move {
+        while !values.is_empty() {
+            values.truncate(values.len().saturating_sub(SLICE));
+            next_turn().await;
+        }
+    };
+    spawn(task).detach();
+}
+
+// The answer of a route, at once or later.
+
+/// A response, or a future of one. Most are of the first kind, and cost no future.
+pub(in crate::serve) enum Reply {
+    Now(Response<Body>),
+    Later(LocalFuture<Response<Body>>),
+}
+
+impl Reply {
+    /// Changes the response.
+    fn map(self, change: impl FnOnce(Response<Body>) -> Response<Body> + 'static) -> Reply {
+        match self {
+            Reply::Now(response) => Reply::Now(change(response)),
+            Reply::Later(response) => Reply::Later(Box::pin(async { change(response.await) })),
+        }
+    }
+
+    /// Adds fields to the response, or puts a page in its place.
+    fn with(self, additions: Additions) -> Reply {
+        match additions.are_none() {
+            true => self,
+            false => self.map(|response| additions.to(response)),
+        }
+    }
+
+    /// Waits for the response.
+    async fn into_response(self) -> Response<Body> {
+        match self {
+            Reply::Now(response) => response,
+            Reply::Later(response) => response.await,
+        }
+    }
+}
+
+impl From<Response<Body>> for Reply {
+    fn from(response: Response<Body>) -> Reply {
+        Reply::Now(response)
+    }
+}
+
+impl From<StatusCode> for Reply {
+    fn from(status: StatusCode) -> Reply {
+        Reply::Now(reply::status(status))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use superpoll_rt::Runtime;
+
+    use super::*;
+
+    /// Counts itself when it is freed.
+    struct Counted(Rc<Cell<usize>>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    fn counted(count: usize) -> (Vec<Counted>, Rc<Cell<usize>>) {
+        let freed = Rc::new(Cell::new(0));
+        ((0..count).map(|_| Counted(freed.clone())).collect(), freed)
+    }
+
+    #[test]
+    fn many_values_are_freed_in_several_turns_and_a_few_at_once() {
+        Runtime::new().unwrap().block_on(async {
+            let (few, freed) = counted(SLICE);
+            release(few);
+            assert_eq!(freed.get(), SLICE);
+            let all = 10 * SLICE + 1;
+            let (many, freed) = counted(all);
+            release(many);
+            let mut before = freed.get();
+            assert_eq!(before, 0);
+            while before < all {
+                next_turn().await;
+                let now = freed.get();
+                // Another task is not kept waiting for more than two slices.
+                assert!(now - before <= 2 * SLICE, "{now} after {before}");
+                before = now;
+            }
+        });
+        let (many, freed) = counted(3 * SLICE);
+        release(many);
+        assert_eq!(freed.get(), 3 * SLICE);
+    }
 }

@@ -11,16 +11,20 @@ use std::time::Duration;
 use futures_lite::future::or;
 use slab::Slab;
 
-use crate::admin::Protocol;
+use super::operations::ServerOperations;
+use super::router::{BuiltRouter, Router};
+use crate::admin::{Protocol, Settings};
+use crate::certificates::TicketSecrets;
 use crate::channel::ChannelEngine;
 use crate::config::{Limits, Timeouts};
 use crate::exchange::LocalFuture;
 use crate::log::AccessLogWriter;
 use crate::parking_lot::ParkingLot;
 use crate::peer::Peer;
+use crate::processes::{Counters, Kind, Source};
 use crate::telemetry::counters::{ActiveTask, EngineCounters};
-
-use super::router::{BuiltRouter, Router};
+use crate::telemetry::overview::Overview;
+use crate::telemetry::socket::{Kept, Subject, carry_out};
 
 /// One engine's part of a server.
 pub(super) struct Worker {
@@ -266,5 +270,46 @@ impl Drop for TaskRegistration {
         // The peer may end with it, and with the peer what it holds.
         let task = self.worker.tasks.borrow_mut().remove(self.index);
         drop(task);
+    }
+}
+
+// The parts of a server that its supervisor asks about, if it is one of several processes.
+
+/// The parts of a server that the supervisor asks about.
+pub(super) struct ServerSource {
+    pub(super) overview: Arc<Overview>,
+    pub(super) tickets: Arc<TicketSecrets>,
+    pub(super) statistics: Arc<Subject>,
+    pub(super) operations: Arc<ServerOperations>,
+}
+
+impl Source for ServerSource {
+    fn tickets(&self) -> &Arc<TicketSecrets> {
+        &self.tickets
+    }
+
+    fn set(&self, settings: Settings) {
+        self.operations.set(settings);
+    }
+
+    fn counters(&self) -> Counters {
+        let (overview, statistics) = (self.overview.clone(), self.statistics.clone());
+        let kept = Rc::new(Kept::default());
+        Rc::new(move |kind| {
+            let (overview, statistics, kept) = (overview.clone(), statistics.clone(), kept.clone());
+            Box::pin(async move {
+                match kind {
+                    Kind::Overview => overview.encoded().await,
+                    Kind::Engines => overview.encoded_engines().await,
+                    Kind::Traffic(channels) => overview.encoded_traffic(&channels).await,
+                    Kind::Statistics(channels) => {
+                        postcard::to_allocvec(&kept.take(statistics, channels).await).ok()
+                    }
+                    Kind::Operation(operation) => {
+                        Some(carry_out(Some(statistics), &operation).await)
+                    }
+                }
+            })
+        })
     }
 }

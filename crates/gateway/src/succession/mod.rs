@@ -54,7 +54,6 @@ use records::{
 };
 use state::ConnectionRecord;
 
-pub(crate) mod left;
 pub(crate) mod records;
 pub(crate) mod state;
 

@@ -3,8 +3,15 @@
 //! Each engine has counters of its own, which no other thread writes, so that counting is a load
 //! and a store; a reader adds them up.
 
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use serde::{Deserialize, Serialize};
+
+use crate::rules::Reason;
 
 /// A number that one thread changes and all may read.
 #[derive(Debug, Default)]
@@ -84,5 +91,93 @@ impl EngineCounters {
     pub(crate) fn count_response(&self, status: u16) {
         let class = usize::from(status / 100).clamp(1, 5);
         self.responses[class - 1].add(1);
+    }
+}
+
+// Requests that the rules for clients have refused, by route and reason.
+//
+// A route has one count for each reason that its rules can give, on each engine. These counts are
+// written from the start, so that the first refusal is an increase that alerts see. The other
+// reasons have none.
+
+const REASONS: usize = Reason::ALL.len();
+
+/// The refusals of one engine's requests to a route.
+#[derive(Debug, Default)]
+pub(super) struct RefusalCounts {
+    counts: [AtomicU64; REASONS],
+    /// The reasons that the rules can give, a bit for each.
+    possible: AtomicU8,
+}
+
+impl RefusalCounts {
+    /// Sets the reasons that the rules can give.
+    pub(super) fn expect(&self, reasons: impl Iterator<Item = Reason>) {
+        let bits = reasons.fold(0, |bits, reason| bits | 1 << reason as u8);
+        self.possible.store(bits, Ordering::Relaxed);
+    }
+
+    pub(super) fn count(&self, reason: Reason) {
+        self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The refusals at one moment: a count for each reason that is possible or was given.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct RefusalStates([Option<u64>; REASONS]);
+
+impl RefusalStates {
+    /// Adds those of an engine.
+    pub(super) fn add(&mut self, counts: &RefusalCounts) {
+        let possible = counts.possible.load(Ordering::Relaxed);
+        for (index, (sum, count)) in self.0.iter_mut().zip(&counts.counts).enumerate() {
+            let count = count.load(Ordering::Relaxed);
+            if count > 0 || possible & (1 << index) != 0 {
+                *sum = Some(sum.unwrap_or(0) + count);
+            }
+        }
+    }
+}
+
+/// Writes the refusals of some routes, each with its labels.
+pub(super) fn write_refusals<'a>(
+    routes: impl Iterator<Item = (Vec<(&'static str, String)>, &'a RefusalStates)>,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let help = "Requests that the rules for clients have refused, by reason";
+    let name = "http_requests_refused";
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, states) in routes {
+        let counted = Reason::ALL.iter().zip(&states.0);
+        for (reason, count) in counted.filter_map(|(reason, count)| Some((reason, (*count)?))) {
+            let reason = ("reason", reason.name().to_owned());
+            let labels: Vec<_> = labels.iter().cloned().chain([reason]).collect();
+            let mut family = family.encode_family(&labels)?;
+            family.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_that_are_possible_or_were_given_are_summed_over_engines() {
+        let engines = [RefusalCounts::default(), RefusalCounts::default()];
+        for engine in &engines {
+            engine.expect([Reason::Rate, Reason::PasswordQueue].into_iter());
+            engine.count(Reason::Rate);
+        }
+        engines[1].count(Reason::Address);
+        let mut states = RefusalStates::default();
+        engines.iter().for_each(|engine| states.add(engine));
+        assert_eq!(states.0, [Some(1), Some(2), None, None, None, Some(0)]);
+        // Another configuration has other reasons; what was counted stays.
+        engines.iter().for_each(|engine| engine.expect([Reason::NoPassword].into_iter()));
+        let mut states = RefusalStates::default();
+        engines.iter().for_each(|engine| states.add(engine));
+        assert_eq!(states.0, [Some(1), Some(2), Some(0), None, None, None]);
     }
 }

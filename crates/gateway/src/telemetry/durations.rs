@@ -19,8 +19,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use serde::{Deserialize, Serialize};
 
+use super::counters::{self, RefusalCounts, RefusalStates};
 use super::process::process_label;
-use super::refusals::{self, RefusalCounts, RefusalStates};
 use super::traffic::{Requests, RouteTraffic};
 use crate::body::Body;
 use crate::rules::{Reason, Refused};
@@ -288,7 +288,7 @@ impl RouteDurations {
         let help = "Time from the head of a request to the head of its response";
         write_histograms(("http_request_duration", help), all, encoder)?;
         let all = routes.iter().map(|route| (route.labels(None), &route.refusals));
-        refusals::write(all, encoder)
+        counters::write_refusals(all, encoder)
     }
 }
 

@@ -24,7 +24,6 @@ pub(crate) mod overview;
 mod page;
 mod process;
 mod prometheus;
-mod refusals;
 mod relays;
 pub(crate) mod reload;
 pub mod socket;

@@ -34,19 +34,17 @@ pub(crate) mod handshake;
 mod keys;
 mod parked;
 mod pool;
-mod record;
 mod records;
 mod sealer;
 mod stream;
-mod suite;
 #[cfg(test)]
 pub(crate) mod tests;
 mod traffic_keys;
 
 pub(crate) use handshake::{Accepted, accept, cipher_of, prepare};
+pub(crate) use parked::KeysRecord;
 pub(crate) use parked::{Cut, ParkedKeys};
 pub(crate) use pool::PooledKeys;
-pub(crate) use record::KeysRecord;
 pub(crate) use records::MOST_TEXT;
 pub(crate) use stream::TlsStream;
 pub(crate) use traffic_keys::telling;

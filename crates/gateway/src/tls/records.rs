@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::keys::Direction;
+use super::keys::Suite;
 use super::sealer::Sealer;
-use super::suite::Suite;
 
 /// The bytes of a record's header.
 pub(super) const HEADER: usize = 5;

@@ -1,8 +1,8 @@
 //! The writing half of a connection's records.
 
 use super::keys::Direction;
+use super::keys::Suite;
 use super::records::{Alert, HEADER, Kind, MOST_TEXT, NEAR_THE_LIMIT, VERSION, Violation};
-use super::suite::Suite;
 
 /// The message that says that the keys of writing change, without its last byte.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];

@@ -28,8 +28,8 @@ use futures_rustls::rustls::{
     Tls12CipherSuite, Tls13CipherSuite,
 };
 
+use super::keys::{Cipher, Suite};
 use super::keys::{Direction, RawKey, Secret, secret};
-use super::suite::{Cipher, Suite};
 
 /// The secret and the key that rustls reported for a direction.
 #[derive(Default)]

@@ -14,7 +14,7 @@ use std::fmt;
 use data_encoding::HEXLOWER;
 use http::HeaderValue;
 
-use super::random;
+use super::request_id::random_bytes;
 
 /// The length of a field of version 00.
 const LENGTH: usize = 55;
@@ -69,17 +69,17 @@ impl TraceContext {
 
     /// Begins a trace. `sample` is the share of traces that are recorded, in hundredths.
     pub(super) fn new(sample: u8) -> Option<TraceContext> {
-        let trace = random::bytes::<16>()?;
+        let trace = random_bytes::<16>()?;
         // The last bits, as tools that decide by the number of a trace expect these to be random.
         let last = trace.last_chunk::<4>().map_or(0, |last| u32::from_be_bytes(*last));
         let is_sampled = u64::from(last) * 100 < u64::from(sample) << 32;
         let flags = if is_sampled { SAMPLED } else { 0 };
-        Some(TraceContext { trace, parent: random::bytes()?, flags })
+        Some(TraceContext { trace, parent: random_bytes()?, flags })
     }
 
     /// Returns the same trace with this server as the parent.
     pub(super) fn child(self) -> Option<TraceContext> {
-        Some(TraceContext { parent: random::bytes()?, ..self })
+        Some(TraceContext { parent: random_bytes()?, ..self })
     }
 
     /// Returns the number of the trace.

@@ -22,7 +22,6 @@
 //! and [`RequestTrace::write_mark`].
 
 mod context;
-mod random;
 mod request_id;
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,7 @@ use superpoll_rt::time::timeout;
 
 use super::client_tls::Tls;
 use super::group::Group;
-use super::own_lack::{self, OwnLack};
+use super::local_shortage::{self, OwnLack};
 use super::server::GroupServer;
 use crate::config::Address;
 use crate::proxy_protocol;
@@ -157,7 +157,7 @@ pub(crate) async fn connect(address: &Address, limit: Duration) -> io::Result<Pl
         Address::Tcp { host, port } => (host.as_deref().unwrap_or("localhost"), *port),
     };
     let addresses = within(limit, lookup_host((host, port))).await;
-    connect_any(addresses.map_err(own_lack::behind_lookup)?, limit).await
+    connect_any(addresses.map_err(local_shortage::behind_lookup)?, limit).await
 }
 
 /// Connects to the first of a server's addresses that accepts the connection. A lack of this
@@ -172,7 +172,7 @@ pub(crate) async fn connect_any(addresses: Vec<SocketAddr>, limit: Duration) -> 
                 return Ok(Plain::Tcp(stream));
             }
             Err(_) if last.as_ref().is_some_and(|last| OwnLack::of(last).is_some()) => {}
-            Err(error) => last = Some(own_lack::sorted(error, address)),
+            Err(error) => last = Some(local_shortage::sorted(error, address)),
         }
     }
     Err(last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))

@@ -1,13 +1,15 @@
 //! The reasons for which a request has failed on a server, for operators.
 
 use std::error::Error;
-use std::fmt;
-use std::io;
 use std::time::Duration;
+use std::{fmt, io};
 
-use http::StatusCode;
+use http::{Response, StatusCode};
 
-use super::own_lack::{OwnLack, way_out};
+use super::http1::SendFailure;
+use super::local_shortage::{OwnLack, way_out};
+use crate::body::Body;
+use crate::reply;
 
 /// The number of kinds.
 pub(super) const KINDS: usize = 6;
@@ -29,7 +31,7 @@ pub(super) enum Fault {
 
 impl Fault {
     /// Returns the lack of this machine that is the reason, if one is.
-    pub(super) fn own_lack(&self) -> Option<OwnLack> {
+    pub(super) fn local_shortage(&self) -> Option<OwnLack> {
         match self {
             Fault::Connect(error) | Fault::Body(error) => OwnLack::of(error),
             Fault::Broken(error) => OwnLack::of(&**error),
@@ -40,7 +42,7 @@ impl Fault {
     /// Returns its number among the kinds, and its name.
     pub(super) fn kind(&self) -> (usize, &'static str) {
         match self {
-            _ if self.own_lack().is_some() => (5, "own-lack"),
+            _ if self.local_shortage().is_some() => (5, "own-lack"),
             Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => (0, "timeout"),
             Fault::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 (0, "refused")
@@ -105,4 +107,52 @@ pub(super) enum Outcome {
     Answered(StatusCode),
     /// The client sees that its response is incomplete.
     CutOff,
+}
+
+// An attempt to get an answer from a server that has failed.
+
+/// The reason for which a server did not answer a request.
+pub(super) struct FailedAttempt {
+    pub fault: Fault,
+    /// The connection was idle before, so that its failure says little about the server.
+    pub was_idle: bool,
+    /// The request may be sent to another server.
+    pub may_go_on: bool,
+}
+
+/// Returns the response to a client whose request has failed on the last server that was tried. A
+/// shortage of this machine may end with the next connection that does.
+pub(super) fn response(status: StatusCode) -> Response<Body> {
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => reply::unavailable(1),
+        status => reply::status(status),
+    }
+}
+
+impl FailedAttempt {
+    pub(super) fn unsent(error: io::Error) -> FailedAttempt {
+        FailedAttempt { fault: Fault::Connect(error), was_idle: false, may_go_on: true }
+    }
+
+    pub(super) fn lost(lost: SendFailure, was_idle: bool, limit: Duration) -> FailedAttempt {
+        let (fault, may_go_on) = match lost {
+            SendFailure::Unsent => (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), true),
+            SendFailure::Malformed(error) => (Fault::Head(error.to_string()), false),
+            SendFailure::Broken(error) => (Fault::Broken(error), true),
+            SendFailure::TimedOut => (Fault::Silent(limit), false),
+        };
+        FailedAttempt { fault, was_idle: was_idle && may_go_on, may_go_on }
+    }
+
+    /// Returns the status for the client.
+    pub(super) fn status(&self) -> StatusCode {
+        match &self.fault {
+            fault if fault.local_shortage().is_some() => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
+            Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            _ => StatusCode::BAD_GATEWAY,
+        }
+    }
 }

@@ -26,7 +26,7 @@ use hyper::body::Incoming;
 use superpoll_rt::time::timeout;
 
 use super::dial::{ClientAddresses, Dialled, dial};
-use super::failed_attempt::{self, FailedAttempt};
+use super::fault::{self, FailedAttempt};
 use super::fault::{Fault, Outcome};
 use super::fields::{self, Asker};
 use super::form::{for_h1, for_h2};
@@ -356,7 +356,7 @@ impl Forwarder {
             let (Some(next), Some(other)) = (next, other) else {
                 let outcome = Outcome::Answered(status);
                 group.report_failure(&server, &self.route, &fault, outcome, trace);
-                return Err(failed_attempt::response(status));
+                return Err(fault::response(status));
             };
             group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
             (*request, server, must_dial) = (Some(next), other, false);

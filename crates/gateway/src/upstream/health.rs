@@ -40,7 +40,7 @@ pub(super) enum CheckError {
 
 impl From<Fault> for CheckError {
     fn from(fault: Fault) -> CheckError {
-        match fault.own_lack() {
+        match fault.local_shortage() {
             Some(_) => CheckError::OwnLack(fault.to_string()),
             None => CheckError::Unwell(fault.to_string()),
         }

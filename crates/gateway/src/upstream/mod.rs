@@ -17,7 +17,7 @@
 //! | `ejection`, `error_record` | servers that answer with errors are left out |
 //! | `sticky` | cookies by which clients come back to their servers |
 //! | `fault`, `failed_attempt` | reasons for which a request has failed |
-//! | `own_lack` | lacks of this machine, which are no faults of a server |
+//! | `local_shortage` | lacks of this machine, which are no faults of a server |
 //! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `lane` | regular requests and responses, past hyper |
@@ -28,8 +28,6 @@ mod balance;
 mod client_tls;
 mod dial;
 mod ejection;
-mod error_record;
-mod failed_attempt;
 mod fault;
 mod fields;
 mod form;
@@ -40,15 +38,12 @@ mod http1;
 mod http2;
 mod incoming;
 pub(crate) mod lane;
-mod named_servers;
+mod local_shortage;
 mod names;
 mod operator;
-mod operator_setting;
 mod outcomes;
 mod outgoing;
-mod own_lack;
 mod pool;
-mod port_shortage;
 mod retry_copy;
 mod server;
 mod sticky;
@@ -60,7 +55,7 @@ pub(crate) use client_tls::client_tls;
 pub(crate) use dial::{connect, connect_any, dial_for_relay};
 pub(crate) use forwarder::Forwarder;
 pub use group::{Group, ServerList};
+pub(crate) use local_shortage::{OwnLack, way_out};
 pub(crate) use names::watch;
-pub(crate) use own_lack::{OwnLack, way_out};
 pub(crate) use pool::{Pool, PooledServer, limit_idle_connections};
 pub use server::GroupServer;

@@ -145,7 +145,7 @@ impl Group {
     /// Notes that a request has failed on a server by a fault. A lack of this machine is no failure
     /// of the server.
     pub(super) fn attempt_failed(&self, server: &GroupServer, fault: &Fault) {
-        if fault.own_lack().is_none() {
+        if fault.local_shortage().is_none() {
             self.failed(server);
         }
     }

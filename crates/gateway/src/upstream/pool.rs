@@ -24,7 +24,7 @@ use super::group::{Group, ServerList};
 use super::http1::Http1Connection;
 use super::http2::Http2Connection;
 use super::lane::RawConnection;
-use super::own_lack::OwnLack;
+use super::local_shortage::OwnLack;
 use super::server::GroupServer;
 use crate::log::{BrokenBy, Entry, UpstreamEnd};
 use crate::trace::RequestTrace;
@@ -323,7 +323,7 @@ impl Pool {
     /// kept.
     pub(super) fn note_tried(&self, server: &PooledServer, fault: &Fault, tried: &mut Vec<u64>) {
         tried.push(server.id);
-        if fault.own_lack() == Some(OwnLack::Everywhere) {
+        if fault.local_shortage() == Some(OwnLack::Everywhere) {
             let local = self.local.borrow();
             let unconnected = local.servers.iter().filter(|server| !server.has_idle());
             tried.extend(unconnected.map(|server| server.id));
@@ -499,7 +499,7 @@ impl Lease {
     pub(super) fn cut_off(self, error: io::Error) {
         let group = &self.pool.group;
         let fault = Fault::Body(error);
-        if fault.own_lack().is_none() {
+        if fault.local_shortage().is_none() {
             self.failed();
         }
         if let Some(entry) = &self.entry {

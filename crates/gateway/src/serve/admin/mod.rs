@@ -15,7 +15,6 @@
 //!
 //! `api` has the paths and methods, `answer` the form of responses.
 
-mod answer;
 mod api;
 
 use std::net::IpAddr;
@@ -26,8 +25,8 @@ use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use self::answer::refuse;
-use super::administration::Administration;
+use self::api::refuse;
+use super::operations::Administration;
 use super::router::Reply;
 use crate::authority;
 use crate::body::Body;
@@ -149,14 +148,12 @@ impl AdminService {
             return self.overview.clone().page(request, exchange).await;
         }
         match path {
-            "/metrics" | "/readyz" | "/healthz" | "/" if !is_read => {
-                answer::not_allowed("GET, HEAD")
-            }
+            "/metrics" | "/readyz" | "/healthz" | "/" if !is_read => api::not_allowed("GET, HEAD"),
             "/metrics" => self.overview.prometheus(request.headers()).await,
             "/readyz" => self.overview.readiness(),
             // It answers: that is all.
             "/healthz" => reply::text(StatusCode::OK, "ok\n"),
-            "/" => answer::index(),
+            "/" => api::index(),
             _ => api::answer(&self.administration, request).await,
         }
     }

@@ -35,7 +35,6 @@ mod collector;
 mod command;
 mod path;
 mod queue;
-mod relay;
 mod snapshot;
 mod subject;
 
@@ -49,11 +48,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use super::counters::EngineCounters;
 use superpoll_rt::net::unix::UnixListener;
-use superpoll_rt::{spawn, time};
+use superpoll_rt::{Runtime, spawn, time};
 
+use super::counters::EngineCounters;
 pub use crate::config::SocketPath;
+use crate::relay::Relay;
 pub use crate::unix_time::seconds_now;
 pub use client::CLIENTS;
 pub(crate) use collector::Kept;
@@ -195,5 +195,18 @@ async fn accept(listener: UnixListener, closing: Arc<Closing>, subject: Arc<Subj
             // There is no descriptor, not even for a client that is closed at once.
             Some(Err(_)) => time::sleep(PAUSE).await,
         }
+    }
+}
+
+// The statistics of a relay.
+
+impl Relay {
+    /// Returns the subject for a statistics socket: the relay, and the runtime that it was started
+    /// on.
+    #[must_use]
+    pub fn subject(&self, runtime: &Runtime) -> Subject {
+        let totals = self.totals();
+        let connections = move || totals.read().active;
+        Subject::new("proxy", runtime.backend(), runtime.handle(), Vec::new(), connections)
     }
 }

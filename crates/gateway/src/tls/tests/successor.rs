@@ -1,7 +1,7 @@
 //! Keys that are left for another server.
 
+use super::super::parked::KeysRecord;
 use super::super::parked::{Cut, ParkedKeys};
-use super::super::record::KeysRecord;
 use super::super::records::{HEADER, Record, Records};
 use super::{Pair, SUITES, split};
 

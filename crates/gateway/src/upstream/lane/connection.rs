@@ -1,12 +1,14 @@
 //! A connection to a server on which HTTP/1.1 is spoken without hyper.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use futures_io::AsyncRead;
-
 use superpoll_rt::pipe::PipeWriter;
+use superpoll_rt::time::{Sleep, sleep_until};
 use superpoll_rt::transfer::poll_splice;
 
 use super::buffer::ReadBuffer;
@@ -88,6 +90,45 @@ impl RawConnection {
         at: &mut usize,
     ) -> Poll<io::Result<()>> {
         poll_write_all(&mut self.stream, cx, bytes, at)
+    }
+}
+
+// The ends of a response before its last byte, and the time limit that may be one.
+
+/// A timer for one limit after another. It is set anew only when it has ended, or would end too
+/// late: most limits are over long before.
+#[derive(Default)]
+pub(crate) struct LimitTimer(Option<Sleep>);
+
+impl LimitTimer {
+    /// Ready behind a time.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
+        let timer = self.0.get_or_insert_with(|| sleep_until(due));
+        if timer.deadline() > due {
+            timer.reset(due);
+        }
+        while timer.deadline() <= due {
+            ready!(Pin::new(&mut *timer).poll(cx));
+            if timer.deadline() == due {
+                return Poll::Ready(());
+            }
+            timer.reset(due);
+        }
+        Poll::Pending
+    }
+}
+
+/// The end of an exchange before its time.
+pub(super) enum Lost {
+    Client,
+    Server(io::Error),
+}
+
+impl Lost {
+    /// The server has ended its side.
+    pub(super) fn at_end() -> Lost {
+        let what = "end of file before message length reached";
+        Lost::Server(io::Error::new(io::ErrorKind::UnexpectedEof, what))
     }
 }
 

@@ -20,8 +20,8 @@ use http::{Method, Request, Response, StatusCode};
 use super::body::{self, LAST_CHUNK, Length, Rest, Step};
 use super::buffer::{SIZE, WriteBuffer};
 use super::connection::RawConnection;
+use super::connection::{LimitTimer, Lost};
 use super::heads::{self, ClientFacts};
-use super::lost::{LimitTimer, Lost};
 use super::request::{Parsed, RequestHead, room};
 use super::response;
 use super::splice::{self, Client};
@@ -33,8 +33,8 @@ use crate::reply;
 use crate::trace::RequestTrace;
 use crate::transport::poll_write_all;
 use crate::upstream::dial::dial;
-use crate::upstream::failed_attempt::{self, FailedAttempt};
 use crate::upstream::fault::Outcome;
+use crate::upstream::fault::{self, FailedAttempt};
 use crate::upstream::forwarder::{Forwarder, RequestContext, is_idempotent};
 use crate::upstream::http1::{Http1Connection, SendFailure};
 use crate::upstream::outgoing::Outgoing;
@@ -243,7 +243,7 @@ impl Forwarder {
             let Some(other) = other else {
                 let outcome = Outcome::Answered(status);
                 group.report_failure(&server, &self.route, &fault, outcome, trace);
-                return Passed::Answered(failed_attempt::response(status));
+                return Passed::Answered(fault::response(status));
             };
             group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
             (server, must_dial) = (other, false);

@@ -43,7 +43,6 @@ mod connection;
 mod exchange;
 mod field;
 mod heads;
-mod lost;
 #[cfg(any(test, fuzzing))]
 mod oracle;
 mod request;
@@ -53,11 +52,11 @@ mod splice;
 mod tests;
 
 pub(crate) use buffer::{ReadBuffer, WriteBuffer};
+pub(crate) use connection::LimitTimer;
 pub(super) use connection::RawConnection;
 pub(crate) use exchange::{Passed, Progress, Sent, pass_file};
 pub(super) use heads::Changes;
 pub(crate) use heads::ClientFacts;
-pub(crate) use lost::LimitTimer;
 #[cfg(fuzzing)]
 pub(crate) use oracle::{compare_request, compare_response};
 pub(crate) use request::{Parsed, RequestHead, is_unencoded, parse, room};

@@ -15,7 +15,7 @@ use rustix::pipe::fcntl_setpipe_size;
 use superpoll_rt::pipe::{PipeReader, PipeWriter, pipe};
 
 use super::connection::RawConnection;
-use super::lost::{LimitTimer, Lost};
+use super::connection::{LimitTimer, Lost};
 
 /// Bodies with fewer bytes to come are copied.
 const LEAST: u64 = 64 << 10;
