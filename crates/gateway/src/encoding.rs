@@ -46,7 +46,7 @@ pub(crate) struct Accepted([u16; 3]);
 
 impl Accepted {
     /// Reads the fields of a request.
-    pub(crate) fn of(headers: &HeaderMap) -> Accepted {
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Accepted {
         Accepted::of_values(headers.get_all(ACCEPT_ENCODING).into_iter().map(HeaderValue::as_bytes))
     }
 
@@ -105,7 +105,7 @@ mod tests {
         ] {
             let value = http::HeaderValue::from_bytes(field.as_bytes()).unwrap();
             let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, value)]);
-            let accepted = Accepted::of(&headers);
+            let accepted = Accepted::from_headers(&headers);
             let found = Coding::ALL.map(|coding| accepted.weight(coding));
             assert_eq!(found, [brotli, zstd, gzip], "{field}");
         }
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn several_fields_are_one_list() {
         let fields = ["gzip;q=0.5", "br"].map(|field| (ACCEPT_ENCODING, field.parse().unwrap()));
-        let accepted = Accepted::of(&HeaderMap::from_iter(fields));
+        let accepted = Accepted::from_headers(&HeaderMap::from_iter(fields));
         assert_eq!(accepted, Accepted([1000, 0, 500]));
     }
 }

@@ -15,17 +15,17 @@ const FILE: &str = "account.json";
 /// An account as it is stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct AccountRecord {
     directory: String,
     email: String,
     credentials: AccountCredentials,
 }
 
 /// Returns the account that is stored, as a text; `None` if there is none.
-fn stored(acme: &Acme, storage: &Storage) -> Result<Option<Record>, StorageError> {
+fn stored(acme: &Acme, storage: &Storage) -> Result<Option<AccountRecord>, StorageError> {
     let Some(text) = storage.read(FILE)? else { return Ok(None) };
     let path = storage.path(FILE);
-    match serde_json::from_str::<Record>(&text) {
+    match serde_json::from_str::<AccountRecord>(&text) {
         Err(error) => Err(StorageError::no_json(&path, "account", &error)),
         Ok(record) if record.directory != acme.directory => {
             let what = format!("it is an account at {}", record.directory);
@@ -71,7 +71,7 @@ pub(super) async fn open(
     };
     let contact = format!("mailto:{}", acme.email);
     let contacts: &[&str] = if acme.email.is_empty() { &[] } else { &[&contact] };
-    let failed = |step: &'static str| move |error| Failure::of(step, &error, client);
+    let failed = |step: &'static str| move |error| Failure::at_step(step, &error, client);
     let builder = || Account::builder_with_http(Box::new(client.clone()));
     if let Some(record) = stored(acme, storage)? {
         let account = builder().from_credentials(record.credentials).await;
@@ -80,7 +80,7 @@ pub(super) async fn open(
             account.update_contacts(contacts).await.map_err(failed("changing the contact"))?;
             // The credentials cannot be copied, so they are read again.
             if let Some(record) = stored(acme, storage)? {
-                save(storage, &Record { email: acme.email.clone(), ..record }).await?;
+                save(storage, &AccountRecord { email: acme.email.clone(), ..record }).await?;
             }
         }
         return Ok(account);
@@ -99,11 +99,11 @@ pub(super) async fn open(
         }
     };
     let (directory, email) = (acme.directory.clone(), acme.email.clone());
-    save(storage, &Record { directory, email, credentials }).await?;
+    save(storage, &AccountRecord { directory, email, credentials }).await?;
     Ok(account)
 }
 
-async fn save(storage: &Storage, record: &Record) -> Result<(), Failure> {
+async fn save(storage: &Storage, record: &AccountRecord) -> Result<(), Failure> {
     let text = serde_json::to_string(record)
         .map_err(|error| Failure::here(format!("writing the account: {error}")))?;
     write(storage, FILE, text).await

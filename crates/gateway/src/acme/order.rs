@@ -112,7 +112,7 @@ impl Failure {
     }
 
     /// Creates the failure of a step.
-    pub(super) fn of(step: &str, error: &Error, client: &CaClient) -> Failure {
+    pub(super) fn at_step(step: &str, error: &Error, client: &CaClient) -> Failure {
         let after = client.take_retry_after();
         let asked = after.and_then(|after| after.duration_since(SystemTime::now()).ok());
         let (kind, advice) = match error {
@@ -226,7 +226,7 @@ impl OrderRecord {
 
 impl Ordering<'_> {
     fn failed<'a>(&'a self, step: &'a str) -> impl Fn(Error) -> Failure + 'a {
-        move |error| Failure::of(step, &error, self.client)
+        move |error| Failure::at_step(step, &error, self.client)
     }
 
     /// Gets a certificate and stores it.
@@ -419,7 +419,7 @@ impl Ordering<'_> {
             found = errors.next_back().or(found);
         }
         match found {
-            Some(problem) => Failure::of(step, &Error::Api(problem), self.client),
+            Some(problem) => Failure::at_step(step, &Error::Api(problem), self.client),
             None => {
                 let what = format!("{step}: the authority has refused without a reason");
                 Failure::refused(what, "see the authority's documentation")

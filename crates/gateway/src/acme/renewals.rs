@@ -450,7 +450,9 @@ impl Renewals {
                 Ok(Some((window.start.into(), window.end.into(), pause)))
             }
             Err(Error::Unsupported(_)) => Ok(None),
-            Err(error) => Err(Failure::of("asking for the renewal information", &error, &client)),
+            Err(error) => {
+                Err(Failure::at_step("asking for the renewal information", &error, &client))
+            }
         }
     }
 }

@@ -55,7 +55,7 @@ impl StorageError {
         StorageError::damaged(path, format!("it is no {what}: line {line}, column {column}"))
     }
 
-    fn of(path: &Path) -> impl Fn(io::Error) -> StorageError {
+    fn at_path(path: &Path) -> impl Fn(io::Error) -> StorageError {
         move |error| StorageError { path: path.to_path_buf(), what: error.to_string() }
     }
 }
@@ -100,7 +100,7 @@ impl Storage {
         let folder = folder.into();
         let is_link = fs::symlink_metadata(&folder).is_ok_and(|found| found.is_symlink());
         let folder = match is_link {
-            true => fs::canonicalize(&folder).map_err(StorageError::of(&folder))?,
+            true => fs::canonicalize(&folder).map_err(StorageError::at_path(&folder))?,
             false => folder,
         };
         Storage::open_in_place(folder)
@@ -109,8 +109,8 @@ impl Storage {
     /// Opens a folder that is no link.
     fn open_in_place(folder: PathBuf) -> Result<Storage, StorageError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-        made.map_err(StorageError::of(&folder))?;
-        let found = fs::symlink_metadata(&folder).map_err(StorageError::of(&folder))?;
+        made.map_err(StorageError::at_path(&folder))?;
+        let found = fs::symlink_metadata(&folder).map_err(StorageError::at_path(&folder))?;
         let refused = |what: String| Err(StorageError { path: folder.clone(), what });
         if !found.is_dir() {
             return refused("it is a link or a file, expected a folder".to_owned());
@@ -145,9 +145,9 @@ impl Storage {
         let file = match options.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StorageError::of(&path)(error)),
+            Err(error) => return Err(StorageError::at_path(&path)(error)),
         };
-        let found = file.metadata().map_err(StorageError::of(&path))?;
+        let found = file.metadata().map_err(StorageError::at_path(&path))?;
         if !found.is_file() {
             return refused("it is no file".to_owned());
         }
@@ -169,7 +169,7 @@ impl Storage {
     /// Replaces a file.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), StorageError> {
         let path = self.path(name);
-        let failed = StorageError::of(&path);
+        let failed = StorageError::at_path(&path);
         let new = self.path(&format!(".{name}.{}", std::process::id()));
         // A process with the same number may have ended in the middle.
         match fs::remove_file(&new) {
@@ -195,7 +195,7 @@ impl Storage {
         let path = self.path(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(StorageError::of(&path)(error))
+                Err(StorageError::at_path(&path)(error))
             }
             _ => Ok(()),
         }
@@ -207,11 +207,11 @@ impl Storage {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
-        let file = options.open(&path).map_err(StorageError::of(&path))?;
+        let file = options.open(&path).map_err(StorageError::at_path(&path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock { _file: file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(StorageError::of(&path)(error.into())),
+            Err(error) => Err(StorageError::at_path(&path)(error.into())),
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct ServerSetting {
 pub(crate) struct Upstreams(BTreeMap<String, Vec<String>>);
 
 impl Upstreams {
-    pub(crate) fn of(config: &Config) -> Upstreams {
+    pub(crate) fn from_config(config: &Config) -> Upstreams {
         let all = config.upstreams.iter().map(|(name, upstream)| {
             let servers = upstream.servers.iter().map(|server| server.address.to_string());
             (name.clone(), servers.collect())
@@ -60,7 +60,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Returns the setting of a server.
-    pub(crate) fn of(&self, upstream: &str, server: &str) -> ServerSetting {
+    pub(crate) fn server(&self, upstream: &str, server: &str) -> ServerSetting {
         let found = self.servers.get(upstream).and_then(|servers| servers.get(server));
         found.copied().unwrap_or_default()
     }
@@ -79,7 +79,7 @@ impl Settings {
         if let Some(refusal) = upstreams.missing(upstream, server) {
             return Err(refusal);
         }
-        let mut setting = self.of(upstream, server);
+        let mut setting = self.server(upstream, server);
         setting.state = state.unwrap_or(setting.state);
         setting.weight = match weight {
             None if state.is_none() => {
@@ -121,7 +121,7 @@ mod tests {
 
     fn upstreams(text: &str) -> Upstreams {
         let listener = "[[listeners]]\naddress = \":1\"\nrelay = { to = \":2\" }\n";
-        Upstreams::of(&Config::parse("test", &format!("{listener}{text}")).unwrap())
+        Upstreams::from_config(&Config::parse("test", &format!("{listener}{text}")).unwrap())
     }
 
     fn change(state: Option<ServerState>, weight: Option<WeightChange>) -> ServerChange {
@@ -137,9 +137,9 @@ mod tests {
         let mut settings = Settings::default();
         settings.change(&change(Some(ServerState::Down), None), &known).unwrap();
         settings.change(&change(None, Some(WeightChange::Number(7))), &known).unwrap();
-        let setting = settings.of("a", "x:1");
+        let setting = settings.server("a", "x:1");
         assert_eq!((setting.state, setting.weight), (ServerState::Down, NonZeroU32::new(7)));
-        assert_eq!(settings.of("b", "x:1"), ServerSetting::default());
+        assert_eq!(settings.server("b", "x:1"), ServerSetting::default());
         let bytes = postcard::to_allocvec(&settings).unwrap();
         assert_eq!(postcard::from_bytes::<Settings>(&bytes).unwrap(), settings);
         let before = settings.clone();

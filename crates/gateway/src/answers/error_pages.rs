@@ -78,14 +78,14 @@ impl ErrorPages {
         self.0.is_empty()
     }
 
-    fn of(&self, status: StatusCode) -> Option<&ErrorPage> {
+    fn for_status(&self, status: StatusCode) -> Option<&ErrorPage> {
         ErrorKind::of_status(status).iter().find_map(|errors| self.0.get(errors))
     }
 
     /// Puts a page in the place of the body of an error. The status stays, and so do the fields
     /// that do not describe the body.
     pub(crate) fn replace(&self, response: &mut Response<Body>, is_head: bool) {
-        let Some(page) = self.of(response.status()) else { return };
+        let Some(page) = self.for_status(response.status()) else { return };
         let headers = response.headers_mut();
         OF_BODY.iter().for_each(|name| drop(headers.remove(name)));
         headers.insert(CONTENT_TYPE, page.kind.clone());

@@ -10,7 +10,7 @@
 //! 3. the changes of the configuration, those of the host and then those of the route. So they can
 //!    also replace or remove the fields before.
 //!
-//! Most responses pass hyper, which has a map of fields ([`Additions::to`]). The lane copies the
+//! Most responses pass hyper, which has a map of fields ([`Additions::apply_to`]). The lane copies the
 //! lines of fields instead, and asks for each whether it stays ([`Additions::keeps`]). A subscriber
 //! of a channel that was parked is answered behind the back of the router, and its channel has the
 //! rules ([`AnswerRules::change`]).
@@ -115,7 +115,7 @@ impl Additions {
     }
 
     /// Adds the fields to a response.
-    pub(crate) fn to(self, mut response: Response<Body>) -> Response<Body> {
+    pub(crate) fn apply_to(self, mut response: Response<Body>) -> Response<Body> {
         if let Some(rules) = &self.rules
             && response.extensions().get::<FromServer>().is_none()
         {

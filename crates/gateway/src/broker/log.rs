@@ -194,7 +194,7 @@ impl Failure {
 pub(crate) const BLOCK: Duration = Duration::from_secs(5);
 
 /// A connection to an engine that keeps logs. After an error it is not used again.
-pub(crate) trait Log: 'static {
+pub(crate) trait MessageLog: 'static {
     /// Appends messages in order. After a failure any of them may have been appended.
     async fn append(&self, messages: &[Append]) -> Result<Vec<Result<Appended, Refusal>>, Failure>;
 
@@ -214,10 +214,10 @@ pub(crate) trait Log: 'static {
     /// first.
     async fn settling(&self) -> Result<Duration, Failure>;
 
-    /// Returns the name by which [`interrupt`](Log::interrupt) knows the connection.
+    /// Returns the name by which [`interrupt`](MessageLog::interrupt) knows the connection.
     fn name(&self) -> i64;
 
-    /// Ends the wait of another connection's [`read`](Log::read), if it waits.
+    /// Ends the wait of another connection's [`read`](MessageLog::read), if it waits.
     async fn interrupt(&self, name: i64) -> Result<(), Failure>;
 
     /// Ready when the connection is closed.
@@ -226,7 +226,7 @@ pub(crate) trait Log: 'static {
 
 /// Opens connections.
 pub(crate) trait Connect: 'static {
-    type Log: Log;
+    type Log: MessageLog;
 
     async fn connect(&self) -> Result<Self::Log, Failure>;
 }

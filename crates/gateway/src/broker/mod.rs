@@ -106,7 +106,7 @@ pub(crate) struct Brokers {
 
 impl Brokers {
     /// Returns the engine that has the messages of a channel; `None`: this process has them alone.
-    pub(crate) fn of(&self, channel: &Channel) -> Option<&Arc<Broker>> {
+    pub(crate) fn for_channel(&self, channel: &Channel) -> Option<&Arc<Broker>> {
         match channel.broker {
             true => self.shared.as_ref(),
             false => self.local.as_ref(),

@@ -12,7 +12,7 @@ use futures_lite::future;
 use superpoll_rt::time::{sleep, timeout};
 
 use super::Broker;
-use super::log::{Append, Connect, Failure, Log, Look, Refusal};
+use super::log::{Append, Connect, Failure, Look, MessageLog, Refusal};
 use super::queue::{Command, Publication, Question, Unpublished};
 use super::shard::Shard;
 
@@ -124,7 +124,7 @@ impl Work {
     }
 
     /// Sends all of it once, and removes everything that was answered.
-    async fn send<L: Log>(&mut self, log: &L, broker: &Broker) -> Result<(), Failure> {
+    async fn send<L: MessageLog>(&mut self, log: &L, broker: &Broker) -> Result<(), Failure> {
         self.behind.retain(|shard| shard.is_behind().is_some());
         let names: Vec<i64> = self.behind.iter().filter_map(|shard| shard.is_behind()).collect();
         for name in names {

@@ -66,7 +66,7 @@ pub(super) enum Command {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     commands: VecDeque<Command>,
     /// Publications that were not answered yet, and their bytes.
     publications: usize,
@@ -77,7 +77,7 @@ struct State {
 
 /// The commands that wait.
 #[derive(Default)]
-pub(super) struct Queue(Mutex<State>);
+pub(super) struct Queue(Mutex<QueueState>);
 
 fn cost(append: &Append) -> u64 {
     let meta = append.payload.meta.as_ref().map_or(0, bytes::Bytes::len);
@@ -85,7 +85,7 @@ fn cost(append: &Append) -> u64 {
 }
 
 impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         // No code that can panic runs under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

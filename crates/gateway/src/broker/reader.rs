@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use superpoll_rt::time::{sleep, timeout};
 
 use super::Broker;
-use super::log::{BLOCK, Connect, Failure, Log, Look, Position};
+use super::log::{BLOCK, Connect, Failure, Look, MessageLog, Position};
 use super::publisher::{CONNECT, Pause, connect};
 use super::shard::{Follower, Shard};
 
@@ -64,7 +64,7 @@ async fn within<T>(
 }
 
 /// Reads until the connection fails.
-async fn read<L: Log>(
+async fn read<L: MessageLog>(
     broker: &Broker,
     shard: &Shard,
     log: &L,
@@ -113,14 +113,14 @@ async fn read<L: Log>(
         for (index, entries) in read? {
             let follower = &readable[index];
             follower.room().await;
-            follower.take(entries);
+            follower.apply_entries(entries);
         }
     }
     Ok(())
 }
 
 /// Looks at the logs of followers, and returns those that can be read.
-async fn look<L: Log>(
+async fn look<L: MessageLog>(
     log: &L,
     followers: &[Arc<dyn Follower>],
 ) -> Result<Vec<Arc<dyn Follower>>, Failure> {

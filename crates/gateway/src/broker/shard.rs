@@ -29,7 +29,7 @@ pub(crate) trait Follower: Send + Sync {
     fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Takes the entries behind its place, in order.
-    fn take(&self, entries: Vec<Entry>);
+    fn apply_entries(&self, entries: Vec<Entry>);
 
     /// Learns the state of the log.
     fn note(&self, looked: &Looked);
@@ -39,7 +39,7 @@ pub(crate) trait Follower: Send + Sync {
 }
 
 #[derive(Default)]
-struct State {
+struct ShardState {
     followers: Vec<Weak<dyn Follower>>,
     /// Grows with each follower.
     generation: u64,
@@ -52,13 +52,13 @@ struct State {
 /// The logs of a connection.
 #[derive(Default)]
 pub(super) struct Shard {
-    state: Mutex<State>,
+    state: Mutex<ShardState>,
     /// The connection is there, and all logs were looked at.
     is_up: AtomicBool,
 }
 
 impl Shard {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ShardState> {
         // No code that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -170,7 +170,7 @@ mod tests {
             Box::pin(async {})
         }
 
-        fn take(&self, _: Vec<Entry>) {}
+        fn apply_entries(&self, _: Vec<Entry>) {}
 
         fn note(&self, _: &Looked) {}
 

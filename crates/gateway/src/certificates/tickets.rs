@@ -50,7 +50,7 @@ struct Secret {
 }
 
 #[derive(Default)]
-struct State {
+struct TicketState {
     /// The newest is the last.
     secrets: Vec<Secret>,
     /// How often they have changed.
@@ -62,9 +62,9 @@ struct State {
 
 /// The secrets of a server, which all its listeners share.
 #[derive(Default)]
-pub(crate) struct TicketSecrets(Mutex<State>);
+pub(crate) struct TicketSecrets(Mutex<TicketState>);
 
-impl State {
+impl TicketState {
     /// Drops secrets that are too old, and makes another one if none is young enough.
     fn renew(&mut self, now: u64) -> Option<()> {
         let is_younger = |secret: &Secret, than: u64| now.saturating_sub(secret.since) < than;
@@ -108,7 +108,7 @@ pub(crate) fn is_newer(record: &[u8], than: &[u8]) -> bool {
 }
 
 impl TicketSecrets {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TicketState> {
         // No code that can panic runs under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -188,7 +188,7 @@ impl hkdf::KeyType for Lengths {
 }
 
 impl TicketKey {
-    fn of(secret: &Secret, purpose: &[u8]) -> Option<TicketKey> {
+    fn derive(secret: &Secret, purpose: &[u8]) -> Option<TicketKey> {
         let prk =
             hkdf::Salt::new(hkdf::HKDF_SHA256, b"superpoll tickets").extract(&secret.bytes[..]);
         let mut made = Zeroizing::new([0; NAME + SECRET]);
@@ -250,7 +250,7 @@ impl Ticketer {
         let mut state = self.secrets.state();
         state.renew(now)?;
         if keys.changes != state.changes {
-            let all = state.secrets.iter().map(|secret| TicketKey::of(secret, &self.purpose));
+            let all = state.secrets.iter().map(|secret| TicketKey::derive(secret, &self.purpose));
             *keys = Keys { all: all.collect::<Option<_>>()?, changes: state.changes };
         }
         drop(state);

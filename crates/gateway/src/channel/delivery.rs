@@ -19,7 +19,7 @@ use super::cursor::Cursor;
 use super::engine::Ring;
 use super::form::{Encoded, Form};
 use super::hub::Hub;
-use super::local_subscribers::{Delivery, LocalSubscribers};
+use super::local_subscribers::{LocalSubscribers, SubscriberState};
 use super::mailbox::{EndReason, Mailbox};
 use super::mercure::reader::Reader;
 use super::message::{Message, cost};
@@ -117,7 +117,7 @@ impl LocalSubscribers {
         let Some(subscriber) = subscribers.get_mut(index) else { return false };
         if subscriber.grant.is_over() {
             // Who is parked is woken within two seconds; a task ends now.
-            if let Delivery::Task(mailbox) = &subscriber.delivery {
+            if let SubscriberState::Task(mailbox) = &subscriber.delivery {
                 mailbox.end(EndReason::Expired);
             }
             return false;
@@ -140,7 +140,7 @@ impl LocalSubscribers {
         }
         counters::count(&self.hub.counters().delivered, count as u64);
         match &mut subscriber.delivery {
-            Delivery::Poll(key) => {
+            SubscriberState::Poll(key) => {
                 let key = *key;
                 drop(subscribers);
                 self.remove(index);
@@ -148,14 +148,14 @@ impl LocalSubscribers {
                     self.answer_poll(parked, broadcast.answer(first, self.hub.epoch()));
                 }
             }
-            Delivery::Parked { key, form, .. } => {
+            SubscriberState::Parked { key, form, .. } => {
                 let (key, form) = (*key, *form);
                 let run = runs(news, is_wanted).next();
                 drop(subscribers);
                 let sending = run.and_then(|run| self.sending(broadcast, index, (key, form), run));
                 sending.into_iter().for_each(|sending| sendings.push(sending));
             }
-            Delivery::Task(mailbox) => {
+            SubscriberState::Task(mailbox) => {
                 for index in news.filter(is_wanted) {
                     self.put(mailbox, &broadcast.messages[index], &broadcast.options);
                 }
@@ -175,16 +175,16 @@ impl LocalSubscribers {
         let encoded = broadcast.encoded(form, &self.hub);
         let seal = |stream: &mut ParkedStream| {
             if !stream.is_encrypted() {
-                return Some((run.clone(), encoded.of(run.clone()), false));
+                return Some((run.clone(), encoded.bytes_of(run.clone()), false));
             }
             // Each message has records of its own, so that the number of bytes that were written
             // tells which of them were.
             let mut end = run.start + 1;
-            while end < run.end && encoded.of(run.start..end + 1).len() <= SEALED {
+            while end < run.end && encoded.bytes_of(run.start..end + 1).len() <= SEALED {
                 end += 1;
             }
             let messages: Vec<Bytes> =
-                (run.start..end).map(|index| encoded.of(index..index + 1)).collect();
+                (run.start..end).map(|index| encoded.bytes_of(index..index + 1)).collect();
             let messages: Vec<&[u8]> = messages.iter().map(|message| &message[..]).collect();
             let sealed = stream.seal(&messages)?;
             Some((run.start..end, sealed.into(), true))
@@ -280,13 +280,13 @@ impl LocalSubscribers {
             return None;
         };
         if let Some(subscriber) = self.subscribers.borrow_mut().get_mut(index)
-            && let Delivery::Parked { pinged: Some(queue), .. } = &mut subscriber.delivery
+            && let SubscriberState::Parked { pinged: Some(queue), .. } = &mut subscriber.delivery
         {
             queue.wrote(count);
         }
         let text = match is_sealed {
             // What is left of it is held by the stream, and written without being counted.
-            true => broadcast.encoded(form, &self.hub).of(run.clone()).len(),
+            true => broadcast.encoded(form, &self.hub).bytes_of(run.clone()).len(),
             false => count,
         };
         self.wrote(index, form, text);
@@ -450,7 +450,7 @@ mod broadcast_tests {
         let mut readers = Readers::default();
         for index in 0..2000 {
             let topics = vec![format!("/{index}").into()];
-            let reader = readers.of(ReaderRecord { topics, ..ReaderRecord::default() });
+            let reader = readers.reader(ReaderRecord { topics, ..ReaderRecord::default() });
             assert_eq!(broadcast.wanted(&reader).len(), 1000);
         }
         let remembered: usize = broadcast.wanted.values().map(|wanted| wanted.len()).sum();

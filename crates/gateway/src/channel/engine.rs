@@ -89,7 +89,7 @@ impl ChannelEngine {
 
     /// Continues a delivery, to at most `room` subscribers; returns whether there may be more to
     /// do.
-    fn go_on(&self, delivery: &mut Delivery, room: &mut usize) -> bool {
+    fn go_on(&self, delivery: &mut ChannelDelivery, room: &mut usize) -> bool {
         // Looking is work, too.
         *room = room.saturating_sub(1);
         let subscribers = self.subscribers.borrow().get(&delivery.queue_id).and_then(Weak::upgrade);
@@ -97,7 +97,7 @@ impl ChannelEngine {
         let hub = &subscribers.hub;
         if delivery.broadcast.is_none() {
             if delivery.messages.is_empty() {
-                delivery.messages = hub.take(delivery.queue_id).into();
+                delivery.messages = hub.take_queued(delivery.queue_id).into();
             }
             delivery.broadcast = Broadcast::next(&mut delivery.messages, &hub.options());
             delivery.from = 0;
@@ -134,7 +134,7 @@ impl std::fmt::Debug for ChannelEngine {
 }
 
 /// The messages of one channel on their way to an engine's subscribers.
-struct Delivery {
+struct ChannelDelivery {
     queue_id: u64,
     /// The messages after those of the broadcast.
     messages: VecDeque<Message>,
@@ -145,14 +145,14 @@ struct Delivery {
 
 /// Takes published messages to the subscribers of one engine, until the engine ends.
 async fn deliver(engine: Weak<ChannelEngine>, inbox: Arc<Inbox>) {
-    let mut active: VecDeque<Delivery> = VecDeque::new();
+    let mut active: VecDeque<ChannelDelivery> = VecDeque::new();
     loop {
         let listed = match active.is_empty() {
             true => poll_fn(|cx| inbox.poll_take(cx)).await,
-            false => Some(inbox.take()),
+            false => Some(inbox.take_listed()),
         };
         let (Some(listed), Some(engine)) = (listed, engine.upgrade()) else { return };
-        active.extend(listed.into_iter().map(|queue_id| Delivery {
+        active.extend(listed.into_iter().map(|queue_id| ChannelDelivery {
             queue_id,
             messages: VecDeque::new(),
             broadcast: None,
@@ -184,11 +184,11 @@ async fn deliver(engine: Weak<ChannelEngine>, inbox: Arc<Inbox>) {
 /// The list, shared by an engine and the channels with subscribers on it.
 #[derive(Default)]
 pub(super) struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
 }
 
 #[derive(Default)]
-struct State {
+struct InboxState {
     /// The queues of the channels, in the order in which they were listed.
     listed: Vec<u64>,
     /// The delivery task, while it sleeps.
@@ -197,7 +197,7 @@ struct State {
 }
 
 impl Inbox {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InboxState> {
         // No code that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,7 +223,7 @@ impl Inbox {
     }
 
     /// Takes the listed channels.
-    pub(super) fn take(&self) -> Vec<u64> {
+    pub(super) fn take_listed(&self) -> Vec<u64> {
         std::mem::take(&mut self.state().listed)
     }
 

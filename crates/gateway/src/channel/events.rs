@@ -25,7 +25,7 @@ use super::foreign_page::ForeignPage;
 use super::form::Form;
 use super::joined::{self, Invitation, JoinedChannels};
 use super::json_frame;
-use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
+use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Mailbox, Taken};
 use super::mercure::reader::{Reader, ReaderRecord};
 use super::mercure::{EARLIEST, update};
@@ -188,7 +188,7 @@ impl LocalSubscribers {
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &self.hub.options()));
-        let subscription = self.add(last, asked.grant, Delivery::Task(mailbox.clone()));
+        let subscription = self.add(last, asked.grant, SubscriberState::Task(mailbox.clone()));
         subscription.is_told(present);
         let cursor = self.cursor(start);
         let (mut text, mut fields) = (Vec::new(), fields());

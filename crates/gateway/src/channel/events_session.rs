@@ -24,7 +24,7 @@ use super::event_text;
 use super::events::EventWriter;
 use super::form::Form;
 use super::joined::{JoinedChannel, JoinedChannels};
-use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
+use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::EndReason;
 use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger};
 use super::send_queue::SendQueue;
@@ -42,8 +42,8 @@ impl LocalSubscribers {
         form: Form,
         backlog: Backlog,
     ) {
-        self.set(index, Delivery::Task(backlog.mailbox.clone()));
-        let subscription = Subscription::of(self, index);
+        self.set(index, SubscriberState::Task(backlog.mailbox.clone()));
+        let subscription = Subscription::new(self, index);
         EventsSession::new(subscription, parked.peer, form, backlog).spawn(parked.stream);
     }
 }
@@ -293,7 +293,7 @@ impl EventsSession {
             {
                 return Poll::Ready(Next::Gone);
             }
-            self.sends = Some(SendQueue::of(plain));
+            self.sends = Some(SendQueue::measure(plain));
             self.quiet_until = now + silence;
             timer.as_mut().get_mut().reset(now + self.writer.channels.limit(silence));
         }

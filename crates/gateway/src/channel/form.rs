@@ -221,7 +221,7 @@ impl Encoded {
     }
 
     /// Returns the bytes of some of the messages.
-    pub(super) fn of(&self, indexes: Range<usize>) -> Bytes {
+    pub(super) fn bytes_of(&self, indexes: Range<usize>) -> Bytes {
         self.bytes.slice(self.start(indexes.start)..self.start(indexes.end))
     }
 
@@ -245,7 +245,7 @@ impl Encoded {
     ) -> Option<(usize, Option<usize>)> {
         let (mut left, mut begun) = (count, 0);
         while left > 0 {
-            let text = (begun < self.ends.len()).then(|| self.of(begun..begun + 1).len())?;
+            let text = (begun < self.ends.len()).then(|| self.bytes_of(begun..begun + 1).len())?;
             begun += 1;
             match left.checked_sub(text + overhead) {
                 _ if text > MOST_TEXT => return None,

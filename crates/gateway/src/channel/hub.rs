@@ -88,7 +88,7 @@ pub(super) struct Kept {
     pub slow: Slow,
 }
 
-struct State {
+struct HubState {
     options: Arc<Channel>,
     history: History,
     queues: Vec<EngineQueue>,
@@ -108,7 +108,7 @@ pub struct Hub {
     epoch: u64,
     /// When the channel was last used, in [seconds](now).
     used: AtomicU32,
-    state: Mutex<State>,
+    state: Mutex<HubState>,
     counters: Counters,
     /// The log of its messages, if other servers have it as well.
     shared: OnceLock<Arc<SharedChannel>>,
@@ -156,7 +156,7 @@ impl Hub {
     }
 
     fn with(name: Arc<str>, options: Arc<Channel>, epoch: u64, history: History) -> Arc<Hub> {
-        let state = State {
+        let state = HubState {
             options,
             history,
             queues: Vec::new(),
@@ -211,7 +211,7 @@ impl Hub {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HubState> {
         // No code that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -447,7 +447,7 @@ impl Hub {
 
     /// Takes the messages from a queue. After an empty answer the queue is listed again with the
     /// next message.
-    pub(super) fn take(&self, queue_id: u64) -> Vec<Message> {
+    pub(super) fn take_queued(&self, queue_id: u64) -> Vec<Message> {
         let mut state = self.state();
         let Some(queue) = state.queue(queue_id) else { return Vec::new() };
         let messages = std::mem::take(&mut queue.messages);
@@ -456,7 +456,7 @@ impl Hub {
     }
 }
 
-impl State {
+impl HubState {
     /// Gives a message that there is room for its number, and a place in the queue of each engine.
     /// Returns its number, and adds the tasks to wake.
     fn append(&mut self, draft: Draft, wakers: &mut Vec<Waker>) -> u64 {

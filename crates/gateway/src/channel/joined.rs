@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::counters;
 use super::history::Since;
 use super::hub::Hub;
-use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
+use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Mailbox, Taken};
 use super::rights::Grant;
 use super::session::PublishTarget;
@@ -77,7 +77,7 @@ impl JoinedChannel {
         let (since, present) = subscribers.enter(Some(subscribers.cursor(start.id)), sub);
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &options));
-        let subscription = subscribers.add(last, grant, Delivery::Task(mailbox.clone()));
+        let subscription = subscribers.add(last, grant, SubscriberState::Task(mailbox.clone()));
         subscription.is_told(present);
         if missed {
             // The history has moved on since the position was chosen.

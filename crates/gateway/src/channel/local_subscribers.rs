@@ -63,11 +63,11 @@ pub(super) struct Subscriber {
     /// The last message that it was given.
     pub last: u64,
     pub grant: Grant,
-    pub delivery: Delivery,
+    pub delivery: SubscriberState,
 }
 
 /// The state of a subscriber.
-pub(super) enum Delivery {
+pub(super) enum SubscriberState {
     /// A parked long-poll.
     Poll(Key),
     /// A parked subscriber that gets messages in a form. `pinged` is its send queue when it was
@@ -94,7 +94,7 @@ impl Drop for Subscription {
 
 impl Subscription {
     /// Takes over a place.
-    pub(super) fn of(local_subscribers: &Rc<LocalSubscribers>, index: usize) -> Subscription {
+    pub(super) fn new(local_subscribers: &Rc<LocalSubscribers>, index: usize) -> Subscription {
         Subscription { local_subscribers: local_subscribers.clone(), index, is_detached: false }
     }
 
@@ -209,10 +209,10 @@ impl LocalSubscribers {
         self: &Rc<LocalSubscribers>,
         last: u64,
         grant: Grant,
-        delivery: Delivery,
+        delivery: SubscriberState,
     ) -> Subscription {
         let index = self.subscribers.borrow_mut().insert(Subscriber { last, grant, delivery });
-        Subscription::of(self, index)
+        Subscription::new(self, index)
     }
 
     /// Returns the rights of a subscriber; none, if it has gone.
@@ -228,7 +228,7 @@ impl LocalSubscribers {
     }
 
     /// Changes the state of a subscriber.
-    pub(super) fn set(&self, index: usize, delivery: Delivery) {
+    pub(super) fn set(&self, index: usize, delivery: SubscriberState) {
         if let Some(subscriber) = self.subscribers.borrow_mut().get_mut(index) {
             subscriber.delivery = delivery;
         }
@@ -240,7 +240,7 @@ impl LocalSubscribers {
         let reader = {
             let mut readers = self.readers.borrow_mut();
             let readers = readers.get_or_insert_default();
-            let reader = readers.of(record);
+            let reader = readers.reader(record);
             readers.enter(index, reader.clone());
             reader
         };
@@ -316,8 +316,10 @@ impl LocalSubscribers {
         let mut parked = Vec::new();
         for (_, subscriber) in self.subscribers.borrow().iter() {
             match &subscriber.delivery {
-                Delivery::Poll(key) | Delivery::Parked { key, .. } => parked.push(*key),
-                Delivery::Task(mailbox) => mailbox.end(EndReason::Retired),
+                SubscriberState::Poll(key) | SubscriberState::Parked { key, .. } => {
+                    parked.push(*key)
+                }
+                SubscriberState::Task(mailbox) => mailbox.end(EndReason::Retired),
             }
         }
         for parked in parked.into_iter().filter_map(|key| self.parking_lot.take(key)) {
@@ -330,9 +332,11 @@ impl LocalSubscribers {
         let mut parked = Vec::new();
         for (index, subscriber) in self.subscribers.borrow().iter() {
             match &subscriber.delivery {
-                Delivery::Poll(key) => parked.push((index, *key, None)),
-                Delivery::Parked { key, form, .. } => parked.push((index, *key, Some(*form))),
-                Delivery::Task(mailbox) => mailbox.end(EndReason::Changed),
+                SubscriberState::Poll(key) => parked.push((index, *key, None)),
+                SubscriberState::Parked { key, form, .. } => {
+                    parked.push((index, *key, Some(*form)))
+                }
+                SubscriberState::Task(mailbox) => mailbox.end(EndReason::Changed),
             }
         }
         for (index, key, form) in parked {

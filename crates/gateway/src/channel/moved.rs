@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use super::form::Form;
-use super::local_subscribers::{Delivery, LocalSubscribers};
+use super::local_subscribers::{LocalSubscribers, SubscriberState};
 use super::mailbox::{EndReason, Mailbox};
 use super::parked::Backlog;
 use crate::parking_lot::{ParkedConnection, WaitingRequest};
@@ -19,9 +19,11 @@ impl LocalSubscribers {
         let mut parked = Vec::new();
         for (index, subscriber) in self.subscribers.borrow().iter() {
             match &subscriber.delivery {
-                Delivery::Poll(key) => parked.push((index, *key, None)),
-                Delivery::Parked { key, form, .. } => parked.push((index, *key, Some(*form))),
-                Delivery::Task(mailbox) => mailbox.end(EndReason::Replaced),
+                SubscriberState::Poll(key) => parked.push((index, *key, None)),
+                SubscriberState::Parked { key, form, .. } => {
+                    parked.push((index, *key, Some(*form)))
+                }
+                SubscriberState::Task(mailbox) => mailbox.end(EndReason::Replaced),
             }
         }
         let next = self.successor();
@@ -64,7 +66,7 @@ impl LocalSubscribers {
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &next.hub.options()));
-        let subscription = next.add(last, grant, Delivery::Task(mailbox.clone()));
+        let subscription = next.add(last, grant, SubscriberState::Task(mailbox.clone()));
         let index = subscription.index;
         subscription.detach();
         next.keep_entry(index, entry);

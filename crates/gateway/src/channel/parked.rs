@@ -23,7 +23,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use super::counters;
 use super::form::{Encoded, Form};
 use super::history::Since;
-use super::local_subscribers::{Delivery, LocalSubscribers};
+use super::local_subscribers::{LocalSubscribers, SubscriberState};
 use super::mailbox::{EndReason, Mailbox};
 use super::mercure::reader::ReaderRecord;
 use super::mercure::subscriptions;
@@ -84,8 +84,8 @@ impl LocalSubscribers {
     /// was not answered.
     fn parked_state(&self, index: usize) -> Option<(Form, Option<SendQueue>)> {
         match self.subscribers.borrow().get(index)?.delivery {
-            Delivery::Parked { form, pinged, .. } => Some((form, pinged)),
-            Delivery::Poll(_) | Delivery::Task(_) => None,
+            SubscriberState::Parked { form, pinged, .. } => Some((form, pinged)),
+            SubscriberState::Poll(_) | SubscriberState::Task(_) => None,
         }
     }
 
@@ -156,7 +156,7 @@ impl LocalSubscribers {
             return self.park_subscriber(index, parked, form, None);
         }
         let bytes = form.sign_of_life();
-        let mut queue = SendQueue::of(&parked.stream);
+        let mut queue = SendQueue::measure(&parked.stream);
         let Ok(written) = parked.stream.write(bytes) else { return self.lost(index) };
         let count = match written {
             Written::Some(count) => count,
@@ -192,11 +192,11 @@ impl LocalSubscribers {
             let space = self.hub.space()?;
             let place = (last, self.hub.offset(last, form));
             let activity = form.activity(space, place, grant, pinged.is_some(), record);
-            Some(activity.of(self.presence.subject(index)))
+            Some(activity.with_subject(self.presence.subject(index)))
         };
         self.note(index, Entry::parked);
         match self.parking_lot.park(parked, self.clone(), form.wakes_on(), limit, activity) {
-            Ok(key) => self.set(index, Delivery::Parked { key, form, pinged }),
+            Ok(key) => self.set(index, SubscriberState::Parked { key, form, pinged }),
             Err((parked, _)) => self.end_subscriber(index, parked, form, EndReason::Retired),
         }
     }
@@ -276,7 +276,7 @@ impl LocalSubscribers {
         } else if missed {
             rest = form.missed(last, self.hub.source()).into();
         }
-        let subscription = self.add(newest, grant, Delivery::Task(mailbox.clone()));
+        let subscription = self.add(newest, grant, SubscriberState::Task(mailbox.clone()));
         subscription.goes_on(sub);
         let index = subscription.index;
         subscription.detach();
@@ -285,7 +285,7 @@ impl LocalSubscribers {
         }
         let is_quiet = rest.is_empty() && !parked.stream.has_unsent();
         if is_quiet && mailbox.is_empty() && mailbox.ended().is_none() {
-            let pinged = pinged.then(|| SendQueue::of(&parked.stream));
+            let pinged = pinged.then(|| SendQueue::measure(&parked.stream));
             self.clone().park_subscriber(index, parked, form, pinged);
         } else {
             self.continue_in_task(index, parked, form, Backlog { rest, mailbox });
@@ -330,7 +330,7 @@ impl Encoded {
         let overhead = usize::try_from(left.overhead()).ok()?;
         let (begun, cut) = self.sent_in_records(sent, overhead)?;
         let whole = before + (begun - usize::from(cut.is_some())) as u64;
-        let message = cut.map(|sent| (self.of(begun - 1..begun), sent));
+        let message = cut.map(|sent| (self.bytes_of(begun - 1..begun), sent));
         let cut = message.as_ref().map(|(message, sent)| Cut { message, sent: *sent });
         // The rest of a record is written by the stream, before anything else. A subscriber whose
         // key is still to be changed would be taken from the keeper by its first message.

@@ -12,7 +12,7 @@ use superpoll_rt::time::timeout;
 
 use super::cursor::SubscribeRequest;
 use super::history::Since;
-use super::local_subscribers::{Delivery, LocalSubscribers, Subscriber};
+use super::local_subscribers::{LocalSubscribers, Subscriber, SubscriberState};
 use super::mailbox::Mailbox;
 use super::message::Message;
 use super::publish;
@@ -65,7 +65,7 @@ impl LocalSubscribers {
     ) -> Response<Body> {
         let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         let mailbox = Rc::new(Mailbox::default());
-        let subscription = self.add(since.last, grant, Delivery::Task(mailbox.clone()));
+        let subscription = self.add(since.last, grant, SubscriberState::Task(mailbox.clone()));
         if since.missed || !since.messages.is_empty() {
             return self.respond_since(&since);
         }
@@ -100,7 +100,7 @@ impl LocalSubscribers {
     /// Answers with the messages that are there.
     pub(super) fn respond_since(&self, since: &Since) -> Response<Body> {
         if replay::is_large(&since.messages) {
-            return reply::json(Body::stream(Replay::of(&self.hub, since)));
+            return reply::json(Body::stream(Replay::from_history(&self.hub, since)));
         }
         reply::json(replay::json(&since.messages, since.missed, self.cursor(since.last)))
     }
@@ -150,7 +150,7 @@ impl LocalSubscribers {
                 self.subscribers.borrow_mut().insert(Subscriber {
                     last,
                     grant,
-                    delivery: Delivery::Poll(key),
+                    delivery: SubscriberState::Poll(key),
                 });
             }
             Err((parked, _)) => {

@@ -177,7 +177,7 @@ mod tests {
                         }
                     }
                     6 if taken[which].is_empty() => {
-                        taken[which] = hub.take(queue_ids[which]);
+                        taken[which] = hub.take_queued(queue_ids[which]);
                         queued[which] = 0;
                     }
                     7 if !taken[which].is_empty() => {
@@ -236,7 +236,7 @@ mod tests {
             Publisher { turn, woken, seen: 0 }
         });
         assert!(poll(&mut publishers[0], 7).is_pending());
-        hub.delivered(queue_id, hub.take(queue_id).iter().map(cost).sum());
+        hub.delivered(queue_id, hub.take_queued(queue_id).iter().map(cost).sum());
         assert_eq!(publishers[0].woken.0.load(Ordering::Relaxed), 1);
         // There is room, and the second publisher comes before the first has had its turn.
         assert!(poll(&mut publishers[1], 7).is_pending());

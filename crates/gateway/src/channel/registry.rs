@@ -145,7 +145,7 @@ impl Registry {
                 let is_hub = options.mercure.is_some();
                 let known = names(host).find_map(|name| self.route(name, &route.path));
                 let host_name = host.names.first().cloned().unwrap_or_default();
-                let shared = next.brokers.of(options).cloned();
+                let shared = next.brokers.for_channel(options).cloned();
                 let shared = shared.map(|broker| SharedRoute { broker, host: host_name });
                 let kept = known.filter(|channels| {
                     channels.is_hub() == is_hub && channels.are_shared_like(shared.as_ref())
@@ -185,7 +185,7 @@ impl Registry {
         for host in &config.hosts {
             for route in &host.routes {
                 if let Action::Channel(options) = &route.action
-                    && let Some(channels) = self.of(host, &route.path)
+                    && let Some(channels) = self.channels_at(host, &route.path)
                 {
                     channels.change(options.clone());
                 }
@@ -194,7 +194,7 @@ impl Registry {
     }
 
     /// Returns the channels of a route.
-    pub(crate) fn of(&self, host: &Host, path: &str) -> Option<&Arc<Channels>> {
+    pub(crate) fn channels_at(&self, host: &Host, path: &str) -> Option<&Arc<Channels>> {
         names(host).find_map(|name| self.route(name, path))
     }
 

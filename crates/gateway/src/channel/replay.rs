@@ -127,7 +127,7 @@ pub(super) struct Replay {
 
 impl Replay {
     /// Creates an answer of all messages after a place, taken from the history bit by bit.
-    pub(super) fn of(hub: &Arc<Hub>, since: &Since) -> Replay {
+    pub(super) fn from_history(hub: &Arc<Hub>, since: &Since) -> Replay {
         let rest = since.messages.first().map(|first| (first.id, since.last));
         Replay { rest, ..Replay::given(hub, VecDeque::new(), since.missed, since.last) }
     }
@@ -291,7 +291,7 @@ mod tests {
             let expected =
                 json(&since.messages, since.missed, Cursor { id: 50, epoch: Some(hub.epoch()) });
             let expected: Value = serde_json::from_slice(&expected).unwrap();
-            assert_eq!(read(&mut Replay::of(&hub, &since)), expected);
+            assert_eq!(read(&mut Replay::from_history(&hub, &since)), expected);
             let mut given = Replay::given(&hub, since.messages.into(), since.missed, 50);
             assert_eq!(read(&mut given), expected);
         }
@@ -308,7 +308,7 @@ mod tests {
         let all = Some(Cursor { id: 0, epoch: None });
         publish(10);
         let since = hub.since(all);
-        let mut replay = Replay::of(&hub, &since);
+        let mut replay = Replay::from_history(&hub, &since);
         let mut begun = frame(&mut replay).unwrap().to_vec();
         // The answer has a part of the first message, and nothing of the messages after it.
         publish(9);
@@ -322,13 +322,13 @@ mod tests {
         );
         // Messages that were dropped before anything was written count as missed.
         let since = hub.since(all);
-        let mut replay = Replay::of(&hub, &since);
+        let mut replay = Replay::from_history(&hub, &since);
         publish(4);
         let value = read(&mut replay);
         assert_eq!(ids(&value), (14..=19).collect::<Vec<_>>());
         assert_eq!((&value["next"], &value["missed"]), (&Value::from(19), &Value::from(true)));
         // All of it.
-        let mut replay = Replay::of(&hub, &hub.since(all));
+        let mut replay = Replay::from_history(&hub, &hub.since(all));
         publish(100);
         let value = read(&mut replay);
         assert_eq!(

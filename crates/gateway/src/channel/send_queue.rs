@@ -36,7 +36,7 @@ impl SendQueue {
     }
 
     /// Checks the queue. It counts as empty if the kernel does not report its length.
-    pub(super) fn of(socket: impl AsFd) -> SendQueue {
+    pub(super) fn measure(socket: impl AsFd) -> SendQueue {
         let waiting = sys::unsent(socket).unwrap_or(0);
         SendQueue::default().plus(usize::try_from(waiting).unwrap_or(usize::MAX))
     }
@@ -55,7 +55,7 @@ impl SendQueue {
 
     /// Whether some of the bytes that waited at the last check, or were written since, have left.
     pub(super) fn has_moved(self, socket: impl AsFd) -> bool {
-        SendQueue::of(socket).0 < self.0
+        SendQueue::measure(socket).0 < self.0
     }
 }
 
@@ -83,17 +83,17 @@ mod tests {
     where
         for<'a> &'a S: Write,
     {
-        let empty = SendQueue::of(&server);
+        let empty = SendQueue::measure(&server);
         assert_eq!(empty, SendQueue::default());
         let written = fill(&server);
         assert!(!empty.has_moved(&server) && !empty.is_stuck(&server), "nothing waited");
-        let mut queue = SendQueue::of(&server);
+        let mut queue = SendQueue::measure(&server);
         // TCP moves the bytes that still fit at the other end.
         let end = Instant::now() + PATIENCE;
         while queue.has_moved(&server) || queue == SendQueue::default() {
             assert!(Instant::now() < end, "the queue still moves");
             std::thread::sleep(Duration::from_millis(20));
-            queue = SendQueue::of(&server);
+            queue = SendQueue::measure(&server);
         }
         assert!(!queue.has_moved(&server) && queue.is_stuck(&server), "the peer has read nothing");
         // Bytes that are read have left, though new bytes come in their place.
@@ -122,7 +122,7 @@ mod tests {
     fn written_bytes_alone_do_not_count() {
         let (mut server, _client) = UnixStream::pair().unwrap();
         server.write_all(b"waits").unwrap();
-        let mut queue = SendQueue::of(&server);
+        let mut queue = SendQueue::measure(&server);
         assert_ne!(queue, SendQueue::default());
         queue.wrote(server.write(b"more").unwrap());
         assert!(!queue.has_moved(&server));

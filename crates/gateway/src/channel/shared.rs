@@ -273,7 +273,7 @@ impl Follower for SharedChannel {
         })
     }
 
-    fn take(&self, entries: Vec<Entry>) {
+    fn apply_entries(&self, entries: Vec<Entry>) {
         let (mut hub, mut place) = {
             let state = self.state();
             (state.hub.upgrade(), state.place)

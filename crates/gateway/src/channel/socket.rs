@@ -26,7 +26,7 @@ use super::frames::PING;
 use super::hub::PublishTurn;
 use super::joined::{Invitation, JoinedChannels, Start, limit_unsent};
 use super::json_frame;
-use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
+use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Taken};
 use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger};
 use super::rights::Grant;
@@ -217,9 +217,9 @@ impl LocalSubscribers {
         session: Session,
     ) {
         let mailbox = backlog.mailbox;
-        let subscription = Subscription::of(self, index);
+        let subscription = Subscription::new(self, index);
         let Ok(transport) = parked.stream.resume() else { return };
-        self.set(index, Delivery::Task(mailbox.clone()));
+        self.set(index, SubscriberState::Task(mailbox.clone()));
         let counted = self.parking_lot.task();
         let channels = JoinedChannels::one(subscription, mailbox);
         let session_task = SocketSession::new(channels, session, parked.peer, form);
@@ -543,7 +543,7 @@ impl SocketSession {
             if self.ends || !(lives || takes) {
                 return Poll::Ready(Next::Gone);
             }
-            self.sends = transport.plain().map_or_else(SendQueue::default, SendQueue::of);
+            self.sends = transport.plain().map_or_else(SendQueue::default, SendQueue::measure);
             (self.has_waited, self.has_written) = (self.session.left() > 0, false);
             if !self.channels.is_gathering() {
                 self.heard = false;

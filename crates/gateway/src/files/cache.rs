@@ -196,7 +196,7 @@ mod tests {
         let source = Source::Memory(Bytes::from(vec![0; length]));
         let content = Content { source, tag: "t".to_owned(), modified: None };
         let resource = Resource::new(
-            Kind::of("a", &Files::default()),
+            Kind::from_name("a", &Files::default()),
             content,
             [const { None }; 3],
             None,

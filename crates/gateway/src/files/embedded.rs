@@ -87,7 +87,7 @@ impl Embedded {
                 tag: format!("{:x}-{:016x}", bytes.len(), hasher.finish()),
                 modified: None,
             };
-            let kind = Kind::of(name, &Files::default());
+            let kind = Kind::from_name(name, &Files::default());
             Ok((name, Resource::new(kind, content, [const { None }; 3], None, Some(LEVELS))?))
         };
         Ok(Embedded { resources: files.iter().map(made).collect::<io::Result<_>>()? })

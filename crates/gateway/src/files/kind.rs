@@ -19,7 +19,7 @@ pub(super) struct Kind {
 
 impl Kind {
     /// Returns the kind of a file, by its name and the options of its folder.
-    pub(super) fn of(name: &str, options: &Files) -> Kind {
+    pub(super) fn from_name(name: &str, options: &Files) -> Kind {
         let extension = Path::new(name).extension().and_then(OsStr::to_str);
         let own = extension.and_then(|extension| {
             options.types.get(&extension.to_ascii_lowercase())?.parse::<Mime>().ok()
@@ -84,7 +84,7 @@ mod tests {
             ("a.zip", "application/zip", false),
             ("a", "application/octet-stream", false),
         ] {
-            let kind = Kind::of(name, &Files::default());
+            let kind = Kind::from_name(name, &Files::default());
             assert_eq!(
                 (kind.field.to_str().unwrap(), kind.is_compressible),
                 (field, is_compressible)
@@ -119,7 +119,7 @@ mod tests {
             ("log", "application/octet-stream", "application/octet-stream", false),
         ] {
             for (options, field) in [(&latin, with), (&off, without)] {
-                let kind = Kind::of(name, options);
+                let kind = Kind::from_name(name, options);
                 assert_eq!(
                     (kind.field.to_str().unwrap(), kind.is_compressible),
                     (field, is_compressible)

@@ -44,7 +44,7 @@ pub use self::site::Site;
 
 /// Returns the media type of a file, by its name.
 pub(crate) fn media_type(name: &str) -> http::HeaderValue {
-    kind::Kind::of(name, &crate::config::Files::default()).field
+    kind::Kind::from_name(name, &crate::config::Files::default()).field
 }
 
 /// Whether bodies with this Content-Type are text of some sort, which compression makes much

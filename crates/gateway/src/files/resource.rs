@@ -166,7 +166,7 @@ impl Resource {
     /// stored ones come first, then Brotli, then Zstandard.
     fn choose(&self, headers: &HeaderMap) -> Choice {
         let says = self.varies && headers.contains_key(ACCEPT_ENCODING);
-        let accepted = says.then(|| Accepted::of(headers));
+        let accepted = says.then(|| Accepted::from_headers(headers));
         self.choose_by(accepted, accepted.is_some() && headers.contains_key(RANGE))
     }
 

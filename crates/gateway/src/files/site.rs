@@ -313,7 +313,7 @@ impl Site {
         let room = self.cache.borrow().room();
         let is_compressed = is_kept && content.source.length() <= room as u64;
         let levels = self.levels.filter(|_| is_compressed);
-        let kind = Kind::of(&located.path, &self.options);
+        let kind = Kind::from_name(&located.path, &self.options);
         Resource::new(kind, content, siblings, self.max_age.as_ref(), levels)
     }
 

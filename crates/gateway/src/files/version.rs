@@ -20,7 +20,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    fn of(data: &Metadata) -> Stamp {
+    fn from_metadata(data: &Metadata) -> Stamp {
         Stamp {
             device: data.dev(),
             inode: data.ino(),
@@ -67,13 +67,13 @@ impl Opened {
     /// Returns `None` if it is no regular file.
     pub(super) fn new(file: File) -> io::Result<Option<Opened>> {
         let data = file.metadata()?;
-        let opened = || Opened { file: Arc::new(file), stamp: Stamp::of(&data) };
+        let opened = || Opened { file: Arc::new(file), stamp: Stamp::from_metadata(&data) };
         Ok(data.is_file().then(opened))
     }
 
     /// The same file as it is now.
     pub(super) fn again(&self) -> io::Result<Opened> {
-        let stamp = Stamp::of(&self.file.metadata()?);
+        let stamp = Stamp::from_metadata(&self.file.metadata()?);
         Ok(Opened { file: Arc::clone(&self.file), stamp })
     }
 }

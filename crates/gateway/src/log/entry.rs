@@ -16,7 +16,7 @@ use std::time::Instant;
 use http::{HeaderValue, Uri};
 
 use super::AccessLogWriter;
-use super::record::{BrokenBy, Record, RelayRecord};
+use super::record::{BrokenBy, RelayRecord, RequestRecord};
 
 /// The logged status of a request whose client did not wait for the answer, as in nginx; analysers
 /// know it.
@@ -26,20 +26,20 @@ const CLIENT_GONE: u16 = 499;
 pub(crate) struct Entry {
     access_log: Rc<AccessLogWriter>,
     begun: Instant,
-    record: RefCell<Record>,
+    record: RefCell<RequestRecord>,
     /// Nothing is written.
     is_void: Cell<bool>,
 }
 
 impl Entry {
     /// Begins with a request that has come now.
-    pub(crate) fn new(access_log: Rc<AccessLogWriter>, record: Record) -> Rc<Entry> {
+    pub(crate) fn new(access_log: Rc<AccessLogWriter>, record: RequestRecord) -> Rc<Entry> {
         let (begun, record) = (Instant::now(), RefCell::new(record));
         Rc::new(Entry { access_log, begun, record, is_void: Cell::new(false) })
     }
 
     /// Notes something.
-    pub(crate) fn note(&self, change: impl FnOnce(&mut Record)) {
+    pub(crate) fn note(&self, change: impl FnOnce(&mut RequestRecord)) {
         change(&mut self.record.borrow_mut());
     }
 
@@ -76,7 +76,7 @@ impl Entry {
     /// long as the request waits.
     pub(crate) fn detach(&self) {
         let mut record = self.record.borrow_mut();
-        let Record { host, referer, agent, .. } = &mut *record;
+        let RequestRecord { host, referer, agent, .. } = &mut *record;
         for field in [host, referer, agent] {
             if let Some(copy) =
                 field.as_ref().and_then(|field| HeaderValue::from_bytes(field.as_bytes()).ok())

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use futures_rustls::rustls::CipherSuite;
 use http::HeaderValue;
 
-use super::record::{ClientEnd, Record, RelayRecord, UpstreamEnd};
+use super::record::{ClientEnd, RelayRecord, RequestRecord, UpstreamEnd};
 use super::secrets::leave_out_of_target;
 use super::secrets::{self, quote, string, word};
 
@@ -33,7 +33,7 @@ impl<'a> Value<'a> {
         Value::Text(Cow::Borrowed(text.as_bytes()))
     }
 
-    fn of(text: String) -> Value<'a> {
+    fn from_text(text: String) -> Value<'a> {
         Value::Text(Cow::Owned(text.into_bytes()))
     }
 
@@ -117,11 +117,11 @@ fn shared<'a>(
         Value::some(upstream.and_then(of).map(Value::Seconds))
     };
     Value::some(match field {
-        Field::Time => Some(Value::of(humantime::format_rfc3339_millis(at).to_string())),
-        Field::Client => client.address().map(|client| Value::of(with_port(client))),
-        Field::Proxy => client.proxy().map(|proxy| Value::of(with_port(proxy))),
+        Field::Time => Some(Value::from_text(humantime::format_rfc3339_millis(at).to_string())),
+        Field::Client => client.address().map(|client| Value::from_text(with_port(client))),
+        Field::Proxy => client.proxy().map(|proxy| Value::from_text(with_port(proxy))),
         Field::TlsVersion => cipher(client).map(|(version, _)| Value::text(version)),
-        Field::TlsCipher => cipher(client).map(|(_, cipher)| Value::of(cipher)),
+        Field::TlsCipher => cipher(client).map(|(_, cipher)| Value::from_text(cipher)),
         Field::Sni => client.server_name.as_deref().map(Value::text),
         Field::Upstream => upstream.and_then(|end| end.name.as_deref()).map(Value::text),
         Field::UpstreamServer => upstream.and_then(|end| end.server.as_deref()).map(Value::text),
@@ -134,8 +134,8 @@ fn shared<'a>(
 }
 
 /// Adds the line of a request in JSON.
-pub(super) fn object(out: &mut Vec<u8>, fields: &[Field], record: &Record, took: Duration) {
-    let Record { at, client, upstream, raw, .. } = record;
+pub(super) fn object(out: &mut Vec<u8>, fields: &[Field], record: &RequestRecord, took: Duration) {
+    let RequestRecord { at, client, upstream, raw, .. } = record;
     let raw = raw.as_deref().map(|raw| parts(raw));
     let upstream = upstream.as_deref();
     let value = |field| match (field, raw) {
@@ -143,8 +143,8 @@ pub(super) fn object(out: &mut Vec<u8>, fields: &[Field], record: &Record, took:
         (Field::Target, Some([_, target, _])) => Value::Text(leave_out_of_target(target)),
         (Field::Protocol, Some([_, _, protocol])) => Value::Text(Cow::Borrowed(protocol)),
         (Field::Method, None) => Value::Text(Cow::Borrowed(method(record))),
-        (Field::Target, None) => Value::of(target(record)),
-        (Field::Protocol, None) => Value::of(format!("{:?}", record.version)),
+        (Field::Target, None) => Value::from_text(target(record)),
+        (Field::Protocol, None) => Value::from_text(format!("{:?}", record.version)),
         (Field::Host, _) => {
             let name = record.host.as_ref().map(|name| host(name.as_bytes()));
             Value::some(name.map(|name| Value::Text(Cow::Borrowed(name))))
@@ -171,11 +171,11 @@ pub(super) fn object(out: &mut Vec<u8>, fields: &[Field], record: &Record, took:
             Value::some(tried.map(|end| Value::Flag(end.is_reused)))
         }
         (Field::RequestId, _) => {
-            Value::some(record.trace.as_ref().and_then(|trace| trace.id()).map(Value::of))
+            Value::some(record.trace.as_ref().and_then(|trace| trace.id()).map(Value::from_text))
         }
-        (Field::TraceId, _) => {
-            Value::some(record.trace.as_ref().and_then(|trace| trace.trace_id()).map(Value::of))
-        }
+        (Field::TraceId, _) => Value::some(
+            record.trace.as_ref().and_then(|trace| trace.trace_id()).map(Value::from_text),
+        ),
         (Field::UpstreamStatus, _) => {
             let status = upstream.and_then(|end| end.status);
             Value::some(status.map(|status| Value::Number(u64::from(status))))
@@ -205,13 +205,13 @@ pub(super) fn relay_object(
 }
 
 /// Returns the method, or the beginning of one that no program has.
-fn method(record: &Record) -> &[u8] {
+fn method(record: &RequestRecord) -> &[u8] {
     let method = record.method.as_str().as_bytes();
     &method[..method.len().min(LONGEST_METHOD)]
 }
 
 /// Returns the target of a request that was understood.
-fn target(record: &Record) -> String {
+fn target(record: &RequestRecord) -> String {
     let target = record.uri.to_string();
     match target.rsplit_once('@') {
         // An authority alone, as `CONNECT` has it, may begin with a user and a password.
@@ -275,7 +275,7 @@ fn begin_combined(out: &mut Vec<u8>, client: &ClientEnd, user: Option<&str>, at:
 }
 
 /// Adds the line of a request in the Combined Log Format.
-pub(super) fn combined(out: &mut Vec<u8>, record: &Record) {
+pub(super) fn combined(out: &mut Vec<u8>, record: &RequestRecord) {
     begin_combined(out, &record.client, record.user.as_deref(), record.at);
     match &record.raw {
         Some(raw) => quote(out, &without_secrets(raw)),

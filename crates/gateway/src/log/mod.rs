@@ -38,7 +38,7 @@ pub(crate) use error_log::reopen;
 pub use event::Event;
 pub use log_level::LogLevel;
 pub(crate) use rate_limited::{RateLimited, others};
-pub(crate) use record::{BrokenBy, ClientEnd, Record, RelayRecord, UpstreamEnd};
+pub(crate) use record::{BrokenBy, ClientEnd, RelayRecord, RequestRecord, UpstreamEnd};
 use writer::Writer;
 pub(crate) use writer::{FormerLogs, LogFailure, Reopening, WriterThread};
 
@@ -55,11 +55,11 @@ pub(crate) type Report = Arc<dyn Fn(&Event) + Send + Sync>;
 #[derive(Default)]
 struct Latest {
     version: AtomicU64,
-    log: Mutex<Weak<Log>>,
+    log: Mutex<Weak<AccessLogSink>>,
 }
 
 /// An access log that is open.
-pub(crate) struct Log {
+pub(crate) struct AccessLogSink {
     format: LogFormat,
     fields: Vec<Field>,
     writer: Writer,
@@ -67,22 +67,22 @@ pub(crate) struct Log {
     version: AtomicU64,
 }
 
-impl Log {
-    /// Opens a log, perhaps in the place of another one, once it has [begun](Log::begin).
+impl AccessLogSink {
+    /// Opens a log, perhaps in the place of another one, once it has [begun](AccessLogSink::begin).
     pub(crate) fn open(
         config: &AccessLog,
-        before: Option<&Log>,
+        before: Option<&AccessLogSink>,
         report: impl Fn(&LogFailure) + Send + 'static,
-    ) -> io::Result<Log> {
+    ) -> io::Result<AccessLogSink> {
         let writer = Writer::open(&config.path, "access log", None, report)?;
         let latest = before.map_or_else(Arc::default, |before| before.latest.clone());
         let (format, fields) = (config.format, config.fields.clone());
-        Ok(Log { format, fields, writer, latest, version: AtomicU64::new(0) })
+        Ok(AccessLogSink { format, fields, writer, latest, version: AtomicU64::new(0) })
     }
 
     /// Takes the place of the log before: lines of requests that have begun under that one come
     /// here as well. A log that was moved away gets no line behind the change.
-    pub(crate) fn begin(self: &Arc<Log>) {
+    pub(crate) fn begin(self: &Arc<AccessLogSink>) {
         let mut latest = self.latest.log.lock().unwrap_or_else(PoisonError::into_inner);
         *latest = Arc::downgrade(self);
         let version = self.latest.version.load(Ordering::Relaxed) + 1;
@@ -91,7 +91,7 @@ impl Log {
     }
 
     /// Returns the log that is in the place of this one, if there is one.
-    fn successor(&self) -> Option<Arc<Log>> {
+    fn successor(&self) -> Option<Arc<AccessLogSink>> {
         let latest = self.latest.version.load(Ordering::Acquire);
         if self.version.load(Ordering::Relaxed) == latest {
             return None;
@@ -116,15 +116,15 @@ impl Log {
     }
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for AccessLogSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Log").field("format", &self.format).finish_non_exhaustive()
+        f.debug_struct("AccessLogSink").field("format", &self.format).finish_non_exhaustive()
     }
 }
 
 /// One engine's part of a log.
 pub(crate) struct AccessLogWriter {
-    log: RefCell<Arc<Log>>,
+    log: RefCell<Arc<AccessLogSink>>,
     /// Lines for this log.
     lines: RefCell<Vec<u8>>,
     /// Whether a task will hand over the collected lines.
@@ -132,24 +132,24 @@ pub(crate) struct AccessLogWriter {
 }
 
 impl AccessLogWriter {
-    pub(crate) fn new(log: Arc<Log>) -> Rc<AccessLogWriter> {
+    pub(crate) fn new(log: Arc<AccessLogSink>) -> Rc<AccessLogWriter> {
         let log = RefCell::new(log);
         Rc::new(AccessLogWriter { log, lines: RefCell::default(), is_due: Cell::new(false) })
     }
 
     /// Returns the log.
-    pub(crate) fn log(&self) -> Arc<Log> {
+    pub(crate) fn log(&self) -> Arc<AccessLogSink> {
         self.log.borrow().clone()
     }
 
     /// Writes to another log from now on.
-    pub(crate) fn change(&self, log: Arc<Log>) {
+    pub(crate) fn change(&self, log: Arc<AccessLogSink>) {
         self.flush();
         self.log.replace(log);
     }
 
     /// Writes a request to the log that is over after `took`.
-    fn write(self: &Rc<AccessLogWriter>, record: &Record, took: Duration) {
+    fn write(self: &Rc<AccessLogWriter>, record: &RequestRecord, took: Duration) {
         self.add(|lines, log| match log.format {
             LogFormat::Combined => line::combined(lines, record),
             LogFormat::Json => line::object(lines, &log.fields, record, took),
@@ -165,7 +165,7 @@ impl AccessLogWriter {
     }
 
     /// Adds a line, and makes sure that it is handed over.
-    fn add(self: &Rc<AccessLogWriter>, line: impl FnOnce(&mut Vec<u8>, &Log)) {
+    fn add(self: &Rc<AccessLogWriter>, line: impl FnOnce(&mut Vec<u8>, &AccessLogSink)) {
         let successor = self.log.borrow().successor();
         if let Some(successor) = successor {
             self.change(successor);

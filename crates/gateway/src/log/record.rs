@@ -117,7 +117,7 @@ impl UpstreamEnd {
 
 /// A request and its result. It is kept as long as a request waits, so it is small.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct RequestRecord {
     pub(crate) at: SystemTime,
     pub(crate) client: ClientEnd,
     pub(crate) method: Method,
@@ -155,11 +155,16 @@ pub(crate) struct Record {
     pub(crate) raw: Option<Box<Bytes>>,
 }
 
-impl Record {
+impl RequestRecord {
     /// Creates the record of a request that has come now. Everything else about it is still to be
     /// noted.
-    pub(crate) fn new(client: ClientEnd, method: Method, uri: Uri, version: Version) -> Record {
-        Record {
+    pub(crate) fn new(
+        client: ClientEnd,
+        method: Method,
+        uri: Uri,
+        version: Version,
+    ) -> RequestRecord {
+        RequestRecord {
             at: SystemTime::now(),
             client,
             method,

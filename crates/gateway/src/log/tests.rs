@@ -26,9 +26,9 @@ fn client() -> ClientEnd {
     ClientEnd { address, proxy: None, cipher: 0x1301, server_name: Some("a.test".into()) }
 }
 
-fn record() -> Record {
+fn record() -> RequestRecord {
     let uri = "/a?b=\"c".parse().unwrap_or_else(|_| "/a".parse().unwrap());
-    let mut record = Record::new(client(), Method::GET, uri, Version::HTTP_11);
+    let mut record = RequestRecord::new(client(), Method::GET, uri, Version::HTTP_11);
     record.at = at();
     record.host = Some(HeaderValue::from_static("a.test"));
     record.agent = Some(HeaderValue::from_bytes(b"x\"y\xff\\\t").unwrap());
@@ -51,7 +51,7 @@ fn upstream() -> Box<UpstreamEnd> {
     Box::new(upstream)
 }
 
-fn complete() -> Record {
+fn complete() -> RequestRecord {
     let mut record = record();
     record.uri = "https://a.test/api/orders?token=secret&page=2".parse().unwrap();
     (record.method, record.version) = (Method::POST, Version::HTTP_2);
@@ -81,13 +81,13 @@ fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn json(record: &Record) -> Value {
+fn json(record: &RequestRecord) -> Value {
     let line = text(|out| line::object(out, &Field::ALL, record, TOOK));
     assert_eq!(line.matches('\n').count(), 1, "{line:?}");
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-fn combined(record: &Record) -> String {
+fn combined(record: &RequestRecord) -> String {
     text(|out| line::combined(out, record))
 }
 
@@ -190,8 +190,11 @@ fn invalid_requests_are_logged_verbatim() {
         (b"GET /", "\"GET /\"", ["GET", "/", ""]),
         (b"", "\"\"", ["", "", ""]),
     ] {
-        let record =
-            Record { raw: Some(Box::new(Bytes::copy_from_slice(raw))), status: 400, ..record() };
+        let record = RequestRecord {
+            raw: Some(Box::new(Bytes::copy_from_slice(raw))),
+            status: 400,
+            ..record()
+        };
         let line = combined(&record);
         assert!(line.contains(&format!("] {expected} 400 6 ")), "{line}");
         let value = json(&record);
@@ -207,11 +210,11 @@ fn no_line_has_the_token_of_a_url() {
     let page = HeaderValue::from_static("https://a.test/chat?token=hunter2");
     let uri = "/c?after=1&token=hunter2&wait=9".parse().unwrap();
     let raw = Box::new(Bytes::from_static(b"GET /c?token=hunter2 HTTP/3.7"));
-    let known = Record { uri, referer: Some(page), ..record() };
-    let refused = Record { raw: Some(raw), ..known.clone() };
+    let known = RequestRecord { uri, referer: Some(page), ..record() };
+    let refused = RequestRecord { raw: Some(raw), ..known.clone() };
     // A text that is cut where the value is.
     let long = format!("/c?x={}&token=hunter2hunter2", "y".repeat(super::secrets::LONGEST - 15));
-    let cut = Record { uri: long.parse().unwrap(), ..known.clone() };
+    let cut = RequestRecord { uri: long.parse().unwrap(), ..known.clone() };
     for (record, target) in
         [(known, "/c?after=1&token=***&wait=9"), (refused, "/c?token=***"), (cut, "/c?x=yy")]
     {
@@ -224,12 +227,13 @@ fn no_line_has_the_token_of_a_url() {
 
 #[test]
 fn no_line_has_a_secret_of_a_refused_request_or_the_password_of_a_url() {
-    let raw = |text: &'static str| Record {
+    let raw = |text: &'static str| RequestRecord {
         raw: Some(Box::new(Bytes::from_static(text.as_bytes()))),
         ..record()
     };
     let host = Some(HeaderValue::from_static("joe:hunter2@a.test"));
-    let of = |uri: &str| Record { uri: uri.parse().unwrap(), host: host.clone(), ..record() };
+    let of =
+        |uri: &str| RequestRecord { uri: uri.parse().unwrap(), host: host.clone(), ..record() };
     for record in [
         raw("GET /c?token=\"hunter2\" HTTP/1.1"),
         raw("GET /c?token=a hunter2 HTTP/1.1"),
@@ -265,7 +269,7 @@ fn a_line_is_bounded_whatever_a_client_sends() {
         record.uri = format!("/{}", "%".repeat(60_000)).parse().unwrap();
         record.client.server_name = Some("\u{1}".repeat(255).into());
         for raw in [None, Some(Box::new(Bytes::from(vec![byte; 1024])))] {
-            let record = Record { raw, ..record.clone() };
+            let record = RequestRecord { raw, ..record.clone() };
             let line = text(|out| line::object(out, &Field::ALL, &record, TOOK));
             assert!(line.len() <= LONGEST_LINE, "{} bytes for {byte}", line.len());
             assert!(combined(&record).len() <= LONGEST_LINE);
@@ -335,9 +339,9 @@ proptest! {
     }
 }
 
-fn opened(path: &Path, format: LogFormat) -> Arc<Log> {
+fn opened(path: &Path, format: LogFormat) -> Arc<AccessLogSink> {
     let report = |failure: &LogFailure| panic!("{failure}");
-    Arc::new(Log::open(&config(path, format), None, report).unwrap())
+    Arc::new(AccessLogSink::open(&config(path, format), None, report).unwrap())
 }
 
 #[test]
@@ -374,7 +378,7 @@ fn a_request_that_began_under_another_log_is_written_to_the_present_one() {
     drop(early);
     for name in ["refused", "second"] {
         let next = config(&at(name), LogFormat::Json);
-        let next = Arc::new(Log::open(&next, Some(&first), report).unwrap());
+        let next = Arc::new(AccessLogSink::open(&next, Some(&first), report).unwrap());
         if name == "second" {
             next.begin();
             drop(late);
@@ -396,7 +400,7 @@ fn an_entry_is_one_line_when_the_last_holder_lets_it_go() {
     let path = folder.path().join("log");
     let log = opened(&path, LogFormat::Json);
     let access_log = AccessLogWriter::new(log.clone());
-    let unanswered = Record { status: 0, is_whole: false, ..record() };
+    let unanswered = RequestRecord { status: 0, is_whole: false, ..record() };
     let entry = Entry::new(access_log.clone(), unanswered.clone());
     let tunnel = entry.clone();
     entry.answered(101);
@@ -431,7 +435,7 @@ fn a_full_disk_is_reported_once_and_at_the_end_and_loses_only_log_lines() {
     let hears = told.clone();
     let report = move |failure: &LogFailure| hears.lock().unwrap().push(failure.to_string());
     let full = config(Path::new("/dev/full"), LogFormat::Combined);
-    let log = Log::open(&full, None, report).unwrap();
+    let log = AccessLogSink::open(&full, None, report).unwrap();
     for _ in 0..5 {
         log.writer.hand_over(b"one\ntwo\n".to_vec());
     }
@@ -512,7 +516,7 @@ fn lost_lines_are_reported_to_the_last_one_when_lines_are_written_again() {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let hears = told.clone();
     let report = move |failure: &LogFailure| hears.lock().unwrap().push(failure.to_string());
-    let log = Log::open(&config(&path, LogFormat::Combined), None, report).unwrap();
+    let log = AccessLogSink::open(&config(&path, LogFormat::Combined), None, report).unwrap();
     log.writer.hand_over(b"one\n".to_vec());
     until("the failure is reported", || told.lock().unwrap().len() == 1);
     // They are lost, too, after the report, which is not repeated for each.
@@ -540,7 +544,7 @@ fn lines_that_find_no_room_are_counted_although_no_line_follows() {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let hears = told.clone();
     let report = move |failure: &LogFailure| hears.lock().unwrap().push(failure.to_string());
-    let log = Log::open(&config(&path, LogFormat::Json), None, report).unwrap();
+    let log = AccessLogSink::open(&config(&path, LogFormat::Json), None, report).unwrap();
     let line = [&[b'x'; 4096][..], b"\n"].concat();
     const LINES: usize = 1000;
     (0..LINES).for_each(|_| log.writer.hand_over(line.clone()));
@@ -599,7 +603,7 @@ fn stuck_logs_hold_up_neither_the_next_one_nor_the_end_and_lose_no_line_that_is_
 fn a_log_that_cannot_be_opened_says_why() {
     let report = |failure: &LogFailure| panic!("{failure}");
     let path = Path::new("/no/such/folder/access.log");
-    let error = Log::open(&config(path, LogFormat::Json), None, report).err().unwrap();
+    let error = AccessLogSink::open(&config(path, LogFormat::Json), None, report).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
 }
 
@@ -611,7 +615,7 @@ fn a_fifo_that_nothing_reads_is_refused_and_one_that_is_read_is_a_log() {
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let open = || {
         let report = |failure: &LogFailure| panic!("{failure}");
-        Log::open(&config(&path, LogFormat::Json), None, report)
+        AccessLogSink::open(&config(&path, LogFormat::Json), None, report)
     };
     let error = open().err().unwrap().to_string();
     assert!(error.contains("a FIFO that no process reads"), "{error}");

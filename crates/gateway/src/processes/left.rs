@@ -18,7 +18,7 @@ use crate::{ipc, sys};
 
 /// The same in numbers and texts.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct LeftRecord {
     name: String,
     door: RawFd,
     listeners: Vec<(String, RawFd, bool)>,
@@ -92,7 +92,7 @@ impl Leave {
             .into_iter()
             .map(|(address, fd, has_file)| Ok((address, keep(fd)?, has_file)))
             .collect();
-        let record = Record {
+        let record = LeftRecord {
             name: name.to_owned(),
             door,
             listeners: listeners?,
@@ -136,19 +136,19 @@ impl Left {
     pub fn take() -> io::Result<Option<Left>> {
         let Some(number) = std::env::var_os(Left::VARIABLE) else { return Ok(None) };
         let number = number.to_str().and_then(|number| number.parse::<RawFd>().ok());
-        Left::of(number.ok_or_else(|| wrong(format!("{} has no number", Left::VARIABLE)))?)
+        Left::from_number(number.ok_or_else(|| wrong(format!("{} has no number", Left::VARIABLE)))?)
             .map(Some)
     }
 
     /// Takes the state in the file of a descriptor.
-    fn of(number: RawFd) -> io::Result<Left> {
+    fn from_number(number: RawFd) -> io::Result<Left> {
         let mut bytes = Vec::new();
         File::from(own(number)?).read_to_end(&mut bytes)?;
         let record = match bytes.split_first_chunk() {
             Some((protocol, record)) if u32::from_le_bytes(*protocol) == Left::PROTOCOL => record,
             _ => return Err(wrong("it is of another version".to_owned())),
         };
-        let record: Record =
+        let record: LeftRecord =
             postcard::from_bytes(record).map_err(|error| wrong(error.to_string()))?;
         let mut listeners = Vec::new();
         for (address, number, has_file) in record.listeners {
@@ -202,7 +202,7 @@ mod tests {
         // As if the program was replaced: nothing is closed, and nothing runs.
         let place = before.place(3);
         std::mem::forget((before, leave));
-        let left = Left::of(number.parse().unwrap()).unwrap();
+        let left = Left::from_number(number.parse().unwrap()).unwrap();
         assert_eq!(left.workers, [(0, 7), (1, 8)]);
         let after = Supervisor::resume(left).unwrap();
         after.change(&config).unwrap();
@@ -217,14 +217,14 @@ mod tests {
 
     #[test]
     fn a_number_that_is_no_file_and_a_state_of_another_form_are_errors() {
-        assert!(Left::of(RawFd::MAX).is_err());
+        assert!(Left::from_number(RawFd::MAX).is_err());
         for protocol in [None, Some(Left::PROTOCOL), Some(Left::PROTOCOL + 1)] {
             let mut file = File::from(rustix::fs::memfd_create("x", MemfdFlags::empty()).unwrap());
             file.write_all(&protocol.map_or_else(Vec::new, |one| one.to_le_bytes().to_vec()))
                 .unwrap();
             file.rewind().unwrap();
             let number = std::os::fd::IntoRawFd::into_raw_fd(file);
-            let error = Left::of(number).unwrap_err();
+            let error = Left::from_number(number).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
             let is_other = error.to_string().contains("another version");
             assert_eq!(is_other, protocol != Some(Left::PROTOCOL), "{error}");

@@ -47,7 +47,7 @@ impl Operations {
 
     /// Knows the upstreams of another configuration.
     pub(super) fn change(&self, config: &Config) {
-        let upstreams = Upstreams::of(config);
+        let upstreams = Upstreams::from_config(config);
         self.settings.borrow_mut().retain(&upstreams);
         *self.upstreams.borrow_mut() = upstreams;
     }

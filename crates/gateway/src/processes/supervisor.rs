@@ -168,7 +168,13 @@ impl Supervisor {
         let name = name()?;
         let address = ipc::address(&name).map_err(cannot)?;
         let door = std::os::unix::net::UnixListener::bind_addr(&address).map_err(cannot)?;
-        let supervisor = Supervisor::of(name, door, Vec::new(), Store::new(0), Default::default())?;
+        let supervisor = Supervisor::with_workers_log(
+            name,
+            door,
+            Vec::new(),
+            Store::new(0),
+            Default::default(),
+        )?;
         supervisor.inherited.replace(inherited);
         supervisor.change(config)?;
         supervisor.inherited.borrow().all_used().map_err(failed)?;
@@ -190,10 +196,10 @@ impl Supervisor {
         let listeners = listeners.map_err(cannot)?;
         listeners.iter().for_each(|(_, bound)| bound.own(true));
         let kept = (left.tickets.into(), left.settings);
-        Supervisor::of(left.name, left.door.into(), listeners, left.log, kept)
+        Supervisor::with_workers_log(left.name, left.door.into(), listeners, left.log, kept)
     }
 
-    fn of(
+    fn with_workers_log(
         name: String,
         door: std::os::unix::net::UnixListener,
         listeners: Vec<(Address, Bound)>,
@@ -490,7 +496,7 @@ impl Supervisor {
             .insert(id, ConnectedWorker { slot, process, outgoing, unanswered: Cell::new(0) });
         let reads = async {
             while let Some(message) = ipc::receive(stream).await? {
-                self.take(id, message);
+                self.handle(id, message);
             }
             Ok(())
         };
@@ -513,7 +519,7 @@ impl Supervisor {
     }
 
     /// Takes a message from the worker of a connection.
-    fn take(&self, member: u64, message: FromWorker) {
+    fn handle(&self, member: u64, message: FromWorker) {
         let members = self.members.borrow();
         let Some(known) = members.get(&member) else { return };
         let ConnectedWorker { slot, process, outgoing, unanswered } = known;

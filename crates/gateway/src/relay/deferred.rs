@@ -46,7 +46,7 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Interprets the kernel's answer.
-    fn of(reported: i16) -> Seen {
+    fn from_poll(reported: i16) -> Seen {
         let excluding = libc::POLLHUP | libc::POLLERR | libc::POLLPRI | libc::POLLNVAL;
         Seen {
             readable: reported != 0,
@@ -153,7 +153,7 @@ impl DeferredPairs {
         for (_, entry) in entries.iter_mut().filter(|(_, entry)| entry.outcome.is_none()) {
             let Some([client, upstream]) = found.next() else { break };
             entry.looks += 1;
-            let seen = [client, upstream].map(|socket| Seen::of(socket.revents));
+            let seen = [client, upstream].map(|socket| Seen::from_poll(socket.revents));
             if !failed && seen.iter().any(|seen| seen.readable) {
                 entry.outcome = Some(Outcome::Seen(seen));
                 any = true;

@@ -33,7 +33,7 @@ use crate::log::BrokenBy;
 use crate::proxy_protocol;
 use crate::tls::{self, Accepted};
 use crate::transport::{Plain, Transport, Upstream};
-use crate::upstream::{self, Group, OwnLack, PooledServer};
+use crate::upstream::{self, Group, LocalShortage, PooledServer};
 
 /// The time between two looks whether another connection has found the addresses of a name.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -359,14 +359,14 @@ async fn reach_one_of(
             Err(error) => error,
         };
         drop(in_use);
-        let lack = OwnLack::of(&error);
+        let lack = LocalShortage::from_error(&error);
         if lack.is_none() {
             group.unreachable(&server);
         }
         tried.push(server.id);
         let next = match lack {
-            Some(OwnLack::Everywhere) => None,
-            Some(OwnLack::Ports) | None => pool.choose(client, &tried),
+            Some(LocalShortage::Everywhere) => None,
+            Some(LocalShortage::Ports) | None => pool.choose(client, &tried),
         };
         local.shared.server_not_connected(group, &server, error, next.is_some());
         server.retries.fetch_add(u64::from(next.is_some()), Ordering::Relaxed);

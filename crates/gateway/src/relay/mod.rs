@@ -65,7 +65,7 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 use crate::config::Address;
 use crate::connection_limits::ConnectionLimits;
 use crate::listen::{Bound, Inherited, Listener};
-use crate::log::{BrokenBy, Log, LogFailure};
+use crate::log::{AccessLogSink, BrokenBy, LogFailure};
 use crate::transport::Plain;
 use crate::upstream::{self, Group};
 use calls::{Call, count};
@@ -234,7 +234,7 @@ impl Relay {
                 let told = move |failure: &LogFailure| {
                     report(&Failure::AccessLog { what: failure.to_string() });
                 };
-                let opened = Log::open(wanted, None, told);
+                let opened = AccessLogSink::open(wanted, None, told);
                 let log = opened.map_err(Error::new(format!("opening the access log {path}")))?;
                 Some((Arc::new(log), listen.to_string().into()))
             }
@@ -373,7 +373,7 @@ impl fmt::Debug for Relay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Relay")
             .field("listening", &self.listening)
-            .field("to", &self.shared.to().map(|to| to.to_string()))
+            .field("to", &self.shared.destination().map(|to| to.to_string()))
             .field("counters", &self.counters())
             .finish_non_exhaustive()
     }

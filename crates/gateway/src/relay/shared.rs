@@ -24,7 +24,7 @@ use super::failure::{Failure, ReportLimiter};
 use super::flow::Moved;
 use crate::config::{AccessLog, Address, ProxyVersion};
 use crate::connection_limits::{ConnectionLimits, ConnectionPermit};
-use crate::log::{AccessLogWriter, BrokenBy, Log, RelayEntry, RelayRecord};
+use crate::log::{AccessLogSink, AccessLogWriter, BrokenBy, RelayEntry, RelayRecord};
 use crate::upstream::{Group, GroupServer, Pool};
 
 /// How a relay treats its connections.
@@ -152,7 +152,7 @@ pub(crate) struct Rules {
     /// How long the first bytes of a client may take, if the relay looks at them.
     pub greeting: Duration,
     /// The access log, and the relay's name in its lines.
-    pub access_log: Option<(Arc<Log>, Arc<str>)>,
+    pub access_log: Option<(Arc<AccessLogSink>, Arc<str>)>,
 }
 
 impl Rules {
@@ -194,7 +194,11 @@ impl Settings {
 
     /// Makes an access log have a line for each connection, if there is one. The address is that of
     /// the relay.
-    pub(crate) fn logged_in(mut self, log: Option<&Arc<Log>>, address: &Address) -> Settings {
+    pub(crate) fn logged_in(
+        mut self,
+        log: Option<&Arc<AccessLogSink>>,
+        address: &Address,
+    ) -> Settings {
         self.rules.access_log = log.map(|log| (log.clone(), address.to_string().into()));
         self
     }
@@ -258,7 +262,7 @@ impl Shared {
     }
 
     /// Returns the destination of clients now.
-    pub(super) fn to(&self) -> Option<Destination> {
+    pub(super) fn destination(&self) -> Option<Destination> {
         self.current().1.to.clone()
     }
 
@@ -409,7 +413,7 @@ impl Local {
         if let Some(pool) = pools.iter().find(|pool| Arc::ptr_eq(&pool.group, group)) {
             return pool.clone();
         }
-        let pool = Pool::of(group);
+        let pool = Pool::for_group(group);
         pools.push(pool.clone());
         pool
     }

@@ -27,7 +27,7 @@ use superpoll::backend::Topology;
 
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
-use super::local::{Local, local};
+use super::local::{LocalServer, local_server};
 use super::{Error, Frontend, Kind, Server, failed};
 use crate::channel::{Form, LocatedChannel, Registry};
 use crate::config::{Config, Keeper};
@@ -256,12 +256,12 @@ impl Server {
     }
 
     /// Runs a function on each engine; returns the number of engines that have not run it yet.
-    fn on_engines(&self, act: impl Fn(&Local) + Clone + Send + 'static) -> Arc<AtomicUsize> {
+    fn on_engines(&self, act: impl Fn(&LocalServer) + Clone + Send + 'static) -> Arc<AtomicUsize> {
         let busy = Arc::new(AtomicUsize::new(self.engines.len()));
         for engine in 0..self.engines.len() {
             let (number, act, done) = (self.number, act.clone(), busy.clone());
             let call = move || {
-                if let Some(local) = local(number) {
+                if let Some(local) = local_server(number) {
                     act(&local);
                 }
                 done.fetch_sub(1, Ordering::AcqRel);
@@ -310,7 +310,7 @@ impl ConnectionOwner for Nobody {
 impl Adoption {
     /// Takes over the share of an engine.
     async fn run(self: Arc<Adoption>, number: u64, share: EngineShare) {
-        let local = local(number);
+        let local = local_server(number);
         let mut held = Vec::new();
         match &local {
             Some(local) => held = self.arrive(local, share).await,
@@ -342,7 +342,7 @@ impl Adoption {
 
     /// Leaves connections with the keeper, with turns for new ones in between. Encrypted ones are
     /// left as they came, and returned.
-    async fn arrive(&self, local: &Local, share: EngineShare) -> Vec<UntouchedConnection> {
+    async fn arrive(&self, local: &LocalServer, share: EngineShare) -> Vec<UntouchedConnection> {
         let (all, mut adopted) = (share.len(), 0);
         let (mut held, mut share) = (Vec::new(), share.into_iter());
         while share.len() > 0 {
@@ -368,7 +368,7 @@ impl Adoption {
     /// not be there twice.
     fn hold(
         &self,
-        local: &Local,
+        local: &LocalServer,
         stream: TcpStream,
         left: ConnectionRecord,
     ) -> Option<UntouchedConnection> {
@@ -384,7 +384,7 @@ impl Adoption {
 
     /// Goes on with encrypted connections, which no other server can be given any more as they
     /// were left.
-    async fn go_on(&self, local: &Local, held: Vec<UntouchedConnection>) {
+    async fn go_on(&self, local: &LocalServer, held: Vec<UntouchedConnection>) {
         let mut held = held.into_iter();
         while held.len() > 0 {
             for (key, left) in held.by_ref().take(TOGETHER) {
@@ -418,7 +418,7 @@ impl Adoption {
     }
 }
 
-impl Local {
+impl LocalServer {
     /// Takes over one connection, if the bytes that were written to it since it was left can be
     /// explained.
     fn adopt_one(

@@ -23,7 +23,7 @@ use super::router::Reply;
 use crate::body::Body;
 use crate::exchange::{Exchange, LocalFuture, Plan, Waited};
 use crate::io_activity::IoActivity;
-use crate::log::{AccessLogWriter, BrokenBy, Entry, Record};
+use crate::log::{AccessLogWriter, BrokenBy, Entry, RequestRecord};
 use crate::parking_lot::Note;
 use crate::peer::Peer;
 use crate::peer::RequestForm;
@@ -158,7 +158,7 @@ impl ConnectionState {
         let rest = read.slice(start..);
         let end = rest.iter().position(is_end).unwrap_or(rest.len()).min(LONGEST_LINE);
         let client = self.peer.client_end();
-        let mut record = Record::new(client, Method::GET, Uri::default(), Version::HTTP_11);
+        let mut record = RequestRecord::new(client, Method::GET, Uri::default(), Version::HTTP_11);
         (record.status, record.is_whole) = (status, true);
         record.number = self.requests().wrapping_add(1);
         record.raw = Some(Box::new(rest.slice(..end)));
@@ -314,7 +314,7 @@ fn begin_entry(
     ((method, uri, version), head_bytes, number): ((Method, Uri, Version), usize, u32),
     field: impl Fn(HeaderName) -> Option<HeaderValue>,
 ) -> Rc<Entry> {
-    let mut record = Record::new(peer.client_end(), method, uri, version);
+    let mut record = RequestRecord::new(peer.client_end(), method, uri, version);
     (record.host, record.referer, record.agent) = (field(HOST), field(REFERER), field(USER_AGENT));
     record.head_bytes_in = u32::try_from(head_bytes).unwrap_or(u32::MAX);
     record.number = number;

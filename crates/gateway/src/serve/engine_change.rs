@@ -14,7 +14,7 @@ use superpoll_rt::{next_turn, spawn};
 
 use super::accepting::{self, Accepting};
 use super::listener_context::ListenerContext;
-use super::local::{Local, SERVERS, local};
+use super::local::{LocalServer, SERVERS, local_server};
 use super::opening::{Opening, Part};
 use super::router::{Blueprint, BuiltRouter, SLICE};
 use super::worker::Worker;
@@ -22,7 +22,7 @@ use crate::admin_connections::AdminConnections;
 use crate::channel::ChannelEngine;
 use crate::config::{Limits, Timeouts};
 use crate::connection_limits::ConnectionLimits;
-use crate::log::{AccessLogWriter, Log, Report};
+use crate::log::{AccessLogSink, AccessLogWriter, Report};
 use crate::parking_lot::ParkingLot;
 use crate::telemetry::counters::EngineCounters;
 
@@ -32,7 +32,7 @@ pub(super) struct EngineChange {
     pub server: u64,
     /// The number of the configuration.
     pub configuration: u64,
-    pub log: Option<Arc<Log>>,
+    pub log: Option<Arc<AccessLogSink>>,
     pub timeouts: Timeouts,
     pub limits: Limits,
     pub counters: Arc<EngineCounters>,
@@ -48,7 +48,7 @@ pub(super) struct EngineChange {
 impl EngineChange {
     /// Begins the change, on the engine.
     pub(super) fn begin(mut self, blueprint: Blueprint) {
-        let Some(local) = local(self.server) else {
+        let Some(local) = local_server(self.server) else {
             let Some(parking_lot) = self.part.parking_lot.take() else { return };
             let (counters, report) = (self.counters.clone(), self.report.clone());
             let parking_lot = ParkingLot::open(parking_lot, counters, report);
@@ -87,7 +87,7 @@ impl EngineChange {
             self.timeouts,
             self.limits,
         );
-        let local = Rc::new(Local {
+        let local = Rc::new(LocalServer {
             worker: Rc::new(worker),
             closed: RefCell::default(),
             accepting: RefCell::default(),
@@ -106,14 +106,14 @@ impl EngineChange {
     /// Changes from the configuration before to this one.
     fn finish(self, router: BuiltRouter) {
         // The server may have stopped meanwhile.
-        let Some(local) = local(self.server) else { return };
+        let Some(local) = local_server(self.server) else { return };
         let access_log = self.log.clone().map(AccessLogWriter::new);
         local.worker.change(router, access_log, self.timeouts, self.limits);
         self.listen(&local);
     }
 
     /// Accepts connections at the listeners of this configuration, and at no others.
-    fn listen(self, local: &Local) {
+    fn listen(self, local: &LocalServer) {
         let closed = Rc::new(Cell::new(false));
         local.closed.replace(closed.clone()).set(true);
         local.worker.wake();

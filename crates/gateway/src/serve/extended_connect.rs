@@ -26,7 +26,7 @@ pub(super) fn serve(
     mut request: Request<Incoming>,
     guard: StreamGuard,
 ) -> impl Future<Output = Result<Response<Portions>, Infallible>> + use<> {
-    let handshake = Handshake::take(&mut request);
+    let handshake = Handshake::take_from(&mut request);
     let serving = serve_one(state, request, handshake.as_deref());
     let handshake = handshake.map(|handshake| (handshake, state.clone()));
     async move {

@@ -39,7 +39,7 @@ pub(super) struct Handshake {
 
 impl Handshake {
     /// Changes a request for a WebSocket into one of HTTP/1.1, if it is one.
-    pub(super) fn take(request: &mut Request<Incoming>) -> Option<Box<Handshake>> {
+    pub(super) fn take_from(request: &mut Request<Incoming>) -> Option<Box<Handshake>> {
         if request.method() != Method::CONNECT {
             return None;
         }

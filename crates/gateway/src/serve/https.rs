@@ -29,7 +29,7 @@ pub(super) struct HttpsRule {
 
 impl HttpsRule {
     /// Returns the rule of a host. `encrypted` are the encrypted listeners and their ports.
-    pub(super) fn of(host: &Host, encrypted: &[(Address, u16)]) -> Option<HttpsRule> {
+    pub(super) fn for_host(host: &Host, encrypted: &[(Address, u16)]) -> Option<HttpsRule> {
         let https = host.https?;
         let serves = |address| host.listeners.is_empty() || host.listeners.contains(address);
         let ports = encrypted.iter().filter(|(address, _)| serves(address)).map(|(_, port)| *port);

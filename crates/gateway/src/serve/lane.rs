@@ -18,7 +18,7 @@ use superpoll_rt::time::{Sleep, sleep};
 
 use super::answer::{ConnectionState, Running, lane_entry};
 use super::clock::ExitReason;
-use super::router::{LaneRoute, LaneWay};
+use super::router::{LaneHandler, LaneRoute};
 use super::watched::Watched;
 use crate::answers::Additions;
 use crate::body::Body;
@@ -81,7 +81,7 @@ pub(super) async fn run(
     io: &mut Watched,
     mut check: impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
 ) -> LaneEnd {
-    let facts = ClientFacts::of(&state.peer);
+    let facts = ClientFacts::from_peer(&state.peer);
     let counters = &state.context.worker.counters;
     let (mut read, mut timer) = (ReadBuffer::default(), LimitTimer::default());
     let end = loop {
@@ -150,7 +150,7 @@ pub(super) async fn run(
             Ok(Passed::Answered(response)) => {
                 begun.answered(response.status().as_u16());
                 let note = Note { entry, trace: additions.trace.clone() };
-                let response = additions.to(response);
+                let response = additions.apply_to(response);
                 read.consume(len);
                 state.aborts_first.set(aborts);
                 break LaneEnd::Answered { response, note, is_head, closes };
@@ -281,7 +281,7 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     let values = |name: &str| head.values(name).collect::<Vec<_>>().into_iter();
     let peer = router.trusted_proxies().peer_of(&state.peer, values);
     let route = router.lane_for(&head, &peer, &state.context.address);
-    let Some(LaneWay { route, mut additions, durations, counting, has_user }) = route else {
+    let Some(LaneRoute { route, mut additions, durations, counting, has_user }) = route else {
         return Take::Irregular;
     };
     let client = peer.client.map(|client| client.ip());
@@ -296,8 +296,8 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
         additions.trace = Some(trace);
     }
     let (work, body) = match route {
-        LaneRoute::File(file) => (Work::File(file), 0),
-        LaneRoute::Proxy(forwarder, most) => {
+        LaneHandler::File(file) => (Work::File(file), 0),
+        LaneHandler::Proxy(forwarder, most) => {
             let most = most.unwrap_or_else(|| worker.limits.get().body_bytes);
             let behind = (&bytes[head.len..], most);
             let trace = additions.trace.as_deref();

@@ -13,7 +13,7 @@ use super::worker::Worker;
 use crate::config::Address;
 
 /// The parts of one server that an engine keeps.
-pub(super) struct Local {
+pub(super) struct LocalServer {
     pub(super) worker: Rc<Worker>,
     /// If it is set to true, the tasks that accept end.
     pub(super) closed: RefCell<Rc<Cell<bool>>>,
@@ -25,7 +25,7 @@ pub(super) struct Local {
     pub(super) contexts: RefCell<Vec<(Address, Rc<ListenerContext>)>>,
 }
 
-impl Local {
+impl LocalServer {
     /// Returns the listener that a connection to an address belongs to, encrypted or not.
     pub(super) fn context(
         &self,
@@ -40,10 +40,10 @@ impl Local {
 }
 
 thread_local! {
-    pub(super) static SERVERS: RefCell<HashMap<u64, Rc<Local>>> = RefCell::default();
+    pub(super) static SERVERS: RefCell<HashMap<u64, Rc<LocalServer>>> = RefCell::default();
 }
 
 /// Returns the engine's parts of a server.
-pub(super) fn local(server: u64) -> Option<Rc<Local>> {
+pub(super) fn local_server(server: u64) -> Option<Rc<LocalServer>> {
     SERVERS.with(|servers| servers.borrow().get(&server).cloned())
 }

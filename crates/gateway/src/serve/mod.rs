@@ -72,7 +72,7 @@ use crate::config::{Address, Config};
 use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
 use crate::listen::Inherited;
-use crate::log::{Event, FormerLogs, Level, Log, Report};
+use crate::log::{AccessLogSink, Event, FormerLogs, Level, Report};
 use crate::processes::SupervisorLink;
 use crate::rules::HostRules;
 use crate::succession::{PredecessorState, Succession};
@@ -99,7 +99,7 @@ pub struct Server {
     channels: Registry,
     groups: Arc<BTreeMap<String, Arc<Group>>>,
     rules: Arc<[HostRules]>,
-    access_log: Option<Arc<Log>>,
+    access_log: Option<Arc<AccessLogSink>>,
     /// The threads of earlier logs, which engines may still use. They are waited for here.
     former_logs: FormerLogs,
     /// The connection to the keeper process, if there is one: the state that is left there, and
@@ -183,7 +183,7 @@ impl Server {
         let overview = Arc::new(overview);
         let report: Report = Arc::new(report);
         let succession =
-            Succession::of(config, &report).map_err(|error| failed(error.to_string()))?;
+            Succession::from_config(config, &report).map_err(|error| failed(error.to_string()))?;
         let lost = |error: superpoll_keeper::Error| failed(error.to_string());
         if let Some(succession) = &succession {
             inherited.add(succession.listeners().map_err(lost)?);
@@ -372,7 +372,7 @@ impl Server {
                     .map_err(|error| failed(format!("starting a relay: {error}")))?,
             }
         }
-        log.iter().for_each(Log::begin);
+        log.iter().for_each(AccessLogSink::begin);
         if let Some(former) = std::mem::replace(&mut self.access_log, log.clone()) {
             self.former_logs.add(former.thread());
         }

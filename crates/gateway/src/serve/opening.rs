@@ -17,7 +17,7 @@ use crate::channel::SharedRights;
 use crate::config::{self, Address, Config, RelayEnd};
 use crate::files::Folder;
 use crate::listen::{self, Bound, Listener};
-use crate::log::{Event, Level, Log, LogFailure, Report};
+use crate::log::{AccessLogSink, Event, Level, LogFailure, Report};
 use crate::parking_lot;
 use crate::relay::{self, Destination, Relay, Routes};
 use crate::rules::HostRules;
@@ -34,7 +34,7 @@ pub struct Preparation {
     certificates: Arc<KnownCertificates>,
     challenges: Arc<Challenges>,
     tickets: Arc<TicketSecrets>,
-    access_log: Option<Arc<Log>>,
+    access_log: Option<Arc<AccessLogSink>>,
     /// How often the logs were reopened so far.
     reopenings: u64,
     engines: usize,
@@ -57,7 +57,7 @@ pub struct PreparedConfig {
     pub(super) encryptions: Vec<Option<Encryption>>,
     /// For the certificates that the server gets by itself.
     pub(super) plans: Vec<Plan>,
-    pub(super) log: Option<Arc<Log>>,
+    pub(super) log: Option<Arc<AccessLogSink>>,
     /// How often the logs had been reopened when this one was opened.
     pub(super) reopenings: u64,
     pub(super) watch: Watch,
@@ -158,13 +158,13 @@ impl Preparation {
         })
     }
 
-    fn open_access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {
+    fn open_access_log(&self, wanted: &config::AccessLog) -> Result<Arc<AccessLogSink>, Error> {
         let report = self.report.clone();
         let told = move |failure: &LogFailure| {
             report(&Event::new(Level::Error, "log-failed", failure.to_string()));
         };
         let path = wanted.path.display();
-        let opened = Log::open(wanted, self.access_log.as_deref(), told);
+        let opened = AccessLogSink::open(wanted, self.access_log.as_deref(), told);
         opened
             .map(Arc::new)
             .map_err(|error| failed(format!("opening the access log {path}: {error}")))

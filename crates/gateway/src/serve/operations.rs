@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use futures_lite::future::yield_now;
 use superpoll_rt::Handle;
 
-use super::local::local;
+use super::local::local_server;
 use crate::admin::{
     ClientFilter, ConnectionList, ConnectionQuery, ConnectionReport, LogReport, Operate, Operation,
     OperationReport, Outcome, Protocol, Refusal, ReopenedLogs, Report, Settings, Upstreams, merge,
 };
 use crate::config::Config;
 use crate::exchange::LocalFuture;
-use crate::log::{ErrorLog, Log, Report as ReportEvent, reopen};
+use crate::log::{AccessLogSink, ErrorLog, Report as ReportEvent, reopen};
 use crate::peer::{self, Peer};
 use crate::processes::SupervisorLink;
 use crate::succession::Succession;
@@ -34,27 +34,27 @@ pub(crate) struct ServerOperations {
     server: u64,
     handle: Handle,
     overview: Arc<Overview>,
-    state: Mutex<State>,
+    state: Mutex<OperationsState>,
     /// How often the logs were reopened.
     reopenings: AtomicU64,
     report: ReportEvent,
 }
 
 #[derive(Default)]
-struct State {
+struct OperationsState {
     settings: Settings,
     upstreams: Upstreams,
     groups: BTreeMap<String, Arc<Group>>,
     log: Option<Arc<ErrorLog>>,
     /// The server waits for its lines when it ends.
-    access_log: Weak<Log>,
+    access_log: Weak<AccessLogSink>,
     /// Keeps the settings for a successor.
     succession: Option<Arc<Succession>>,
     /// The successor has the settings, and a change of those of this server would be lost.
     has_yielded: bool,
 }
 
-impl State {
+impl OperationsState {
     fn apply(&self) {
         if let Some(succession) = &self.succession {
             succession.keep_settings(&self.settings);
@@ -100,7 +100,7 @@ impl ServerOperations {
         ServerOperations { server, handle, overview, state, reopenings, report }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OperationsState> {
         // No code that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,11 +130,11 @@ impl ServerOperations {
         &self,
         config: &Config,
         groups: &BTreeMap<String, Arc<Group>>,
-        access_log: Option<&Arc<Log>>,
+        access_log: Option<&Arc<AccessLogSink>>,
     ) {
         let mut state = self.state();
         state.access_log = access_log.map(Arc::downgrade).unwrap_or_default();
-        state.upstreams = Upstreams::of(config);
+        state.upstreams = Upstreams::from_config(config);
         let upstreams = state.upstreams.clone();
         state.settings.retain(&upstreams);
         state.groups = groups.clone();
@@ -167,7 +167,7 @@ impl ServerOperations {
     }
 
     /// Opens the file of a log again that is not in use yet.
-    pub(super) fn reopen_prepared(&self, log: &Log) -> impl Future<Output = ()> + use<> {
+    pub(super) fn reopen_prepared(&self, log: &AccessLogSink) -> impl Future<Output = ()> + use<> {
         let (all, report) = (log.reopening().into_iter().collect(), self.report.clone());
         async move { drop(reopen(all, move |event| report(event)).await) }
     }
@@ -286,14 +286,14 @@ async fn list(server: u64, query: ConnectionQuery) -> Report {
     let mut found = Found { query, list: ConnectionList::default(), now };
     let mut next = Some(0);
     while let Some(from) = next {
-        next = local(server).and_then(|local| {
+        next = local_server(server).and_then(|local| {
             local.worker.visit(from, CHUNK, |one| found.take(&one.peer, one.protocol, false))
         });
         yield_now().await;
     }
     next = Some(0);
     while let Some(from) = next {
-        next = local(server).and_then(|local| {
+        next = local_server(server).and_then(|local| {
             let lot = &local.worker.parking_lot;
             lot.visit(from, CHUNK, |peer, protocol| found.take(peer, protocol, true))
         });
@@ -306,10 +306,10 @@ async fn list(server: u64, query: ConnectionQuery) -> Report {
 /// Closes the connections of a client on this engine.
 async fn close(server: u64, client: ClientFilter) -> Report {
     let chosen = |peer: &Peer| client.has(peer.client);
-    let mut count = local(server).map_or(0, |local| local.worker.close(chosen));
+    let mut count = local_server(server).map_or(0, |local| local.worker.close(chosen));
     let mut next = Some(0);
     while let Some(from) = next {
-        next = local(server).and_then(|local| {
+        next = local_server(server).and_then(|local| {
             let (closed, next) = local.worker.parking_lot.close(from, CHUNK, chosen);
             count += closed;
             next

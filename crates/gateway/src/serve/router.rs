@@ -71,7 +71,7 @@ impl HostRoutes {
 }
 
 /// The way of a request that passes hyper.
-pub(super) enum LaneRoute {
+pub(super) enum LaneHandler {
     /// With the largest body, if the route has a limit of its own.
     Proxy(Rc<Forwarder>, Option<u64>),
     /// A representation in memory.
@@ -126,8 +126,8 @@ impl Drop for Router {
 }
 
 /// The way of a request that passes hyper.
-pub(super) struct LaneWay {
-    pub(super) route: LaneRoute,
+pub(super) struct LaneRoute {
+    pub(super) route: LaneHandler,
     /// The fields that its response gets.
     pub(super) additions: Additions,
     pub(super) durations: Arc<RequestDurations>,
@@ -227,7 +227,7 @@ impl Router {
         head: &RequestHead<'_, '_>,
         peer: &Peer,
         on: &Address,
-    ) -> Option<LaneWay> {
+    ) -> Option<LaneRoute> {
         let path = head.path();
         let is_own = path.starts_with(PAGE)
             || self.metrics.as_ref().is_some_and(|metrics| metrics.has(path))
@@ -261,7 +261,7 @@ impl Router {
         let way = match &route.handler.handler {
             Handler::Proxy(forwarder) if forwarder.has_lane() => {
                 let most = rules.and_then(|rules| rules.body_bytes);
-                LaneRoute::Proxy(forwarder.clone(), most)
+                LaneHandler::Proxy(forwarder.clone(), most)
             }
             Handler::Files(site) if site.has_lane() => {
                 let is_read = matches!(head.method, Method::GET | Method::HEAD);
@@ -269,7 +269,7 @@ impl Router {
                     return None;
                 }
                 let below = &path[route.path.trim_end_matches('/').len()..];
-                LaneRoute::File(site.whole_now(below, head.values("accept-encoding"))?)
+                LaneHandler::File(site.whole_now(below, head.values("accept-encoding"))?)
             }
             _ => return None,
         };
@@ -289,7 +289,7 @@ impl Router {
             let field = HeaderValue::from_bytes(head.host).ok()?;
             self.last.replace(Some((field, routes)));
         }
-        Some(LaneWay { route: way, additions, durations, counting, has_user })
+        Some(LaneRoute { route: way, additions, durations, counting, has_user })
     }
 
     /// Returns how requests are followed, if they are.
@@ -504,7 +504,7 @@ impl Reply {
     fn with(self, additions: Additions) -> Reply {
         match additions.are_none() {
             true => self,
-            false => self.map(|response| additions.to(response)),
+            false => self.map(|response| additions.apply_to(response)),
         }
     }
 

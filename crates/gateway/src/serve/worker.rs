@@ -303,7 +303,7 @@ impl Source for ServerSource {
                     Kind::Engines => overview.encoded_engines().await,
                     Kind::Traffic(channels) => overview.encoded_traffic(&channels).await,
                     Kind::Statistics(channels) => {
-                        postcard::to_allocvec(&kept.take(statistics, channels).await).ok()
+                        postcard::to_allocvec(&kept.take_snapshot(statistics, channels).await).ok()
                     }
                     Kind::Operation(operation) => {
                         Some(carry_out(Some(statistics), &operation).await)

@@ -122,7 +122,7 @@ fn session() -> u64 {
 
 impl Succession {
     /// Returns the succession of a server with this configuration, if it has a keeper process.
-    pub(crate) fn of(
+    pub(crate) fn from_config(
         config: &Config,
         report: &Report,
     ) -> Result<Option<Arc<Succession>>, superpoll_keeper::Error> {
@@ -208,7 +208,7 @@ impl Succession {
             Some(control) => control.adopt(upgrades)?,
             None => Adopted::default(),
         };
-        let predecessor = PredecessorState::of(adopted);
+        let predecessor = PredecessorState::from_adopted(adopted);
         if predecessor.is_orderly {
             // From here on this server acts on the connections.
             self.keep(SERVER, ORDERLY, &[]);
@@ -357,7 +357,7 @@ impl fmt::Debug for Succession {
 }
 
 impl PredecessorState {
-    fn of(adopted: Adopted) -> PredecessorState {
+    fn from_adopted(adopted: Adopted) -> PredecessorState {
         let mut predecessor =
             PredecessorState { lost: adopted.without_room, ..PredecessorState::default() };
         for orphan in adopted.orphans {
@@ -443,7 +443,7 @@ mod tests {
             let message = Message::new(id, text, true);
             encode_message(&message, &Offsets::default())
         };
-        let predecessor = PredecessorState::of(Adopted {
+        let predecessor = PredecessorState::from_adopted(Adopted {
             orphans: vec![
                 orphan(LISTENER),
                 orphan(WITH_FILE),

@@ -99,7 +99,7 @@ pub(crate) enum Activity {
 
 impl Activity {
     /// Adds the name of the client, if it has one.
-    pub(crate) fn of(self, sub: Option<Box<str>>) -> Activity {
+    pub(crate) fn with_subject(self, sub: Option<Box<str>>) -> Activity {
         match sub {
             None => self,
             Some(sub) => Activity::Named { sub, activity: Box::new(self) },

@@ -43,7 +43,7 @@ pub(super) struct BrokerState {
 
 impl BrokerState {
     /// Returns the state of the engine that other machines use, or else of that of the processes.
-    pub(super) fn of(brokers: &Brokers) -> Option<BrokerState> {
+    pub(super) fn read(brokers: &Brokers) -> Option<BrokerState> {
         let broker: &Broker = brokers.all().next()?;
         let count = |(_, _, of): &Counter| of(broker.counters()).load(Ordering::Relaxed);
         let counts = COUNTERS.iter().map(count).collect();

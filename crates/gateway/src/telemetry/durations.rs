@@ -199,7 +199,7 @@ impl PartialEq for RouteKey<'_> {
 impl RequestCounts {
     /// Returns the counts for routes by their hosts and paths. Those of a route that was there
     /// before go on, and the counts of other ones end.
-    pub(crate) fn of<'a>(
+    pub(crate) fn collect<'a>(
         routes: impl Iterator<Item = (String, &'a str)>,
         engines: usize,
         before: &RequestCounts,
@@ -335,9 +335,9 @@ mod tests {
     fn the_counts_of_many_routes_are_found_without_comparing_all_with_all() {
         let paths: Vec<String> = (0..3_000).map(|index| format!("/{index}")).collect();
         let routes = || paths.iter().map(|path| ("h".to_owned(), path.as_str()));
-        let before = RequestCounts::of(routes(), 1, &RequestCounts::default());
+        let before = RequestCounts::collect(routes(), 1, &RequestCounts::default());
         COMPARED.set(0);
-        let after = RequestCounts::of(routes().rev(), 1, &before);
+        let after = RequestCounts::collect(routes().rev(), 1, &before);
         // One for each route, and some for equal hashes.
         assert!((3_001..9_000).contains(&COMPARED.get()), "{} comparisons", COMPARED.get());
         let last = &after.routes[..3_000];
@@ -368,13 +368,13 @@ mod tests {
     fn counts_go_on_for_routes_that_stay_and_sum_over_engines() {
         let routes =
             |paths: &'static [&'static str]| paths.iter().map(|path| ("h".to_owned(), *path));
-        let first = RequestCounts::of(routes(&["/", "/a"]), 2, &RequestCounts::default());
+        let first = RequestCounts::collect(routes(&["/", "/a"]), 2, &RequestCounts::default());
         for engine in 0..2 {
             let of_engine = first.of_engine(engine);
             of_engine[1].count(204, Duration::from_millis(3));
             of_engine[2].count(404, Duration::from_millis(1));
         }
-        let next = RequestCounts::of(routes(&["/b", "/a"]), 2, &first);
+        let next = RequestCounts::collect(routes(&["/b", "/a"]), 2, &first);
         let states = next.states(Some(4));
         let paths: Vec<_> = states.iter().map(|route| (&*route.host, &*route.path)).collect();
         assert_eq!(paths, [("h", "/b"), ("h", "/a"), ("", "")]);

@@ -193,7 +193,7 @@ impl Overview {
             let names = names.join(",");
             host.routes.iter().map(move |route| (names.clone(), route.path.as_str()))
         });
-        RequestCounts::of(routes, engines, before)
+        RequestCounts::collect(routes, engines, before)
     }
 
     /// Notes the outcome of an attempt to take on another configuration.
@@ -313,7 +313,7 @@ impl Overview {
             ),
             relays: RelayState::all(&lock(&self.relays), process),
             requests,
-            broker: BrokerState::of(channels.brokers()),
+            broker: BrokerState::read(channels.brokers()),
             processes: vec![ProcessState::of_this(process, started_seconds)],
             // The supervisor knows of files that it has refused.
             reload: link.and_then(|link| link.reload()).unwrap_or(*lock(&self.reload)),

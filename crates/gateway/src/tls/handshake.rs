@@ -57,7 +57,7 @@ impl Handshake {
     }
 
     /// Takes in a record.
-    pub(super) fn take(&mut self, mut record: &[u8]) -> Result<(), rustls::Error> {
+    pub(super) fn read_record(&mut self, mut record: &[u8]) -> Result<(), rustls::Error> {
         while !record.is_empty() {
             // Reading from memory does not fail, and rustls takes no more than it has room for.
             if self.session.read_tls(&mut record).is_err() {
@@ -146,7 +146,7 @@ pub(crate) async fn accept(
     let mut client = Client { plain, bytes: before.into() };
     while handshake.session.is_handshaking() {
         let record = client.record().await?;
-        let outcome = handshake.take(&record);
+        let outcome = handshake.read_record(&record);
         // An alert, if it has failed.
         let written = client.write(&mut handshake.session).await;
         outcome.map_err(wrong)?;

@@ -60,7 +60,7 @@ impl RawKey {
     }
 
     /// Returns those of a secret.
-    pub(super) fn of(suite: Suite, secret: &Secret) -> RawKey {
+    pub(super) fn derive(suite: Suite, secret: &Secret) -> RawKey {
         let key_len = suite.algorithm().key_len();
         let (mut key, mut iv) = (Zeroizing::new([0; 32]), Zeroizing::new([0; IV]));
         if suite.is_tls13 {
@@ -87,7 +87,7 @@ pub(super) struct Direction {
 
 impl Direction {
     pub(super) fn new(suite: Suite, secret: Secret, number: u64) -> Direction {
-        let raw = RawKey::of(suite, &secret);
+        let raw = RawKey::derive(suite, &secret);
         Direction::with_key(suite, secret, raw, number)
     }
 

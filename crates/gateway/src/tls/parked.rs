@@ -41,7 +41,7 @@ pub(crate) struct ParkedKeys {
 
 impl ParkedKeys {
     /// Returns the keys of a connection that is quiet.
-    pub(super) fn of(records: &Records) -> ParkedKeys {
+    pub(super) fn from_records(records: &Records) -> ParkedKeys {
         let (suite, tx, rx) = records.directions();
         let ((tx, tx_number), (rx, rx_number)) = (tx.state(), rx.state());
         let secrets = Zeroizing::new([**tx, **rx]);
@@ -58,7 +58,7 @@ impl ParkedKeys {
         let ParkedKeys { suite, counts, must_change, .. } = *self;
         let numbers = [self.tx_number, self.rx_number];
         let secrets = self.secrets.clone();
-        Some(KeysRecord::of(&Parts { suite, counts, must_change, numbers, secrets }))
+        Some(KeysRecord::from_parts(&Parts { suite, counts, must_change, numbers, secrets }))
     }
 
     /// Goes on with the keys of another server, which has written so many records with them since,
@@ -226,7 +226,7 @@ pub(super) struct Parts {
 }
 
 impl KeysRecord {
-    pub(super) fn of(parts: &Parts) -> KeysRecord {
+    pub(super) fn from_parts(parts: &Parts) -> KeysRecord {
         let Parts { suite, counts, must_change, numbers, secrets } = parts;
         let length = suite.secret_len();
         // It does not grow, which would leave a copy of the secrets behind.

@@ -42,7 +42,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn of(byte: u8) -> Option<Kind> {
+    fn from_byte(byte: u8) -> Option<Kind> {
         [Kind::Alert, Kind::Handshake, Kind::Data].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
@@ -204,7 +204,7 @@ impl Records {
             return Err(Violation::Broken(Alert::DecodeError, "a record without a header"));
         };
         let suite = self.sealer.suite();
-        let mut kind = Kind::of(header[0]);
+        let mut kind = Kind::from_byte(header[0]);
         if kind.is_none() || suite.is_tls13 && kind != Some(Kind::Data) {
             return Err(Violation::Broken(Alert::UnexpectedMessage, "an unencrypted record"));
         }
@@ -220,7 +220,7 @@ impl Records {
             let Some(end) = end else {
                 return Err(Violation::Broken(Alert::UnexpectedMessage, "a record of padding"));
             };
-            (kind, text_len) = (Kind::of(body[end]), end);
+            (kind, text_len) = (Kind::from_byte(body[end]), end);
         } else if text_len > MOST_TEXT {
             return Err(Violation::Broken(Alert::RecordOverflow, "a text that is too long"));
         }

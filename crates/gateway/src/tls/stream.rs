@@ -154,7 +154,7 @@ impl TlsStream {
         if !self.is_quiet() {
             return Err(Box::new(self));
         }
-        Ok((self.plain.into_socket(), PooledKeys::new(ParkedKeys::of(&self.records))))
+        Ok((self.plain.into_socket(), PooledKeys::new(ParkedKeys::from_records(&self.records))))
     }
 
     /// Writes the bytes that wait, as far as there is room. Ready when none are left.

@@ -108,7 +108,7 @@ fn shaken_hands(
             // The header of the first record has another version.
             bytes[2] = 3;
             let record = split(&mut bytes).unwrap();
-            handshake.take(&record).unwrap();
+            handshake.read_record(&record).unwrap();
         }
         let mut answer = Vec::new();
         while handshake.session.wants_write() {
@@ -160,7 +160,7 @@ impl Pair {
 
     fn park(&self) -> Box<ParkedKeys> {
         assert!(self.server.is_quiet());
-        Box::new(ParkedKeys::of(&self.server))
+        Box::new(ParkedKeys::from_records(&self.server))
     }
 
     /// Parks the server's side, seals messages there, and goes on.
@@ -300,7 +300,7 @@ proptest! {
 /// Returns the records of the server, and those of a client without rules.
 pub(super) fn unruly(suite: CipherSuite) -> (Records, Records) {
     let pair = Pair::new(suite);
-    let mirrored = Box::new(ParkedKeys::of(&pair.server)).mirrored();
+    let mirrored = Box::new(ParkedKeys::from_records(&pair.server)).mirrored();
     (pair.server, mirrored.into_records().0)
 }
 
@@ -497,12 +497,12 @@ fn a_key_is_changed_long_before_it_has_sealed_too_much() {
     const MOST: u64 = 1 << 24;
     // Parked connections seal up to the last few.
     let pair = Pair::new(SUITES[0]);
-    let mut parked = Box::new(ParkedKeys::of(&pair.server)).at(MOST - 20);
+    let mut parked = Box::new(ParkedKeys::from_records(&pair.server)).at(MOST - 20);
     assert!(parked.seal(&[b"1", b"2", b"3", b"4", b"5"]).is_none(), "room is kept");
     assert!(parked.seal(&[b"1", b"2", b"3", b"4"]).is_some());
     let (mut server, _) =
-        Box::new(ParkedKeys::of(&pair.server)).at(MOST - (1 << 16) - 2).into_records();
-    let mut mirrored = Box::new(ParkedKeys::of(&server)).mirrored().into_records().0;
+        Box::new(ParkedKeys::from_records(&pair.server)).at(MOST - (1 << 16) - 2).into_records();
+    let mut mirrored = Box::new(ParkedKeys::from_records(&server)).mirrored().into_records().0;
     for number in 0..40_u8 {
         let mut sealed = Vec::new();
         server.sealer().seal_with_new_keys(&[number], &mut sealed).unwrap();
@@ -517,7 +517,8 @@ fn a_key_is_changed_long_before_it_has_sealed_too_much() {
     assert_eq!(server.directions().1.state().1, 40 - 2, "the key has changed");
     // TLS 1.2 has no other key.
     let pair = Pair::new(SUITES[3]);
-    let (mut server, _) = Box::new(ParkedKeys::of(&pair.server)).at(MOST - 1).into_records();
+    let (mut server, _) =
+        Box::new(ParkedKeys::from_records(&pair.server)).at(MOST - 1).into_records();
     assert!(server.is_quiet());
     assert!(server.sealer().seal_with_new_keys(b"last", &mut Vec::new()).is_ok());
     assert!(server.sealer().seal_with_new_keys(b"none", &mut Vec::new()).is_err());
@@ -533,7 +534,7 @@ fn floods_are_counted_while_the_connection_is_parked_in_between() {
             let mut record = sealed(&mut client, kind, text);
             let outcome = server.open(&mut record, &mut Vec::new());
             assert_eq!(outcome.is_ok(), count < allowed, "{suite:?} {kind:?} {count}");
-            server = Box::new(ParkedKeys::of(&server)).into_records().0;
+            server = Box::new(ParkedKeys::from_records(&server)).into_records().0;
         }
     }
 }
@@ -558,7 +559,7 @@ fn nothing_is_answered_behind_the_end() {
 #[test]
 fn keys_keep_their_place_until_they_are_taken_and_the_last_frees_all() {
     let pair = Pair::new(SUITES[0]);
-    let number = |number: u64| *Box::new(ParkedKeys::of(&pair.server)).at(number);
+    let number = |number: u64| *Box::new(ParkedKeys::from_records(&pair.server)).at(number);
     assert_eq!(pool::blocks(), 0);
     let mut all: Vec<(u64, PooledKeys)> =
         (0..200).map(|one| (one, PooledKeys::new(number(one)))).collect();
@@ -588,7 +589,7 @@ fn keys_keep_their_place_until_they_are_taken_and_the_last_frees_all() {
 #[test]
 fn no_secret_is_shown() {
     let pair = Pair::new(SUITES[1]);
-    let parked = Box::new(ParkedKeys::of(&pair.server));
+    let parked = Box::new(ParkedKeys::from_records(&pair.server));
     let (_, tx, _) = pair.server.directions();
     let shown = format!("{parked:?} {:?}", pair.server);
     let secret = format!("{:?}", &tx.state().0[..4]);

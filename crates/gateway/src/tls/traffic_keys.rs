@@ -74,7 +74,7 @@ impl Told {
             true => self.secret?,
             false => secret(&[&key.key[..key.key_len], &key.iv[..]]),
         };
-        debug_assert!(key == RawKey::of(suite, &secret), "the key is made of the secret");
+        debug_assert!(key == RawKey::derive(suite, &secret), "the key is made of the secret");
         Some((Direction::with_key(suite, secret, key, self.number), suite))
     }
 }

@@ -19,7 +19,7 @@ use superpoll_rt::time::timeout;
 
 use super::client_tls::Tls;
 use super::group::Group;
-use super::local_shortage::{self, OwnLack};
+use super::local_shortage::{self, LocalShortage};
 use super::server::GroupServer;
 use crate::config::Address;
 use crate::proxy_protocol;
@@ -110,8 +110,8 @@ async fn connect_unless_short(
         return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
     }
     let connected = connect(&server.address, limit).await;
-    let lack = connected.as_ref().err().and_then(|error| OwnLack::of(error));
-    server.port_shortage.attempted(lack != Some(OwnLack::Ports), group.clock.now());
+    let lack = connected.as_ref().err().and_then(|error| LocalShortage::from_error(error));
+    server.port_shortage.attempted(lack != Some(LocalShortage::Ports), group.clock.now());
     connected
 }
 
@@ -171,8 +171,9 @@ pub(crate) async fn connect_any(addresses: Vec<SocketAddr>, limit: Duration) -> 
                 let _ = stream.set_nodelay(true);
                 return Ok(Plain::Tcp(stream));
             }
-            Err(_) if last.as_ref().is_some_and(|last| OwnLack::of(last).is_some()) => {}
-            Err(error) => last = Some(local_shortage::sorted(error, address)),
+            Err(_)
+                if last.as_ref().is_some_and(|last| LocalShortage::from_error(last).is_some()) => {}
+            Err(error) => last = Some(local_shortage::classify_connect_error(error, address)),
         }
     }
     Err(last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))

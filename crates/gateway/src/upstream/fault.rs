@@ -7,7 +7,7 @@ use std::{fmt, io};
 use http::{Response, StatusCode};
 
 use super::http1::SendFailure;
-use super::local_shortage::{OwnLack, way_out};
+use super::local_shortage::{LocalShortage, way_out};
 use crate::body::Body;
 use crate::reply;
 
@@ -31,10 +31,10 @@ pub(super) enum Fault {
 
 impl Fault {
     /// Returns the lack of this machine that is the reason, if one is.
-    pub(super) fn local_shortage(&self) -> Option<OwnLack> {
+    pub(super) fn local_shortage(&self) -> Option<LocalShortage> {
         match self {
-            Fault::Connect(error) | Fault::Body(error) => OwnLack::of(error),
-            Fault::Broken(error) => OwnLack::of(&**error),
+            Fault::Connect(error) | Fault::Body(error) => LocalShortage::from_error(error),
+            Fault::Broken(error) => LocalShortage::from_error(&**error),
             Fault::Silent(_) | Fault::Head(_) => None,
         }
     }

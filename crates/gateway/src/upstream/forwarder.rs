@@ -113,7 +113,7 @@ impl Forwarder {
             .then(|| HeaderValue::from_str(prefix).ok().map(|value| (prefix.to_owned(), value)));
         let (host, fields) = (proxy.host.as_deref(), &proxy.request_headers);
         Forwarder {
-            pool: Pool::of(group),
+            pool: Pool::for_group(group),
             route: path.into(),
             retries: proxy.retries,
             trusts: proxy.trust_forwarded,
@@ -323,7 +323,7 @@ impl Forwarder {
         loop {
             let may_need = (left > 0 && self.pool.has_several()) || server.has_idle();
             let spare = match context.repeats && may_need {
-                true => request.as_ref().and_then(RetryCopy::of),
+                true => request.as_ref().and_then(RetryCopy::from_request),
                 false => None,
             };
             let report = request.as_ref().and_then(|request| request.body().report());

@@ -35,13 +35,13 @@ pub(super) enum CheckError {
     /// The server does not answer, or says that it is not well.
     Unwell(String),
     /// This machine lacks something that the check needs.
-    OwnLack(String),
+    LocalShortage(String),
 }
 
 impl From<Fault> for CheckError {
     fn from(fault: Fault) -> CheckError {
         match fault.local_shortage() {
-            Some(_) => CheckError::OwnLack(fault.to_string()),
+            Some(_) => CheckError::LocalShortage(fault.to_string()),
             None => CheckError::Unwell(fault.to_string()),
         }
     }

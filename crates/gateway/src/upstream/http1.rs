@@ -191,7 +191,7 @@ pub(super) enum SendFailure {
 
 impl SendFailure {
     /// Classifies an error of hyper; a request that was not sent goes back to its place.
-    pub(super) fn of(
+    pub(super) fn new(
         mut error: TrySendError<Request<Outgoing>>,
         slot: &mut Option<Request<Outgoing>>,
     ) -> SendFailure {
@@ -349,7 +349,7 @@ impl Http1Connection {
                 report.remember(cx.waker());
             }
             if let Poll::Ready(reply) = driver.poll(cx.waker(), |cx| reply.as_mut().poll(cx)) {
-                return Poll::Ready(reply.map_err(|error| SendFailure::of(error, slot)));
+                return Poll::Ready(reply.map_err(|error| SendFailure::new(error, slot)));
             }
             timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
         })

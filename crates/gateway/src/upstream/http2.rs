@@ -61,7 +61,7 @@ impl Http2Connection {
         let mut reply = pin!(self.0.try_send_request(request));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
-                return Poll::Ready(reply.map_err(|error| SendFailure::of(error, slot)));
+                return Poll::Ready(reply.map_err(|error| SendFailure::new(error, slot)));
             }
             timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
         })

@@ -19,21 +19,21 @@ use socket2::{Domain, Socket, Type};
 
 /// A lack of this machine, by the servers that it concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum OwnLack {
+pub(crate) enum LocalShortage {
     /// No server can be connected to.
     Everywhere,
     /// One server cannot be connected to, as no local port is left for it.
     Ports,
 }
 
-impl OwnLack {
+impl LocalShortage {
     /// Returns the lack behind an error, if there is one.
-    pub(crate) fn of(error: &(dyn Error + 'static)) -> Option<OwnLack> {
+    pub(crate) fn from_error(error: &(dyn Error + 'static)) -> Option<LocalShortage> {
         match number(error)? {
             libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::ENOSPC => {
-                Some(OwnLack::Everywhere)
+                Some(LocalShortage::Everywhere)
             }
-            libc::EADDRNOTAVAIL => Some(OwnLack::Ports),
+            libc::EADDRNOTAVAIL => Some(LocalShortage::Ports),
             _ => None,
         }
     }
@@ -65,7 +65,7 @@ fn number(error: &(dyn Error + 'static)) -> Option<i32> {
 /// Tells the two causes of `EADDRNOTAVAIL` apart: either no local port is left, or this machine has
 /// no address from which it reaches the server, as without IPv6. The second one lasts, and counts
 /// against the server as a refusal does: it becomes an error without a number.
-pub(super) fn sorted(error: io::Error, to: SocketAddr) -> io::Error {
+pub(super) fn classify_connect_error(error: io::Error, to: SocketAddr) -> io::Error {
     if error.raw_os_error() != Some(libc::EADDRNOTAVAIL) || has_own_address(to) {
         return error;
     }
@@ -143,31 +143,37 @@ mod tests {
     use super::*;
     use crate::child_process::is_alone;
 
-    fn of(number: i32) -> Option<OwnLack> {
-        OwnLack::of(&io::Error::from_raw_os_error(number))
+    fn of(number: i32) -> Option<LocalShortage> {
+        LocalShortage::from_error(&io::Error::from_raw_os_error(number))
     }
 
     #[test]
     fn lacks_of_this_machine_are_told_from_faults_of_a_server() {
         for number in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::ENOSPC] {
-            assert_eq!(of(number), Some(OwnLack::Everywhere), "{number}");
+            assert_eq!(of(number), Some(LocalShortage::Everywhere), "{number}");
         }
-        assert_eq!(of(libc::EADDRNOTAVAIL), Some(OwnLack::Ports));
+        assert_eq!(of(libc::EADDRNOTAVAIL), Some(LocalShortage::Ports));
         let faults = [libc::ECONNREFUSED, libc::ECONNRESET, libc::ETIMEDOUT, libc::EHOSTUNREACH];
         for number in faults.into_iter().chain([libc::ENETUNREACH, libc::EAGAIN, libc::EACCES]) {
             assert_eq!(of(number), None, "{number}");
         }
         // An error of ours that a server without addresses has.
-        assert_eq!(OwnLack::of(&io::Error::from(io::ErrorKind::AddrNotAvailable)), None);
+        assert_eq!(
+            LocalShortage::from_error(&io::Error::from(io::ErrorKind::AddrNotAvailable)),
+            None
+        );
         // Errors that name the way out have the number inside, however deep.
         let source = || io::Error::from_raw_os_error(libc::ENFILE);
         let limit =
             superpoll::Error::DescriptorLimit { doing: "", soft: 1, hard: 2, source: source() };
         let wrapped = io::Error::other(limit);
-        assert_eq!(OwnLack::of(&wrapped), Some(OwnLack::Everywhere));
-        assert_eq!(OwnLack::of(&io::Error::other(wrapped)), Some(OwnLack::Everywhere));
+        assert_eq!(LocalShortage::from_error(&wrapped), Some(LocalShortage::Everywhere));
+        assert_eq!(
+            LocalShortage::from_error(&io::Error::other(wrapped)),
+            Some(LocalShortage::Everywhere)
+        );
         let watches = io::Error::other(superpoll::Error::WatchLimit { fd: 3 });
-        assert_eq!(OwnLack::of(&watches), Some(OwnLack::Everywhere));
+        assert_eq!(LocalShortage::from_error(&watches), Some(LocalShortage::Everywhere));
     }
 
     #[test]
@@ -191,7 +197,9 @@ mod tests {
     #[test]
     fn only_a_lack_of_ports_keeps_its_number() {
         let to = "127.0.0.1:1".parse().unwrap();
-        let lacks = |number| sorted(io::Error::from_raw_os_error(number), to).raw_os_error();
+        let lacks = |number| {
+            classify_connect_error(io::Error::from_raw_os_error(number), to).raw_os_error()
+        };
         assert_eq!(lacks(libc::EADDRNOTAVAIL), Some(libc::EADDRNOTAVAIL));
         assert_eq!(lacks(libc::ECONNREFUSED), Some(libc::ECONNREFUSED));
     }
@@ -252,13 +260,17 @@ mod tests {
         let error = error.unwrap_err();
         // The reason for which the number is looked for.
         assert_eq!(error.raw_os_error(), None);
-        assert_eq!(OwnLack::of(&error), Some(OwnLack::Everywhere));
+        assert_eq!(LocalShortage::from_error(&error), Some(LocalShortage::Everywhere));
         assert!(Fault::Connect(error).to_string().contains("ulimit -n"));
         for address in ["unix:/tmp/none".to_owned(), format!("localhost:{}", to.port())] {
             let address = address.parse().unwrap();
             let connected = async move { connect(&address, limit).await.map(drop) };
             let error = runtime.block_on(connected).unwrap_err();
-            assert_eq!(OwnLack::of(&error), Some(OwnLack::Everywhere), "{error}");
+            assert_eq!(
+                LocalShortage::from_error(&error),
+                Some(LocalShortage::Everywhere),
+                "{error}"
+            );
         }
         drop(files);
         runtime.block_on(async move { connect_any(vec![to], limit).await.map(drop) }).unwrap();
@@ -276,7 +288,7 @@ mod port_shortage_tests {
     use super::super::dial::dial;
     use super::super::group::Group;
     use super::super::group::tests::group_of;
-    use super::super::local_shortage::OwnLack;
+    use super::super::local_shortage::LocalShortage;
     use super::*;
     use crate::child_process::is_alone;
     use crate::transport::Upstream;
@@ -301,14 +313,15 @@ mod port_shortage_tests {
     }
 
     fn is_short(outcome: &io::Result<Upstream>) -> bool {
-        outcome.as_ref().is_err_and(|error| OwnLack::of(error) == Some(OwnLack::Ports))
+        outcome
+            .as_ref()
+            .is_err_and(|error| LocalShortage::from_error(error) == Some(LocalShortage::Ports))
     }
 
     /// Runs again, in a process of its own.
     #[test]
     fn a_shortage_of_ports_is_known_until_there_are_some() {
-        let name =
-            "upstream::port_shortage::tests::a_shortage_of_ports_is_known_until_there_are_some";
+        let name = "upstream::local_shortage::port_shortage_tests::a_shortage_of_ports_is_known_until_there_are_some";
         if !is_alone(FOUR_PORTS, name) || std::env::var_os("FOUR_PORTS").is_none() {
             return;
         }

@@ -55,7 +55,7 @@ pub(crate) use client_tls::client_tls;
 pub(crate) use dial::{connect, connect_any, dial_for_relay};
 pub(crate) use forwarder::Forwarder;
 pub use group::{Group, ServerList};
-pub(crate) use local_shortage::{OwnLack, way_out};
+pub(crate) use local_shortage::{LocalShortage, way_out};
 pub(crate) use names::watch;
 pub(crate) use pool::{Pool, PooledServer, limit_idle_connections};
 pub use server::GroupServer;

@@ -23,7 +23,7 @@ impl Group {
     pub(super) fn apply_settings(&self, list: &ServerList) {
         let settings = lock(&self.settings);
         for member in list.iter() {
-            let setting = settings.of(self.name(), &self.configured_address(member));
+            let setting = settings.server(self.name(), &self.configured_address(member));
             if member.operator.set(setting) {
                 let (name, state) = (self.name(), setting.state.name());
                 let (server, weight) = (member.address.to_string(), member.weight());
@@ -161,7 +161,7 @@ mod tests {
         let set = move |state| {
             let (upstream, server) = ("a".to_owned(), "app.test:80".to_owned());
             let change = ServerChange { upstream, server, state: Some(state), weight: None };
-            settings.change(&change, &Upstreams::of(&config)).unwrap();
+            settings.change(&change, &Upstreams::from_config(&config)).unwrap();
             of.set(&settings);
         };
         (group, set)
@@ -234,7 +234,7 @@ mod tests {
                  balance = \"{balance}\"\nhealth = {{ rise = 1, fall = 1 }}\n"
             );
             let config = Config::parse("test", &text).unwrap();
-            let upstreams = Upstreams::of(&config);
+            let upstreams = Upstreams::from_config(&config);
             let group = Group::new("a", &config.upstreams["a"], None, Arc::new(|_| {})).unwrap();
             let members = group.members();
             let mut settings = Settings::default();

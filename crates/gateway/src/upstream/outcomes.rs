@@ -197,7 +197,7 @@ impl Group {
         match outcome {
             Ok(()) => self.checked(server, Ok(())),
             Err(CheckError::Unwell(why)) => self.checked(server, Err(why)),
-            Err(CheckError::OwnLack(why)) => self.report_unchecked(server, &why),
+            Err(CheckError::LocalShortage(why)) => self.report_unchecked(server, &why),
         }
     }
 

@@ -24,7 +24,7 @@ use super::group::{Group, ServerList};
 use super::http1::Http1Connection;
 use super::http2::Http2Connection;
 use super::lane::RawConnection;
-use super::local_shortage::OwnLack;
+use super::local_shortage::LocalShortage;
 use super::server::GroupServer;
 use crate::log::{BrokenBy, Entry, UpstreamEnd};
 use crate::trace::RequestTrace;
@@ -256,7 +256,7 @@ thread_local! {
 
 impl Pool {
     /// Returns the pool of this engine for a group: all routes have the same.
-    pub(crate) fn of(group: &Arc<Group>) -> Rc<Pool> {
+    pub(crate) fn for_group(group: &Arc<Group>) -> Rc<Pool> {
         POOLS.with(|pools| {
             let mut pools = pools.borrow_mut();
             pools.retain(|pool| pool.strong_count() > 0);
@@ -323,7 +323,7 @@ impl Pool {
     /// kept.
     pub(super) fn note_tried(&self, server: &PooledServer, fault: &Fault, tried: &mut Vec<u64>) {
         tried.push(server.id);
-        if fault.local_shortage() == Some(OwnLack::Everywhere) {
+        if fault.local_shortage() == Some(LocalShortage::Everywhere) {
             let local = self.local.borrow();
             let unconnected = local.servers.iter().filter(|server| !server.has_idle());
             tried.extend(unconnected.map(|server| server.id));

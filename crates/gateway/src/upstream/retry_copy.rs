@@ -36,7 +36,7 @@ fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 impl RetryCopy {
     /// Copies a request, if its body can be sent once more.
-    pub(super) fn of(request: &Request<Outgoing>) -> Option<RetryCopy> {
+    pub(super) fn from_request(request: &Request<Outgoing>) -> Option<RetryCopy> {
         let body = request.body().again()?;
         let mut fields = Vec::with_capacity(ROOM);
         for (name, value) in request.headers() {
@@ -86,7 +86,7 @@ mod tests {
         headers.append("x-own", secret);
         headers.append("x-own", HeaderValue::from_static(""));
         headers.append("x-long", HeaderValue::from_bytes(&[b'x'; 70_000]).unwrap());
-        let copy = RetryCopy::of(&request).unwrap().request().unwrap();
+        let copy = RetryCopy::from_request(&request).unwrap().request().unwrap();
         assert_eq!(copy.headers(), request.headers());
         let sensitive = |request: &Request<Outgoing>| {
             request.headers().values().map(HeaderValue::is_sensitive).collect::<Vec<_>>()

@@ -62,9 +62,9 @@ pub(crate) struct Compression {
 
 impl Compression {
     /// Reads a request.
-    pub(crate) fn of<B>(request: &Request<B>) -> Compression {
+    pub(crate) fn from_request<B>(request: &Request<B>) -> Compression {
         Compression {
-            accepted: Accepted::of(request.headers()),
+            accepted: Accepted::from_headers(request.headers()),
             is_head: *request.method() == Method::HEAD,
             is_refused: forbids(request.headers()),
         }
@@ -207,7 +207,7 @@ mod tests {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        Compression::of(&request.body(()).unwrap()).apply(response)
+        Compression::from_request(&request.body(()).unwrap()).apply(response)
     }
 
     fn field(response: &Response<Body>, name: &str) -> String {

@@ -20,7 +20,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use superpoll_rt::net::unix::UnixStream;
 
-use super::log::{Append, Appended, Connect, Entry, Failure, Log, Look, Looked, Position, Refusal};
+use super::log::{
+    Append, Appended, Connect, Entry, Failure, Look, Looked, MessageLog, Position, Refusal,
+};
 use crate::ipc::{self, Purpose};
 
 /// A request of a worker.
@@ -71,7 +73,7 @@ impl LocalLog {
     }
 }
 
-impl Log for LocalLog {
+impl MessageLog for LocalLog {
     async fn append(&self, messages: &[Append]) -> Result<Vec<Result<Appended, Refusal>>, Failure> {
         self.ask(Request::Append(messages.into())).await
     }

@@ -34,7 +34,7 @@ use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 use superpoll_rt::{Handle, JoinHandle};
 
 use super::log::{
-    Append, Appended, BLOCK, Entry, Failure, Log, LogOptions, LogPosition, Look, Looked, Position,
+    Append, Appended, BLOCK, Entry, Failure, LogOptions, LogPosition, Look, Looked, MessageLog, Position,
     Refusal, digest,
 };
 use super::{Broker, publisher};
@@ -228,7 +228,7 @@ fn checked(reply: Value) -> Result<Result<Vec<Value>, Refusal>, Failure> {
     }
 }
 
-impl Log for RedisLog {
+impl MessageLog for RedisLog {
     async fn append(&self, messages: &[Append]) -> Result<Vec<Result<Appended, Refusal>>, Failure> {
         let mut pipeline = Pipeline::with_capacity(messages.len() + 1);
         for message in messages {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use superpoll_rt::time::sleep;
 
 use crate::broker::log::{
-    Append, Appended, Connect, Content, Entry, Failure, Log, LogOptions, LogPosition, Look, Looked,
-    Position, Refusal, Token,
+    Append, Appended, Connect, Content, Entry, Failure, LogOptions, LogPosition, Look, Looked,
+    MessageLog, Position, Refusal, Token,
 };
 
 /// How long servers only look after a change of the process.
@@ -173,7 +173,7 @@ impl ToyLog {
     }
 }
 
-impl Log for ToyLog {
+impl MessageLog for ToyLog {
     async fn append(&self, messages: &[Append]) -> Result<Vec<Result<Appended, Refusal>>, Failure> {
         self.use_it(|world| messages.iter().map(|message| Ok(world.append(message))).collect())
     }
@@ -275,7 +275,7 @@ impl<L> FaultyLog<L> {
     }
 }
 
-impl<L: Log> Log for FaultyLog<L> {
+impl<L: MessageLog> MessageLog for FaultyLog<L> {
     async fn append(&self, messages: &[Append]) -> Result<Vec<Result<Appended, Refusal>>, Failure> {
         self.fault()?;
         let outcome = self.inner.append(messages).await;

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use serde::Serialize;
 
-use super::{Hub, State};
+use super::{Hub, HubState};
 use crate::channel::cursor::Cursor;
 use crate::channel::history::Since;
 use crate::channel::message::{Draft, Meta};
@@ -22,7 +22,7 @@ struct Data<'a> {
     left_out: Option<u64>,
 }
 
-impl State {
+impl HubState {
     /// Returns the number of subscribers that is told.
     fn number(&self) -> usize {
         let awaited = self.presence.as_ref().map_or(0, |presence| presence.awaited);

@@ -14,7 +14,7 @@ fn at(id: u64) -> Option<Cursor> {
 }
 
 fn taken(hub: &Hub, queue_id: u64) -> Vec<u64> {
-    hub.take(queue_id).iter().map(|one| one.id).collect()
+    hub.take_queued(queue_id).iter().map(|one| one.id).collect()
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn an_engine_without_subscribers_gets_no_messages() {
     hub.join(one, None);
     hub.publish("a");
     hub.publish("b");
-    assert_eq!(inboxes.each_ref().map(|inbox| inbox.take()), [vec![one], vec![]]);
+    assert_eq!(inboxes.each_ref().map(|inbox| inbox.take_listed()), [vec![one], vec![]]);
     assert_eq!(taken(&hub, one), [1, 2]);
     assert!(taken(&hub, other).is_empty());
     hub.publish("c");
@@ -106,14 +106,14 @@ fn a_channel_is_listed_once_until_its_queue_was_found_empty() {
     hub.join(queue_id, None);
     hub.publish("a");
     hub.publish("b");
-    assert_eq!(inbox.take(), [queue_id]);
+    assert_eq!(inbox.take_listed(), [queue_id]);
     hub.publish("c");
-    assert_eq!((inbox.take(), taken(&hub, queue_id)), (vec![], vec![1, 2, 3]));
+    assert_eq!((inbox.take_listed(), taken(&hub, queue_id)), (vec![], vec![1, 2, 3]));
     hub.publish("d");
-    assert_eq!((inbox.take(), taken(&hub, queue_id)), (vec![], vec![4]));
+    assert_eq!((inbox.take_listed(), taken(&hub, queue_id)), (vec![], vec![4]));
     assert!(taken(&hub, queue_id).is_empty());
     hub.publish("e");
-    assert_eq!((inbox.take(), taken(&hub, queue_id)), (vec![queue_id], vec![5]));
+    assert_eq!((inbox.take_listed(), taken(&hub, queue_id)), (vec![queue_id], vec![5]));
 }
 
 proptest! {

@@ -208,7 +208,7 @@ impl LocalRoute {
         exchange: &Exchange,
     ) -> Result<(Grant, Option<Claims>), Response<Body>> {
         let (grant, claims) = self.rights().admit_to_hub(using, PATH, request, exchange).await?;
-        Ok((grant, claims.as_ref().map(Claims::of)))
+        Ok((grant, claims.as_ref().map(Claims::from_token)))
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Claims {
 
 impl Claims {
     /// Returns the claims of a valid token. A claim of another form allows nothing.
-    pub(super) fn of(token: &token::Claims) -> Claims {
+    pub(super) fn from_token(token: &token::Claims) -> Claims {
         let Some(claim) = token.all.get(CLAIM) else { return Claims::default() };
         let selectors = |name: &str| {
             let texts = claim.get(name)?.as_array()?.iter().filter_map(Value::as_str);
@@ -53,7 +53,7 @@ mod tests {
 
     fn claims(claim: &Value) -> Claims {
         let all = json!({ "mercure": claim }).as_object().unwrap().clone();
-        Claims::of(&token::Claims { valid_until: None, all })
+        Claims::from_token(&token::Claims { valid_until: None, all })
     }
 
     #[test]
@@ -76,6 +76,6 @@ mod tests {
         let none = claims(&json!({ "publish": [] }));
         assert!(none.publish.is_some() && !none.may_publish("*"));
         let other = token::Claims { valid_until: None, all: serde_json::Map::new() };
-        assert_eq!(Claims::of(&other), Claims::default());
+        assert_eq!(Claims::from_token(&other), Claims::default());
     }
 }

@@ -78,7 +78,7 @@ pub(in crate::channel) struct Readers {
 
 impl Readers {
     /// Returns the reader of a record.
-    pub(in crate::channel) fn of(&mut self, record: ReaderRecord) -> Rc<Reader> {
+    pub(in crate::channel) fn reader(&mut self, record: ReaderRecord) -> Rc<Reader> {
         if record.identity.is_some() {
             return Reader::new(record);
         }
@@ -157,17 +157,17 @@ mod tests {
     #[test]
     fn equal_subscribers_share_their_reader() {
         let mut readers = Readers::default();
-        let one = readers.of(record(&["/a"], &[]));
-        assert!(Rc::ptr_eq(&one, &readers.of(record(&["/a"], &[]))));
-        let other = readers.of(record(&["/a"], &["/a"]));
+        let one = readers.reader(record(&["/a"], &[]));
+        assert!(Rc::ptr_eq(&one, &readers.reader(record(&["/a"], &[]))));
+        let other = readers.reader(record(&["/a"], &["/a"]));
         assert!(!Rc::ptr_eq(&one, &other) && one.number != other.number);
         let identity = || Some(Identity { id: [7; 16], payload: None });
         let with_identity = || ReaderRecord { identity: identity(), ..record(&["/a"], &[]) };
-        assert!(!Rc::ptr_eq(&readers.of(with_identity()), &readers.of(with_identity())));
+        assert!(!Rc::ptr_eq(&readers.reader(with_identity()), &readers.reader(with_identity())));
         // What nobody uses any more does not stay.
         drop((one, other));
         for index in 0..1000 {
-            drop(readers.of(record(&[&format!("/{index}")], &[])));
+            drop(readers.reader(record(&[&format!("/{index}")], &[])));
         }
         assert!(readers.known.len() <= 1, "{}", readers.known.len());
     }

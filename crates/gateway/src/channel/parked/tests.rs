@@ -397,7 +397,8 @@ fn signs_of_life_are_sent_only_to_subscribers_that_have_one_state() {
             let (parked, client) = connection();
             subscribers.adopt(parked, form, (4, false), whole(form), 0).unwrap();
             let time_out = |subscribers: &Rc<LocalSubscribers>| {
-                let Delivery::Parked { key, .. } = subscribers.subscribers.borrow()[0].delivery
+                let SubscriberState::Parked { key, .. } =
+                    subscribers.subscribers.borrow()[0].delivery
                 else {
                     panic!("it is not parked")
                 };
@@ -430,7 +431,8 @@ fn a_subscriber_that_cannot_be_watched_is_ended() {
             let subscribers = subscribers(&hub, &lot);
             let (parked, client) = connection();
             subscribers.adopt(parked, form, (4, false), whole(form), 0).unwrap();
-            let Delivery::Parked { key, .. } = subscribers.subscribers.borrow()[0].delivery else {
+            let SubscriberState::Parked { key, .. } = subscribers.subscribers.borrow()[0].delivery
+            else {
                 panic!("it is not parked")
             };
             let parked = lot.take(key).unwrap();

@@ -15,7 +15,7 @@ use super::super::engine::ChannelEngine;
 use super::super::events::EventsBody;
 use super::super::hub::Hub;
 use super::super::joined::JoinedChannels;
-use super::super::local_subscribers::{Delivery, LocalSubscribers};
+use super::super::local_subscribers::{LocalSubscribers, SubscriberState};
 use super::super::mailbox::EndReason;
 use super::super::rights::Grant;
 use super::*;
@@ -241,7 +241,7 @@ fn the_first_channel_that_ends_ends_the_connection() {
             hubs[1].publish("second");
             deliver().await;
             for (_, subscriber) in channels[1].subscribers.borrow().iter() {
-                let Delivery::Task(mailbox) = &subscriber.delivery else { panic!() };
+                let SubscriberState::Task(mailbox) = &subscriber.delivery else { panic!() };
                 mailbox.end(reason);
             }
             let mut text = Vec::new();

@@ -176,7 +176,7 @@ impl RouterBuilder {
             match host.routes.get(next) {
                 Some(route) => {
                     if next == 0 {
-                        self.https = HttpsRule::of(host, &self.encrypted);
+                        self.https = HttpsRule::for_host(host, &self.encrypted);
                         self.routes.reserve(host.routes.len());
                     }
                     self.routes_begun += 1;
@@ -246,7 +246,7 @@ impl RouterBuilder {
         path: &str,
         rules: &Option<Arc<RouteRules>>,
     ) -> Option<Rc<LocalRoute>> {
-        let channels = self.channels.of(host, path)?;
+        let channels = self.channels.channels_at(host, path)?;
         let rights = self.rights.get(self.placed_rights)?;
         self.placed_rights += 1;
         let rights = Rights::new(rights, &self.groups, &self.config);
@@ -273,7 +273,7 @@ impl RouterBuilder {
         });
         let rules = &self.rules[self.host];
         let https = match host.routes.is_empty() {
-            true => HttpsRule::of(host, &self.encrypted),
+            true => HttpsRule::for_host(host, &self.encrypted),
             false => self.https.take(),
         };
         let routes: Routes = Rc::new(HostRoutes {

@@ -201,7 +201,7 @@ fn respond_by<B>(
                     Err(_) => return StatusCode::BAD_REQUEST.into(),
                 }
             }
-            let compression = forwarder.compresses.then(|| Compression::of(&request));
+            let compression = forwarder.compresses.then(|| Compression::from_request(&request));
             let reply = forwarder.clone().answer(request, exchange);
             let reply = reply.map_or_else(Reply::from, Reply::Later);
             match compression {

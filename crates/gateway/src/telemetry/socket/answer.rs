@@ -101,7 +101,8 @@ async fn report_drain(stream: &UnixStream, subject: &Arc<Subject>) -> io::Result
             }
             Engines::There(_) => {
                 let mut collector = Collector::new(subject.clone());
-                let Snapshot { connections, missing_processes, .. } = collector.take().await;
+                let Snapshot { connections, missing_processes, .. } =
+                    collector.take_snapshot().await;
                 let requests = Some(collector.running());
                 let progress = DrainProgress { connections, requests, missing_processes };
                 (progress, REPORT_OF_WORKERS)
@@ -113,7 +114,7 @@ async fn report_drain(stream: &UnixStream, subject: &Arc<Subject>) -> io::Result
 }
 
 async fn snapshot(subject: &Arc<Subject>) -> Snapshot {
-    Collector::new(subject.clone()).take().await
+    Collector::new(subject.clone()).take_snapshot().await
 }
 
 pub(super) async fn status(subject: &Arc<Subject>) -> ServerStatus {

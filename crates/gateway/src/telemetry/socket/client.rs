@@ -178,7 +178,7 @@ async fn send_snapshots(
         requests.lines = 0;
         let mut snapshot = {
             // Engines may take their time, and a command does not wait for them.
-            let mut taken = pin!(look.take());
+            let mut taken = pin!(look.take_snapshot());
             loop {
                 match requests.read_until(stream, lines, taken.as_mut()).await? {
                     Read::Ready(snapshot) => break snapshot,

@@ -51,7 +51,7 @@ impl Collector {
     }
 
     /// Asks all engines.
-    pub(super) async fn take(&mut self) -> Snapshot {
+    pub(super) async fn take_snapshot(&mut self) -> Snapshot {
         let subject = self.subject.clone();
         let mut snapshot =
             Snapshot::new(subject.program, subject.backend, subject.started.elapsed());
@@ -122,7 +122,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// Asks all engines of this process, with the figures of some channels.
-    pub(crate) async fn take(
+    pub(crate) async fn take_snapshot(
         self: &Rc<Kept>,
         subject: Arc<Subject>,
         wanted: Vec<ChannelName>,
@@ -135,7 +135,7 @@ impl Kept {
         let taken = self.collector.borrow_mut().take();
         let mut collector = taken.unwrap_or_else(|| Collector::new(subject));
         collector.wanted = wanted;
-        let snapshot = collector.take().await;
+        let snapshot = collector.take_snapshot().await;
         *self.collector.borrow_mut() = Some(collector);
         snapshot
     }

@@ -55,17 +55,17 @@ struct Found {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SurveyState {
     last: Option<Found>,
     is_under_way: bool,
 }
 
 /// The looks at the channels of a server.
 #[derive(Debug, Default)]
-pub(crate) struct ChannelSurvey(Mutex<State>);
+pub(crate) struct ChannelSurvey(Mutex<SurveyState>);
 
 impl ChannelSurvey {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SurveyState> {
         // No code that can panic runs under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,7 +77,7 @@ impl ChannelSurvey {
         registry: &Registry,
         wanted: &[ChannelName],
     ) -> ChannelsTraffic {
-        let mut found = self.take(registry);
+        let mut found = self.survey(registry);
         // Without them all are listed already.
         if found.has_all || wanted.is_empty() {
             return found;
@@ -98,7 +98,7 @@ impl ChannelSurvey {
 
     /// Returns the channels as they are now or, if there are many, as they were at the last look,
     /// and begins another one if it is due. Call it on an engine.
-    pub(crate) fn take(self: &Arc<Self>, registry: &Registry) -> ChannelsTraffic {
+    pub(crate) fn survey(self: &Arc<Self>, registry: &Registry) -> ChannelsTraffic {
         let routes = registry.routes_by_host();
         if routes.iter().map(|(_, channels)| channels.count()).sum::<usize>() <= FEW {
             // Another engine may look for idle channels between two parts.
@@ -254,7 +254,7 @@ mod tests {
         Runtime::new().unwrap().block_on(async {
             let registry = registry();
             fill(&registry, 1900);
-            let found = Arc::new(ChannelSurvey::default()).take(&registry);
+            let found = Arc::new(ChannelSurvey::default()).survey(&registry);
             assert_eq!((found.count, found.age_ns), (1901, 0));
             assert_eq!(found.total.published, 19 * 4950);
             // Those with the most messages, and of these the first ones by name.
@@ -284,16 +284,16 @@ mod tests {
             for _ in 0..10 {
                 let survey = Arc::new(ChannelSurvey::default());
                 let begun = Instant::now();
-                assert_eq!(survey.take(&registry), ChannelsTraffic::default());
+                assert_eq!(survey.survey(&registry), ChannelsTraffic::default());
                 assert!(survey.state().is_under_way);
                 while survey.state().is_under_way {
                     time::sleep(NAP).await;
                 }
-                let found = survey.take(&registry);
+                let found = survey.survey(&registry);
                 assert_eq!((found.count, found.total.published), (5001, 50 * 4950));
                 assert!(found.age_ns > 0 && found.top.len() == CANDIDATES);
                 // The next one shares it, and no look begins before its time.
-                survey.take(&registry);
+                survey.survey(&registry);
                 if !survey.state().is_under_way {
                     return;
                 }

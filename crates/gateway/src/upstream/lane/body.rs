@@ -54,7 +54,7 @@ pub(super) enum Step {
 }
 
 impl Rest {
-    pub(super) fn of(length: Length) -> Rest {
+    pub(super) fn from_length(length: Length) -> Rest {
         match length {
             Length::None => Rest::Known(0),
             Length::Known(length) => Rest::Known(length),
@@ -124,7 +124,7 @@ impl Rest {
 /// Reads the body of a request, which has to come whole, without extensions and trailers. Returns
 /// how many bytes it takes.
 pub(super) fn whole(length: Length, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Parsed<usize> {
-    let (mut rest, mut at) = (Rest::of(length), 0);
+    let (mut rest, mut at) = (Rest::from_length(length), 0);
     loop {
         let (used, step) = rest.step(&bytes[at..], &mut data);
         at += used;

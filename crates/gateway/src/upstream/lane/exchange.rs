@@ -359,7 +359,7 @@ impl Forwarder {
     ) -> Passed {
         let out = &mut out.0;
         let status = begun.status.as_u16();
-        let (mut rest, mut may_splice) = (Rest::of(begun.length), true);
+        let (mut rest, mut may_splice) = (Rest::from_length(begun.length), true);
         let has_begun = || progress.status.get() > 0;
         let lost = loop {
             let Some(connection) = &mut lease.raw else { break Lost::Client };

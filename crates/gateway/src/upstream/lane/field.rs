@@ -83,7 +83,7 @@ impl<'h> Lines<'h> {
     ///
     /// There is no branch for each byte, so that the compiler handles many at once, and the last
     /// block overlaps the one before. That takes less time than the names one by one.
-    pub(super) fn of(head: &[u8], lower: &'h mut Vec<u8>) -> Lines<'h> {
+    pub(super) fn new(head: &[u8], lower: &'h mut Vec<u8>) -> Lines<'h> {
         lower.extend_from_slice(head);
         let mut found = [0_u8; BLOCK];
         // No head is so short.

@@ -31,7 +31,7 @@ pub(crate) struct ClientFacts {
 }
 
 impl ClientFacts {
-    pub(crate) fn of(peer: &Peer) -> ClientFacts {
+    pub(crate) fn from_peer(peer: &Peer) -> ClientFacts {
         let mut certificate = Vec::new();
         for (name, text) in peer.certificate().into_iter().flat_map(of_certificate) {
             field(name.as_str().as_bytes(), text.as_bytes(), &mut certificate);

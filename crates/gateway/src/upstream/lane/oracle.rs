@@ -165,7 +165,7 @@ pub(crate) fn compare_response(bytes: &[u8], is_head: bool, piece: usize) -> boo
     let Parsed::Regular(head) = response::parse(bytes, is_head, &mut room, &mut lower) else {
         return false;
     };
-    let mut rest = Rest::of(head.length);
+    let mut rest = Rest::from_length(head.length);
     let (mut body, mut at) = (Vec::new(), head.len);
     // The bytes come in pieces here as well.
     let mut upto = head.len;

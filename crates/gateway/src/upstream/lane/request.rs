@@ -176,7 +176,7 @@ pub(crate) fn parse<'h, 'b>(
     {
         return Parsed::Irregular;
     }
-    let lines = Lines::of(&bytes[..len], lower);
+    let lines = Lines::new(&bytes[..len], lower);
     if !lines.are_plain {
         return Parsed::Irregular;
     }

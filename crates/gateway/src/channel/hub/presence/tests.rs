@@ -53,11 +53,11 @@ fn everyone_is_told_who_comes_and_goes() {
         [told("join", 1, Some("ann")), told("join", 2, None), told("leave", 1, Some("ann"))];
     assert_eq!(events(&hub), expected);
     // Each engine has the events since its first subscriber came, that one's own included.
-    assert!(hub.take(one).is_empty());
+    assert!(hub.take_queued(one).is_empty());
     let hub = Hub::new(options());
     let queue = hub.open(&inboxes[0]);
     hub.enter(queue, None, None);
-    let own: Vec<Event> = hub.take(queue).iter().map(event).collect();
+    let own: Vec<Event> = hub.take_queued(queue).iter().map(event).collect();
     assert_eq!(own, [told("join", 1, None)]);
 }
 
@@ -98,7 +98,7 @@ fn a_flood_takes_no_more_memory_than_a_publisher_and_the_number_is_right_in_the_
     let before = events(&hub).len();
     assert!((10..100).contains(&before), "{before}");
     // The engine delivers.
-    let taken = hub.take(queue).iter().map(cost).sum();
+    let taken = hub.take_queued(queue).iter().map(cost).sum();
     hub.delivered(queue, taken);
     let all = events(&hub);
     let left_out = 5_000 - before as u64;
@@ -233,7 +233,7 @@ proptest! {
                     true
                 }
                 _ => {
-                    let taken = hub.take(queues[at]).iter().map(cost).sum();
+                    let taken = hub.take_queued(queues[at]).iter().map(cost).sum();
                     hub.delivered(queues[at], taken);
                     false
                 }
@@ -247,7 +247,7 @@ proptest! {
             seen = hub.last();
         }
         for queue in &queues {
-            let taken = hub.take(*queue).iter().map(cost).sum();
+            let taken = hub.take_queued(*queue).iter().map(cost).sum();
             hub.delivered(*queue, taken);
         }
         accounted += events_after(&hub, seen).iter().map(|(.., left_out)| left_out).sum::<u64>();
