@@ -412,8 +412,8 @@ impl<T: AsFd> BatchReader<T> {
     }
 
     /// Call this in a child process before anything else, if the reader was made before the fork
-    /// and the child goes on with it ([`Poller::after_fork`]). The parent still has the descriptors
-    /// as well: bytes that one of the two reads are lost to the other.
+    /// and the child continues with it ([`Poller::after_fork`]). The parent still has the
+    /// descriptors as well: bytes that one of the two reads are lost to the other.
     ///
     /// # Errors
     ///

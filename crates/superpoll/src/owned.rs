@@ -14,7 +14,7 @@ use crate::shared::{Command, Shared};
 /// Dropping it tells the poller first and closes then, so the poller never watches a stranger's
 /// file under a number that was reused. No system call is needed for epoll, which forgets a closed
 /// file by itself; should a duplicate keep the file open, and events of the ended registration
-/// with it, the poller drops them and builds its epoll set anew, once.
+/// with it, the poller drops them and builds its epoll set again, once.
 ///
 /// There is no `DerefMut`, so that no code exchanges the descriptor for another one
 /// unintentionally; see [`get_mut`](Owned::get_mut).

@@ -155,7 +155,7 @@ pub struct Stats {
     pub unwanted: u64,
     /// Events of registrations that had ended; dropped.
     pub stale: u64,
-    /// Times the epoll set was built anew because a duplicate of a closed descriptor kept its
+    /// Times the epoll set was built again because a duplicate of a closed descriptor kept its
     /// registration alive.
     pub rebuilds: u64,
     /// Registrations the kernel refused.

@@ -153,7 +153,7 @@ impl Array {
         answer.or_else(|error| self.poll_again(stats, timeout, error))
     }
 
-    /// Goes on after a call of `poll` has failed, if it can.
+    /// Continues after a call of `poll` has failed, if it can.
     #[cold]
     pub(super) fn poll_again(
         &mut self,
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!((array.slots[1].fd, array.slots[1].events), (0, libc::POLLOUT));
     }
 
-    /// An array of three, and the registrations behind it.
+    /// An array of three, and the registrations after it.
     fn three(limit: usize, mode: Mode) -> (Stage, Array, Vec<Key>) {
         let (mut stage, mut array) = (Stage::new(limit), Array::new());
         let watch = Watch::new(Interest::READABLE).mode(mode);

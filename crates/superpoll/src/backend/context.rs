@@ -141,7 +141,7 @@ impl Context<'_> {
     }
 
     /// Call this right before a system call that may block: it announces the sleep to the wakers.
-    /// If it returns false a wake has come already, and the call must not block.
+    /// If it returns false a wake has arrived already, and the call must not block.
     #[must_use]
     #[inline]
     pub fn may_block(&mut self) -> bool {

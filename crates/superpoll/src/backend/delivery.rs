@@ -4,8 +4,8 @@
 //! that do not fit go into the backlog, oldest service first, and are served from there in the next
 //! waits. The kernel is asked about the descriptors that are served, in one `poll` without a
 //! timeout, because the caller may have drained them in the meantime; it is not asked to find them
-//! again. Only when the backlog is exhausted are all ready descriptors collected anew and sorted by
-//! the time of the last service, and the rest of the limit is filled from the front.
+//! again. Only when the backlog is exhausted are all ready descriptors collected again and sorted
+//! by the time of the last service, and the rest of the limit is filled from the front.
 //!
 //! So between two services of a descriptor that stays ready each other descriptor is served at most
 //! once: it is reported within ceil(ready / limit) waits, in any run of waits, wherever it is

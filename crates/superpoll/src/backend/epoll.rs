@@ -5,7 +5,7 @@
 //! flushed: the descriptor was closed while a duplicate, here or in another process, keeps the open
 //! file and so the kernel's registration alive. That registration can no longer be named, so it
 //! cannot be removed; a level-triggered one would be reported again with every wait. The set is
-//! then built anew under the same descriptor number, once. This rebuild is the reason why a close
+//! then built again under the same descriptor number, once. This rebuild is the reason why a close
 //! is free in all other cases.
 //!
 //! A direction that is no longer wanted stays armed where that may save a call: most readers that
@@ -40,7 +40,7 @@ const PARKED: (Interest, Mode) = (Interest::NONE, Mode::Edge);
 pub struct Epoll {
     fd: OwnedFd,
     /// An epoll set with nothing but `fd` in it, for use in another loop: it keeps its identity
-    /// when `fd` is built anew.
+    /// when `fd` is built again.
     outer: Option<OwnedFd>,
     waker: Option<RawFd>,
     link: Option<RawFd>,
@@ -144,7 +144,7 @@ impl Epoll {
         self.drop_keeper_link();
     }
 
-    /// The link belongs to another process, as this set does until it is built anew.
+    /// The link belongs to another process, as this set does until it is built again.
     pub(super) fn drop_keeper_link(&mut self) {
         (self.link, self.link_is_ready) = (None, false);
     }
@@ -373,7 +373,7 @@ impl Epoll {
             self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
         }
         if unwanted {
-            // The change is applied at once: otherwise the kernel would go on reporting the
+            // The change is applied at once: otherwise the kernel would continue reporting the
             // descriptor, in the place of wanted events.
             cx.table.slot_mut(key.index()).set_forced(true);
             let applied = self.sync(cx, key.index());
@@ -385,7 +385,7 @@ impl Epoll {
         matches!(cx.report(key, found), Report::Taken | Report::Later)
     }
 
-    /// Builds the set anew under the same number, without the registrations that no call can name
+    /// Builds the set again under the same number, without the registrations that no call can name
     /// any more.
     fn rebuild(&mut self, cx: &mut Context<'_>) -> Result<()> {
         let failed = |source| Error::system("building an epoll set anew", None, source);

@@ -55,7 +55,7 @@ pub trait Backend: Send {
     }
 
     /// Waits once, until the deadline at the latest, and reports the ready descriptors. May return
-    /// early or without a report; the poller then calls again. With an answer it goes on with the
+    /// early or without a report; the poller then calls again. With an answer it continues with the
     /// wait that [`prepare_wait`](Backend::prepare_wait) has begun, to the same deadline.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ pub trait Lifecycle {
     /// The system call's error.
     fn attach_waker(&mut self, cx: &mut Context<'_>, fd: BorrowedFd<'_>) -> Result<()>;
 
-    /// Builds everything anew in a child process, where kernel objects are still shared with the
+    /// Builds everything again in a child process, where kernel objects are still shared with the
     /// parent. Afterwards the poller calls [`sync`](Backend::sync) for every slot again.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ pub trait KeeperClient {
     /// Takes back, for good, the descriptors that were changed or have ended.
     fn flush_recalls(&mut self, cx: &mut Context<'_>);
 
-    /// Goes on without the keeper, which belongs to the parent of this process.
+    /// Continues without the keeper, which belongs to the parent of this process.
     fn detach(&mut self, cx: &mut Context<'_>);
 }
 

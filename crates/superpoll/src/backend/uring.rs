@@ -4,7 +4,7 @@
 //! An edge-triggered registration is a poll that stays ([`Mode::Edge`], [`Mode::Auto`]); the kernel
 //! completes it again with each arrival, and several times in a wait if there are several, which
 //! come out as one event. A level-triggered one is a poll for one report, armed again by the next
-//! wait, when the kernel looks at the descriptor anew.
+//! wait, when the kernel looks at the descriptor again.
 //!
 //! A completion describes the readiness of the moment in which it happened. Bytes that were there
 //! before a wait began may have been read since, and an arrival reports itself alone. So where it
@@ -20,9 +20,9 @@
 //! reported twice.
 //!
 //! The numbers of armings show in which order polls were armed, too. A name has room for 31 bits of
-//! them, which a busy poller uses up within the hour. When they begin anew, each registration whose
-//! poll is armed is marked as armed in an earlier round (`begin_round`), which makes the order as
-//! good as that of a counter of 64 bits and takes one bit for a registration.
+//! them, which a busy poller uses up within the hour. When they begin again, each registration
+//! whose poll is armed is marked as armed in an earlier round (`begin_round`), which makes the
+//! order as good as that of a counter of 64 bits and takes one bit for a registration.
 //!
 //! A poll holds the open file. A descriptor that is closed while it is watched stays open for its
 //! peer until the poll is removed, so a removal is not left for the next wait
@@ -57,7 +57,7 @@ use polls::Found;
 /// The index under which the waker is armed.
 const WAKER: u32 = Key::RESERVED;
 
-/// Armings begin anew here: with [`REMOVAL`] in it, this number would be the name of a
+/// Armings begin again here: with [`REMOVAL`] in it, this number would be the name of a
 /// [read](BATCH).
 const ARMINGS: u32 = REMOVAL - 1;
 const _: () = assert!(ARMINGS | REMOVAL == BATCH);
@@ -104,7 +104,7 @@ fn name(index: u32, arming: u32) -> u64 {
 /// at once, asked for or not.
 const HALF_CLOSED: u16 = 1;
 
-/// Whether a poll in this mode goes on after it has reported.
+/// Whether a poll in this mode continues after it has reported.
 fn stays(mode: Mode) -> bool {
     matches!(mode, Mode::Edge | Mode::Auto)
 }
@@ -229,7 +229,7 @@ impl Uring {
         if self.stays {
             ring.stay(&mut cx.stats.calls);
         }
-        // This is the last step that can fail: if it does, the old ring goes on watching, and the
+        // This is the last step that can fail: if it does, the old ring continues watching, and the
         // poller tries again.
         if let Some(outer) = &mut self.outer {
             outer.listen_anew(&mut cx.stats.calls, &mut ring)?;

@@ -53,8 +53,8 @@ impl Ends {
 /// No place among the hot ones.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// A source that has had something this often without being watched has come to stay. It then pays
-/// to look up its file for good, which costs about ten times the saving in one read.
+/// A source that has had something this often without being watched has come to stay. It then
+/// pays to look up its file for good, which costs about ten times the saving in one read.
 pub(super) const STAYS: u8 = 16;
 
 #[derive(Debug)]

@@ -226,7 +226,7 @@ impl Speculation {
         let (policy, view) = self.policy_and_view(registered);
         policy.pass(PassCounts { hot, ..PassCounts::default() }, &view);
         let count = policy.hand(&view).min(hot);
-        // The other way's clock goes on, so that later reports to it fit.
+        // The other way's clock continues, so that later reports to it fit.
         self.looks = !looks;
         let (policy, view) = self.policy_and_view(registered);
         policy.pass(PassCounts::default(), &view);

@@ -24,7 +24,7 @@ use crate::sys::{call, descriptor, forks};
 const KEPT: usize = 1024;
 
 impl<T: AsFd> BatchReader<T> {
-    /// Waits until something has come, a waker is used, or the timeout is over (`None`: no
+    /// Waits until something has arrived, a waker is used, or the timeout is over (`None`: no
     /// timeout), and replaces the contents of `arrivals`, with bytes of each descriptor at most
     /// once. Returns how many arrivals there are: zero only after the timeout, a wake
     /// ([`Arrivals::woken`]) or a refusal ([`Arrivals::refusals`]).
@@ -404,9 +404,9 @@ impl<T: AsFd> BatchReader<T> {
         self.watch(index);
     }
 
-    /// Watches a source from now on, if it was not watched. The kernel looks at it anew, unless the
-    /// kernel has not learnt yet that the source was to rest: then nothing would report the bytes
-    /// left in it, and it is read once more.
+    /// Watches a source from now on, if it was not watched. The kernel looks at it again, unless
+    /// the kernel has not learnt yet that the source was to rest: then nothing would report the
+    /// bytes left in it, and it is read once more.
     pub(super) fn cool(&mut self, index: u32, quiet: bool) {
         let (Some(Some(source)), Some(speculation)) =
             (self.sources.get_mut(index as usize), &mut self.speculation)

@@ -44,7 +44,7 @@ const IDLE_PENALTY: f32 = 3.0;
 const SETTLED: u16 = 1 << 15;
 
 /// A descriptor that comes back from a lull of less than this many times the price of moving it
-/// should have stayed: its next stay goes on where the last one ended.
+/// should have stayed: its next stay continues where the last one ended.
 const SAME_STAY: f32 = 2.0;
 
 /// The effect of a stay that lost, and of one that gained, on the extra evidence that the

@@ -81,7 +81,8 @@ pub enum Verdict {
     Stay,
     /// Give it back to epoll.
     Demote,
-    /// Remove it from epoll, which so far only knows it disarmed ("parked"): it has come to stay.
+    /// Remove it from epoll, which so far only knows it disarmed ("parked"): it has come to
+    /// stay.
     Settle,
 }
 
@@ -127,8 +128,8 @@ impl PlacementCosts {
 pub enum Quiet {
     /// Block in `poll` for as long as the wait lasts.
     Stay,
-    /// Block in `poll` for this long; if nothing happens hand everything to epoll and go on waiting
-    /// there.
+    /// Block in `poll` for this long; if nothing happens hand everything to epoll and continue
+    /// waiting there.
     HandOffAfter(Duration),
 }
 

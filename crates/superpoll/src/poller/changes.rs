@@ -1,7 +1,7 @@
 //! Changes on their way to the kernel: commands of other threads, and slots that changed.
 //!
 //! Nothing here fails. A change that the kernel or the back-end refuses becomes a refusal, which
-//! the next wait reports, and everything else goes on.
+//! the next wait reports, and everything else continues.
 
 use std::os::fd::RawFd;
 

@@ -210,8 +210,8 @@ pub fn receive_vectored(
 
 /// Whether the next byte of a stream socket is an urgent one (`SIOCATMARK`, `tcp(7)`). A read that
 /// comes to such a byte ends before it, whatever is behind it, and the next read leaves the byte
-/// out and goes on; `splice(2)` of TCP does not go on until something has been read. A descriptor
-/// without urgent bytes is never at one.
+/// out and continues; `splice(2)` of TCP does not continue until something has been read. A
+/// descriptor without urgent bytes is never at one.
 #[must_use]
 pub fn is_at_mark(fd: impl AsFd) -> bool {
     const SIOCATMARK: libc::c_ulong = 0x8905;

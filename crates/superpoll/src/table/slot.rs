@@ -35,7 +35,7 @@
 //! | `FAST` | `refresh_fast_path` | `refresh_fast_path` | its events need no second look |
 //! | `PLACED` | a policy | `insert` | the policy has said where it starts |
 //! | `OWNED` | `share` | `insert` | the descriptor stays open until the end |
-//! | `EARLIER` | a ring whose numbers begin anew | its next arming | its place is of an earlier round |
+//! | `EARLIER` | a ring whose numbers begin again | its next arming | its place is of an earlier round |
 //!
 //! Reports with an error or a hang-up are counted as well (`troubles`). From the third on that
 //! state is thought to last, and in [`Mode::Auto`] the descriptor is watched by its edges.

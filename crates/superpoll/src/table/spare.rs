@@ -1,6 +1,6 @@
 //! Frees slots that are not needed any more, and allots names to new ones.
 //!
-//! After a spike the slots behind the last one in use are given back. Their indices are allotted
+//! After a spike the slots after the last one in use are given back. Their indices are allotted
 //! again, with generations that none of them had, so that a key is stale for good. The generation
 //! of indices that were never used lies next to the counter, in the same word; one atomic operation
 //! takes both.
@@ -47,7 +47,7 @@ impl Table {
         self.is_spare() && self.len < before && self.len <= before / 2
     }
 
-    /// Frees memory that is not needed: among slots, all behind the last one in use. Vacant slots
+    /// Frees memory that is not needed: among slots, all after the last one in use. Vacant slots
     /// are used from the front from now on. Slots that belong to the registrar stay.
     pub(crate) fn shorten(&mut self) {
         self.spare = 0;

@@ -38,7 +38,7 @@ struct EvictionEntry {
     number: u32,
     /// The last wait that reported it.
     pass: u16,
-    /// A part of the registration's generation: a new registration begins anew.
+    /// A part of the registration's generation: a new registration begins again.
     owner: u8,
     /// At most 16, and [`ELIGIBLE`]; or [`PINNED`].
     doublings: u8,
@@ -263,7 +263,7 @@ mod tests {
             at(&mut eviction, now);
             eviction.note_moved_back(0);
         }
-        // Another registration in its slot begins anew.
+        // Another registration in its slot begins again.
         eviction.touch(0, 2, false);
         now += 1001;
         at(&mut eviction, now);

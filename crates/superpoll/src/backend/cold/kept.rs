@@ -12,7 +12,7 @@
 //!
 //! The keeper's link is in the poller's own set. When the keeper reports a registration as *ready*,
 //! the poller adds it to the set again, and the kernel looks at its state. Whether there is an
-//! event, and how a one-shot registration goes on, is the kernel's decision as ever, and the same
+//! event, and how a one-shot registration continues, is the kernel's decision as ever, and the same
 //! wait delivers it. So only registrations that may be reported by their state leave:
 //! level-triggered ones, one-shot ones that are armed, and those that leave the choice of trigger
 //! to the poller. An edge that was reported already would be reported again on the way back.
@@ -29,7 +29,7 @@
 //!
 //! A loop that sleeps wakes up for the hand as long as some registration may leave one day.
 //!
-//! When the link ends, everything that is away comes back at once, and the poller goes on as
+//! When the link ends, everything that is away comes back at once, and the poller continues as
 //! without a keeper.
 
 use std::io;
@@ -262,7 +262,7 @@ impl<S: KeeperHandle> Kept<S> {
             }
         }
         if self.hand < slots {
-            // The round goes on with the next wait, which must not sleep before that.
+            // The round continues with the next wait, which must not sleep before that.
             self.due = Some(now);
             return;
         }

@@ -49,7 +49,7 @@ impl Uring {
         self.armings
     }
 
-    /// Begins anew with the numbers of armings: every poll that is armed now was armed before all
+    /// Begins again with the numbers of armings: every poll that is armed now was armed before all
     /// later ones.
     #[cold]
     fn begin_round(&mut self, table: &mut Table) {

@@ -450,7 +450,7 @@ fn the_order_of_armings_outlasts_their_numbers() {
     }
     let now = Deadline::Now;
     // The edge is armed here, and a level there: long after, in the next round, right before the
-    // numbers begin anew.
+    // numbers begin again.
     for (first, second) in [
         (0, ARMINGS / 2),
         (0, ARMINGS / 2 + 7),

@@ -174,7 +174,7 @@ fn a_debt_as_large_as_the_cost_of_opening_dissolves_the_array() {
         stage.policy.balance = balance;
         stage.pass(1);
         assert_eq!(stage.policy.dissolving, dissolving, "{balance}");
-        // Once begun it goes on, whatever the earnings meanwhile.
+        // Once begun it continues, whatever the earnings meanwhile.
         (stage.policy.dissolving, stage.policy.earned) = (true, 50_000.0);
         stage.pass(1);
         assert!(stage.policy.dissolving && stage.policy.balance == 0.0);

@@ -70,7 +70,7 @@ fn an_event_in_epoll_is_reckoned_like_this() {
         // The candidate.
         (0, [408.0, 408.0, 0.0], 5, [619.0, 619.0, 0.0], 5, false, NONE),
         (0, [409.0, 409.0, 0.0], 5, [620.0, 620.0, 0.0], 5, true, NONE),
-        // A lull goes on, or is made up for.
+        // A lull continues, or is made up for.
         (1, [0.0, 0.0, -212.0], 5, [211.0, 211.0, -240.0], 5, false, NONE),
         (0, [0.0, 0.0, -212.0], 5, [211.0, 211.0, -212.0], 5, false, NONE),
         (0, [0.0, 0.0, -211.0], 5, [211.0, 211.0, 0.0], 0, false, LULL),
