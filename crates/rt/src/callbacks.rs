@@ -8,7 +8,7 @@
 //! caught here and counted, like a task's panic ([`Stats::panicked`](crate::Stats::panicked)).
 //!
 //! The exceptions are not ours: a waker that panics while a [`JoinHandle`](crate::JoinHandle)
-//! calls, clones or drops it aborts the process, because `async-task` cannot go on then.
+//! calls, clones or drops it aborts the process, because `async-task` cannot continue then.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use crate::counters::count;
 use crate::current_engine;
 use crate::trace;
 
-/// Calls a function that may panic, and goes on.
+/// Calls a function that may panic, and continues.
 #[inline]
 pub(crate) fn call(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {

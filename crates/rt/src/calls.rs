@@ -94,7 +94,7 @@ pub(crate) fn count(call: Call) {
 pub(crate) struct Closing;
 
 impl Closing {
-    /// Drops this without counting: the socket goes on elsewhere.
+    /// Drops this without counting: the socket continues elsewhere.
     pub(crate) fn keep_open(self) {
         mem::forget(self);
     }

@@ -2,7 +2,7 @@
 //!
 //! A paused clock stands still until [`advance`](Clock::advance) moves it, or until its engine has
 //! nothing to do: then the engine moves it to the next timer. So a test that waits for an hour
-//! takes no time, and takes none more on a machine that is busy. A clock that goes on again shows
+//! takes no time, and takes none more on a machine that is busy. A clock that continues again shows
 //! the time at which it stood, and from there runs as fast as the system's.
 //!
 //! ```text

@@ -93,7 +93,7 @@ pub(crate) struct Engine {
     // Emptied lists, kept for their room.
     messages: Cell<Vec<Message>>,
     due: Cell<Vec<Waker>>,
-    /// The tasks that go on after the next wait.
+    /// The tasks that continue after the next wait.
     next_turn: RefCell<Vec<Waker>>,
     /// How the engine interprets a short read.
     pub short_reads: ShortReads,
@@ -490,8 +490,8 @@ impl Engine {
     }
 
     /// Ends all tasks and drops everything that they own. Wakes all other waiters of this engine,
-    /// which go on where they are polled next. An engine that is current on this thread steps back
-    /// until that is done.
+    /// which continue where they are polled next. An engine that is current on this thread steps
+    /// back until that is done.
     ///
     /// Tasks are dropped with the inbox open first, because other threads may wake them as long as
     /// they live. Then the inbox is closed, and the messages sent until then are handled: calls are

@@ -90,7 +90,7 @@ drains! {
     std::io::PipeReader: true, true, write Write;
     std::io::PipeWriter: true, false, write Write;
     std::net::TcpStream: true, false, send Send;
-    // A read ends where descriptors came along, whether or not bytes are behind them.
+    // A read ends where descriptors came along, whether or not bytes are after them.
     std::os::unix::net::UnixStream: false, false, send Send;
     std::fs::File: false, false, write Write;
     std::process::ChildStdin: true, false, write Write;

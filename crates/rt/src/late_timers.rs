@@ -1,7 +1,7 @@
 //! Timers that are late after a pause.
 //!
 //! A thread can be stopped at any moment: by `SIGSTOP`, with its virtual machine, or because a task
-//! has computed for long. When it runs again, timers are due *and* bytes have come that those
+//! has computed for long. When it runs again, timers are due *and* bytes have arrived that those
 //! timers were set to limit the wait for. Firing the timers first would throw away the bytes that
 //! have arrived: an interrupted wait has reported nothing, a wait reports only a limited number of
 //! events, and the bytes that one task has read may still have to pass through other tasks.

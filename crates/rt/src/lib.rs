@@ -40,8 +40,8 @@
 //! future that never gives way therefore stops its engine, and only that; [`Stats::longest_turn`]
 //! shows it, and [`blocking::unblock`] is the place for such work. No call can end such a future:
 //! dropping the runtime waits for it. A panic concerns only the caller that joins the task. A panic
-//! of the future that is blocked on goes up to the caller that blocks, and the tasks go on with the
-//! next [`block_on`](Runtime::block_on).
+//! of the future that is blocked on goes up to the caller that blocks, and the tasks continue with
+//! the next [`block_on`](Runtime::block_on).
 //!
 //! # System calls
 //!
@@ -64,7 +64,7 @@
 //! `select` and `join` (futures-lite), cancellation (tokio-util), channels and locks
 //! (async-channel, async-lock, or tokio's) and files (async-fs) work as they are.
 //! [`coming_from_tokio`] and
-//! [`coming_from_smol`] show each of them, next to the lines that it takes the place of.
+//! [`coming_from_smol`] show each of them, next to the lines that it replaces.
 //!
 //! # Libraries that need tokio
 //!

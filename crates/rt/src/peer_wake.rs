@@ -1,12 +1,12 @@
 //! Waking the other end of a pipe or socket pair without asking the kernel.
 //!
 //! A task that writes into a pipe whose reader waits in the same engine knows that the reader can
-//! go on. A task that reads from a full pipe knows the same of the writer. So the task at the other
-//! end is woken at once and tries its operation, without a wait in between. That is a guess, which
-//! costs one refused call when it is wrong (another process or thread holds a duplicate and was
-//! faster). The poller watches both ends all the same, so nothing depends on the guess. A task that
-//! was woken in this way waits for its turn behind all other tasks: the loop still asks the poller
-//! after as many tasks as in any other turn.
+//! continue. A task that reads from a full pipe knows the same of the writer. So the task at the
+//! other end is woken at once and tries its operation, without a wait in between. That is a guess,
+//! which costs one refused call when it is wrong (another process or thread holds a duplicate and
+//! was faster). The poller watches both ends all the same, so nothing depends on the guess. A task
+//! that was woken in this way waits for its turn after all other tasks: the loop still asks the
+//! poller after as many tasks as in any other turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -47,8 +47,8 @@ impl PairedEnd {
         address.engine.store(engine, Ordering::Release);
     }
 
-    /// Wakes the other end after an operation in this direction, which lets the other end go on in
-    /// the opposite direction.
+    /// Wakes the other end after an operation in this direction, which lets the other end continue
+    /// in the opposite direction.
     #[inline]
     pub(crate) fn wake_peer(&self, done: Direction) {
         let address = &self.addresses[1 - self.own];

@@ -251,7 +251,7 @@ impl Runtime {
     }
 
     /// Runs a future until it has its result, together with the tasks of this thread's engine, and
-    /// returns the result. Remaining tasks go on with the next call.
+    /// returns the result. Remaining tasks continue with the next call.
     ///
     /// # Panics
     ///

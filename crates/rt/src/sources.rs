@@ -110,8 +110,8 @@ impl Waiter {
 /// In a source's flags: all bytes that will ever come are there to read, see [`Source::has_eof`].
 const HAS_EOF: u8 = 1;
 
-/// In a source's flags: an urgent byte was reported, and no read has come to the end of the bytes
-/// that are there since. A read may end at it.
+/// In a source's flags: an urgent byte was reported, and no read has come to the end of the
+/// bytes that are there since. A read may end at it.
 const HAS_MARK: u8 = 2;
 
 /// In a source's flags: an operation was tried since an error or a hang-up was reported.
@@ -230,7 +230,7 @@ impl Sources {
         self.list.capacity()
     }
 
-    /// Gives back the memory that lies behind the last source.
+    /// Gives back the memory that lies after the last source.
     pub(crate) fn shrink(&mut self) {
         let last = self.list.iter().rposition(Option::is_some);
         self.list.truncate(last.map_or(0, |last| last + 1));
@@ -287,7 +287,7 @@ impl Source {
     /// This is known only while [`Interest::PRIORITY`] is watched.
     ///
     /// `READ_CLOSED` means that the kernel has taken in the peer's `FIN`, which it does in order:
-    /// nothing comes behind the `FIN`, and all bytes before it are in the queue. It is reported
+    /// nothing comes after the `FIN`, and all bytes before it are in the queue. It is reported
     /// after a reset as well, but then with `ERROR` or, once the error was fetched, with `HANG_UP`.
     /// A read of TCP stops in the middle of the queue only at an urgent mark, and as long as there
     /// is a mark ahead of the reader, `PRIORITY` is reported.
@@ -315,7 +315,8 @@ impl Source {
 
     /// Returns whether a read may give fewer bytes than there are because of an urgent byte. An
     /// engine that [watches](crate::short_reads::ShortReads::Watched) for urgent bytes knows:
-    /// the poller will report bytes that have come since the last report, which advances the tick.
+    /// the poller will report bytes that have arrived since the last report, which advances the
+    /// tick.
     #[inline]
     pub(crate) fn has_mark(&self) -> bool {
         self.is(HAS_MARK)
@@ -361,7 +362,7 @@ impl Source {
     }
 
     /// Begins a wait for a direction, in which something `urgent` is watched too. Returns the
-    /// interest that the poller has to watch, if it changes; the poller checks the descriptor anew
+    /// interest that the poller has to watch, if it changes; the poller checks the descriptor again
     /// then. The waker is taken, and the waker that it replaces is left in its place, to drop when
     /// nothing is borrowed.
     #[inline]
@@ -439,8 +440,8 @@ impl Source {
         Some(cancelled.waker)
     }
 
-    /// Notes that an operation at the other end most likely lets this end go on. Returns the wakers
-    /// to call, if there are any.
+    /// Notes that an operation at the other end most likely lets this end continue. Returns the
+    /// wakers to call, if there are any.
     #[inline]
     pub(crate) fn assume_ready(&mut self, direction: Direction) -> Option<WakeList> {
         self.tick = self.tick.wrapping_add(1);
@@ -460,7 +461,8 @@ impl Source {
         self.take_all_waiters()
     }
 
-    /// Takes all waiters, in whatever direction: the registration ends, and each has to begin anew.
+    /// Takes all waiters, in whatever direction: the registration ends, and each has to begin
+    /// again.
     pub(crate) fn take_all_waiters(&mut self) -> WakeList {
         let mut wakers = WakeList::default();
         for direction in Direction::ALL {

@@ -57,7 +57,7 @@ impl TaskPanic {
         self.message.as_deref()
     }
 
-    /// Returns the payload, for example to go on with the panic
+    /// Returns the payload, for example to continue with the panic
     /// ([`resume_unwind`](std::panic::resume_unwind)).
     pub fn into_payload(self) -> Box<dyn Any + Send> {
         self.payload.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -312,8 +312,8 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Lets this task go on in the next turn of the event loop: after all tasks that are due, and after
-/// the poller has reported the descriptors that are ready, for which it does not block.
+/// Lets this task continue in the next turn of the event loop: after all tasks that are due, and
+/// after the poller has reported the descriptors that are ready, for which it does not block.
 /// [`yield_now`] may come back in the same turn.
 ///
 /// Cancel safe: it holds nothing.

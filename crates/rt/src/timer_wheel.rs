@@ -30,7 +30,7 @@
 //! inserting or cancelling a timer allocates nothing and walks nothing. The vector keeps the
 //! largest size that it has needed until it is [shortened](Wheel::shrink). A key holds the
 //! generation of its entry, so that a key that outlives its timer does no harm, also if the entry
-//! is gone: an entry that is made anew begins with a later generation. Entries are used again in
+//! is gone: an entry that is made again begins with a later generation. Entries are used again in
 //! the order in which they were freed, last first. After many were cancelled here and there that is
 //! a cache miss for each, so with no timer left the wheel begins from the front again.
 
@@ -339,7 +339,7 @@ impl Wheel {
         self.entries.capacity()
     }
 
-    /// Gives back the memory of all entries that lie behind the last one in use, and makes free
+    /// Gives back the memory of all entries that lie after the last one in use, and makes free
     /// entries be used from the front.
     pub(crate) fn shrink(&mut self) {
         let end = self.entries.iter().rposition(|entry| entry.waker.is_some());

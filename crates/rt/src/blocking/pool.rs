@@ -4,7 +4,7 @@
 //! more than five calls wait for each idle thread and there are fewer threads than the limit. So
 //! short calls share few threads, and no call waits behind a long one while a thread may be added.
 //! Idle threads end after a while, but one: it costs next to nothing as it waits without a timeout,
-//! and with it the pool goes on, if slowly, where the system refuses further threads. Then calls
+//! and with it the pool continues, if slowly, where the system refuses further threads. Then calls
 //! wait for the threads there are. Only if there is none does a call end with an error.
 //!
 //! Invariants, with the lock held: `idle <= threads`; no call is in the queue if `threads` is 0.

@@ -15,7 +15,7 @@
 //! Several engines or processes may wait exclusively for one socket (`EPOLLEXCLUSIVE`, Linux 4.5).
 //! The kernel wakes the first sleeping waiter in line, and the woken waiter keeps its place: on a
 //! quiet machine the first would get every connection. So a listener that has had its turn
-//! registers anew, which puts it at the end of the line. It does so when the queue is empty and it
+//! registers again, which puts it at the end of the line. It does so when the queue is empty and it
 //! would sleep anyway, or after some connections in a row, since it is busy enough with those. A
 //! connecting client pays for neither the length of the line nor how often it moves. The listener
 //! pays two calls of `epoll_ctl` for a turn, a tenth of the least that a server can do for a

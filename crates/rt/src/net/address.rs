@@ -110,7 +110,7 @@ impl<T: Resolvable + ?Sized> Resolvable for &T {
 
 /// Returns the addresses of a host, in the order in which the system's resolver gives them.
 ///
-/// Cancel safe: a look-up that is already running goes on without an effect.
+/// Cancel safe: a look-up that is already running continues without an effect.
 ///
 /// # Errors
 ///

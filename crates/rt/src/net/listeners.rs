@@ -8,7 +8,7 @@
 //!   that is awake accepts, which suits a machine that is busy anyway.
 //! * [`Spread::Exclusive`]: the kernel wakes one engine (`EPOLLEXCLUSIVE`, Linux 4.5). That would
 //!   always be the engine that has waited longest on that socket, and it keeps its place. So an
-//!   engine that has had its turn registers anew and goes to the end of the line
+//!   engine that has had its turn registers again and goes to the end of the line
 //!   ([`ListenOptions::longest_turn`]).
 //! * [`Spread::ReusePort`]: each engine has a socket and a queue of its own (`SO_REUSEPORT`, Linux
 //!   3.9), and the kernel chooses by a hash of the addresses. No two engines ever touch the same
@@ -92,7 +92,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// An address on which all engines of a runtime accept. Dropping it stops that; accepted
-/// connections go on.
+/// connections continue.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -200,8 +200,8 @@ impl Listeners {
         jain(&self.accepted())
     }
 
-    /// Returns the number of connections that were closed unserved for lack of descriptors, see
-    /// [`TcpListener`].
+    /// Returns the number of connections that were closed unserved for a shortage of descriptors,
+    /// see [`TcpListener`].
     pub fn shed(&self) -> u64 {
         self.shared.shed.load(Ordering::Relaxed)
     }

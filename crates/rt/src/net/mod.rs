@@ -1,7 +1,7 @@
 //! Sockets: TCP, UDP and the three kinds of the Unix domain.
 //!
 //! Every type here is a non-blocking socket, registered with an engine when an operation would
-//! block for the first time. You can send a socket to another thread and go on there. Threads
+//! block for the first time. You can send a socket to another thread and continue there. Threads
 //! cannot share a socket, so operations take `&self` without a lock and their futures stay on the
 //! thread. Where a future has to be `Send`, as with [`Handle::spawn`](crate::Handle::spawn), use
 //! the `futures-io` traits on a socket that the future owns, or spawn on the other engine with

@@ -10,7 +10,7 @@
 //!
 //! As long as one is missing, a connection that is accepted is served only if there is room to
 //! restore the reserve first; else it is closed, and the reserve takes its place. So what is
-//! lost to connections comes back, and a process at its limit goes on to tell its clients.
+//! lost to connections comes back, and a process at its limit continues to tell its clients.
 //!
 //! A reserve is a counter (`eventfd(2)`), which takes no path: a process that has changed its root
 //! or is confined since can open it again. The lock is held for a few calls that do not wait, if
@@ -77,7 +77,7 @@ impl Reserve {
         Ok(Reserve(()))
     }
 
-    /// Returns a connection if it can be served without a lack of reserves, and else closes it.
+    /// Returns a connection if it can be served without a shortage of reserves, and else closes it.
     pub(super) fn admit<C>(&self, connection: C) -> Option<C> {
         match MISSING.load(Ordering::Relaxed) {
             0 => Some(connection),

@@ -292,7 +292,7 @@ impl TcpListener {
         options.wrap(listener.map_err(|error| error::limit("duplicating a TCP listener", error))?)
     }
 
-    /// Returns the number of connections that were closed unserved for lack of descriptors.
+    /// Returns the number of connections that were closed unserved for a shortage of descriptors.
     pub fn shed(&self) -> u64 {
         self.acceptor.shed()
     }

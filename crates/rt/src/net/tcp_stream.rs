@@ -91,8 +91,8 @@ impl TcpStream {
         Ok(TcpStream::nonblocking(socket.into()))
     }
 
-    /// Connects the socket, or goes on with an attempt that has begun. The future owns the stream,
-    /// so that it is `Send` as the stream is: a reference to a stream is not.
+    /// Connects the socket, or continues with an attempt that has begun. The future owns the
+    /// stream, so that it is `Send` as the stream is: a reference to a stream is not.
     pub(crate) async fn connect_to(self, address: SocketAddr) -> io::Result<TcpStream> {
         if self.begin_connect(address)? {
             return Ok(self);
@@ -113,7 +113,7 @@ impl TcpStream {
             Ok(()) => return Ok(true),
             Err(error) => match error.raw_os_error() {
                 Some(libc::EISCONN) => return Ok(true),
-                // An interrupted attempt goes on as well.
+                // An interrupted attempt continues as well.
                 Some(libc::EINPROGRESS | libc::EALREADY | libc::EINTR) => {}
                 _ => return Err(error),
             },

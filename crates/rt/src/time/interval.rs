@@ -75,7 +75,7 @@ pub enum MissedTickBehavior {
     /// They come one after the other without a wait, until the schedule is met again.
     #[default]
     Burst,
-    /// They are not made up for, and the schedule starts anew: the next tick comes a period after
+    /// They are not made up for, and the schedule starts again: the next tick comes a period after
     /// the late one was taken. A tick counts as late a millisecond after the
     /// [slack](crate::Builder::timer_slack) of its engine's timers, or after a period if that is
     /// shorter.
@@ -125,7 +125,7 @@ impl Interval {
     ///
     /// # Panics
     ///
-    /// Awaiting it panics, as long as its time has not come, where no runtime runs.
+    /// Awaiting it panics, as long as its time has not arrived, where no runtime runs.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }

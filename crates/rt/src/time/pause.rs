@@ -1,4 +1,4 @@
-//! A clock that tests can pause, move and let go on.
+//! A clock that tests can pause, move and let continue.
 
 use std::time::{Duration, Instant};
 

@@ -21,7 +21,7 @@ use crate::timer_wheel::{TimerKey, WakerMatch};
 ///
 /// # Panics
 ///
-/// Awaiting it panics, as long as its time has not come, where no runtime runs.
+/// Awaiting it panics, as long as its time has not arrived, where no runtime runs.
 ///
 /// # Examples
 ///
@@ -64,7 +64,7 @@ impl Timer {
     fn reset(&self, deadline: Instant) -> bool {
         let key = self.key;
         self.with(|engine| engine.timers(|wheel| wheel.reset(key, deadline))).unwrap_or_else(|| {
-            // A task that waits for it over there has to find out, and to begin anew.
+            // A task that waits for it over there has to find out, and to begin again.
             let wake = move || {
                 let waker = engine::with(|engine| engine.timers(|wheel| wheel.cancel(key)));
                 waker.flatten().into_iter().for_each(Waker::wake);
@@ -114,7 +114,7 @@ impl Sleep {
         self.deadline
     }
 
-    /// Returns whether its time has come.
+    /// Returns whether its time has arrived.
     pub fn is_elapsed(&self) -> bool {
         now() >= self.deadline
     }

@@ -47,9 +47,9 @@ where
 
 /// Like [`serve`], until `end` is ready. Then no connection is accepted any more, requests that
 /// have arrived are answered, and idle connections are closed. Returns whether all connections
-/// ended within `patience`; those that did not go on in their tasks.
+/// ended within `patience`; those that did not continue in their tasks.
 ///
-/// Cancel safe: dropped, it closes the listener, and connections go on in their tasks.
+/// Cancel safe: dropped, it closes the listener, and connections continue in their tasks.
 ///
 /// # Errors
 ///

@@ -92,7 +92,8 @@ macro_rules! listener {
                 Poll::Ready(Ok(($stream::nonblocking(socket.into()), address)))
             }
 
-            /// Returns the number of connections that were closed unserved for lack of descriptors.
+            /// Returns the number of connections that were closed unserved for a shortage of
+            /// descriptors.
             pub fn shed(&self) -> u64 {
                 self.acceptor.shed()
             }

@@ -9,7 +9,7 @@
 //!
 //! Every type sends and receives descriptors along with bytes (`SCM_RIGHTS`). The receiver owns
 //! duplicates, which are closed on exec. At most 253 travel with one message. On a stream they
-//! travel with the first byte of the bytes sent. A read ends behind the bytes that they came with,
+//! travel with the first byte of the bytes sent. A read ends after the bytes that they came with,
 //! so that they are never taken for the descriptors of a later message.
 //!
 //! A receiver states how many descriptors it expects. More than that is an error, and so is a
