@@ -4,7 +4,7 @@
 //! to clients that do wait. Packets that its link has no room for are kept here, in order, and sent
 //! when there is room. A keeper that is busy for a moment, or was stopped for an hour,
 //! therefore delays no client and loses nothing. A server never closes its link while it is at
-//! work: to the keeper that is the end of the process, after which another server goes on with
+//! work: to the keeper that is the end of the process, after which another server continues with
 //! the connections. If a server has to give up, since it keeps more packets than it has memory for,
 //! its last message is that it leaves nothing.
 
@@ -495,7 +495,7 @@ impl Control {
         }
     }
 
-    /// Gives the keeper up while this process goes on. Everything that this server left with it
+    /// Gives the keeper up while this process continues. Everything that this server left with it
     /// is void, however many of the requests the keeper has received, and no other server is
     /// given any of it.
     pub fn give_up(self) {

@@ -14,7 +14,7 @@
 //! kept until the successor says that it is settled or has left them here again, so that they
 //! survive the successor as well. A descriptor that was left again is recognised by its open file.
 //!
-//! The end of a link says nothing about the process: a server that has lost its links may go on,
+//! The end of a link says nothing about the process: a server that has lost its links may continue,
 //! and write to its connections. So the descriptors of a server are handed to another server only
 //! after the first has said that it yielded, or its process has ended (`sessions`). Descriptors
 //! that a server could not take back, because the link had no room for the request, are void as
@@ -150,7 +150,7 @@ struct Succession {
 enum ClosedBy {
     /// The other side has closed it, or announced that it will.
     Peer,
-    /// The keeper closes it, while the process at its other end goes on.
+    /// The keeper closes it, while the process at its other end continues.
     Keeper,
 }
 

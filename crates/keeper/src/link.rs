@@ -365,7 +365,7 @@ impl Listener {
         Bound::to(path)?.listen()
     }
 
-    /// Takes the next link that has come in.
+    /// Takes the next link that has arrived in.
     ///
     /// # Errors
     ///

@@ -317,7 +317,7 @@ pub(crate) fn encode<'a>(message: &impl Part<'a>) -> Vec<u8> {
     packet
 }
 
-/// Encodes a message behind the bytes of a packet.
+/// Encodes a message after the bytes of a packet.
 pub(crate) fn encode_into<'a>(message: &impl Part<'a>, packet: &mut Vec<u8>) {
     Writer(packet).put(message);
 }

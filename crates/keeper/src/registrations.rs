@@ -357,7 +357,7 @@ impl Registrations {
         is_meant.then_some((registration.handle.borrow()?, &registration.state))
     }
 
-    /// Counts everything anew, and compares.
+    /// Counts everything again, and compares.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let orphans = self.all.iter().filter(|(_, registration)| registration.link.is_none());

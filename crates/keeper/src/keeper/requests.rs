@@ -14,7 +14,7 @@ use crate::protocol::{
 use crate::registrations::Handle;
 
 impl Keeper {
-    /// Handles the packets that have come on a link, up to a limit.
+    /// Handles the packets that have arrived on a link, up to a limit.
     pub(super) fn receive(&mut self, index: usize) {
         let mut room = std::mem::take(&mut self.room);
         room.resize(PACKET, 0);

@@ -147,13 +147,13 @@ impl Keeper {
         all.map(|(index, _)| index).collect()
     }
 
-    /// Handles the packets that have come on the links of a server.
+    /// Handles the packets that have arrived on the links of a server.
     pub(super) fn receive_from_session(&mut self, number: u64) {
         self.links_of(number).into_iter().for_each(|index| self.receive(index));
     }
 
-    /// Handles all packets that have come on the links of a server's loops. What was left on a link
-    /// that has more is forgotten: some of it may have been taken back.
+    /// Handles all packets that have arrived on the links of a server's loops. What was left on a
+    /// link that has more is forgotten: some of it may have been taken back.
     pub(super) fn receive_from_loops(&mut self, number: u64) {
         #[cfg(test)]
         if self.lets_yielded_overtake {

@@ -14,7 +14,7 @@
 //!
 //! * a number is used twice with one key.
 //!
-//! A server goes on with an encrypted connection only after it has left it again as it came, and
+//! A server continues with an encrypted connection only after it has left it again as it came, and
 //! has settled. Unless the server before came to rest, it changes the key with its first record.
 //!
 //! The servers here do the same as `superpoll serve`, in short. Everything runs in one thread, a
@@ -88,8 +88,8 @@ struct World {
     servers: Vec<Server>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
-    /// The number of connections that servers were handed and went on with, and of those that they
-    /// closed.
+    /// The number of connections that servers were handed and continued with, and of those that
+    /// they closed.
     kept: usize,
     closed: usize,
     random: Random,
@@ -109,7 +109,7 @@ impl Server {
         }
     }
 
-    /// The server goes on without a keeper.
+    /// The server continues without a keeper.
     fn lose_all(&mut self, revokes: bool) {
         if let Some(control) = self.control.take()
             && revokes
@@ -195,7 +195,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes a server go on with the connections that it was handed. Encrypted ones are held.
+    /// Makes a server continue with the connections that it was handed. Encrypted ones are held.
     fn adopt(&mut self, server: usize) -> Result<(), String> {
         for left in std::mem::take(&mut self.servers[server].handed) {
             let known = self.connections.get(&left.connection);
@@ -224,7 +224,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes a server go on with a connection as far as its bytes are explained.
+    /// Makes a server continue with a connection as far as its bytes are explained.
     fn go_on(&mut self, server: usize, left: SavedState) -> Result<(), String> {
         {
             let Some(connection) = self.connections.get_mut(&left.connection) else {
@@ -439,7 +439,7 @@ impl World {
         match self.random.below(3) {
             0 => return self.write(server, connection, true),
             // A ping, which a server sends only after it is settled which server has the
-            // connection. A server believes so of an encrypted one with which it goes on.
+            // connection. A server believes so of an encrypted one with which it continues.
             1 if phase == Phase::Working || (is_encrypted && !is_held) => {
                 return self.write(server, connection, false);
             }

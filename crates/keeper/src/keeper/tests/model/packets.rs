@@ -30,7 +30,7 @@ pub(super) fn send(
     link.is_some_and(|link| link.send(&encode(request), descriptors).is_ok())
 }
 
-/// Returns a packet, an empty one at the end of the link, or `None` if nothing has come.
+/// Returns a packet, an empty one at the end of the link, or `None` if nothing has arrived.
 pub(super) fn receive(link: Option<&KeeperLink>) -> Option<Vec<u8>> {
     let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
     match link?.receive(&mut packet, &mut descriptors) {

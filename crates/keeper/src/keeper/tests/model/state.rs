@@ -12,7 +12,7 @@ pub(super) enum Mistake {
     NoFence,
     /// A server that gives a link up does not declare it void.
     NeverRevokes,
-    /// A successor goes on with an encrypted connection while the keeper still has it as it was
+    /// A successor continues with an encrypted connection while the keeper still has it as it was
     /// left.
     TouchesWhatIsHeld,
     /// A server writes more than messages to an encrypted connection whose state is left.
