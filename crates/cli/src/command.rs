@@ -27,7 +27,7 @@ enum Command {
     Keep(keep::Options),
     /// Write a small configuration to begin with
     Init(init::Options),
-    /// Make a running server read its configuration anew, and print the outcome
+    /// Make a running server read its configuration again, and print the outcome
     Reload(control::Options),
     /// Make a running server open its log files again, after they were moved away
     ReopenLogs(control::ReopenOptions),

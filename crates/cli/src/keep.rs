@@ -244,7 +244,7 @@ pub(crate) fn start(path: &Path, is_dumpable: bool) -> Result<bool, Box<dyn Erro
     if is_dumpable {
         command.arg("--dumpable");
     }
-    // The keeper goes on when the server, or the server's terminal, has ended, and then nothing
+    // The keeper continues when the server, or the server's terminal, has ended, and then nothing
     // reads its messages. But if it cannot begin, this process reads the reason.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     std::os::unix::process::CommandExt::process_group(&mut command, 0);

@@ -64,7 +64,7 @@ pub(crate) struct Options {
     /// further ones are closed [default: no limit]
     #[arg(long, value_name = "N")]
     pub connections_per_client: Option<NonZeroU32>,
-    /// How long connections may go on after SIGTERM or SIGINT
+    /// How long connections may continue after SIGTERM or SIGINT
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = patience)]
     pub drain: Duration,
     /// Log of the connections that have ended, a line of JSON each: a file, or stderr [default:

@@ -19,7 +19,7 @@ pub(crate) fn open_work(connections: u64, requests: Option<u64>) -> String {
     }
 }
 
-/// Returns how many connections a successor goes on with, and how many end with this process.
+/// Returns how many connections a successor continues with, and how many end with this process.
 pub(crate) fn handed_over(elsewhere: u64, here: u64) -> String {
     let go = if elsewhere == 1 { "goes" } else { "go" };
     let end = if here == 1 { "ends" } else { "end" };

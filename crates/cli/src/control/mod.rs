@@ -114,7 +114,7 @@ pub(crate) fn run(command: ServerCommand, options: &Options) -> Result<(), Box<d
     })
 }
 
-/// Runs until a time is over; then the error says how far it has come.
+/// Runs until a time is over; then the error says how far it has got.
 fn within(
     limit: Option<Duration>,
     work: impl AsyncFnOnce(&RefCell<LastSeen>) -> Result<(), Box<dyn Error>>,

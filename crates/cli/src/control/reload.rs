@@ -8,7 +8,7 @@ use superpoll_gateway::telemetry::socket::{CommandAnswer, ServerCommand};
 
 use super::{LastSeen, converse, say, unexpected};
 
-/// Makes a server read its configuration anew, and prints the outcome.
+/// Makes a server read its configuration again, and prints the outcome.
 pub(super) async fn reload(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
     let (_, reply) = converse(path, &ServerCommand::Reload.into(), seen).await?;
     let CommandAnswer::Done(outcome) = &reply.answer else { return Err(unexpected(&reply)) };

@@ -68,7 +68,7 @@ impl Log {
         let write = move || {
             loop {
                 let (stream, line) = shared.next();
-                // The reader may have gone. The keeper goes on without one.
+                // The reader may have gone. The keeper continues without one.
                 let _ = match stream {
                     Stream::Output => output.write_all(line.as_bytes()),
                     Stream::Errors => errors.write_all(line.as_bytes()),

@@ -49,7 +49,7 @@ fn notify(error_log: &ErrorLog, states: &[NotifyState<'_>]) {
     }
 }
 
-/// Notifies the service manager that the configuration is read anew.
+/// Notifies the service manager that the configuration is read again.
 fn notify_reloading(error_log: &ErrorLog) {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(error_log, &[NotifyState::Reloading, now]);
@@ -163,8 +163,8 @@ impl Drop for Closes<'_> {
     }
 }
 
-/// Opens the log. One that takes over from another program goes on without its log, rather than to
-/// end a server at work.
+/// Opens the log. One that takes over from another program continues without its log, rather than
+/// to end a server at work.
 fn open_log(config: &Config, takes_over: bool) -> Result<ErrorLog, Box<dyn Error>> {
     let cannot =
         |error: std::io::Error| format!("opening the log {}: {error}", config.log.path.display());
@@ -229,7 +229,7 @@ fn report_warnings(error_log: &ErrorLog, config: &Config) {
     }
 }
 
-/// Opens the log anew, at the place that a configuration has.
+/// Opens the log again, at the place that a configuration has.
 fn change_log(error_log: &ErrorLog, config: &Config) {
     if let Err(error) = error_log.change(&config.log) {
         let message = format!("opening the log {}: {error}", config.log.path.display());
@@ -247,7 +247,7 @@ fn reopen_log(error_log: &ErrorLog, wanted: &Log, otherwise: &Log) {
     }
 }
 
-/// Returns the event of a configuration that was read anew, or was refused.
+/// Returns the event of a configuration that was read again, or was refused.
 fn reloaded(path: &Path, outcome: &Result<(), String>) -> Event {
     let event = match outcome {
         Ok(()) => {
@@ -304,7 +304,7 @@ fn keeper_of_worker(socket: &Path, slot: u32) -> Result<PathBuf, String> {
 }
 
 /// Returns the arguments of this process with more options, which come before all others: an
-/// argument behind `--` is no option.
+/// argument after `--` is no option.
 fn arguments_with(options: &[OsString]) -> Vec<OsString> {
     let mut own = std::env::args_os().skip(1);
     let command = own.next();

@@ -377,7 +377,7 @@ fn ended((left, usual): (u64, Level)) -> Event {
     event.with("connections", left)
 }
 
-/// Leaves idle connections with the keeper, and logs how many go on with the next server.
+/// Leaves idle connections with the keeper, and logs how many continue with the next server.
 async fn hand_over(
     server: &mut Server,
     level: Level,

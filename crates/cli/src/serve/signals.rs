@@ -9,7 +9,7 @@ use superpoll_rt::signal::{Signal, SignalKind, signal};
 pub(super) enum Request {
     /// SIGTERM or SIGINT.
     End,
-    /// SIGHUP: read the configuration anew.
+    /// SIGHUP: read the configuration again.
     Reload,
     /// SIGUSR1: open the files of the logs again.
     ReopenLogs,

@@ -5,7 +5,7 @@
 //! (none) ----------> checked ----------> started ----------------------------> this one yields
 //!    ^                  |                   |
 //!    |  a mistake       |   ends            |
-//!    +------------------+-------------------+   the upgrade has failed, and this one goes on
+//!    +------------------+-------------------+   the upgrade has failed, and this one continues
 //! ```
 //!
 //! One upgrade is under way at a time. A successor that does not get anywhere has to be ended

@@ -8,7 +8,7 @@ use std::error::Error;
 
 use superpoll_gateway::telemetry::socket::{Socket, SocketPath, Statistics, Subject};
 
-/// Listens at a place. If that place is only the default, a process goes on without a socket and
+/// Listens at a place. If that place is only the default, a process continues without a socket and
 /// passes the error to `warn`.
 ///
 /// # Errors
@@ -28,8 +28,8 @@ pub(crate) fn bind(
     }
 }
 
-/// Begins to answer. If that fails, a process that is at work goes on without; `warn` receives the
-/// error.
+/// Begins to answer. If that fails, a process that is at work continues without; `warn` receives
+/// the error.
 pub(crate) fn open(
     socket: Option<Socket>,
     subject: Subject,

@@ -3,7 +3,7 @@
 //! Rates are of the last interval. Quantiles are of the last [`WINDOW`] or of the last interval,
 //! whichever is longer: the ninety-ninth percentile of the three requests of one second says
 //! nothing. They come from the difference of two histograms. A count that has become less belongs
-//! to another server, or to a configuration with fewer routes; then the figures begin anew.
+//! to another server, or to a configuration with fewer routes; then the figures begin again.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -300,13 +300,13 @@ fn located(hosts: &str, path: &str) -> String {
     format!("{first}{others}{path}")
 }
 
-/// Returns the key by which a route or a channel goes on from snapshot to snapshot. Control
+/// Returns the key by which a route or a channel continues from snapshot to snapshot. Control
 /// characters are escaped in both parts.
 fn key(hosts: &str, path: &str) -> String {
     format!("{hosts}\n{path}")
 }
 
-/// Returns the rows of a snapshot: each goes on with the one that had its name, or is new. Of two
+/// Returns the rows of a snapshot: each continues with the one that had its name, or is new. Of two
 /// with one name only one does.
 fn next_rows<T, R, N: Hash + Eq>(
     before: Vec<R>,

@@ -143,7 +143,7 @@ impl Supervision<'_> {
         self.log_drains();
     }
 
-    /// Goes on without the reports that have not come.
+    /// Continues without the reports that have not arrived.
     pub(super) fn reports_are_late(&mut self, wait: Wait) {
         match wait {
             Wait::End => self.ending.iter_mut().for_each(Drains::give_up),

@@ -194,7 +194,7 @@ pub(super) fn run(
     raise_limit(error_log);
     // It only answers workers. The back-end is theirs, so that statistics name it.
     let runtime = match runtime(options, &config, NonZeroUsize::MIN) {
-        // The workers of the program before go on.
+        // The workers of the program before continue.
         Err(_) if left.is_some() => Runtime::builder().backend(BackendKind::Epoll).build()?,
         outcome => outcome?,
     };
@@ -208,7 +208,7 @@ pub(super) fn run(
         Some(left) => {
             let supervisor = Supervisor::resume(left)?;
             if let Err(error) = supervisor.change(&config) {
-                // The workers of the program before go on.
+                // The workers of the program before continue.
                 let message = format!("{error}; the listeners stay as they were");
                 error_log.write(&Event::new(Level::Error, "upgrade-failed", message));
             }
@@ -336,7 +336,7 @@ impl Supervision<'_> {
         self.error_log.write(&Event::new(level, name, message));
     }
 
-    /// Starts the first worker, or goes on with those of the program before.
+    /// Starts the first worker, or continues with those of the program before.
     fn begin(&mut self, before: Option<Vec<(u32, u32)>>) {
         let Some(before) = before else { return self.start(0) };
         // The program before may have been about to read a configuration.

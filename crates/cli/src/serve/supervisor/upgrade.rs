@@ -93,7 +93,7 @@ impl Supervision<'_> {
     }
 
     /// Replaces the program in this process. Returns if that fails, or if something else was first,
-    /// after which the check of the program begins anew.
+    /// after which the check of the program begins again.
     pub(super) async fn upgrade(&mut self, signals: &mut Signals) -> Result<(), Box<dyn Error>> {
         if self.is_ending {
             return Ok(());

@@ -29,7 +29,7 @@ pub(super) enum Key {
 
 const ESCAPE: u8 = 0x1b;
 
-/// Returns the key of a control sequence behind `ESC [`, or of one behind `ESC O`.
+/// Returns the key of a control sequence after `ESC [`, or of one after `ESC O`.
 fn of_sequence(sequence: &[u8]) -> Option<Key> {
     Some(match sequence {
         b"A" => Key::Up,

@@ -267,7 +267,7 @@ impl State {
             _ => return,
         };
         if self.list == List::All && by > self.scroll.get() {
-            // A list that goes on has the screen to itself.
+            // A list that continues has the screen to itself.
             self.list = List::Routes;
         }
         self.scroll.set(by);
@@ -302,7 +302,7 @@ impl State {
     /// `shown` of them.
     pub(super) fn first_row(&self, rows: usize, shown: usize) -> usize {
         let first = self.scroll.get().min(rows.saturating_sub(shown));
-        // The next key goes on from here, also from the end.
+        // The next key continues from here, also from the end.
         self.scroll.set(first);
         first
     }

@@ -110,7 +110,7 @@ pub(super) mod tests {
     }
 
     /// Compares the screen with the one that is stored next to this file. `SUPERPOLL_SCREENS` in
-    /// the environment stores it anew.
+    /// the environment stores it again.
     fn is_as_kept(lines: &[String], name: &str) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/top/live/screens");
         let path = format!("{folder}/{name}");
