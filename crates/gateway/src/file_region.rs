@@ -7,8 +7,8 @@
 //! whatever hyper does with them is right. If such bytes reach the transport unchanged, the
 //! transport recognises them by their address. If the file is still the same, as its size and its
 //! times tell, the kernel sends that part of the file instead. If it is not, the bytes are sent: a
-//! response goes on with the version that it began with. A file that changes between that look and
-//! the call is seen behind the call; then bytes of two versions may have been sent, and the
+//! response continues with the version that it began with. A file that changes between that look
+//! and the call is seen after the call; then bytes of two versions may have been sent, and the
 //! connection ends before the response does.
 //!
 //! A sealed object in memory (`memfd_create(2)`) would need no such check, but sends a third

@@ -15,7 +15,7 @@ pub(crate) struct IoActivity {
     pub(crate) moved: Cell<u32>,
     /// Writes that moved bytes.
     pub(crate) written: Cell<u32>,
-    /// Bytes have come that belong to no request yet.
+    /// Bytes have arrived that belong to no request yet.
     pub(crate) unused: Cell<bool>,
     /// These are the beginning of a record, of which it is not known yet whether it has bytes of a
     /// request.
@@ -33,14 +33,14 @@ pub(crate) struct IoActivity {
     pub(crate) ends_with_client: Cell<bool>,
     /// Regular requests may take the lane again once this one is over.
     pub(crate) to_lane: Cell<bool>,
-    /// Some of the body of the request under way has not come yet.
+    /// Some of the body of the request under way has not arrived yet.
     pub(crate) has_upload: Cell<bool>,
-    /// The number of bodies that are in use and have not come in full. A body may outlive its
+    /// The number of bodies that are in use and have not arrived in full. A body may outlive its
     /// request.
     pub(crate) uploads: Cell<u32>,
     /// The body of the request under way is read no further: it is too large, or came too slowly.
     pub(crate) given_up: Cell<bool>,
-    /// Bytes that have come since the last request was known to be over.
+    /// Bytes that have arrived since the last request was known to be over.
     pub(crate) arrived: Cell<usize>,
     /// The bytes that the kernel had still to send when a write found no room, if the clock has
     /// asked for them.
@@ -73,7 +73,7 @@ impl IoActivity {
         self.spent.set((0, 0));
     }
 
-    /// Whether the task has read its share. If so it runs again behind the other tasks.
+    /// Whether the task has read its share. If so it runs again after the other tasks.
     pub(crate) fn has_read_enough(&self, cx: &Context<'_>) -> bool {
         let is_enough = self.spent.get().0 >= SHARE;
         if is_enough {
@@ -82,7 +82,7 @@ impl IoActivity {
         is_enough
     }
 
-    /// Whether the task has written its share. If so it runs again behind the other tasks.
+    /// Whether the task has written its share. If so it runs again after the other tasks.
     pub(crate) fn has_written_enough(&self, cx: &Context<'_>) -> bool {
         let is_enough = self.spent.get().1 >= SHARE;
         if is_enough {

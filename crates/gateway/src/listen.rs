@@ -32,7 +32,7 @@ pub(crate) enum Bound {
     Unix(std::os::unix::net::UnixListener, Option<SocketFile>),
 }
 
-/// A socket's file, which is removed with the socket, unless another server goes on with the
+/// A socket's file, which is removed with the socket, unless another server continues with the
 /// socket.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
@@ -327,7 +327,7 @@ impl Inherited {
     }
 
     /// Refuses sockets from the service manager that no listener uses. Clients that connect there
-    /// would wait for an answer that never comes, since the kernel goes on accepting them.
+    /// would wait for an answer that never comes, since the kernel continues accepting them.
     ///
     /// # Errors
     ///
@@ -407,7 +407,7 @@ impl Listener {
         }
     }
 
-    /// Returns how many connections were closed at once for lack of descriptors.
+    /// Returns how many connections were closed at once for a shortage of descriptors.
     pub(crate) fn shed(&self) -> u64 {
         match self {
             Listener::Tcp(listener) => listener.shed(),
@@ -417,7 +417,7 @@ impl Listener {
 
     /// Ends the listener, and returns its socket, which must be closed only after the poller has
     /// waited once more. If other processes have the socket as well, closing it does not end the
-    /// kernel's registration, which would go on to wake this engine in the place of another.
+    /// kernel's registration, which would continue to wake this engine in the place of another.
     pub(crate) fn into_socket(self) -> OwnedFd {
         match self {
             Listener::Tcp(listener) => listener.into_std().into(),

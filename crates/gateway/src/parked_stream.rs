@@ -18,7 +18,7 @@ pub(crate) struct ParkedStream {
 pub(crate) enum Written {
     /// This many bytes, and not the rest.
     Some(usize),
-    /// The stream holds the rest of it, and writes that first when it goes on with an engine.
+    /// The stream holds the rest of it, and writes that first when it continues with an engine.
     Held,
 }
 
@@ -50,8 +50,8 @@ impl ParkedStream {
 
     /// Seals messages, each in a record of its own. They must be written in this order and before
     /// anything else: by [`write_raw`](ParkedStream::write_raw), and the bytes that it leaves by
-    /// [`owes`](ParkedStream::owes). `None` if the stream must go on with an engine first: the key
-    /// must be changed, or a message is longer than a record.
+    /// [`owes`](ParkedStream::owes). `None` if the stream must continue with an engine first: the
+    /// key must be changed, or a message is longer than a record.
     pub(crate) fn seal(&mut self, messages: &[&[u8]]) -> Option<Vec<u8>> {
         self.keys.as_mut()?.with(|keys| keys.seal(messages))?
     }

@@ -107,7 +107,7 @@ pub(crate) struct ParkedConnection {
     pub peer: Rc<Peer>,
     /// The owner's identifier of the connection.
     pub token: u32,
-    /// Where the connection goes on with HTTP, if it does.
+    /// Where the connection continues with HTTP, if it does.
     pub(crate) pending: Option<PendingRequest>,
 }
 
@@ -166,11 +166,11 @@ pub(crate) struct ParkingLot {
     poller: RefCell<Poller>,
     entries: RefCell<Vec<Option<ParkedEntry>>>,
     parked: Cell<usize>,
-    /// The connections that have come since memory was last looked after.
+    /// The connections that have arrived since memory was last looked after.
     fresh: RefCell<Vec<u32>>,
     /// The number of connections when memory was last given back, or the lowest number since.
     given_back_at: Cell<usize>,
-    /// Whether connections may go on with another server.
+    /// Whether connections may continue with another server.
     outlives: bool,
     /// Whether a keeper watches the connections.
     is_kept: bool,
@@ -186,14 +186,14 @@ pub(crate) struct ParkingLot {
     draining: Cell<bool>,
     /// The tasks end with the lot, and hold only a weak reference to it while they wait.
     tasks: RefCell<Vec<JoinHandle<()>>>,
-    /// The connections that go on with another server, until they are closed here.
+    /// The connections that continue with another server, until they are closed here.
     handed_over: RefCell<Vec<ParkedEntry>>,
     refused: RefusedEntries,
 }
 
 impl ParkingLot {
     /// Creates everything that can fail, on any thread. With `leaves_keys`, encrypted connections
-    /// go on with another server as plain ones do.
+    /// continue with another server as plain ones do.
     ///
     /// # Errors
     ///
@@ -244,7 +244,7 @@ impl ParkingLot {
         parking_lot
     }
 
-    /// Counts a task that goes on with a connection.
+    /// Counts a task that continues with a connection.
     pub(crate) fn task(&self) -> ActiveTask {
         ActiveTask::begin(&self.counters)
     }
@@ -265,8 +265,8 @@ impl ParkingLot {
     }
 
     /// Parks a connection. After `limit`, rounded up to seconds, it is given back in any case.
-    /// `activity` tells another server how to go on with the connection; without it the connection
-    /// ends with this server.
+    /// `activity` tells another server how to continue with the connection; without it the
+    /// connection ends with this server.
     ///
     /// # Errors
     ///
@@ -287,7 +287,7 @@ impl ParkingLot {
         self.enter(parked, owner, interest, limit, |parked| self.record(parked, limit, activity))
     }
 
-    /// Returns the state of a connection for a successor, if it may go on there.
+    /// Returns the state of a connection for a successor, if it may continue there.
     fn record(
         &self,
         parked: &mut ParkedConnection,
@@ -355,7 +355,7 @@ impl ParkingLot {
         let ParkedConnection { stream, peer, token, pending } = parked;
         let peer = PeerRef::Shared(peer);
         let entry = ParkedEntry { stream, peer, token, pending, owner, key, deadline };
-        // The poller gives an index anew when it has refused the registration before.
+        // The poller gives an index again when it has refused the registration before.
         let refused = entries[index].replace(entry);
         self.fresh.borrow_mut().push(key.index());
         self.count(self.parked.get() + usize::from(refused.is_none()));
@@ -490,7 +490,7 @@ impl ParkingLot {
             (self.report)(&Event::new(Level::Error, "keeper-lost", message));
         }
         drop(poller);
-        // Each wait goes on with the search for connections that are due to leave.
+        // Each wait continues with the search for connections that are due to leave.
         let before = self.counters.leavings.get();
         self.wake_ready(&mut Events::with_limit(BATCH));
         self.counters.leavings.get() > before

@@ -146,12 +146,12 @@ pub(crate) struct RequestForm {
     pub(crate) is_1_0: bool,
     /// The connection is closed after the response.
     pub(crate) closes: bool,
-    /// The request has come encrypted, for a host that may have `Strict-Transport-Security`.
+    /// The request has arrived encrypted, for a host that may have `Strict-Transport-Security`.
     pub(crate) may_have_hsts: bool,
 }
 
 /// A form as it is left with a keeper: in two bytes, as before there was the third part, so that a
-/// server goes on with the connections of one of before. The other way round, those that may have
+/// server continues with the connections of one of before. The other way round, those that may have
 /// the field are lost.
 type StoredForm = (bool, u8);
 

@@ -125,7 +125,7 @@ impl Plain {
         Some(count)
     }
 
-    /// Sends the first parts as usual, and the part behind them, if it is a file region, without a
+    /// Sends the first parts as usual, and the part after them, if it is a file region, without a
     /// copy. Ready with `None` if there is no region among them.
     fn poll_send_region(
         &self,
@@ -171,7 +171,7 @@ impl Plain {
             Poll::Ready(Ok(count)) => Poll::Ready(Ok(Some(sent + count))),
             Poll::Pending if sent == 0 => Poll::Pending,
             Poll::Ready(Err(error)) if sent == 0 => Poll::Ready(Err(error)),
-            // The next try shows the error, or the lack of room.
+            // The next try shows the error, or the shortage of room.
             _ => Poll::Ready(Ok(Some(sent))),
         }
     }

@@ -42,7 +42,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The clients that have come lately, by a key, and the rate at which they may come.
+/// The clients that have arrived lately, by a key, and the rate at which they may come.
 pub(crate) struct RateTable<K> {
     /// The nanoseconds between two events at the rate; zero: there is no limit.
     interval: AtomicU64,
@@ -86,7 +86,7 @@ impl<K: Copy + Eq + Hash> RateTable<K> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the rate from now on. Clients begin anew if it is another one.
+    /// Changes the rate from now on. Clients begin again if it is another one.
     pub(crate) fn change(&self, rate: Option<Rate>) {
         let mut clients = self.clients();
         if clients.rate == rate {
@@ -149,7 +149,7 @@ impl<K: Copy + Eq + Hash> RateTable<K> {
         match known.get_mut(&client) {
             Some(until) => *until = until.saturating_sub(interval),
             None if is_full => *others = others.saturating_sub(interval),
-            // It was forgotten, as it may come anew.
+            // It was forgotten, as it may come again.
             None => {}
         }
     }

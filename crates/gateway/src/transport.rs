@@ -132,7 +132,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Layered<T> {
     }
 }
 
-/// Writes all bytes behind the position `at`, which it moves, and flushes them.
+/// Writes all bytes after the position `at`, which it moves, and flushes them.
 pub(crate) fn poll_write_all(
     stream: &mut (impl hyper::rt::Write + Unpin),
     cx: &mut Context<'_>,
@@ -167,7 +167,7 @@ impl Transport {
         }
     }
 
-    /// Whether some of a record has come, and not the rest.
+    /// Whether some of a record has arrived, and not the rest.
     pub(crate) fn has_part(&self) -> bool {
         match self {
             Layered::Tls(stream) => stream.get_ref().has_part(),

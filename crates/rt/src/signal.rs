@@ -9,8 +9,8 @@
 //! would lose the arrivals in between, sometimes: the kernel runs the handler on whatever thread it
 //! likes, at once or once the next `Signal` is there. So while no `Signal` of a kind lives, a
 //! *deputy* of it notes whether the signal has arrived. The deputy is there before the last
-//! `Signal` leaves, and leaves after the next has arrived. Each of these changes returns only when the
-//! handlers that began before it are done, so no arrival falls between the two.
+//! `Signal` leaves, and leaves after the next has arrived. Each of these changes returns only when
+//! the handlers that began before it are done, so no arrival falls between the two.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -162,7 +162,7 @@ pub(super) fn run(
     facts.upgrade = options.upgrade.then_some(UpgradeState::Done);
     queue.note(|noted| *noted = facts);
     let subject = server.subject().with_commands(queue.sender());
-    server.administer(queue.sender(), error_log);
+    server.accept_operations(queue.sender(), error_log);
     let statistics = stats::open(socket, subject, warn);
     let mut statistics = stats::Kept::new(place, statistics);
     match &worker {

@@ -11,10 +11,11 @@
 //! ```
 //!
 //! The record is written before anything depends on it, so a server that was killed at any moment
-//! goes on with the order, and the key in the record fits the certificate that it gets. Between the
-//! order and its record lies one write; a server that is killed there orders again, which does no
-//! harm. One that is killed between the certificate and the end of the record leaves both, and the
-//! next one removes the record: a renewal that went on with it would get the same certificate.
+//! continues with the order, and the key in the record fits the certificate that it gets. Between
+//! the order and its record lies one write; a server that is killed there orders again, which does
+//! no harm. One that is killed between the certificate and the end of the record leaves both, and
+//! the next one removes the record: a renewal that continued with it would get the same
+//! certificate.
 
 use std::collections::HashSet;
 use std::fmt;

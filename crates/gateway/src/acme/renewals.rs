@@ -2,7 +2,7 @@
 //!
 //! A few workers share the list of names and take the name that is due first, so that a thousand
 //! names neither open a thousand connections nor wait for one slow validation. Times are those of
-//! the wall clock, which goes on while a machine sleeps, and workers look at it at least once an
+//! the wall clock, which continues while a machine sleeps, and workers look at it at least once an
 //! hour.
 
 use std::cell::RefCell;

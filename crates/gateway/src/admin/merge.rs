@@ -84,7 +84,7 @@ fn add_server(known: &mut ServerReport, more: &ServerReport) {
 /// Each process has subscribers of its own, and the same messages: those of the process that is
 /// ahead are counted.
 fn add_channels(all: &mut ChannelList, more: ChannelList) {
-    // A process with more to come has as many as are asked for, so that the keys of others behind
+    // A process with more to come has as many as are asked for, so that the keys of others after
     // its last one are beyond the limit.
     let end = [&*all, &more].iter().filter_map(|list| list.next.clone()).min();
     let mut channels: BTreeMap<String, ChannelReport> = BTreeMap::new();

@@ -127,7 +127,7 @@ pub enum ServerState {
     Up,
     /// The server gets no new requests. Those that are under way on it end as usual.
     Down,
-    /// The same, but clients that are bound to the server go on with it.
+    /// The same, but clients that are bound to the server continue with it.
     Drain,
 }
 

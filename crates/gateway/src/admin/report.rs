@@ -59,7 +59,7 @@ pub struct OperationReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applied_processes: Vec<u32>,
     /// The processes that have not answered in time. A list lacks what they have. A change takes
-    /// effect there as soon as they go on.
+    /// effect there as soon as they continue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_processes: Vec<u32>,
 }
@@ -252,7 +252,7 @@ pub struct ChannelReport {
 pub struct ChannelList {
     /// Those that are listed.
     pub channels: Vec<ChannelReport>,
-    /// The key to go on after; none if there are no further channels.
+    /// The key to continue after; none if there are no further channels.
     pub next: Option<String>,
 }
 

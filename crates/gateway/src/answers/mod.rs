@@ -10,10 +10,10 @@
 //! 3. the changes of the configuration, those of the host and then those of the route. So they can
 //!    also replace or remove the fields before.
 //!
-//! Most responses pass hyper, which has a map of fields ([`Additions::apply_to`]). The lane copies the
-//! lines of fields instead, and asks for each whether it stays ([`Additions::keeps`]). A subscriber
-//! of a channel that was parked is answered behind the back of the router, and its channel has the
-//! rules ([`AnswerRules::change`]).
+//! Most responses bypass hyper, which has a map of fields ([`Additions::apply_to`]). The lane
+//! copies the lines of fields instead, and asks for each whether it stays ([`Additions::keeps`]). A
+//! subscriber of a channel that was parked is answered behind the back of the router, and its
+//! channel has the rules ([`AnswerRules::change`]).
 //!
 //! The id of a request comes after all of this, with the response as a whole (`trace`).
 

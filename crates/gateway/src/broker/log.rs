@@ -2,7 +2,7 @@
 //! requests and its answers.
 //!
 //! An entry has a [`Position`]: the epoch of the log, then an id from 1 without gaps. A log that
-//! begins anew, because its entries are gone, has a greater epoch. So positions only grow, and a
+//! begins again, because its entries are gone, has a greater epoch. So positions only grow, and a
 //! reader that waits behind any of them sees each new entry, whatever has happened to the log.
 
 use std::fmt;
@@ -131,7 +131,7 @@ pub(crate) enum Appended {
 pub(crate) struct Look {
     pub log: LogOptions,
     /// The last entry that the server has, if it has any. If the log is not that log any more, it
-    /// begins anew.
+    /// begins again.
     pub place: Option<LogPosition>,
 }
 
@@ -201,7 +201,7 @@ pub(crate) trait MessageLog: 'static {
     /// Looks at logs. One that there is not yet begins.
     async fn look(&self, looks: &[Look]) -> Result<Vec<Result<Looked, Refusal>>, Failure>;
 
-    /// Reads the entries behind positions, in order and at most `count` of each log, with the
+    /// Reads the entries after positions, in order and at most `count` of each log, with the
     /// numbers of their logs. Waits for a while if there are none.
     async fn read(
         &self,

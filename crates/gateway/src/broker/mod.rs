@@ -14,7 +14,7 @@
 //! [`log`] is the interface of an engine, `redis` implements it (a feature of the build), and so
 //! does [`local`] for the processes of one server. The [`publisher`] has one connection for
 //! messages and questions. Each [`shard`] of logs has one for reading ([`reader`]). All of them run
-//! on the first engine of the runtime, as tasks. A connection that fails is opened anew without
+//! on the first engine of the runtime, as tasks. A connection that fails is opened again without
 //! end; the first failure of a time is reported, and that all is well again.
 //!
 //! While the broker is away, subscribers stay and publishing fails. Nothing is accepted here to be

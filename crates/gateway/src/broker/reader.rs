@@ -1,13 +1,13 @@
 //! The task that reads the logs of a shard, on a connection of its own.
 //!
-//! The same call catches up and waits for new entries, and each log is read behind the last entry
+//! The same call catches up and waits for new entries, and each log is read after the last entry
 //! that its follower has. So nothing can be lost or doubled when a connection breaks,
 //! and entries are fetched no faster than followers take them.
 //!
 //! Before the first read of a connection, and every few seconds, the logs are looked at. A log that
-//! is not the one that its follower knows begins anew, which the read then shows: the log was
+//! is not the one that its follower knows begins again, which the read then shows: the log was
 //! removed, or its server was replaced by a copy that lacks its last entries. Without the look a
-//! read behind an entry that a new log does not have yet would wait for too long, and then skip the
+//! read after an entry that a new log does not have yet would wait for too long, and then skip the
 //! entries before.
 
 use std::sync::Arc;

@@ -28,7 +28,7 @@ pub(crate) trait Follower: Send + Sync {
     /// Ready when it can take entries.
     fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Takes the entries behind its place, in order.
+    /// Takes the entries after its place, in order.
     fn apply_entries(&self, entries: Vec<Entry>);
 
     /// Learns the state of the log.
@@ -93,7 +93,7 @@ impl Shard {
         (state.generation, state.followers.iter().filter_map(Weak::upgrade).collect())
     }
 
-    /// Ready when there is a follower behind this generation, or when the shard is closed.
+    /// Ready when there is a follower after this generation, or when the shard is closed.
     pub(super) async fn grown(&self, generation: u64) {
         poll_fn(|cx| {
             let mut state = self.state();

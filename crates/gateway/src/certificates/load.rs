@@ -161,7 +161,7 @@ impl CertificateError {
         CertificateError { what: what.into().replace(['\n', '\r'], " "), may_pass: false }
     }
 
-    /// Whether it is due to a lack that may pass, such as one of descriptors.
+    /// Whether it is due to a shortage that may pass, such as one of descriptors.
     pub(super) fn may_pass(&self) -> bool {
         self.may_pass
     }

@@ -88,7 +88,7 @@ impl CertificateStore {
         self.issuer.as_ref().map(|issuer| issuer.root())
     }
 
-    /// Makes new connections use a certificate. It takes the place of the certificate with the same
+    /// Makes new connections use a certificate. It replaces the certificate with the same
     /// label; if there is none, it comes last.
     pub(crate) fn install(&self, label: &str, certificate: Certificate) {
         let mut all = self.certificates.write().unwrap_or_else(PoisonError::into_inner);

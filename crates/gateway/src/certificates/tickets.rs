@@ -113,8 +113,8 @@ impl TicketSecrets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on with the secrets of another server. A record that makes no sense is ignored: clients
-    /// then make full handshakes.
+    /// Continues with the secrets of another server. A record that makes no sense is ignored:
+    /// clients then make full handshakes.
     pub(crate) fn adopt(&self, record: &[u8]) {
         self.adopt_at(seconds_now(), record);
     }

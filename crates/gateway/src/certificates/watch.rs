@@ -317,7 +317,7 @@ impl Drop for Watch {
     }
 }
 
-/// Uses a certificate that was read anew, or reports why it is not used.
+/// Uses a certificate that was read again, or reports why it is not used.
 fn apply(
     files: &WatchedFiles,
     found: Result<Certificate, CertificateError>,

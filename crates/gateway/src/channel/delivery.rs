@@ -164,7 +164,8 @@ impl LocalSubscribers {
         true
     }
 
-    /// Prepares messages for a parked subscriber. `None` if the subscriber has to go on in a task.
+    /// Prepares messages for a parked subscriber. `None` if the subscriber has to continue in a
+    /// task.
     fn sending(
         self: &Rc<LocalSubscribers>,
         broadcast: &mut Broadcast,
@@ -265,8 +266,8 @@ impl LocalSubscribers {
         }
     }
 
-    /// Goes on with a parked subscriber to which some bytes, perhaps not all, were written. Returns
-    /// the next messages to be written, if all of them were.
+    /// Continues with a parked subscriber to which some bytes, perhaps not all, were written.
+    /// Returns the next messages to be written, if all of them were.
     fn go_on(
         self: &Rc<LocalSubscribers>,
         broadcast: &mut Broadcast,

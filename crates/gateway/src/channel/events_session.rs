@@ -6,7 +6,7 @@
 //! the channel.
 //!
 //! Bytes that the client sends are read and dropped meanwhile, since the end of its side can only
-//! be seen behind them. A parked stream leaves them in the socket.
+//! be seen after them. A parked stream leaves them in the socket.
 
 use std::future::{Future, poll_fn};
 use std::io;

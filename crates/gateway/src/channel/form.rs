@@ -4,7 +4,7 @@
 //! message depend on nothing but the message and the epoch and name of the channel. So a successor
 //! can make them again, and tell by their number alone which of them a subscriber has
 //! ([`LocalSubscribers::adopt`](super::LocalSubscribers::adopt)). Bytes that are no messages are
-//! written only where the state of the connection is left anew behind them.
+//! written only where the state of the connection is left again after them.
 //!
 //! A further form is a variant of [`Form`], an [`Activity`] for the successor, and a session for
 //! subscribers that are not parked (`parked.rs`).

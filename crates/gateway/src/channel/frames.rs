@@ -42,9 +42,9 @@ pub(super) fn write_header(message: &Message, to: &mut Vec<u8>) {
 #[derive(Default)]
 pub(super) struct Track {
     header: [u8; LONGEST_HEADER],
-    /// The bytes of a header that have come.
+    /// The bytes of a header that have arrived.
     length: usize,
-    /// The bytes of a frame's data that have not come yet.
+    /// The bytes of a frame's data that have not arrived yet.
     left: u64,
     /// A message has begun and not ended.
     in_message: bool,

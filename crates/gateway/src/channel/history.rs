@@ -60,7 +60,7 @@ pub(super) struct History {
     names: Option<Box<Names>>,
     /// The offsets before each message in the log, while messages are recorded.
     offsets: VecDeque<Offsets>,
-    /// The offsets before and behind the last message.
+    /// The offsets before and after the last message.
     last_offsets: [Offsets; 2],
     /// Where the bytes of the messages in the log count.
     budget: Arc<Budget>,
@@ -105,7 +105,7 @@ impl History {
         history
     }
 
-    /// Begins behind the message with this number, before any message is there.
+    /// Begins after the message with this number, before any message is there.
     pub(super) fn begin_after(&mut self, last: u64) {
         self.last = last;
     }
@@ -206,7 +206,7 @@ impl History {
         }
     }
 
-    /// Returns the offset behind a message in a form, if it is known.
+    /// Returns the offset after a message in a form, if it is known.
     pub(super) fn offset(&self, id: u64, form: Form) -> Option<u64> {
         let counted = form.counted()?;
         if id == self.last {

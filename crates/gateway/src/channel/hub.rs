@@ -40,7 +40,7 @@ pub(super) fn now() -> u32 {
 /// The reason for which a message was not published.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum NotPublished {
-    /// Another server goes on with the channel: the message has to be published there.
+    /// Another server continues with the channel: the message has to be published there.
     HandedOver,
     /// The channels of the route keep as many bytes as they may.
     Full,
@@ -94,7 +94,7 @@ struct HubState {
     queues: Vec<EngineQueue>,
     /// Publishers that wait.
     publisher_queue: PublisherQueue,
-    /// Whether another server goes on with the channel.
+    /// Whether another server continues with the channel.
     is_closed: bool,
     /// Whether another channel is in its place, as the log of the messages is another one.
     is_replaced: bool,
@@ -202,7 +202,7 @@ impl Hub {
         self.state().history.count_in(budget);
     }
 
-    /// Takes no more messages: another server goes on with the channel.
+    /// Takes no more messages: another server continues with the channel.
     pub(crate) fn hand_over(&self) {
         let mut state = self.state();
         state.is_closed = true;
@@ -297,8 +297,8 @@ impl Hub {
     }
 
     /// Publishes a message, which is text if it is UTF-8, and returns its id. `None` if another
-    /// server goes on with the channel: the message then has to be published there. `None` as well
-    /// if the channels of a route with parameters keep as many bytes as they may.
+    /// server continues with the channel: the message then has to be published there. `None` as
+    /// well if the channels of a route with parameters keep as many bytes as they may.
     ///
     /// It neither waits nor refuses otherwise. A program that may publish more than its subscribers
     /// take awaits [`room`](Hub::room) before each message.
@@ -376,7 +376,7 @@ impl Hub {
         self.state().history.since(after, self.epoch)
     }
 
-    /// Returns the place behind the update of an id of Mercure; `None` if there is no such update.
+    /// Returns the place after the update of an id of Mercure; `None` if there is no such update.
     pub(super) fn place_behind(&self, id: &str) -> Option<Cursor> {
         if let Some(place) = update::parse_place(id) {
             return Some(place);
@@ -626,7 +626,7 @@ const SAFE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(1);
 
 impl Hub {
-    /// Returns the offset behind a message in a form, if it is known.
+    /// Returns the offset after a message in a form, if it is known.
     pub(in crate::channel) fn offset(&self, id: u64, form: Form) -> Option<u64> {
         self.state().history.offset(id, form)
     }

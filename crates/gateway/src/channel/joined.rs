@@ -1,8 +1,9 @@
 //! The channels of a connection that has a task: one as a rule, several if its URL names further
 //! ones (`several`).
 //!
-//! The connection is a subscriber of each, with a mailbox for each. Its task takes messages from the
-//! mailboxes in turn. The messages of a channel are in order; there is no order between channels.
+//! The connection is a subscriber of each, with a mailbox for each. Its task takes messages from
+//! the mailboxes in turn. The messages of a channel are in order; there is no order between
+//! channels.
 
 use std::fmt;
 use std::rc::Rc;

@@ -110,7 +110,7 @@ impl Subscription {
         }
     }
 
-    /// Counts a subscriber in that goes on from another server, without telling of it.
+    /// Counts a subscriber in that continues from another server, without telling of it.
     pub(super) fn goes_on(&self, sub: Option<Box<str>>) {
         let hub = &self.local_subscribers.hub;
         if hub.options().presence {
@@ -362,7 +362,7 @@ impl ConnectionOwner for LocalSubscribers {
         if parked.pending.is_some() {
             let last = self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last);
             self.remove(index);
-            // Whatever an encrypted client has sent is read behind an answer without a message.
+            // Whatever an encrypted client has sent is read after an answer without a message.
             let speaks = parked.stream.is_encrypted() && !parked.stream.socket().has_ended();
             let is_early = why == ResumeReason::Ready && speaks;
             self.end_poll(parked, last, if is_early { ResumeReason::TimedOut } else { why });
@@ -378,7 +378,7 @@ impl ConnectionOwner for LocalSubscribers {
 
 impl Drop for LocalSubscribers {
     fn drop(&mut self) {
-        // Those that are left go on with another server.
+        // Those that are left continue with another server.
         for entry in self.entries.get_mut().values() {
             entry.note(|record| record.broken_by(BrokenBy::Server));
         }

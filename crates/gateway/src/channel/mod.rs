@@ -20,11 +20,11 @@
 //! Subscribers that cannot be parked (HTTP/2, events over HTTP/1.0) have a
 //! task all along.
 //!
-//! A parked subscriber also goes on with another server. That server knows how many bytes were
+//! A parked subscriber also continues with another server. That server knows how many bytes were
 //! written to it since it was parked, and which messages there were. So the bytes of a message must
 //! follow from the message alone, and all other bytes (the head of a response, pings and comments,
 //! the event `missed`) are written only by whoever has taken the subscriber out of the parking lot,
-//! and parks it anew behind them (`parked.rs`).
+//! and parks it again after them (`parked.rs`).
 //!
 //! No message is lost or doubled between replay and live messages: a subscriber is entered into the
 //! table under the same lock under which it gets the messages that it has missed, and each
@@ -87,6 +87,7 @@ pub use hub::Hub;
 pub(crate) use local_route::LocalRoute;
 pub(crate) use local_subscribers::LocalSubscribers;
 pub use message::Message;
+pub(crate) use parked::LeftSubscriber;
 pub(crate) use registry::{LocatedChannel, Registry, RouteState};
 pub(crate) use rights::{Grant, Rights, SharedRights};
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!
 //! In silence it is sent a sign of life: a ping, or a comment. That is no message, so a successor
 //! must never count its bytes as one. The subscriber is therefore taken out of the parking lot
-//! before that, and its state is left anew when the sign of life is written. While a keeper may
+//! before that, and its state is left again when the sign of life is written. While a keeper may
 //! still have an older state of it ([`Hub::is_gathering`]) no sign of life is sent at all. The same
 //! holds for the event `missed`, which only a session writes.
 
@@ -77,6 +77,22 @@ impl Backlog {
         mailbox.end(why);
         Backlog { rest: Bytes::new(), mailbox }
     }
+}
+
+/// A subscriber as another server has left it.
+pub(crate) struct LeftSubscriber {
+    pub form: Form,
+    /// The last message that it was given.
+    pub last: u64,
+    /// Where the messages after that one begin, in the bytes of its form, if that is known.
+    pub offset: Option<u64>,
+    /// Whether a sign of life was sent that it has not answered.
+    pub pinged: bool,
+    pub grant: Grant,
+    /// The messages that it gets, if these are not all.
+    pub reader: Option<ReaderRecord>,
+    /// The subject of its token, if the channel was told of it.
+    pub sub: Option<Box<str>>,
 }
 
 impl LocalSubscribers {
@@ -201,33 +217,17 @@ impl LocalSubscribers {
         }
     }
 
-    /// As [`adopt_named`](LocalSubscribers::adopt_named), for a subscriber without a name.
-    #[cfg(test)]
-    pub(crate) fn adopt(
-        self: &Rc<LocalSubscribers>,
-        parked: ParkedConnection,
-        form: Form,
-        (last, pinged): (u64, bool),
-        rights: (Grant, Option<ReaderRecord>),
-        sent: u64,
-    ) -> Option<()> {
-        let left = LeftConnection { parked, sent, keys: None, is_orderly: false };
-        self.adopt_named(left, form, (last, None, pinged), rights, None)
-    }
-
     /// Continues a subscriber that another server has left after a given message, and to which that
     /// server has written this many bytes since. Those are whole messages, and the beginning of at
     /// most one more, in its form, of those that its reader gets. The first of them need not be
     /// kept any more if `offset` says where they began. Otherwise its position is unknown, and the
     /// client has to come again: the answer is `None`.
-    pub(crate) fn adopt_named(
+    pub(crate) fn adopt(
         self: &Rc<LocalSubscribers>,
         left: LeftConnection,
-        form: Form,
-        (last, offset, pinged): (u64, Option<u64>, bool),
-        (grant, record): (Grant, Option<ReaderRecord>),
-        sub: Option<Box<str>>,
+        subscriber: LeftSubscriber,
     ) -> Option<()> {
+        let LeftSubscriber { form, last, offset, pinged, grant, reader: record, sub } = subscriber;
         let options = self.hub.options();
         let (sent, overhead) = (left.sent, left.overhead());
         // The other server may have sent messages that nobody knows any more. Those of this server
@@ -309,9 +309,9 @@ impl LocalSubscribers {
 }
 
 impl Encoded {
-    /// Goes on with a connection to which so many messages were sent that are not kept, and so many
-    /// bytes of these. Returns how many of these have begun, and the rest of the last one. `None`
-    /// if there are not as many.
+    /// Continues with a connection to which so many messages were sent that are not kept, and so
+    /// many bytes of these. Returns how many of these have begun, and the rest of the last one.
+    /// `None` if there are not as many.
     fn go_on(
         &self,
         left: LeftConnection,

@@ -15,9 +15,9 @@
 //! room. So a flood of subscribers takes no more memory than the messages of any publisher.
 //!
 //! A long-poll comes and goes with each message, and is neither told nor counted here. Subscribers
-//! that go on with another server are not told either: the successor knows from the history how
-//! many there were, counts on them until all have come ([`Presence::awaited`]), and then tells in
-//! one event how many were lost. When a server or a route ends, no `leave` is sent.
+//! that continue with another server are not told either: the successor knows from the history how
+//! many there were, counts on them until all have arrived ([`Presence::awaited`]), and then tells
+//! in one event how many were lost. When a server or a route ends, no `leave` is sent.
 //!
 //! This module has the types of the events and the state between two of them. The hub counts and
 //! tells under its lock (`hub/presence.rs`).
@@ -68,7 +68,7 @@ fn is_of_presence(event: &str) -> bool {
 pub(super) struct Presence {
     /// The number of subscribers in the last event; `None`: it is not known.
     pub told: Option<usize>,
-    /// Subscribers that the server before has told of and that have not come yet.
+    /// Subscribers that the server before has told of and that have not arrived yet.
     pub awaited: usize,
     /// Subscribers that came or went and were not told of.
     pub left_out: u64,

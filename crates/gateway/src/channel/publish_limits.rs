@@ -23,7 +23,7 @@ impl PublishLimits {
         PublishLimits { table: RateTable::new(rate), refused: AtomicU64::new(0) }
     }
 
-    /// Changes the rate from now on. Clients begin anew if it is another one.
+    /// Changes the rate from now on. Clients begin again if it is another one.
     pub(super) fn change(&self, rate: Option<Rate>) {
         self.table.change(rate);
     }

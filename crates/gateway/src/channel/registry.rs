@@ -129,7 +129,7 @@ impl Registry {
         }
     }
 
-    /// Ends the channels here: another server goes on with them.
+    /// Ends the channels here: another server continues with them.
     pub(crate) fn hand_over(&self) {
         self.routes.values().for_each(|channels| channels.hand_over());
     }

@@ -96,7 +96,7 @@ struct State {
     /// How many of them have left the front of that list.
     passed: u64,
     recording: Option<Recording>,
-    /// Another server goes on with the channels.
+    /// Another server continues with the channels.
     is_closed: bool,
     /// A task looks for idle channels.
     is_swept: bool,
@@ -394,7 +394,7 @@ impl Channels {
         }
     }
 
-    /// Ends the channels here: another server goes on with them.
+    /// Ends the channels here: another server continues with them.
     pub(super) fn hand_over(&self) {
         let mut state = self.state();
         state.is_closed = true;

@@ -1,6 +1,6 @@
 //! Whether a client reads, as the send queue of its socket shows it.
 //!
-//! A pong says that a client lives, but a ping stands behind everything that was sent before it. A
+//! A pong says that a client lives, but a ping stands after everything that was sent before it. A
 //! client that reads slowly cannot answer until it has read all of that. Its sign of life is that
 //! bytes leave the send queue: TCP takes a byte out when the peer's kernel has acknowledged it, a
 //! Unix socket when the peer has read it.

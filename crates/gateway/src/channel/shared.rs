@@ -14,7 +14,7 @@
 //!                                        +------------------+
 //! ```
 //!
-//! A log begins anew when its messages are gone: its database was emptied, or a copy without its
+//! A log begins again when its messages are gone: its database was emptied, or a copy without its
 //! last entries has taken over. Its epoch is another one then, so is the hub, and the subscribers
 //! of the old hub learn that they have missed something. The same happens if the log has dropped
 //! messages before they were read.
@@ -42,7 +42,7 @@ pub(super) trait LogRoute: Send + Sync {
     /// Returns how the log of a channel is kept.
     fn log_options(&self, key: &Arc<str>) -> LogOptions;
 
-    /// Puts another hub in the place of a channel's, behind a message of an epoch. `None` if the
+    /// Puts another hub in the place of a channel's, after a message of an epoch. `None` if the
     /// channel is not here any more.
     fn replace(&self, old: &Arc<Hub>, place: (u64, u64)) -> Option<Arc<Hub>>;
 }
@@ -293,7 +293,7 @@ impl Follower for SharedChannel {
 
     fn note(&self, looked: &Looked) {
         let mut state = self.state();
-        // A log that begins anew has a greater epoch. Until it is read, this channel is not ready.
+        // A log that begins again has a greater epoch. Until it is read, this channel is not ready.
         state.target = looked.last;
         let own = state.options.history;
         drop(state);

@@ -459,7 +459,7 @@ impl SocketSession {
         true
     }
 
-    /// Reads once; `false` if no bytes have come.
+    /// Reads once; `false` if no bytes have arrived.
     fn read(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
         let first = self.channels.first();
         let mut room = first.subscribers().engine.read_buffer.borrow_mut();

@@ -2,8 +2,8 @@
 //!
 //! One look into a hash table leads from the path of a request to everything that a response is
 //! made of. An entry counts for a second. After that, the next request checks the file once more,
-//! and the entry goes on if the file is still the same version. So no entry is older than a second,
-//! and a file that is asked for often costs system calls once a second.
+//! and the entry continues if the file is still the same version. So no entry is older than a
+//! second, and a file that is asked for often costs system calls once a second.
 //!
 //! There is one cache to each site on each engine, without locks. The bytes in it have a limit;
 //! beyond it the clock algorithm (second chance) drops entries that have not been asked for since

@@ -125,7 +125,7 @@ impl Site {
         whole.in_memory().is_some().then_some(whole)
     }
 
-    /// Whether regular requests pass hyper.
+    /// Whether regular requests bypass hyper.
     pub(crate) fn has_lane(&self) -> bool {
         self.options.lane
     }
@@ -297,7 +297,7 @@ impl Site {
     }
 
     /// Reads small files. A file that is not kept afterwards is not compressed: each request would
-    /// compress it anew.
+    /// compress it again.
     async fn load(&self, located: &mut Located, is_kept: bool) -> io::Result<Resource> {
         let mut contents = [const { None }; 4];
         let suffixes = [""].into_iter().chain(Coding::ALL.map(Coding::suffix));

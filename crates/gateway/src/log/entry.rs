@@ -32,7 +32,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Begins with a request that has come now.
+    /// Begins with a request that has arrived now.
     pub(crate) fn new(access_log: Rc<AccessLogWriter>, record: RequestRecord) -> Rc<Entry> {
         let (begun, record) = (Instant::now(), RefCell::new(record));
         Rc::new(Entry { access_log, begun, record, is_void: Cell::new(false) })
@@ -57,7 +57,7 @@ impl Entry {
         self.note(|record| record.bytes += bytes);
     }
 
-    /// Adds bytes of the body, or of a tunnel, that have come.
+    /// Adds bytes of the body, or of a tunnel, that have arrived.
     pub(crate) fn received(&self, bytes: u64) {
         self.note(|record| record.bytes_in += bytes);
     }
@@ -90,7 +90,7 @@ impl Entry {
     }
 
     /// Notes that the connection is parked while the request, or the protocol that it has changed
-    /// to, goes on.
+    /// to, continues.
     pub(crate) fn parked(&self) {
         self.note(|record| record.was_parked = true);
     }

@@ -100,13 +100,13 @@ impl ErrorLog {
         Ok(ErrorLog { open: RwLock::new(Some(open)), former: Mutex::default(), level })
     }
 
-    /// Writes to the log that a configuration names from now on; the file is begun anew if it was
-    /// moved away. Waits for no line of the log before: its thread goes on until it has written
+    /// Writes to the log that a configuration names from now on; the file is begun again if it was
+    /// moved away. Waits for no line of the log before: its thread continues until it has written
     /// them.
     ///
     /// # Errors
     ///
-    /// It cannot be opened or created; the current log then goes on.
+    /// It cannot be opened or created; the current log then continues.
     pub fn change(&self, config: &config::Log) -> io::Result<()> {
         let current = self.open.read().unwrap_or_else(PoisonError::into_inner);
         // Lines of one file stay in order.
@@ -322,7 +322,7 @@ mod tests {
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let error_log = Arc::new(ErrorLog::open(&log(Path::new(&path))).unwrap());
         drop(writer);
-        // More than a pipe takes. The thread is in the middle of it once a byte has come.
+        // More than a pipe takes. The thread is in the middle of it once a byte has arrived.
         error_log.write(&Event::new(Level::Error, "long", "x".repeat(1 << 20)));
         reader.read_exact(&mut [0]).unwrap();
         error_log.write(&Event::new(Level::Error, "accepted", "accepted"));

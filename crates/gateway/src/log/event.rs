@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::config::Level;
 
-/// An event in the life of a server. The server goes on after it.
+/// An event in the life of a server. The server continues after it.
 #[derive(Clone, Debug)]
 pub struct Event {
     level: Level,

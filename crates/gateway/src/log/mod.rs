@@ -3,10 +3,10 @@
 //! An engine never waits for a disk. It hands lines over to one thread that writes, lines of
 //! requests many at a time. If the thread cannot keep up, lines are left out rather than requests
 //! delayed. If it cannot write, because the disk is full or the file system gone, it reports that
-//! once in a while and goes on trying; lost lines are counted and reported to the last one. The end
-//! of a log waits a bounded time for it. A log that was moved away is opened again by SIGUSR1, as
-//! `logrotate` expects, apart from the configuration: a mistake there must not cost lines. Frequent
-//! events are rate-limited.
+//! once in a while and continues trying; lost lines are counted and reported to the last one. The
+//! end of a log waits a bounded time for it. A log that was moved away is opened again by SIGUSR1,
+//! as `logrotate` expects, apart from the configuration: a mistake there must not cost lines.
+//! Frequent events are rate-limited.
 
 mod entry;
 mod error_log;
@@ -81,7 +81,7 @@ impl AccessLogSink {
     }
 
     /// Takes the place of the log before: lines of requests that have begun under that one come
-    /// here as well. A log that was moved away gets no line behind the change.
+    /// here as well. A log that was moved away gets no line after the change.
     pub(crate) fn begin(self: &Arc<AccessLogSink>) {
         let mut latest = self.latest.log.lock().unwrap_or_else(PoisonError::into_inner);
         *latest = Arc::downgrade(self);

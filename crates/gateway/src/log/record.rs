@@ -129,9 +129,9 @@ pub(crate) struct RequestRecord {
     pub(crate) status: u16,
     /// Bytes of the body that were sent.
     pub(crate) bytes: u64,
-    /// Bytes of the body that have come.
+    /// Bytes of the body that have arrived.
     pub(crate) bytes_in: u64,
-    /// Bytes of the head that has come, as HTTP/1.1 writes it.
+    /// Bytes of the head that has arrived, as HTTP/1.1 writes it.
     pub(crate) head_bytes_in: u32,
     /// Whether all of the body was sent.
     pub(crate) is_whole: bool,
@@ -156,8 +156,8 @@ pub(crate) struct RequestRecord {
 }
 
 impl RequestRecord {
-    /// Creates the record of a request that has come now. Everything else about it is still to be
-    /// noted.
+    /// Creates the record of a request that has arrived now. Everything else about it is still to
+    /// be noted.
     pub(crate) fn new(
         client: ClientEnd,
         method: Method,

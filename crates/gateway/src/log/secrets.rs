@@ -60,7 +60,7 @@ fn secret_value(text: &[u8], ends_url: impl Fn(u8) -> bool) -> Option<Range<usiz
     Some(start..length.map_or(text.len(), |length| start + length))
 }
 
-/// Returns the place behind a parameter's name and `=`, if it has this name.
+/// Returns the place after a parameter's name and `=`, if it has this name.
 fn behind_name(text: &[u8], name: &[u8]) -> Option<usize> {
     let mut at = 0;
     for &expected in name {

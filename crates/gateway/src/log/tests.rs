@@ -290,7 +290,7 @@ fn fields_of(line: &str) -> Vec<String> {
             (' ', '[') if field.is_empty() => until = ']',
             (end, character) if end == character => {
                 fields.push(std::mem::take(&mut field));
-                // The blank behind the quote begins an empty field, which is taken out below.
+                // The blank after the quote begins an empty field, which is taken out below.
                 until = ' ';
             }
             (_, character) => field.push(character),
@@ -473,7 +473,7 @@ fn a_log_that_was_moved_away_is_opened_again_and_the_former_file_closed_without_
     assert_eq!(log.reopening().unwrap().run(), Ok(path.clone()));
     assert_eq!((open_at(&moved), open_at(&path)), (0, 1));
     log.writer.hand_over(b"two\n".to_vec());
-    // The folder is gone: the log goes on with the file that it has.
+    // The folder is gone: the log continues with the file that it has.
     let aside = folder.path().with_extension("aside");
     std::fs::rename(folder.path(), &aside).unwrap();
     let error = log.reopening().unwrap().run().unwrap_err();

@@ -286,7 +286,7 @@ impl Reopening {
     ///
     /// # Errors
     ///
-    /// The file cannot be opened, and the log goes on with the former one; or that one takes no
+    /// The file cannot be opened, and the log continues with the former one; or that one takes no
     /// lines, and the log changes as soon as it does. In words.
     pub(crate) fn run(self) -> Result<PathBuf, String> {
         let Reopening { what, path, exchange, sender } = self;

@@ -1,4 +1,4 @@
-//! Connections that go on with another server, and those that another server has left.
+//! Connections that continue with another server, and those that another server has left.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -61,8 +61,8 @@ impl ParkingLot {
         for entry in stays {
             // Cannot fail: the key belongs to a place.
             let _ = self.poller.borrow_mut().deregister(entry.key);
-            // A request that waits for an answer is told that there is none; another may have come
-            // with a new one.
+            // A request that waits for an answer is told that there is none; another may have
+            // arrived with a new one.
             let why =
                 if entry.pending.is_some() { ResumeReason::Draining } else { ResumeReason::Ready };
             entry.owner.clone().resume(entry.into_parked(), why);

@@ -16,8 +16,8 @@ impl ParkedEntry {
 }
 
 impl ParkingLot {
-    /// Looks at parked connections, from a place on and at some places. Returns the place to go on
-    /// at, if there are further ones.
+    /// Looks at parked connections, from a place on and at some places. Returns the place to
+    /// continue at, if there are further ones.
     pub(crate) fn visit(
         &self,
         from: usize,
@@ -34,7 +34,7 @@ impl ParkingLot {
 
     /// Closes the connections that are chosen, among those of some places, as when the server ends:
     /// idle ones are closed, and subscribers of channels are told. Returns how many, and the place
-    /// to go on at, if there are further ones.
+    /// to continue at, if there are further ones.
     pub(crate) fn close(
         &self,
         from: usize,

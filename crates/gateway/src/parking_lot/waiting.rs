@@ -11,7 +11,7 @@ use crate::log::Entry;
 use crate::peer::RequestForm;
 use crate::trace::RequestTrace;
 
-/// The sender of the response to a waiting request, which then goes on with the connection.
+/// The sender of the response to a waiting request, which then continues with the connection.
 pub(crate) trait Responder {
     fn answer(
         self: Rc<Self>,
@@ -52,7 +52,7 @@ pub(crate) struct WaitingRequest {
 }
 
 impl WaitingRequest {
-    /// Answers the request; the connection goes on after that.
+    /// Answers the request; the connection continues after that.
     pub(crate) fn answer(mut self, response: Response<Body>) {
         if let Some(pending) = self.parked.pending.take() {
             pending.by.clone().answer(self.parked, pending, response);

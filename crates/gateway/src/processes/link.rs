@@ -165,7 +165,7 @@ impl SupervisorLink {
                 link.say(FromWorker::Tickets(record.to_vec()));
             }
         });
-        // They may have come since the server was begun.
+        // They may have arrived since the server was begun.
         source.set(lock(&self.settings).clone());
         *answering = Some(source);
     }

@@ -48,7 +48,7 @@ pub(super) enum ToWorker {
 /// The connections of a worker at the moment at which it begins to drain.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct WorkerDrain {
-    /// Connections that its successor goes on with.
+    /// Connections that its successor continues with.
     pub elsewhere: u64,
     /// Connections that end with it.
     pub connections: u64,

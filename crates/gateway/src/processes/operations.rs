@@ -91,7 +91,7 @@ fn only(change: &ServerChange, mut outcome: Outcome) -> Outcome {
 
 impl Supervisor {
     /// Takes operations from now on: with the commands of a queue, and the log of this process.
-    pub fn administer(
+    pub fn accept_operations(
         &self,
         backend: &'static str,
         handle: Handle,

@@ -63,13 +63,13 @@ pub enum WorkerEvent {
         /// The reason, in one line.
         error: String,
     },
-    /// It has read the configuration anew.
+    /// It has read the configuration again.
     Reloaded {
         /// The number of its process.
         process: u32,
         /// The number of the configuration.
         number: u64,
-        /// The mistake, if it goes on with the configuration before.
+        /// The mistake, if it continues with the configuration before.
         outcome: Result<(), String>,
     },
     /// Another process has taken over its keeper; it drains and ends.
@@ -181,7 +181,7 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// Goes on with the state that the program before has left in this process. Call
+    /// Continues with the state that the program before has left in this process. Call
     /// [`change`](Supervisor::change) next, as the configuration may be another one.
     ///
     /// # Errors

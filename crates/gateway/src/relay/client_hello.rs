@@ -89,7 +89,7 @@ pub(super) fn parse(bytes: &[u8]) -> Greeting {
         if length == 0 || length > LONGEST_FRAGMENT {
             return Greeting::Other;
         }
-        // The message may end in a record whose end has not come.
+        // The message may end in a record whose end has not arrived.
         message.extend_from_slice(&after[..length.min(after.len())]);
         if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
             return Greeting::Other;

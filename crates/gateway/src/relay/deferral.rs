@@ -121,8 +121,8 @@ impl Deferral {
         self.0[after as usize].admits()
     }
 
-    /// Records an outcome: a hit if the pair could go on before the engine watched its sockets, and
-    /// the looks cost less than to watch them.
+    /// Records an outcome: a hit if the pair could continue before the engine watched its sockets,
+    /// and the looks cost less than to watch them.
     pub(super) fn record(&self, after: After, hit: bool) {
         self.0[after as usize].record(hit);
     }

@@ -3,8 +3,8 @@
 //! To watch the two sockets of a pair costs two calls and, for each event, a part of the poller's
 //! work. A pair that is one request and one response is over soon, and on a busy engine its wait is
 //! shorter than a turn. So a waiting pair is put on a list. Once a turn, after the poller
-//! was asked, one `poll(2)` looks at all sockets of the list. The pairs that can go on do so, and
-//! each knows which of its sides are readable or have ended. All other pairs stay on the list.
+//! was asked, one `poll(2)` looks at all sockets of the list. The pairs that can continue do so,
+//! and each knows which of its sides are readable or have ended. All other pairs stay on the list.
 //! A pair leaves the list and is watched
 //!
 //! - when the engine has nothing else to do, because an engine that has pairs on its list does not
@@ -55,7 +55,7 @@ impl Seen {
     }
 }
 
-/// How a pair goes on that was on the list.
+/// How a pair continues that was on the list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     /// The client and the upstream were found in these states, at least one of them readable.
@@ -185,7 +185,7 @@ pub(super) struct DeferredEntry {
 }
 
 impl DeferredEntry {
-    /// Returns how the pair goes on, and how often it was looked at; `None` while it has to wait.
+    /// Returns how the pair continues, and how often it was looked at; `None` while it has to wait.
     pub(super) fn outcome(&self) -> Option<(Outcome, u8)> {
         let entries = self.pairs.entries.borrow();
         let Entry { outcome, looks, .. } = entries.get(self.key)?;

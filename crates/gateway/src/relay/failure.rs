@@ -15,7 +15,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// After this time without a report of one kind, its count is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
 
-/// A failure while a relay runs. The relay goes on.
+/// A failure while a relay runs. The relay continues.
 ///
 /// Of each kind and reason, one failure per second is reported; `left_out` counts the failures
 /// since the last report.

@@ -126,7 +126,7 @@ impl Flow {
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         let mut buffer = Buffer::take();
-        // Asked before the read: an end that is reported after the read may have come after it.
+        // Asked before the read: an end that is reported after the read may have arrived after it.
         let has_all = source.has_all();
         match source.poll_read(cx, &mut buffer.bytes) {
             Poll::Ready(Ok(count)) if count > 0 => {
@@ -153,7 +153,7 @@ impl Flow {
         }
     }
 
-    /// Reads the bytes that come right behind. Usually this is the end, which then goes with the
+    /// Reads the bytes that come right after. Usually this is the end, which then goes with the
     /// last bytes.
     fn read_on(
         &mut self,

@@ -203,8 +203,8 @@ fn announced(settings: &Settings, group: Option<&Group>, addresses: Addresses) -
     })
 }
 
-/// Looks the name of the destination up, if its addresses are not fresh. Returns whether to go on;
-/// if not, the reason has been reported.
+/// Looks the name of the destination up, if its addresses are not fresh. Returns whether to
+/// continue; if not, the reason has been reported.
 ///
 /// One connection looks the name up at a time. Meanwhile other connections use the addresses that
 /// are known, or wait if there are none. So a flood of clients is no flood of look-ups, also while

@@ -124,7 +124,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// A running relay. Dropping it stops listening; pairs go on as long as the runtime does.
+/// A running relay. Dropping it stops listening; pairs continue as long as the runtime does.
 pub struct Relay {
     shared: Arc<Shared>,
     limit: Arc<ConcurrencyLimit>,
@@ -330,7 +330,7 @@ impl Relay {
         RelayTotals(self.shared.clone())
     }
 
-    /// Stops listening; pairs go on.
+    /// Stops listening; pairs continue.
     pub fn stop(&self) {
         // A socket file is removed with the relay's socket.
         drop(self.bound().take());

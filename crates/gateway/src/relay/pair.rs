@@ -36,7 +36,7 @@ use crate::log::BrokenBy;
 /// client.
 const MOST_AHEAD: usize = BUFFER / 2;
 
-/// A direction, and how far its end has come.
+/// A direction, and how far its end has got.
 struct Half {
     flow: Flow,
     ended: bool,
@@ -75,7 +75,7 @@ pub(super) struct Pair {
     active: ActivePair,
 }
 
-/// How a pair goes on.
+/// How a pair continues.
 enum Step {
     On,
     Over,
@@ -104,7 +104,7 @@ fn next(active: &ActivePair, tried: &mut u32, sends: bool) -> Option<io::Result<
     last
 }
 
-/// Reads the bytes that a client has sent already, behind the content of the buffer. Returns
+/// Reads the bytes that a client has sent already, after the content of the buffer. Returns
 /// whether they end the stream.
 fn read_first(client: &Stream, buffer: &mut Buffer, active: &ActivePair) -> io::Result<bool> {
     if !active.options().speculative {
@@ -218,7 +218,7 @@ impl Pair {
     }
 
     /// After a turn: makes each side that is not watched be looked at in the next turn, or be
-    /// watched. Returns whether to go on at once.
+    /// watched. Returns whether to continue at once.
     fn defer(&mut self, cx: &Context<'_>, moved: &[Moved; 2], ended: bool) -> bool {
         let is_watched = |stream: &Stream| stream.reading() == Reading::Watched;
         if is_watched(&self.client) && is_watched(&self.upstream) {
@@ -401,7 +401,7 @@ impl Pair {
 }
 
 impl Pair {
-    /// Goes on until the pair has to wait; ready when the pair is over.
+    /// Continues until the pair has to wait; ready when the pair is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.end_deferral();
         loop {

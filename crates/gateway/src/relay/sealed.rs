@@ -14,7 +14,7 @@
 //! is sent a `close_notify` where a pair breaks or is idle for too long.
 //!
 //! An encrypted stream takes bytes before the kernel has room for them. So a target is flushed in
-//! each turn, and its end is only sent behind all bytes that it has taken.
+//! each turn, and its end is only sent after all bytes that it has taken.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -75,7 +75,7 @@ impl<T: AsyncRead + AsyncWrite + OverSocket + Unpin> Sealed<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends the end of the stream, behind all bytes that it has taken.
+    /// Sends the end of the stream, after all bytes that it has taken.
     fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match ready!(Pin::new(&mut *self.stream.borrow_mut()).poll_close(cx)) {
             // The peer is gone, which the other direction reports.
@@ -129,7 +129,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> End for Sealed<T> {
     }
 }
 
-/// A direction, and how far its end has come.
+/// A direction, and how far its end has got.
 struct Half {
     flow: Flow,
     ended: bool,

@@ -1,9 +1,9 @@
 //! The parts that all pairs of a relay have in common: its settings, its counters, and the receiver
 //! of its failures.
 //!
-//! Settings can be exchanged while pairs go on with those that they began with. Each engine keeps
-//! the settings that it uses in a [`Local`] of its own, and makes a new [`Local`] when it finds
-//! that the settings have changed.
+//! Settings can be exchanged while pairs continue with those that they began with. Each engine
+//! keeps the settings that it uses in a [`Local`] of its own, and makes a new [`Local`] when it
+//! finds that the settings have changed.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -82,7 +82,7 @@ pub struct Counters {
     pub broken: u64,
     /// Pairs closed because they were idle for too long.
     pub timed_out: u64,
-    /// Clients closed for lack of descriptors.
+    /// Clients closed for a shortage of descriptors.
     pub shed: u64,
     /// Clients closed because there were too many connections, of all clients or of the same
     /// client.
@@ -316,7 +316,7 @@ impl Shared {
         }
     }
 
-    /// Reports clients that were closed for lack of descriptors.
+    /// Reports clients that were closed for a shortage of descriptors.
     #[cold]
     pub(super) fn shed(&self, on: &str, clients: u64) {
         self.totals.shed.fetch_add(clients, Ordering::Relaxed);
@@ -513,12 +513,12 @@ impl ActivePair {
         &self.local
     }
 
-    /// Makes the pair go on with these settings, and other pairs begin with them.
+    /// Makes the pair continue with these settings, and other pairs begin with them.
     pub(super) fn adopt(&mut self, settings: Settings) {
         self.local = Rc::new(self.local.with(settings));
     }
 
-    /// Makes the pair go on with the current settings, if they have addresses of the same name.
+    /// Makes the pair continue with the current settings, if they have addresses of the same name.
     /// Returns whether they have.
     pub(super) fn renew(&mut self) -> bool {
         let Some(renewed) = self.local.renewed() else { return false };

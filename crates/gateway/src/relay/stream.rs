@@ -387,7 +387,7 @@ impl End for Stream {
     ) -> Poll<io::Result<usize>> {
         self.set_reading(Reading::Watched);
         let from = |stream: BorrowedFd<'_>| match splice(stream, pipe, length) {
-            // The byte would stay there: bytes behind an urgent byte have to be copied.
+            // The byte would stay there: bytes after an urgent byte have to be copied.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_at_mark(stream) => {
                 Err(io::ErrorKind::Unsupported.into())
             }

@@ -255,7 +255,7 @@ impl Login {
             self.failures.admit(client).map_err(too_many_passwords)?;
         }
         let computing = unblock(move || {
-            // The call goes on if the client does not wait for it.
+            // The call continues if the client does not wait for it.
             let _permit = permit;
             hash.verify(&password)
         });

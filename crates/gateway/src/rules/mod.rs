@@ -2,7 +2,7 @@
 //!
 //! A request meets the rules of its route when the router has found the route, before its handler
 //! and before its body is read: the address of the client first, which costs nothing, then the
-//! rates, and then the password. A request that passes hyper meets the same rules in the router's
+//! rates, and then the password. A request that bypasses hyper meets the same rules in the router's
 //! `lane_for`, and counts for the rates as the last thing before it is taken. It goes to hyper if
 //! it will be refused, or if a password must be verified first.
 //!
@@ -108,8 +108,8 @@ impl JoinedRates {
 }
 
 impl HostRules {
-    /// Opens the rules of all hosts of a configuration, and behind them those of the admin
-    /// listener, if there is one. Rates go on that the rules `before` have as well.
+    /// Opens the rules of all hosts of a configuration, and after them those of the admin
+    /// listener, if there is one. Rates continue that the rules `before` have as well.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ enum Key {
     Field(u64),
 }
 
-/// The rate of a host or a route, and the clients that have come lately.
+/// The rate of a host or a route, and the clients that have arrived lately.
 pub(super) struct RequestLimits {
     rule: RequestRate,
     hasher: RandomState,

@@ -29,8 +29,8 @@ const REFUSALS: Duration = Duration::from_secs(10);
 /// once.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a listener pauses after any other error, such as a lack of memory. It goes on after
-/// that: the kernel would go on to take clients, which would have no answer.
+/// How long a listener pauses after any other error, such as a shortage of memory. It continues
+/// after that: the kernel would continue to take clients, which would have no answer.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Limits the reports that connections are refused.
@@ -158,7 +158,7 @@ impl Accepting {
 
     /// Admits a connection to the admin listener, if need be in place of an idle one.
     fn admit_operator(&self, client: Option<IpAddr>) -> Result<Permit, &'static str> {
-        if !self.worker.router().admits_operator(client) {
+        if !self.worker.router().admits_admin(client) {
             return Err("its client is not among those that allow and deny in [admin] admit");
         }
         let which = "the connection that was idle longest";

@@ -29,7 +29,7 @@ use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
 use super::local::{LocalServer, local_server};
 use super::{Error, Frontend, Kind, Server, failed};
-use crate::channel::{Form, LocatedChannel, Registry};
+use crate::channel::{Form, LeftSubscriber, LocatedChannel, Registry};
 use crate::config::{Config, Keeper};
 use crate::connection_limits::ConnectionLimits;
 use crate::listen;
@@ -64,7 +64,7 @@ const BEHIND: Duration = Duration::from_millis(10);
 /// The result for the connections of a server that another server has taken over from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandedOver {
-    /// Connections that the other server goes on with.
+    /// Connections that the other server continues with.
     pub elsewhere: u64,
     /// Connections that end in this process.
     pub here: u64,
@@ -157,8 +157,8 @@ impl Server {
         }
     }
 
-    /// Waits until another server wants to go on with the connections of this one; indefinitely, if
-    /// there is no keeper between the two.
+    /// Waits until another server wants to continue with the connections of this one; indefinitely,
+    /// if there is no keeper between the two.
     ///
     /// # Cancel safety
     ///
@@ -197,15 +197,15 @@ impl Server {
         std::future::pending().await
     }
 
-    /// Leaves the listeners, the channels and all idle connections to the server that wants to go
-    /// on with them. Returns how many connections go on there and how many are left here. The
-    /// latter are busy, or cannot go on elsewhere; [`stop`](Server::stop) and
+    /// Leaves the listeners, the channels and all idle connections to the server that wants to
+    /// continue with them. Returns how many connections continue there and how many are left here. The
+    /// latter are busy, or cannot continue elsewhere; [`stop`](Server::stop) and
     /// [`drained`](Server::drained) are for them.
     pub async fn hand_over(&mut self) -> HandedOver {
         let Some(succession) = self.succession.clone() else {
             return HandedOver { elsewhere: 0, here: self.connections() };
         };
-        // Connections that this server has not taken over yet could not go on anywhere.
+        // Connections that this server has not taken over yet could not continue anywhere.
         let end = Instant::now() + LEAVING;
         while self.adopting.load(Ordering::Acquire) && Instant::now() < end {
             time::sleep(NAP).await;
@@ -364,7 +364,7 @@ impl Adoption {
     }
 
     /// Leaves an encrypted connection as it came. What is written to it is not a number of whole
-    /// messages, as a successor takes it to be, before its state is left anew; and that state must
+    /// messages, as a successor takes it to be, before its state is left again; and that state must
     /// not be there twice.
     fn hold(
         &self,
@@ -382,7 +382,7 @@ impl Adoption {
         Some((key, left))
     }
 
-    /// Goes on with encrypted connections, which no other server can be given any more as they
+    /// Continues with encrypted connections, which no other server can be given any more as they
     /// were left.
     async fn go_on(&self, local: &LocalServer, held: Vec<UntouchedConnection>) {
         let mut held = held.into_iter();
@@ -466,20 +466,24 @@ impl LocalServer {
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit, grant);
             }
             Activity::Socket { space, last, offset, grant, pinged } => {
-                let (of, rights) = ((last, offset, pinged), (grant, None));
-                subscribers(space)?.adopt_named(left, Form::WebSocket, of, rights, sub)?;
+                let (form, reader) = (Form::WebSocket, None);
+                let of = LeftSubscriber { form, last, offset, pinged, grant, reader, sub };
+                subscribers(space)?.adopt(left, of)?;
             }
             Activity::JsonSocket { space, last, offset, grant, pinged } => {
-                let (of, rights) = ((last, offset, pinged), (grant, None));
-                subscribers(space)?.adopt_named(left, Form::Json, of, rights, sub)?;
+                let (form, reader) = (Form::Json, None);
+                let of = LeftSubscriber { form, last, offset, pinged, grant, reader, sub };
+                subscribers(space)?.adopt(left, of)?;
             }
             Activity::Events { space, last, offset, grant, pinged } => {
-                let (of, rights) = ((last, offset, pinged), (grant, None));
-                subscribers(space)?.adopt_named(left, Form::Events, of, rights, sub)?;
+                let (form, reader) = (Form::Events, None);
+                let of = LeftSubscriber { form, last, offset, pinged, grant, reader, sub };
+                subscribers(space)?.adopt(left, of)?;
             }
             Activity::Mercure { space, last, grant, pinged, reader } => {
-                let (of, rights) = ((last, None, pinged), (grant, Some(reader)));
-                subscribers(space)?.adopt_named(left, Form::Mercure, of, rights, sub)?;
+                let (form, offset, reader) = (Form::Mercure, None, Some(reader));
+                let of = LeftSubscriber { form, last, offset, pinged, grant, reader, sub };
+                subscribers(space)?.adopt(left, of)?;
             }
         }
         Some(())

@@ -150,7 +150,7 @@ impl ConnectionState {
     }
 
     /// Logs a request that was refused before it was understood: the part of its first line that
-    /// has come.
+    /// has arrived.
     pub(super) fn refused(&self, status: u16, read: &Bytes) {
         let Some(access_log) = self.context.worker.access_log() else { return };
         let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
@@ -166,7 +166,7 @@ impl ConnectionState {
     }
 
     /// Forgets the rest of the last request's body when hyper has thrown it away, which it does
-    /// with the turn after the body was dropped. If hyper cannot, it ends the connection behind the
+    /// with the turn after the body was dropped. If hyper cannot, it ends the connection after the
     /// response.
     pub(super) fn finish_upload(&self, cx: &Context<'_>) {
         let io_activity = &self.io_activity;
@@ -210,7 +210,7 @@ impl ConnectionState {
             && !io_activity.is_busy.get()
     }
 
-    /// Whether regular requests for some route pass hyper. The admin listener has no routes.
+    /// Whether regular requests for some route bypass hyper. The admin listener has no routes.
     pub(super) fn has_lane(&self) -> bool {
         !self.context.is_admin && self.context.worker.router().has_lane()
     }
@@ -261,16 +261,19 @@ pub(super) struct Answer {
     entry: Option<Rc<Entry>>,
 }
 
-/// Returns the line of the access log of a request that has come now.
+/// Returns the line of the access log of a request that has arrived now.
 fn entry_of(
     access_log: Rc<AccessLogWriter>,
-    (state, peer): (&ConnectionState, &Peer),
+    state: &ConnectionState,
+    peer: &Peer,
     request: &Request<Incoming>,
     head_bytes: usize,
 ) -> Rc<Entry> {
-    let line = (request.method().clone(), request.uri().clone(), request.version());
-    let head = (line, head_bytes, state.requests());
-    begin_entry(access_log, (state, peer), head, |name| {
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let mut record = RequestRecord::new(peer.client_end(), method, uri, request.version());
+    record.head_bytes_in = u32::try_from(head_bytes).unwrap_or(u32::MAX);
+    record.number = state.requests();
+    begin_entry(access_log, state, record, |name| {
         let field = request.headers().get(&name).cloned();
         // HTTP/2 has another place for the host.
         let other = || request.uri().authority().filter(|_| name == HOST);
@@ -278,17 +281,20 @@ fn entry_of(
     })
 }
 
-/// Returns the line of the access log of a request that passes hyper.
+/// Returns the line of the access log of a request that bypasses hyper.
 pub(super) fn lane_entry(
     access_log: Rc<AccessLogWriter>,
-    (state, peer): (&ConnectionState, &Peer),
+    state: &ConnectionState,
+    peer: &Peer,
     head: &RequestHead<'_, '_>,
 ) -> Rc<Entry> {
     let uri = head.target.parse().unwrap_or_else(|_| encoded(head.target));
-    let line = (head.method.clone(), uri, Version::HTTP_11);
+    let method = head.method.clone();
+    let mut record = RequestRecord::new(peer.client_end(), method, uri, Version::HTTP_11);
+    record.head_bytes_in = u32::try_from(head.len).unwrap_or(u32::MAX);
     // It counts when it was answered.
-    let number = state.requests().wrapping_add(1);
-    begin_entry(access_log, (state, peer), (line, head.len, number), |wanted| {
+    record.number = state.requests().wrapping_add(1);
+    begin_entry(access_log, state, record, |wanted| {
         let is_wanted = |name: &str| name.eq_ignore_ascii_case(wanted.as_str());
         let found = head.fields.iter().find(|field| is_wanted(field.name));
         found.and_then(|field| HeaderValue::from_bytes(field.value).ok())
@@ -308,18 +314,17 @@ fn encoded(target: &str) -> Uri {
     text.parse().unwrap_or_default()
 }
 
+/// Begins the line of a request whose fields `field` finds.
 fn begin_entry(
     access_log: Rc<AccessLogWriter>,
-    (state, peer): (&ConnectionState, &Peer),
-    ((method, uri, version), head_bytes, number): ((Method, Uri, Version), usize, u32),
+    state: &ConnectionState,
+    mut record: RequestRecord,
     field: impl Fn(HeaderName) -> Option<HeaderValue>,
 ) -> Rc<Entry> {
-    let mut record = RequestRecord::new(peer.client_end(), method, uri, version);
     (record.host, record.referer, record.agent) = (field(HOST), field(REFERER), field(USER_AGENT));
-    record.head_bytes_in = u32::try_from(head_bytes).unwrap_or(u32::MAX);
-    record.number = number;
+    let (earlier, number) = (state.earlier.get(), record.number);
     // It is the first request since then.
-    record.was_parked = state.earlier.get() > 0 && number.wrapping_sub(state.earlier.get()) == 1;
+    record.was_parked = earlier > 0 && number.wrapping_sub(earlier) == 1;
     Entry::new(access_log, record)
 }
 
@@ -401,7 +406,7 @@ fn form(request: &Request<Incoming>) -> RequestForm {
     RequestForm { is_1_0, closes, may_have_hsts: false }
 }
 
-/// Returns the length of a request's head in the usual spelling of HTTP/1.1, with one space behind
+/// Returns the length of a request's head in the usual spelling of HTTP/1.1, with one space after
 /// each colon.
 fn head_bytes(request: &Request<Incoming>) -> usize {
     let state = request.method().as_str().len() + " HTTP/1.1\r\n".len() + 1;
@@ -428,7 +433,7 @@ pub(super) enum Serving {
     Later { response: LocalFuture<Response<Body>>, rest: Option<Rest> },
 }
 
-/// The state of a request that is left once its response has come.
+/// The state of a request that is left once its response has arrived.
 pub(super) struct Rest {
     running: Running,
     version: Version,
@@ -513,7 +518,7 @@ pub(super) fn serve_one(
     };
     let entry = worker
         .access_log()
-        .map(|access_log| entry_of(access_log, (state, &peer), &request, head_bytes(&request)));
+        .map(|access_log| entry_of(access_log, state, &peer, &request, head_bytes(&request)));
     if let Some(entry) = &entry {
         entry.note(|record| record.trace = trace.clone());
     }
@@ -551,11 +556,8 @@ pub(super) fn serve_one(
     let on = &state.context.address;
     let mut timer = router.timer();
     let reply = match state.context.is_admin {
-        false => {
-            let noted = (&mut timer, shared);
-            router.respond(request, &peer, on, noted, prepare)
-        }
-        true => router.administer(request, &peer, prepare),
+        false => router.respond(request, &peer, on, &mut timer, shared, prepare),
+        true => router.respond_to_admin(request, &peer, prepare),
     };
     if let Some(entry) = &entry {
         entry.note(|record| record.route = timer.route().clone());

@@ -79,7 +79,8 @@ impl Clock {
         {
             self.unstuck = now;
         }
-        // A client that goes on sending but does not read is no better than one that does neither.
+        // A client that continues sending but does not read is no better than one that does
+        // neither.
         if now.saturating_duration_since(self.unstuck) >= timeouts.body {
             return Some(ExitReason::Stalled);
         }

@@ -2,7 +2,7 @@
 //! hyper.
 //!
 //! hyper and h2 keep 34 KiB for a connection, idle or not, and have no option to give them back. So
-//! the server drops the state of an idle connection, which is then *dormant*, and makes it anew
+//! the server drops the state of an idle connection, which is then *dormant*, and makes it again
 //! when the client sends a frame that needs it. The client notices two `SETTINGS`, and no more.
 //!
 //! ```text
@@ -21,7 +21,7 @@
 //! * **Compression of the client's fields** (RFC 7541): the server asks the client to use no
 //!   dynamic table (`SETTINGS_HEADER_TABLE_SIZE` 0). When the client has agreed, a new decoder
 //!   knows as much as the old one. The new h2 gives the client a table again, which the client
-//!   fills anew.
+//!   fills again.
 //! * **Compression of the server's fields**: indexes count from the newest entry. So the client
 //!   understands a new encoder, which refers to its own entries only.
 //! * **Windows of the connection**: the filter counts both. A `WINDOW_UPDATE` tells the new h2 how
@@ -73,7 +73,7 @@ enum Fate {
 /// The beginning of a new h2.
 #[derive(Debug)]
 struct Replay {
-    /// Its settings have come, which the client knows.
+    /// Its settings have arrived, which the client knows.
     has_settings: bool,
     /// It has accepted the settings of the client, who has long been told so.
     has_accepted: bool,

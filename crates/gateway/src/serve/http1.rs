@@ -7,7 +7,7 @@
 //! A connection on which nothing happens for a while is taken from hyper and parked, see
 //! [`park`](crate::parking_lot). [`Watched`] shows, by hyper's use of the transport, whether hyper
 //! holds bytes of the connection. If hyper gives back the beginning of another request, the
-//! connection goes on with that instead.
+//! connection continues with that instead.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -197,7 +197,7 @@ pub(super) async fn serve(
         match (end, below) {
             (ExitReason::TakenOver, below) => {
                 if let Some(Plan::TakeOver(then)) = state.plan.take() {
-                    // The task of the connection goes on as that of the other protocol.
+                    // The task of the connection continues as that of the other protocol.
                     active.run_upgraded(then(below, read)).await;
                 }
                 return;
@@ -289,11 +289,11 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
     all.freeze()
 }
 
-/// The most bytes that a client may send behind a request that waits.
+/// The most bytes that a client may send after a request that waits.
 const BEHIND: usize = 64 << 10;
 
-/// Takes a connection whose request waits from the engine, with the bytes that have come behind the
-/// request. Bytes of an encrypted connection that were read are opened first, so the rest of a
+/// Takes a connection whose request waits from the engine, with the bytes that have arrived after
+/// the request. Bytes of an encrypted connection that were read are opened first, so the rest of a
 /// record that has begun is waited for. `None` if that does not come.
 async fn settle(
     mut transport: Transport,

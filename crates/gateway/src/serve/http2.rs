@@ -6,8 +6,8 @@
 //! its requests when the server is about to end. `streams` limits the bytes that responses hold on
 //! their way, and ends single streams that do not move.
 //!
-//! After the `park` timeout without an event the task drops hyper's state, and makes it anew when
-//! the client goes on (`frame_filter`).
+//! After the `park` timeout without an event the task drops hyper's state, and makes it again when
+//! the client continues (`frame_filter`).
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

@@ -1,4 +1,4 @@
-//! A connection of HTTP/1 whose requests pass hyper as long as they are plainly regular, and
+//! A connection of HTTP/1 whose requests bypass hyper as long as they are plainly regular, and
 //! proxied or for files in memory.
 //!
 //! The connection's state, its limits of time and its log are those of the way through hyper; see
@@ -44,7 +44,7 @@ pub(super) const MOST_MISSES: u32 = 4;
 
 /// The reason for which a connection leaves the lane.
 pub(super) enum LaneEnd {
-    /// hyper goes on with it.
+    /// hyper continues with it.
     Irregular,
     /// hyper answers the request that was taken, by this response.
     Answered { response: Response<Body>, note: Note, is_head: bool, closes: bool },
@@ -281,7 +281,7 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     let values = |name: &str| head.values(name).collect::<Vec<_>>().into_iter();
     let peer = router.trusted_proxies().peer_of(&state.peer, values);
     let route = router.lane_for(&head, &peer, &state.context.address);
-    let Some(LaneRoute { route, mut additions, durations, counting, has_user }) = route else {
+    let Some(LaneRoute { handler, mut additions, durations, counting, has_user }) = route else {
         return Take::Irregular;
     };
     let client = peer.client.map(|client| client.ip());
@@ -295,7 +295,7 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
         }
         additions.trace = Some(trace);
     }
-    let (work, body) = match route {
+    let (work, body) = match handler {
         LaneHandler::File(file) => (Work::File(file), 0),
         LaneHandler::Proxy(forwarder, most) => {
             let most = most.unwrap_or_else(|| worker.limits.get().body_bytes);
@@ -320,7 +320,7 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     state.io_activity.given_up.set(false);
     state.io_activity.arrived.set(0);
     let begun = RequestTimer::begin(&durations);
-    let entry = worker.access_log().map(|access_log| lane_entry(access_log, (state, &peer), &head));
+    let entry = worker.access_log().map(|access_log| lane_entry(access_log, state, &peer, &head));
     if let Some(entry) = &entry {
         let user = has_user.then(|| user_of(head.values("authorization"))).flatten();
         entry.note(|record| {

@@ -1,11 +1,12 @@
 //! Closing a connection so that the last response arrives.
 //!
-//! A request may be answered before its body has come: it is too large, or its path is not served.
-//! If the connection were closed then, with bytes unread or still on their way, the kernel would
-//! reset it. The client's kernel would then throw away the response, which most clients read only
-//! after their request. So the server ends only its sending side, and reads and throws away the
-//! bytes that the client goes on to send, until the client ends its side too, which it does when it
-//! has read the response. nginx does the same (`lingering_close`), with the same limits of time.
+//! A request may be answered before its body has arrived: it is too large, or its path is not
+//! served. If the connection were closed then, with bytes unread or still on their way, the kernel
+//! would reset it. The client's kernel would then throw away the response, which most clients read
+//! only after their request. So the server ends only its sending side, and reads and throws away
+//! the bytes that the client continues to send, until the client ends its side too, which it does
+//! when it has read the response. nginx does the same (`lingering_close`), with the same limits of
+//! time.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -55,8 +56,8 @@ pub(super) async fn linger(
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
             }
         }
-        // Bytes that have come take precedence over the time, which may be over because the process
-        // was stopped.
+        // Bytes that have arrived take precedence over the time, which may be over because the
+        // process was stopped.
         let before = left;
         loop {
             if before - left >= SHARE as u64 {

@@ -11,7 +11,7 @@
 //!
 //! A listener is a socket bound once and a task on each engine. A new configuration keeps the
 //! sockets of addresses that it has as well, so that no connection is refused meanwhile.
-//! Connections go on whatever happens to their listener, and ask for the routes anew with each
+//! Connections continue whatever happens to their listener, and ask for the routes again with each
 //! request.
 
 mod accepting;
@@ -84,12 +84,12 @@ use local::SERVERS;
 pub(crate) use observed::front_of;
 use opening::{Opened, Relayed};
 pub use opening::{Preparation, PreparedConfig};
-use operations::Administration;
+use operations::AdminOperations;
 pub(crate) use operations::ServerOperations;
 use router::Blueprint;
 use worker::ServerSource;
 
-/// A running server. Dropping it stops listening; connections go on as long as the runtime does.
+/// A running server. Dropping it stops listening; connections continue as long as the runtime does.
 pub struct Server {
     number: u64,
     handle: Handle,
@@ -103,18 +103,18 @@ pub struct Server {
     /// The threads of earlier logs, which engines may still use. They are waited for here.
     former_logs: FormerLogs,
     /// The connection to the keeper process, if there is one: the state that is left there, and
-    /// the wish of another server to go on with it.
+    /// the wish of another server to continue with it.
     succession: Option<Arc<Succession>>,
     /// The secrets of the tickets of all listeners.
     tickets: Arc<TicketSecrets>,
-    /// Engines still have connections of another server to go on with.
+    /// Engines still have connections of another server to continue with.
     adopting: Arc<AtomicBool>,
     has_yielded: bool,
     connection_limits: Arc<ConnectionLimits>,
     /// The connections of the admin listener, apart from those of clients.
     admin_connections: Arc<AdminConnections>,
     operations: Arc<ServerOperations>,
-    administration: Arc<Administration>,
+    admin_operations: Arc<AdminOperations>,
     engines: Vec<Arc<EngineCounters>>,
     overview: Arc<Overview>,
     /// The sockets that were passed on and are not used yet.
@@ -153,7 +153,7 @@ impl Server {
     }
 
     /// As [`start`](Server::start), on sockets that listen already where the configuration has
-    /// their address. If the configuration has a keeper process, the server also goes on with
+    /// their address. If the configuration has a keeper process, the server also continues with
     /// the connections that other servers have left there.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl Server {
             connection_limits,
             admin_connections: Arc::default(),
             operations: Arc::new(operations),
-            administration: Arc::default(),
+            admin_operations: Arc::default(),
             engines,
             overview,
             inherited: RefCell::new(inherited),
@@ -227,7 +227,7 @@ impl Server {
             worker: worker.clone(),
             report,
         };
-        // Another server may be about to end for this one, which then has to be able to go on.
+        // Another server may be about to end for this one, which then has to be able to continue.
         let brokers = server.open_brokers(config)?;
         let prepared = server.preparation().prepare(config.clone())?;
         let opened = server.open(runtime, &prepared)?;
@@ -258,10 +258,10 @@ impl Server {
             }
         }
         server.adopt(predecessor);
-        server.administration.serve(server.subject());
+        server.admin_operations.serve(server.subject());
         if let Some(worker) = &server.worker {
             server.overview.join(worker);
-            server.administration.join(worker);
+            server.admin_operations.join(worker);
             let (overview, tickets) = (server.overview.clone(), server.tickets.clone());
             let (statistics, operations) = (Arc::new(server.subject()), server.operations.clone());
             let source = ServerSource { overview, tickets, statistics, operations };
@@ -382,7 +382,7 @@ impl Server {
             let blueprint = Blueprint {
                 config: shared.clone(),
                 overview: self.overview.clone(),
-                administration: self.administration.clone(),
+                admin_operations: self.admin_operations.clone(),
                 folders: tables.folders,
                 channels: self.channels.clone(),
                 rights: rights.clone(),

@@ -65,9 +65,9 @@ impl Server {
 
     /// Takes the commands of the admin listener into a queue from now on, and lets operators set
     /// the level of this log and reopen it. Without this, such commands are refused.
-    pub fn administer(&self, commands: CommandSender, log: &Arc<ErrorLog>) {
+    pub fn accept_operations(&self, commands: CommandSender, log: &Arc<ErrorLog>) {
         self.operations.set_log(log.clone());
-        self.administration.serve(self.subject().with_commands(commands));
+        self.admin_operations.serve(self.subject().with_commands(commands));
     }
 
     /// Opens the files of the logs that are in use again, which may have been moved away. Does not

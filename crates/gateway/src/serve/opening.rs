@@ -231,7 +231,7 @@ impl fmt::Debug for PreparedConfig {
 impl Server {
     /// Returns the state of the server that the preparation of another configuration begins with.
     /// Prepare one at a time, each from the state after the one before: a configuration that was
-    /// prepared earlier does not go on with what another one has brought since.
+    /// prepared earlier does not continue with what another one has brought since.
     #[must_use]
     pub fn preparation(&self) -> Preparation {
         Preparation {
@@ -266,7 +266,7 @@ impl Server {
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
         let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
-        // The fronts of before that go on.
+        // The fronts of before that continue.
         let mut taken = Vec::new();
         for (asked, encryption) in config.listeners.iter().zip(&prepared.encryptions) {
             let (certificates, tls) = encryption.clone().unzip();
@@ -393,7 +393,8 @@ impl Server {
     }
 }
 
-/// Returns the place of the front whose socket a listener goes on with. No two go on with the same.
+/// Returns the place of the front whose socket a listener continues with. No two continue with the
+/// same.
 fn kept(
     fronts: &[Frontend],
     asked: &config::Listener,

@@ -323,13 +323,13 @@ async fn close(server: u64, client: ClientFilter) -> Report {
 
 /// The way of operations from the admin listener.
 #[derive(Default)]
-pub(crate) struct Administration {
+pub(crate) struct AdminOperations {
     subject: RwLock<Option<Arc<Subject>>>,
     /// The connection to the supervisor, if this process is one of several.
     link: OnceLock<Weak<SupervisorLink>>,
 }
 
-impl Administration {
+impl AdminOperations {
     /// Gives operations to this subject from now on.
     pub(crate) fn serve(&self, subject: Subject) {
         let mut known = self.subject.write().unwrap_or_else(PoisonError::into_inner);

@@ -70,7 +70,7 @@ impl HostRoutes {
     }
 }
 
-/// The way of a request that passes hyper.
+/// The handler of a request that bypasses hyper.
 pub(super) enum LaneHandler {
     /// With the largest body, if the route has a limit of its own.
     Proxy(Rc<Forwarder>, Option<u64>),
@@ -101,7 +101,7 @@ pub(super) struct Router {
     page: Option<bool>,
     /// The client of channels, for pages.
     client: Option<Rc<Embedded>>,
-    /// Whether regular requests for some route pass hyper.
+    /// Whether regular requests for some route bypass hyper.
     has_lane: bool,
     /// The answers of the admin listener, if there is one.
     admin: Option<Rc<AdminService>>,
@@ -125,9 +125,9 @@ impl Drop for Router {
     }
 }
 
-/// The way of a request that passes hyper.
+/// The route of a request that bypasses hyper, with everything that its response needs.
 pub(super) struct LaneRoute {
-    pub(super) route: LaneHandler,
+    pub(super) handler: LaneHandler,
     /// The fields that its response gets.
     pub(super) additions: Additions,
     pub(super) durations: Arc<RequestDurations>,
@@ -135,6 +135,23 @@ pub(super) struct LaneRoute {
     pub(super) counting: Option<Arc<RouteRules>>,
     /// Whether it has shown the password of a user.
     pub(super) has_user: bool,
+}
+
+/// The client of a request, and whether it may see pages without a host of their own.
+#[derive(Clone, Copy)]
+struct Requester<'a> {
+    peer: &'a Peer,
+    /// Whether it is a program on this machine.
+    is_local: bool,
+    /// The metrics, if the request is for them.
+    metrics: Option<&'a config::Metrics>,
+}
+
+/// What becomes of a request is noted here.
+struct RequestNotes<'a> {
+    additions: &'a mut Additions,
+    timer: &'a mut RequestTimer,
+    entry: Option<&'a Rc<Entry>>,
 }
 
 impl Router {
@@ -221,7 +238,7 @@ impl Router {
         (has_channel && !is_taken).then_some(client)
     }
 
-    /// Returns the way of a regular request of HTTP/1 that passes hyper.
+    /// Returns the route of a regular request of HTTP/1 that bypasses hyper.
     pub(super) fn lane_for(
         &self,
         head: &RequestHead<'_, '_>,
@@ -258,7 +275,7 @@ impl Router {
                 return None;
             }
         }
-        let way = match &route.handler.handler {
+        let handler = match &route.handler.handler {
             Handler::Proxy(forwarder) if forwarder.has_lane() => {
                 let most = rules.and_then(|rules| rules.body_bytes);
                 LaneHandler::Proxy(forwarder.clone(), most)
@@ -289,7 +306,7 @@ impl Router {
             let field = HeaderValue::from_bytes(head.host).ok()?;
             self.last.replace(Some((field, routes)));
         }
-        Some(LaneRoute { route: way, additions, durations, counting, has_user })
+        Some(LaneRoute { handler, additions, durations, counting, has_user })
     }
 
     /// Returns how requests are followed, if they are.
@@ -307,19 +324,19 @@ impl Router {
         RequestTimer::begin(&self.durations)
     }
 
-    /// Whether there is a route for which regular requests pass hyper.
+    /// Whether there is a route for which regular requests bypass hyper.
     pub(super) fn has_lane(&self) -> bool {
         self.has_lane
     }
 
     /// Whether the admin listener admits connections of a client, whose address is unknown in the
     /// Unix domain.
-    pub(super) fn admits_operator(&self, client: Option<IpAddr>) -> bool {
+    pub(super) fn admits_admin(&self, client: Option<IpAddr>) -> bool {
         self.admin.as_ref().is_none_or(|admin| admin.admits(client))
     }
 
     /// Answers a request to the admin listener.
-    pub(super) fn administer(
+    pub(super) fn respond_to_admin(
         &self,
         request: Request<Incoming>,
         peer: &Peer,
@@ -339,7 +356,8 @@ impl Router {
         request: Request<Incoming>,
         peer: &Peer,
         on: &Address,
-        (timer, entry): (&mut RequestTimer, Option<&Rc<Entry>>),
+        timer: &mut RequestTimer,
+        entry: Option<&Rc<Entry>>,
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         // A tunnel has no route.
@@ -392,9 +410,9 @@ impl Router {
         }
         additions.hsts =
             rule.filter(|_| peer.is_encrypted).and_then(|rule| rule.hsts_for(&request));
-        let of = (peer, is_local, metrics);
-        let noted = (&mut additions, timer, entry);
-        let reply = self.respond_as(request, routes.as_ref(), of, noted, prepare);
+        let requester = Requester { peer, is_local, metrics };
+        let notes = RequestNotes { additions: &mut additions, timer, entry };
+        let reply = self.respond_as(request, routes.as_ref(), &requester, notes, prepare);
         reply.with(additions)
     }
 
@@ -404,10 +422,12 @@ impl Router {
         &self,
         request: Request<Incoming>,
         routes: Option<&Routes>,
-        (peer, is_local, metrics): (&Peer, bool, Option<&config::Metrics>),
-        (additions, timer, entry): (&mut Additions, &mut RequestTimer, Option<&Rc<Entry>>),
+        requester: &Requester<'_>,
+        notes: RequestNotes<'_>,
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
+        let Requester { peer, is_local, metrics } = *requester;
+        let RequestNotes { additions, timer, entry } = notes;
         let path = request.uri().path();
         let is_page = path.starts_with(PAGE) && self.page != Some(false);
         if let Some(metrics) = metrics {
@@ -432,7 +452,7 @@ impl Router {
         let Some(routes) = routes else { return misdirected() };
         additions.rules = routes.answers.clone();
         let Some(route) = routes.table.find(path) else {
-            return handler::without_route(routes, request, (peer, &self.durations), prepare);
+            return handler::without_route(routes, request, peer, &self.durations, prepare);
         };
         timer.counts_in(&route.handler.durations);
         let rules = route.handler.rules.as_ref();
@@ -440,7 +460,7 @@ impl Router {
         let names_hub = routes.names_hub && !matches!(route.handler.handler, Handler::Channels(_));
         additions.link = names_hub.then_some(DISCOVERY);
         let client = peer.client.map(|client| client.ip());
-        handler::respond(routes, route, request, (client, entry), prepare)
+        handler::respond(routes, route, request, client, entry, prepare)
     }
 }
 

@@ -196,7 +196,7 @@ impl Stream {
         }
         if self.streams.held.get() < CONNECTION {
             // One stream is woken at a time. The bytes that its task gives back wake the stream
-            // behind it, or else that stream's own bytes do.
+            // after it, or else that stream's own bytes do.
             let next = self.streams.waiting.borrow_mut().pop_front();
             if let Some(next) = next {
                 next.is_waiting.set(false);
@@ -429,7 +429,7 @@ mod tests {
             for second in 20..=24 {
                 assert_eq!((Rc::strong_count(&writes), streams.all.borrow().len()), (2, 1));
                 let now = begin + Duration::from_secs(second);
-                // It can be reset, so the connection can go on.
+                // It can be reset, so the connection can continue.
                 assert!(!streams.end_stalled(now, limit, false));
                 superpoll_rt::yield_now().await;
             }

@@ -2,9 +2,9 @@
 //! connection.
 //!
 //! hyper can be asked to give a connection back at any time, and the bytes that it holds are then
-//! lost. It holds none when no request is under way, no byte has come since the last request began,
-//! all written bytes were flushed, and it waits for more. It may still hold the beginning of a next
-//! request that came together with the last one, and hyper does give that back.
+//! lost. It holds none when no request is under way, no byte has arrived since the last request
+//! began, all written bytes were flushed, and it waits for more. It may still hold the beginning of
+//! a next request that came together with the last one, and hyper does give that back.
 //!
 //! While a request is answered hyper does not read, so it does not see a client that goes. It
 //! flushes with each turn, though, and then the transport checks for a hang-up when a task has
@@ -14,7 +14,7 @@
 //! hyper reads while there are bytes and writes while there is room, so a client at the speed of
 //! the loopback would keep the engine. The transport therefore limits the bytes of each run of a
 //! task ([`SHARE`](crate::io_activity::SHARE)). At the limit it reports that it is not ready, and
-//! wakes the task, which runs again behind the other tasks.
+//! wakes the task, which runs again after the other tasks.
 //!
 //! A request that may take indefinitely is nevertheless given up with that end, if its service says
 //! so ([`Exchange::end_with_client`](crate::exchange::Exchange::end_with_client)): for such a
@@ -68,7 +68,7 @@ impl Watched {
         }
     }
 
-    /// Records whether an encrypted connection can be parked. If some of a record has come, the
+    /// Records whether an encrypted connection can be parked. If some of a record has arrived, the
     /// client is sending: the limits of a request hold, not those of idleness, until the record
     /// turns out to be none of data.
     fn look_at_records(&mut self) {

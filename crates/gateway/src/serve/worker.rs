@@ -200,7 +200,7 @@ impl Worker {
     }
 
     /// Looks at connections that have a task, from a place on and at some places. Returns the place
-    /// to go on at, if there are further ones.
+    /// to continue at, if there are further ones.
     pub(super) fn visit(
         &self,
         from: usize,

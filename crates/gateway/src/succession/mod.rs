@@ -62,7 +62,7 @@ type LossHandler = Box<dyn Fn(&superpoll_keeper::Error) + Send + Sync>;
 
 /// A server's side of its succession.
 pub(crate) struct Succession {
-    /// `None`: the keeper is lost, and the server goes on alone.
+    /// `None`: the keeper is lost, and the server continues alone.
     control: Mutex<Option<Control>>,
     next_space: AtomicU64,
     /// Wakes the task that sends records for which the keeper's line had no room.
@@ -176,7 +176,7 @@ impl Succession {
                 Some(done)
             }
             Err(error) => {
-                // This server goes on with the state that it has, and no other server may take it
+                // This server continues with the state that it has, and no other server may take it
                 // over.
                 control.take().into_iter().for_each(Control::give_up);
                 drop(control);
@@ -187,7 +187,7 @@ impl Succession {
     }
 
     /// Returns the listeners that are left with the keeper. They are there before any server has
-    /// yielded, so that this server can find out whether it can go on.
+    /// yielded, so that this server can find out whether it can continue.
     pub(crate) fn listeners(&self) -> Result<Vec<LeftListener>, superpoll_keeper::Error> {
         let shown = self.control().as_mut().map_or_else(|| Ok(Vec::new()), Control::listeners)?;
         let left = shown.into_iter().map(|shown| {
@@ -293,13 +293,13 @@ impl Succession {
     }
 
     /// Returns a duplicate of the line, to be watched: it becomes readable when another server
-    /// wants to go on.
+    /// wants to continue.
     pub(crate) fn control_socket(&self) -> Option<OwnedFd> {
         use std::os::fd::AsFd;
         self.control().as_ref()?.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Whether another server wants to go on.
+    /// Whether another server wants to continue.
     pub(crate) fn should_yield(&self) -> bool {
         self.with(|control| control.is_to_yield()).unwrap_or(false)
     }

@@ -219,7 +219,7 @@ impl LeftConnection {
         self.keys.is_some()
     }
 
-    /// Goes on with the connection behind so many messages, and some of another one. `None` if its
+    /// Continues with the connection after so many messages, and some of another one. `None` if its
     /// keys do not fit that.
     pub(crate) fn go_on(self, messages: u64, cut: Option<Cut<'_>>) -> Option<ParkedConnection> {
         let LeftConnection { mut parked, keys, is_orderly, .. } = self;

@@ -58,7 +58,7 @@ impl Drop for ActiveTask {
 pub struct EngineCounters {
     /// Connections accepted.
     pub accepted: Counter,
-    /// Connections closed at once, for lack of descriptors or because of a limit.
+    /// Connections closed at once, for a shortage of descriptors or because of a limit.
     pub refused: Counter,
     /// Connections that have a task now.
     pub active: Counter,

@@ -181,7 +181,7 @@ pub(crate) struct RequestCounts {
     routes: Arc<[Arc<RouteRequests>]>,
 }
 
-/// The name by which the counts of a route go on in another configuration.
+/// The name by which the counts of a route continue in another configuration.
 #[derive(Eq, Hash)]
 struct RouteKey<'a> {
     host: &'a str,
@@ -198,7 +198,7 @@ impl PartialEq for RouteKey<'_> {
 
 impl RequestCounts {
     /// Returns the counts for routes by their hosts and paths. Those of a route that was there
-    /// before go on, and the counts of other ones end.
+    /// before continue, and the counts of other ones end.
     pub(crate) fn collect<'a>(
         routes: impl Iterator<Item = (String, &'a str)>,
         engines: usize,
@@ -299,7 +299,7 @@ pub(crate) struct RequestTimer {
 }
 
 impl RequestTimer {
-    /// Begins with a request that has come now.
+    /// Begins with a request that has arrived now.
     pub(crate) fn begin(counts_in: &Arc<RequestDurations>) -> RequestTimer {
         RequestTimer { begun: Instant::now(), counts_in: counts_in.clone() }
     }

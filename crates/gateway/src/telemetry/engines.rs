@@ -4,8 +4,8 @@
 //! the connections and channels of the server: it reads the counters of the engines, and leaves out
 //! the state of each channel that [`Counts`](super::overview::Counts) are made from.
 //!
-//! A page that shows several processes goes on with the last counters of one that does not answer,
-//! as long as it exists: otherwise its sums would fall, and come back as a burst.
+//! A page that shows several processes continues with the last counters of one that does not
+//! answer, as long as it exists: otherwise its sums would fall, and come back as a burst.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -312,7 +312,7 @@ mod tests {
         };
         let (oldest, other) = (((0, 41), of(100, 5)), ((1, 42), of(200, 7)));
         assert_eq!(sum(&[oldest.clone(), other.clone()], 0), (100, 12));
-        // The oldest one does not answer: the page would begin anew with another start.
+        // The oldest one does not answer: the page would begin again with another start.
         assert_eq!(sum(&[((1, 42), of(200, 8))], 0), (100, 13));
         assert_eq!(sum(&[], 0), (100, 13));
         assert_eq!(sum(&[oldest, other], 0), (100, 12));
@@ -349,7 +349,7 @@ mod tests {
             let mut text = String::new();
             for _ in 0..MESSAGES {
                 text = overview.page_text(&mut page).await.unwrap();
-                // The look goes on meanwhile.
+                // The look continues meanwhile.
                 while overview.is_looking() {
                     superpoll_rt::time::sleep(std::time::Duration::from_millis(1)).await;
                 }

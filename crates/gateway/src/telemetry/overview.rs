@@ -181,7 +181,7 @@ impl Overview {
     }
 
     /// Returns the counts of requests for the routes of another configuration, on this many
-    /// engines; those `before` go on.
+    /// engines; those `before` continue.
     pub(crate) fn requests_of(
         config: &Config,
         engines: usize,

@@ -84,7 +84,7 @@ fn live(overview: Arc<Overview>, request: Request<Upload>, exchange: &Exchange) 
     let admitted = peer.permit.begin_request();
     exchange.take_over(move |transport, before| {
         Box::pin(async move {
-            // The peer holds its permit as long as the page goes on.
+            // The peer holds its permit as long as the page continues.
             let _peer = (peer, admitted);
             // A page that is closed is no failure.
             let _ = send_snapshots(overview, transport, before).await;

@@ -1,6 +1,6 @@
-//! The handshake, by rustls, and the way out of rustls behind it.
+//! The handshake, by rustls, and the way out of rustls after it.
 //!
-//! The bytes of the client are given to rustls one record at a time, so that no byte behind the
+//! The bytes of the client are given to rustls one record at a time, so that no byte after the
 //! handshake is in rustls when the connection leaves it.
 //!
 //! The keys and the numbers of records are told by the suites of the handshake (`traffic_keys`).
@@ -36,7 +36,7 @@ pub(crate) fn cipher_of(session: &ServerConnection) -> u16 {
     session.negotiated_cipher_suite().map_or(0, |suite| suite.suite().into())
 }
 
-/// A connection behind its handshake.
+/// A connection after its handshake.
 pub(crate) enum Accepted {
     /// HTTP/1, or a protocol that was not agreed upon.
     Http1(TlsStream),

@@ -109,7 +109,7 @@ impl Direction {
         self.suite.most_records().saturating_sub(self.number)
     }
 
-    /// Goes on with the next secret (RFC 8446, section 7.2).
+    /// Continues with the next secret (RFC 8446, section 7.2).
     pub(super) fn update(&mut self) {
         let length = self.suite.secret_len();
         let prk = hkdf::Prk::new_less_safe(self.suite.hkdf(), &self.secret[..length]);
@@ -148,7 +148,7 @@ impl Direction {
         (data, 13)
     }
 
-    /// Seals the text in place, which stands behind the room for the explicit nonce, and returns
+    /// Seals the text in place, which stands after the room for the explicit nonce, and returns
     /// its tag.
     pub(super) fn seal(&mut self, header: [u8; 5], body: &mut [u8]) -> Result<Tag, Unspecified> {
         let number = self.spend();
@@ -284,7 +284,7 @@ impl Suite {
     pub(super) fn most_records(self) -> u64 {
         match self.cipher {
             Cipher::Aes128Gcm | Cipher::Aes256Gcm => GCM_RECORDS,
-            // The number itself must not begin anew.
+            // The number itself must not begin again.
             Cipher::ChaCha20Poly1305 => u64::MAX,
         }
     }

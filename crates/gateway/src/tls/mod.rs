@@ -2,7 +2,7 @@
 //!
 //! rustls does the handshake. A connection leaves rustls when its handshake is over (`handshake`):
 //! its secrets and the numbers of its next records are taken from rustls, and a record layer of our
-//! own goes on with them (`records`). It has no cryptography of its own either: HKDF and the
+//! own continues with them (`records`). It has no cryptography of its own either: HKDF and the
 //! ciphers are ring's, as rustls' are.
 //!
 //! The reason is idleness. An object of rustls can neither be small nor go elsewhere. A record

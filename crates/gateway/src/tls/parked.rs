@@ -11,7 +11,7 @@ use super::sealer::Sealer;
 use super::stream::TlsStream;
 use crate::plain_stream::Plain;
 
-/// The records that a parked connection leaves to the stream that goes on with it, which may have
+/// The records that a parked connection leaves to the stream that continues with it, which may have
 /// to change the key.
 const KEPT: u64 = 16;
 
@@ -61,10 +61,10 @@ impl ParkedKeys {
         Some(KeysRecord::from_parts(&Parts { suite, counts, must_change, numbers, secrets }))
     }
 
-    /// Goes on with the keys of another server, which has written so many records with them since,
-    /// and some of another one. If that server did not come to rest, the next record is written
-    /// with a new key, behind the rest of the one that was cut off. `None` if the keys do not fit
-    /// that.
+    /// Continues with the keys of another server, which has written so many records with them
+    /// since, and some of another one. If that server did not come to rest, the next record is
+    /// written with a new key, after the rest of the one that was cut off. `None` if the keys do
+    /// not fit that.
     pub(crate) fn adopt(
         record: &KeysRecord,
         written: u64,
@@ -91,7 +91,7 @@ impl ParkedKeys {
     }
 
     /// Changes the key of writing, if that has to come first, and returns the bytes that say so,
-    /// behind the rest of a record that was cut off. They must be written before anything else.
+    /// after the rest of a record that was cut off. They must be written before anything else.
     pub(crate) fn change_key(&mut self) -> Option<Vec<u8>> {
         if !self.must_change {
             return None;
@@ -139,7 +139,7 @@ impl ParkedKeys {
         Some(sealed)
     }
 
-    /// Returns the record that says that no more bytes follow. Nothing is sealed behind it.
+    /// Returns the record that says that no more bytes follow. Nothing is sealed after it.
     pub(crate) fn close(mut self) -> Vec<u8> {
         let tx = Direction::new(self.suite, self.secret(0), self.tx_number);
         let mut record = Vec::new();
@@ -162,7 +162,7 @@ impl ParkedKeys {
         self.unsent = (!rest.is_empty()).then(|| rest.into());
     }
 
-    /// Goes on with the connection.
+    /// Continues with the connection.
     pub(crate) fn resume(self, plain: Plain) -> TlsStream {
         let (records, unsent) = self.into_records();
         TlsStream::new(plain, records, Vec::new(), unsent)

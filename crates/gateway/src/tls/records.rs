@@ -12,7 +12,7 @@ pub(super) const HEADER: usize = 5;
 /// The most bytes of text in a record.
 pub(crate) const MOST_TEXT: usize = 1 << 14;
 
-/// The most bytes of a record of TLS 1.3 behind its header; TLS 1.2 allows more, which no cipher of
+/// The most bytes of a record of TLS 1.3 after its header; TLS 1.2 allows more, which no cipher of
 /// ours uses.
 const MOST_BODY: usize = MOST_TEXT + 256;
 
@@ -50,7 +50,7 @@ impl Kind {
 /// The kind of the records that are never encrypted, which none is behind the handshake.
 const FIRST_KIND: u8 = 20;
 
-/// The messages of a handshake that come behind it.
+/// The messages of a handshake that come after it.
 const CLIENT_HELLO: u8 = 1;
 const KEY_UPDATE: u8 = 24;
 
@@ -69,7 +69,7 @@ pub(crate) enum Alert {
     NoRenegotiation = 100,
 }
 
-/// The reason for which a connection cannot go on.
+/// The reason for which a connection cannot continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Violation {
     /// The peer has broken the protocol, and is told so.
@@ -107,8 +107,8 @@ pub(crate) struct Records {
     has_closed: bool,
 }
 
-/// The counts that limit what a peer may do without sending data. They go on while a connection is
-/// parked, which each record ends.
+/// The counts that limit what a peer may do without sending data. They continue while a connection
+/// is parked, which each record ends.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counts {
     pub empty: u8,
@@ -145,7 +145,7 @@ impl Records {
         }
     }
 
-    /// Goes on with the counts of a connection that was parked.
+    /// Continues with the counts of a connection that was parked.
     pub(super) fn counting(mut self, counts: Counts) -> Records {
         let Counts { empty, updates, warnings, has_refused } = counts;
         (self.empty, self.updates, self.warnings) = (empty, updates, warnings);
@@ -169,7 +169,7 @@ impl Records {
         self.has_closed = true;
     }
 
-    /// Whether some of a message of the handshake has come, and not the rest.
+    /// Whether some of a message of the handshake has arrived, and not the rest.
     pub(super) fn has_part(&self) -> bool {
         !self.begun.is_empty()
     }
@@ -215,7 +215,7 @@ impl Records {
             if text_len > MOST_TEXT + 1 {
                 return Err(Violation::Broken(Alert::RecordOverflow, "a text that is too long"));
             }
-            // Padding stands behind the kind.
+            // Padding stands after the kind.
             let end = body[..text_len].iter().rposition(|byte| *byte != 0);
             let Some(end) = end else {
                 return Err(Violation::Broken(Alert::UnexpectedMessage, "a record of padding"));
@@ -281,7 +281,7 @@ impl Records {
             }
             return Ok(Record::Control);
         }
-        // The message may come in parts, but ends with its record: the keys change behind it.
+        // The message may come in parts, but ends with its record: the keys change after it.
         const MESSAGE: usize = 5;
         if text.is_empty() || self.begun.len() + text.len() > MESSAGE {
             return unexpected("a message of the handshake after its end");

@@ -86,7 +86,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Goes on with the next key, without a word.
+    /// Continues with the next key, without a word.
     #[cfg(test)]
     pub(super) fn change_keys(&mut self) {
         self.tx.update();

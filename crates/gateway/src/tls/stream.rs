@@ -85,7 +85,7 @@ enum Reading {
     Failed(Violation),
 }
 
-/// An encrypted stream with a client, behind the handshake.
+/// An encrypted stream with a client, after the handshake.
 pub(crate) struct TlsStream {
     plain: Plain,
     records: Box<Records>,
@@ -107,7 +107,7 @@ fn failed(violation: Violation) -> io::Error {
 }
 
 impl TlsStream {
-    /// Goes on with a connection after some bytes were read, and before some bytes were written.
+    /// Continues with a connection after some bytes were read, and before some bytes were written.
     pub(super) fn new(
         plain: Plain,
         records: Records,
@@ -140,7 +140,7 @@ impl TlsStream {
             && self.records.is_quiet()
     }
 
-    /// Whether some of a record or of a message has come, and not the rest.
+    /// Whether some of a record or of a message has arrived, and not the rest.
     pub(crate) fn has_part(&self) -> bool {
         !self.incoming.sealed.is_empty() || self.records.has_part()
     }

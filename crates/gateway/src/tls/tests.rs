@@ -163,7 +163,7 @@ impl Pair {
         Box::new(ParkedKeys::from_records(&self.server))
     }
 
-    /// Parks the server's side, seals messages there, and goes on.
+    /// Parks the server's side, seals messages there, and continues.
     fn through_the_parking_lot(&mut self, messages: &[&[u8]]) {
         let mut parked = self.park();
         assert!(parked.seal(&[&[7; MOST_TEXT + 1]]).is_none(), "it is too long for a record");
@@ -218,7 +218,7 @@ enum Step {
     ClientChangesKeys,
     ServerChangesKeys,
     Park(Vec<usize>),
-    /// Another server goes on with the parked connection. So much of what this server had sealed
+    /// Another server continues with the parked connection. So much of what this server had sealed
     /// there was written, in parts of 256, and this server may have come to rest before.
     Succeed(Vec<usize>, usize, bool),
 }
@@ -379,7 +379,7 @@ fn floods_and_messages_out_of_place_end_the_connection_with_their_alert() {
         (tls13, vec![(Kind::Handshake, &[4, 0, 0, 1, 0])], Alert::UnexpectedMessage),
         (tls13, vec![(Kind::Handshake, b"")], Alert::UnexpectedMessage),
         (tls13, vec![(Kind::Handshake, &[24, 0, 0, 1, 2])], Alert::IllegalParameter),
-        // Something behind a change of keys in the same record.
+        // Something after a change of keys in the same record.
         (tls13, vec![(Kind::Handshake, &[24, 0, 0, 1, 0, 24])], Alert::UnexpectedMessage),
         (
             tls13,

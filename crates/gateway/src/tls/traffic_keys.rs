@@ -1,6 +1,6 @@
 //! The keys that a handshake comes to, which rustls tells while it works on a record.
 //!
-//! rustls hands keys out afterwards as well, but makes them anew for that, which is a tenth of the
+//! rustls hands keys out afterwards as well, but makes them again for that, which is a tenth of the
 //! work of a resumed handshake of TLS 1.2; and it never hands out the secrets that the next keys of
 //! TLS 1.3 are made from. It tells these to a log of keys, and makes its ciphers by way of its
 //! suites. The suites here are ring's. They keep each key, and count the records.
@@ -67,7 +67,7 @@ impl Told {
         (self.key, self.number) = (Some((suite, RawKey::new(key, iv))), 0);
     }
 
-    /// Returns the direction that goes on with the key.
+    /// Returns the direction that continues with the key.
     fn direction(self) -> Option<(Direction, Suite)> {
         let (suite, key) = self.key?;
         let secret = match suite.is_tls13 {

@@ -6,7 +6,7 @@
 //!
 //! | part | fields | on the way to a server | in the response |
 //! |---|---|---|---|
-//! | `request_id` | `X-Request-Id`, or another name | takes the place of the client's | takes the place of the server's |
+//! | `request_id` | `X-Request-Id`, or another name | replaces the client's | replaces the server's |
 //! | `context` | `traceparent`, `tracestate` | the same trace, with this server as the parent | nothing |
 //! | `via` | `Via` | this server is added | this server is added, if a server has answered |
 //!
@@ -56,7 +56,7 @@ struct IdRules {
 struct ContextRules {
     /// The share of new traces that are recorded, in hundredths.
     sample: u8,
-    /// The clients whose traces go on; `None`: all.
+    /// The clients whose traces continue; `None`: all.
     trust: Option<Vec<ClientRange>>,
 }
 

@@ -330,7 +330,7 @@ proptest! {
         trace.write_forwarded(&mut lines);
         by_lane.extend(read(&lines));
         prop_assert_eq!(sorted(&by_hyper), sorted(&map(&by_lane)));
-        // Each of these is there once at most, whatever has come.
+        // Each of these is there once at most, whatever has arrived.
         for (name, is_ours) in [("x-request-id", "request_id"), ("traceparent", "trace")] {
             if tracing.contains(&format!("{is_ours} =")) {
                 prop_assert_eq!(by_hyper.get_all(name).iter().count(), 1);

@@ -1,7 +1,7 @@
 //! The servers on the way of a message (RFC 9110, section 7.6.3).
 //!
 //! Each server adds the version of HTTP that the message came with, and a name. The line is a field
-//! of its own behind the fields of the servers before, which are passed on as they are: several
+//! of its own after the fields of the servers before, which are passed on as they are: several
 //! fields mean the same as one list. A request whose list has this server's name was here before,
 //! and is not forwarded again.
 

@@ -2,7 +2,7 @@
 //!
 //! The certificate that servers are shown comes from a store that follows its files, as those of
 //! listeners do. Connections that are open keep the one that they began with; new ones show the new
-//! one, and make a full handshake: a resumed session would go on with the former certificate.
+//! one, and make a full handshake: a resumed session would continue with the former certificate.
 
 use std::fmt;
 use std::path::Path;

@@ -160,7 +160,7 @@ pub(crate) async fn connect(address: &Address, limit: Duration) -> io::Result<Pl
     connect_any(addresses.map_err(local_shortage::behind_lookup)?, limit).await
 }
 
-/// Connects to the first of a server's addresses that accepts the connection. A lack of this
+/// Connects to the first of a server's addresses that accepts the connection. A shortage of this
 /// machine at one of them is the error of all: the server may accept connections there.
 pub(crate) async fn connect_any(addresses: Vec<SocketAddr>, limit: Duration) -> io::Result<Plain> {
     let mut last: Option<io::Error> = None;

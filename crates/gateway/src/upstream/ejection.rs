@@ -207,7 +207,7 @@ mod tests {
             for (index, dice, later) in steps {
                 let (index, is_error) = (index % servers, dice < often);
                 now += later;
-                // Some errors are answers that break off behind their heads.
+                // Some errors are answers that break off after their heads.
                 let is_cut = is_error && dice % 2 == 1;
                 group.rate_at(&list[index], is_error && !is_cut, &rule, || now);
                 if is_cut {

@@ -30,7 +30,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Returns the lack of this machine that is the reason, if one is.
+    /// Returns the shortage of this machine that is the reason, if one is.
     pub(super) fn local_shortage(&self) -> Option<LocalShortage> {
         match self {
             Fault::Connect(error) | Fault::Body(error) => LocalShortage::from_error(error),

@@ -59,7 +59,7 @@ pub(crate) struct Forwarder {
     pub(super) route: Rc<str>,
     pub(super) retries: u32,
     pub(super) trusts: bool,
-    /// Whether regular requests pass hyper.
+    /// Whether regular requests bypass hyper.
     lane: bool,
     /// Whether a request is given up when its client ends its side of the connection.
     pub(crate) aborts: bool,
@@ -132,7 +132,7 @@ impl Forwarder {
         }
     }
 
-    /// Whether regular requests of clients pass hyper on their way.
+    /// Whether regular requests of clients bypass hyper on their way.
     pub(crate) fn has_lane(&self) -> bool {
         let config = self.pool.group.config();
         let is_plain = !config.h2 && config.proxy_protocol.is_none() && config.sticky.is_none();

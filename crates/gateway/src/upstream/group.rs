@@ -89,7 +89,7 @@ pub struct Group {
     pub(super) turned_away: RateLimited,
     /// Requests that this server has forwarded before.
     pub(super) came_back: RateLimited,
-    /// Checks that a lack of this machine has prevented.
+    /// Checks that a shortage on this machine has prevented.
     pub(super) unchecked: RateLimited,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct ListChange {
 
 impl Group {
     /// Creates a group. `report` receives the events of its servers, and must not block. Where the
-    /// group takes the place of another one, servers are known by the names that are in both until
+    /// group replaces another one, servers are known by the names that are in both until
     /// they are looked up again.
     ///
     /// # Errors

@@ -294,7 +294,7 @@ impl Http1Connection {
     }
 
     /// Reads the response to a request that was sent already, of which some bytes were read. The
-    /// next request stands for that one, and is not sent; those behind it are. `unsent` is the rest
+    /// next request stands for that one, and is not sent; those after it are. `unsent` is the rest
     /// of the request that is still to be sent, if there is one.
     pub(super) async fn replay(
         stream: Upstream,

@@ -1,7 +1,7 @@
 //! The body of a server's response, on its way to the client.
 //!
-//! Most responses are short and have come whole when their head is there. Such a body is taken at
-//! once: its connection goes back to the pool before the response is sent, and the response is a
+//! Most responses are short and have arrived whole when their head is there. Such a body is taken
+//! at once: its connection goes back to the pool before the response is sent, and the response is a
 //! piece of memory. Longer bodies are passed on piece by piece, each when the client has taken the
 //! piece before, so that no more than hyper's buffers is held of them.
 
@@ -22,9 +22,9 @@ use crate::body::Body;
 /// A body that is passed on.
 pub(super) struct Relayed {
     incoming: Incoming,
-    /// `None` when the last piece has come.
+    /// `None` when the last piece has arrived.
     lease: Option<Lease>,
-    /// Pieces that have come and were not asked for yet.
+    /// Pieces that have arrived and were not asked for yet.
     ahead: VecDeque<Frame<Bytes>>,
     timeout: Duration,
     timer: Option<Sleep>,
@@ -104,7 +104,7 @@ impl Relayed {
         }
     }
 
-    /// Whether no bytes have come for too long while the client waited for them.
+    /// Whether no bytes have arrived for too long while the client waited for them.
     fn has_waited(&mut self, cx: &mut Context<'_>) -> bool {
         let due = Instant::now() + self.timeout;
         let timer = self.timer.get_or_insert_with(|| sleep(self.timeout));

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use socket2::{Domain, Socket, Type};
 
-/// A lack of this machine, by the servers that it concerns.
+/// A shortage on this machine, by the servers that it concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LocalShortage {
     /// No server can be connected to.
@@ -27,7 +27,7 @@ pub(crate) enum LocalShortage {
 }
 
 impl LocalShortage {
-    /// Returns the lack behind an error, if there is one.
+    /// Returns the shortage behind an error, if there is one.
     pub(crate) fn from_error(error: &(dyn Error + 'static)) -> Option<LocalShortage> {
         match number(error)? {
             libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::ENOSPC => {
@@ -39,7 +39,7 @@ impl LocalShortage {
     }
 }
 
-/// Returns the way out of a lack whose message does not name it.
+/// Returns the way out of a shortage whose message does not name it.
 pub(crate) fn way_out(error: &(dyn Error + 'static)) -> &'static str {
     match number(error) {
         Some(libc::EADDRNOTAVAIL) => {
@@ -80,8 +80,8 @@ fn has_own_address(to: SocketAddr) -> bool {
     !matches!(number, Some(libc::EADDRNOTAVAIL | libc::ENETUNREACH | libc::EHOSTUNREACH))
 }
 
-/// Returns the error of a look-up of this machine's own name, or the lack of descriptors that is
-/// behind it: the resolver needs some, and does not tell.
+/// Returns the error of a look-up of this machine's own name, or the shortage of descriptors that
+/// is behind it: the resolver needs some, and does not tell.
 pub(super) fn behind_lookup(error: io::Error) -> io::Error {
     Socket::new(Domain::IPV4, Type::STREAM, None).err().unwrap_or(error)
 }

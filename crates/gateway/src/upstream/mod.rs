@@ -17,7 +17,7 @@
 //! | `ejection`, `error_record` | servers that answer with errors are left out |
 //! | `sticky` | cookies by which clients come back to their servers |
 //! | `fault`, `failed_attempt` | reasons for which a request has failed |
-//! | `local_shortage` | lacks of this machine, which are no faults of a server |
+//! | `local_shortage` | shortages on this machine, which are no faults of a server |
 //! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `lane` | regular requests and responses, past hyper |

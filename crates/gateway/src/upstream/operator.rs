@@ -42,7 +42,7 @@ impl Group {
         configured.map_or_else(String::new, |configured| configured.address.to_string())
     }
 
-    /// Whether a server goes on with clients that are bound to it: it is healthy, and is up or
+    /// Whether a server continues with clients that are bound to it: it is healthy, and is up or
     /// drains.
     pub(super) fn takes_bound(&self, server: &GroupServer) -> bool {
         server.operator.state() != ServerState::Down && server.is_healthy(self.clock.now())

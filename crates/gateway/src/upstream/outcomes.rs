@@ -7,7 +7,7 @@
 //! serve other paths. It counts as an error where the group ejects servers (`ejection`).
 //!
 //! The head of a response counts at once, as a response may take indefinitely. A response that
-//! breaks off behind it, or cannot be passed on, is an error there in place of an answer: each
+//! breaks off after it, or cannot be passed on, is an error there in place of an answer: each
 //! request has one outcome.
 
 use std::rc::Rc;
@@ -142,8 +142,8 @@ impl Group {
         (self.report)(&trace.describe(event));
     }
 
-    /// Notes that a request has failed on a server by a fault. A lack of this machine is no failure
-    /// of the server.
+    /// Notes that a request has failed on a server by a fault. A shortage on this machine is no
+    /// failure of the server.
     pub(super) fn attempt_failed(&self, server: &GroupServer, fault: &Fault) {
         if fault.local_shortage().is_none() {
             self.failed(server);
@@ -191,7 +191,7 @@ impl Group {
         }
     }
 
-    /// Notes the end of a check of a server. A check that a lack of this machine has prevented
+    /// Notes the end of a check of a server. A check that a shortage on this machine has prevented
     /// changes nothing, and is reported.
     pub(super) fn check_ended(&self, server: &GroupServer, outcome: Result<(), CheckError>) {
         match outcome {

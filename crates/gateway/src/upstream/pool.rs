@@ -430,7 +430,7 @@ pub(super) struct Lease {
     pub route: Rc<str>,
     /// The request's connection, if the request has it alone.
     pub connection: Option<Box<Http1Connection>>,
-    /// The connection of a request that passes hyper.
+    /// The connection of a request that bypasses hyper.
     pub raw: Option<Box<RawConnection>>,
     /// The id of the request and its trace.
     pub trace: Option<Rc<RequestTrace>>,
@@ -487,7 +487,7 @@ impl Lease {
         self.answered.set(Some(status));
     }
 
-    /// Notes that the request has failed, perhaps behind the head of its response.
+    /// Notes that the request has failed, perhaps after the head of its response.
     pub(super) fn failed(&self) {
         match self.answered.take() {
             Some(status) => self.pool.group.failed_behind(&self.server, status),

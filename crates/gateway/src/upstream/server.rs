@@ -97,7 +97,7 @@ pub struct GroupServer {
     pub failures: AtomicU64,
     /// Requests that failed on it and were sent to another server.
     pub retries: AtomicU64,
-    /// Checks of it that a lack of descriptors, ports or memory of this machine has prevented.
+    /// Checks of it that a shortage of descriptors, ports or memory of this machine has prevented.
     pub unchecked: AtomicU64,
     /// Whether no local port is left for connections to it.
     pub(super) port_shortage: PortShortage,

@@ -3,7 +3,7 @@
 //! The value is a keyed hash of the upstream and of the server's address. Without the secret, a
 //! client can neither tell an address from it nor make one for another server. Gateways with the
 //! same secret agree on it, also after a restart. A client whose server is not up is forwarded to
-//! another one, whose cookie takes the place of the former. Cookies that no server has are as good
+//! another one, whose cookie replaces the former. Cookies that no server has are as good
 //! as none.
 //!
 //! A cookie comes with a response only where it changes something: a client that has the right one
@@ -27,7 +27,7 @@ pub(super) struct Sticky {
     key: hmac::Key,
     group: String,
     cookie: String,
-    /// The attributes behind the value.
+    /// The attributes after the value.
     attributes: String,
     is_always_secure: bool,
 }

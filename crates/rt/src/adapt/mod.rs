@@ -78,8 +78,9 @@ macro_rules! wrapper {
     };
 }
 
-/// Implements a trait of writers, `$to`, with the one that an expression finds in the type, `$from`.
-/// The traits differ in the name of their last method, and in a question that futures-io lacks.
+/// Implements a trait of writers, `$to`, through another one, `$from`, of what an expression finds
+/// in the type. The traits differ in the name of their last method, and futures-io has no question
+/// about vectored writes.
 macro_rules! write_through {
     (
         [$($generics:tt)*] $type:ty: $from:path, $close:ident => $to:path, $to_close:ident,

@@ -234,7 +234,7 @@ pub(super) fn run(
         facts.upgrade = before.as_ref().map(|_| UpgradeState::UnderWay);
     });
     let subject = supervisor.subject(backend, handle.clone()).with_commands(queue.sender());
-    supervisor.administer(backend, handle.clone(), queue.sender(), error_log);
+    supervisor.accept_operations(backend, handle.clone(), queue.sender(), error_log);
     let statistics = stats::open(socket, subject, warn);
     let mut supervision = Supervision {
         options,

@@ -23,13 +23,13 @@ const PIECE: usize = 32 << 10;
 /// A body that is compressed on its way.
 pub(super) struct Compressed {
     inner: Body,
-    /// `None` behind the end of the coding.
+    /// `None` after the end of the coding.
     encoder: Option<Encoder>,
-    /// Bytes that have come and are not compressed.
+    /// Bytes that have arrived and are not compressed.
     input: Bytes,
-    /// The fields behind the body.
+    /// The fields after the body.
     trailers: Option<Frame<Bytes>>,
-    /// Whether the encoder has bytes whose output has not come.
+    /// Whether the encoder has bytes whose output has not arrived.
     holds: bool,
     /// The bytes that were compressed since other tasks ran.
     since_pause: usize,

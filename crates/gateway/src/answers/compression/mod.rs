@@ -11,7 +11,7 @@
 //! A stream of server-sent events is never compressed. It stays open for hours, and its encoder
 //! would take a hundred times the memory of the connection; its messages are short, too.
 //!
-//! The levels are fixed and low, as each answer is compressed anew. A body that is there and short
+//! The levels are fixed and low, as each answer is compressed again. A body that is there and short
 //! is compressed at once. Others are compressed on their way ([`Compressed`]), a piece at a time
 //! between the tasks of other connections. The encoders of a process have a bound of memory
 //! ([`Permit`]); while it is reached, answers are passed on as they are.

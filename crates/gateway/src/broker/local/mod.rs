@@ -5,7 +5,7 @@
 //! that waits is interrupted through the publisher's connection, by its name.
 //!
 //! There is nothing to settle: the supervisor of an upgrade has all the logs of the one before, and
-//! one that was killed has no logs, which therefore begin anew.
+//! one that was killed has no logs, which therefore begin again.
 
 pub(crate) mod service;
 pub(crate) mod store;
@@ -34,7 +34,7 @@ enum Request<'a> {
     Interrupt(i64),
 }
 
-/// The entries behind some places, with the numbers of the places.
+/// The entries after some places, with the numbers of the places.
 type Found = Vec<(usize, Vec<Entry>)>;
 
 /// Opens connections to the log of a supervisor.

@@ -95,7 +95,7 @@ impl LogService {
         waiting.into_iter().flatten().for_each(|(_, waker)| waker.wake());
     }
 
-    /// Returns the entries behind some places, or none if none comes in time.
+    /// Returns the entries after some places, or none if none comes in time.
     async fn read(&self, name: i64, places: &[(Arc<str>, Position)], count: usize) -> Found {
         self.reads.borrow_mut().insert(name, Read::default());
         let waits = poll_fn(|cx| self.poll_read(name, places, count, cx));

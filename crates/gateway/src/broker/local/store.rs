@@ -1,7 +1,7 @@
 //! The logs themselves, in memory: what Redis does by scripts for several machines, for one
 //! process.
 //!
-//! A log remembers its last position apart from its entries, so that it goes on without gaps when
+//! A log remembers its last position apart from its entries, so that it continues without gaps when
 //! it keeps none. The store keeps at most [`Store::new`]'s number of bytes: a log drops its own
 //! oldest entries for a new one, and refuses it if that is not enough. The beginnings of logs are
 //! not refused: there are as many logs as the workers have channels. Of each publication it keeps
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// Returns the last position of a log after the one that the server knows, and whether it has
-    /// to begin anew: it is not the log that the server knows.
+    /// to begin again: it is not the log that the server knows.
     fn last(&mut self, log: &LogOptions, known: LogPosition) -> (Position, bool) {
         let stream = self.streams.entry(log.key.clone()).or_default();
         (stream.used, stream.idle) = (millis(), log.idle);
@@ -136,7 +136,7 @@ impl Store {
         }
     }
 
-    /// Adds an entry behind the last one, in the place of the oldest ones.
+    /// Adds an entry after the last one, in the place of the oldest ones.
     fn add(&mut self, log: &LogOptions, entry: Entry) -> Result<(), Refusal> {
         let Some(stream) = self.streams.get_mut(&log.key) else { return Err(Refusal::Full) };
         let most = usize::try_from(log.history.max(1)).unwrap_or(usize::MAX);
@@ -196,7 +196,7 @@ impl Store {
         Ok(Looked { last, first, history: look.log.history })
     }
 
-    /// Returns the first entries behind a position, at most `count`.
+    /// Returns the first entries after a position, at most `count`.
     pub(crate) fn read(&mut self, key: &str, behind: Position, count: usize) -> Vec<Entry> {
         let Some(stream) = self.streams.get_mut(key) else { return Vec::new() };
         stream.used = millis();
@@ -294,7 +294,7 @@ mod tests {
             assert!(store.bytes <= 1000);
         }
         assert_eq!(store.append(&message(100, 99, 1000)), Err(Refusal::Full));
-        // The log is as it was, and goes on.
+        // The log is as it was, and continues.
         let last = store.entries("a").last().unwrap().at;
         assert_eq!((last.id, store.entries("a").len()), (20, 4));
         assert!(here(&store.append(&message(100, 99, 100))));

@@ -2,7 +2,7 @@
 //!
 //! The id of an entry in the stream is its position. Redis gives ids out by its clock unless it is
 //! told one, and compares them as two numbers, as positions are compared: a reader that is
-//! blocked behind the last entry of a stream that is then removed and written anew sees the first
+//! blocked after the last entry of a stream that is then removed and written again sees the first
 //! entry of the new one. Both scripts take the next position from the last entry, so no other key
 //! has to keep step with the stream.
 //!
@@ -51,7 +51,7 @@ const KNOWN: Duration = Duration::from_secs(300);
 /// How much longer than it is tried a publication without a key is known.
 const LATE: Duration = Duration::from_secs(10);
 
-/// How long the number of entries that a server wants counts. Servers say it anew in less time.
+/// How long the number of entries that a server wants counts. Servers say it again in less time.
 const WANTED: Duration = Duration::from_secs(60);
 
 /// The time in which all servers look at the logs before any of them appends or reads, after the

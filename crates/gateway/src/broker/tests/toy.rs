@@ -94,7 +94,7 @@ impl Toy {
 }
 
 impl World {
-    /// Returns the last position of a log, and whether it has to begin anew.
+    /// Returns the last position of a log, and whether it has to begin again.
     fn last(&mut self, log: &LogOptions, known: LogPosition) -> (Position, bool) {
         self.clock += 1;
         let clock = self.clock;

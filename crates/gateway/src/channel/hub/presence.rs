@@ -29,7 +29,7 @@ impl HubState {
         self.queues.iter().map(|queue| queue.present).sum::<usize>() + awaited
     }
 
-    /// Tells of a subscriber that has come or gone, or counts it as left out.
+    /// Tells of a subscriber that has arrived or gone, or counts it as left out.
     fn tell(&mut self, change: Change, sub: Option<&str>) -> Vec<Waker> {
         let mut wakers = Vec::new();
         if self.options.presence && !self.is_closed && !self.try_tell(change, sub, &mut wakers) {
@@ -110,7 +110,7 @@ impl Hub {
         since
     }
 
-    /// Counts a subscriber in that goes on from another server, and that was counted by
+    /// Counts a subscriber in that continues from another server, and that was counted by
     /// [`join`](Hub::join).
     pub(in crate::channel) fn keep_present(&self, queue_id: u64) {
         let mut state = self.state();

@@ -4,7 +4,7 @@
 //! A hub of Mercure is a channel with another outside. An update is a message whose publisher has
 //! said its topics (`update`); it is numbered, kept, recorded for a successor and limited as any
 //! other message is. A subscriber is a stream of server-sent events that is given some of the
-//! messages ([`reader`]), parked while nothing happens, and goes on with another server.
+//! messages ([`reader`]), parked while nothing happens, and continues with another server.
 //!
 //! | part | file |
 //! |---|---|

@@ -43,7 +43,7 @@ struct Variable {
     modifier: Modifier,
 }
 
-/// The modifier behind a variable's name (RFC 6570, section 2.4).
+/// The modifier after a variable's name (RFC 6570, section 2.4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Modifier {
     None,
@@ -204,7 +204,7 @@ type Places = Vec<bool>;
 
 /// Whether a text is an expansion of a template.
 fn fits(parts: &[Part], topic: &[u8]) -> bool {
-    // The places of the topic up to which the parts so far may have come.
+    // The places of the topic up to which the parts so far may have arrived.
     let mut places = vec![false; topic.len() + 1];
     places[0] = true;
     for part in parts {
@@ -221,7 +221,7 @@ fn fits(parts: &[Part], topic: &[u8]) -> bool {
     places[topic.len()]
 }
 
-/// Returns the places behind a text that begins at one of some places.
+/// Returns the places after a text that begins at one of some places.
 fn behind(places: &Places, topic: &[u8], text: &[u8]) -> Places {
     let mut next = vec![false; topic.len() + 1];
     for at in 0..=topic.len().saturating_sub(text.len()) {
@@ -236,7 +236,7 @@ fn add(to: &mut Places, places: &Places) {
     to.iter_mut().zip(places).for_each(|(to, place)| *to |= place);
 }
 
-/// Returns the places behind an expression that begins at one of some places.
+/// Returns the places after an expression that begins at one of some places.
 fn behind_expression(
     places: &Places,
     topic: &[u8],
@@ -247,7 +247,7 @@ fn behind_expression(
         None => places.clone(),
         Some(first) => behind(places, topic, &[first]),
     };
-    // The places behind some value. A variable without one leaves no trace.
+    // The places after some value. A variable without one leaves no trace.
     let mut filled = vec![false; topic.len() + 1];
     for Variable { name, modifier } in variables {
         let mut starts = behind(&filled, topic, &[operator.separator()]);
@@ -270,7 +270,7 @@ fn behind_expression(
     filled
 }
 
-/// Returns the places behind a value that begins at one of some places.
+/// Returns the places after a value that begins at one of some places.
 fn behind_value(
     starts: &Places,
     topic: &[u8],

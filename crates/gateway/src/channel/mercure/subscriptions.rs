@@ -72,7 +72,7 @@ fn document(topic: &Selector, identity: &Identity, is_active: bool) -> Map<Strin
 }
 
 /// Publishes that the subscriptions of a subscriber have begun, or ended. Only subscribers with a
-/// right to them get these updates. Where another server goes on with the hub, there is no one to
+/// right to them get these updates. Where another server continues with the hub, there is no one to
 /// publish them.
 pub(in crate::channel) fn report(hub: &Hub, record: &ReaderRecord, is_active: bool) {
     let Some(identity) = &record.identity else { return };

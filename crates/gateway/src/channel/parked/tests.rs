@@ -23,6 +23,30 @@ use crate::transport::Socket;
 
 mod encrypted;
 
+/// A subscriber without a name: its last message, where the next ones begin, and whether it has to
+/// answer a sign of life; and its rights.
+fn left_by(
+    form: Form,
+    (last, offset, pinged): (u64, Option<u64>, bool),
+    (grant, reader): (Grant, Option<ReaderRecord>),
+) -> LeftSubscriber {
+    LeftSubscriber { form, last, offset, pinged, grant, reader, sub: None }
+}
+
+impl LocalSubscribers {
+    fn adopt_plain(
+        self: &Rc<LocalSubscribers>,
+        parked: ParkedConnection,
+        form: Form,
+        (last, pinged): (u64, bool),
+        rights: (Grant, Option<ReaderRecord>),
+        sent: u64,
+    ) -> Option<()> {
+        let left = LeftConnection { parked, sent, keys: None, is_orderly: false };
+        self.adopt(left, left_by(form, (last, None, pinged), rights))
+    }
+}
+
 const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events, Form::Mercure];
 const PATIENCE: Duration = Duration::from_secs(20);
 const EPOCH: u64 = 7;
@@ -101,7 +125,7 @@ async fn read_all(mut client: &UnixStream, count: usize) -> Vec<u8> {
 }
 
 /// Whatever the last server had written when it was killed, its client gets each message once,
-/// and new messages behind them.
+/// and new messages after them.
 #[test]
 fn a_successor_goes_on_behind_any_byte() {
     let options = Channel { history: 100, ..Channel::default() };
@@ -119,7 +143,8 @@ fn a_successor_goes_on_behind_any_byte() {
                 let written = count.min(all.len());
                 assert_eq!(parked.stream.write_raw(&all[..written]).unwrap(), written);
                 let state = (after, false);
-                let outcome = subscribers.adopt(parked, form, state, whole(form), count as u64);
+                let outcome =
+                    subscribers.adopt_plain(parked, form, state, whole(form), count as u64);
                 if count > all.len() {
                     assert!(outcome.is_none() && hub.subscribers() == 0);
                     continue;
@@ -172,7 +197,7 @@ fn a_successor_does_not_take_its_own_messages_for_those_of_another_server() {
                 let subscribers = subscribers(&hub, &lot);
                 let (parked, client) = connection();
                 let outcome =
-                    subscribers.adopt(parked, form, (last, false), whole(form), sent as u64);
+                    subscribers.adopt_plain(parked, form, (last, false), whole(form), sent as u64);
                 assert_eq!(outcome.is_some(), goes_on, "{form:?} {last} {sent}");
                 if goes_on {
                     assert!(read_all(&client, own.len()).await == own, "{form:?} {last} {sent}");
@@ -182,7 +207,7 @@ fn a_successor_does_not_take_its_own_messages_for_those_of_another_server() {
     });
 }
 
-/// A subscriber that was sent more messages than are kept goes on all the same, if it was sent
+/// A subscriber that was sent more messages than are kept continues all the same, if it was sent
 /// all of those that are not kept.
 #[test]
 fn a_successor_goes_on_behind_messages_that_are_not_kept() {
@@ -211,7 +236,7 @@ fn a_successor_goes_on_behind_messages_that_are_not_kept() {
                 let (state, rights) = ((2, Some(offset), false), whole(form));
                 let sent = count as u64;
                 let left = LeftConnection { parked, sent, keys: None, is_orderly: false };
-                let outcome = subscribers.adopt_named(left, form, state, rights, None);
+                let outcome = subscribers.adopt(left, left_by(form, state, rights));
                 if count < not_kept || count > all.len() {
                     assert!(outcome.is_none() && hub.subscribers() == 0, "{form:?} {count}");
                     continue;
@@ -280,9 +305,9 @@ fn a_successor_tells_a_stream_that_messages_are_missing() {
             // A client that was sent some of the messages that are not kept is at an unknown
             // place.
             let (parked, _client) = connection();
-            assert!(subscribers.adopt(parked, form, (0, false), whole(form), 1).is_none());
+            assert!(subscribers.adopt_plain(parked, form, (0, false), whole(form), 1).is_none());
             let (parked, client) = connection();
-            assert!(subscribers.adopt(parked, form, (0, false), whole(form), 0).is_some());
+            assert!(subscribers.adopt_plain(parked, form, (0, false), whole(form), 0).is_some());
             let kept = encoded(form, &messages);
             let expected = match (form, slow) {
                 (_, Slow::DropOldest) => [&form.missed(2, SOURCE)[..], &kept].concat(),
@@ -309,7 +334,7 @@ fn messages_that_are_delivered_together_reach_those_who_get_them() {
             let clients: Vec<UnixStream> = (0..count)
                 .map(|_| {
                     let (parked, client) = connection();
-                    subscribers.adopt(parked, form, (4, false), whole(form), 0).unwrap();
+                    subscribers.adopt_plain(parked, form, (4, false), whole(form), 0).unwrap();
                     client
                 })
                 .collect();
@@ -346,7 +371,7 @@ fn a_subscriber_that_misses_messages_ends_while_it_has_an_older_state() {
             hub.change(options.clone());
             let subscribers = subscribers(&hub, &parking_lot());
             let (parked, client) = connection();
-            subscribers.adopt(parked, form, (0, false), whole(form), 0).unwrap();
+            subscribers.adopt_plain(parked, form, (0, false), whole(form), 0).unwrap();
             let mut all = Vec::new();
             for id in 1..=30 {
                 let data = vec![b'a' + id as u8 % 26; LENGTH];
@@ -385,7 +410,7 @@ fn a_subscriber_that_misses_messages_ends_while_it_has_an_older_state() {
     });
 }
 
-/// Its state is left anew with each comment, and no comment is sent while another state may
+/// Its state is left again with each comment, and no comment is sent while another state may
 /// exist.
 #[test]
 fn signs_of_life_are_sent_only_to_subscribers_that_have_one_state() {
@@ -395,7 +420,7 @@ fn signs_of_life_are_sent_only_to_subscribers_that_have_one_state() {
             let hub = Hub::restore("/c".into(), EPOCH, messages(form));
             let subscribers = subscribers(&hub, &lot);
             let (parked, client) = connection();
-            subscribers.adopt(parked, form, (4, false), whole(form), 0).unwrap();
+            subscribers.adopt_plain(parked, form, (4, false), whole(form), 0).unwrap();
             let time_out = |subscribers: &Rc<LocalSubscribers>| {
                 let SubscriberState::Parked { key, .. } =
                     subscribers.subscribers.borrow()[0].delivery
@@ -430,7 +455,7 @@ fn a_subscriber_that_cannot_be_watched_is_ended() {
             let hub = Hub::restore("/c".into(), EPOCH, messages(form));
             let subscribers = subscribers(&hub, &lot);
             let (parked, client) = connection();
-            subscribers.adopt(parked, form, (4, false), whole(form), 0).unwrap();
+            subscribers.adopt_plain(parked, form, (4, false), whole(form), 0).unwrap();
             let SubscriberState::Parked { key, .. } = subscribers.subscribers.borrow()[0].delivery
             else {
                 panic!("it is not parked")

@@ -1,6 +1,6 @@
 //! The servers of the application that decide about clients.
 //!
-//! They are asked by a request of their own before the client's request goes on, as nginx's
+//! They are asked by a request of their own before the client's request continues, as nginx's
 //! `auth_request` does: `GET` with the fields that tell who the client is, and fields about its
 //! request. 2xx allows, 401 and 403 refuse, and anything else, silence included, is no answer: the
 //! client is refused then with 503. The time of the whole is bounded, and so are the bytes that are

@@ -5,7 +5,7 @@
 //! (`authorizer`). A request is checked once, when its head is there: a publisher before its
 //! message is read, a subscriber before it is entered into any table. What the check allows is a
 //! [`Grant`]. It stays with a subscriber for as long as it lives: parked, with a task, and in the
-//! record that another server goes on with. It says when the subscription ends, and whether a
+//! record that another server continues with. It says when the subscription ends, and whether a
 //! WebSocket may publish. Both rights of a WebSocket are checked at its handshake, as its frames
 //! have no fields.
 //!

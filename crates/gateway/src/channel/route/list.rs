@@ -16,7 +16,7 @@ pub(crate) struct ChannelState {
 ///
 /// The list is the one by which idle channels are found. Places are counted from its first front,
 /// so that they stay right while channels leave the front. A channel that has left comes back
-/// behind the end that the list had at the beginning, and is not met twice. If the front has
+/// after the end that the list had at the beginning, and is not met twice. If the front has
 /// overtaken the place, some channels were missed.
 #[derive(Debug, Default)]
 pub(crate) struct ListPlace {
@@ -34,7 +34,7 @@ impl Channels {
         self.state().hubs.len()
     }
 
-    /// Returns the next channels, at most that many, and moves the place behind them; `None` at the
+    /// Returns the next channels, at most that many, and moves the place after them; `None` at the
     /// end. There may be none among the next ones, if they have ended.
     pub(crate) fn next_part(
         &self,

@@ -6,13 +6,13 @@
 //!
 //! The position of such a reader is that of each channel, in the order of the URL ([`position`]).
 //! Each event has the whole position as its id, so that a browser that connects again by the same
-//! URL continues in every channel. A client of `superpoll.v1` puts it together from the last frame of
-//! each channel.
+//! URL continues in every channel. A client of `superpoll.v1` puts it together from the last frame
+//! of each channel.
 //!
 //! The rights are checked for each channel before any of them is joined, and the first refusal is
 //! the answer. The connection ends as soon as one of its channels ends it, or one of the grants: a
-//! client has all of its channels or none. It is never parked, and it continues with no other server:
-//! its bytes depend on the order in which the messages of several channels were written.
+//! client has all of its channels or none. It is never parked, and it continues with no other
+//! server: its bytes depend on the order in which the messages of several channels were written.
 
 mod position;
 

@@ -92,7 +92,7 @@ fn random(state: &mut u64) -> usize {
     usize::try_from(*state >> 33).unwrap()
 }
 
-/// A reader whose connection ends after any byte goes on in each channel where it was.
+/// A reader whose connection ends after any byte continues in each channel where it was.
 #[test]
 fn a_reader_resumes_after_any_byte_without_loss_and_in_order() {
     for seed in 1..40_u64 {
@@ -169,7 +169,7 @@ fn a_reader_resumes_after_any_byte_without_loss_and_in_order() {
     }
 }
 
-/// The position behind the event `missed` is before the message that follows it.
+/// The position after the event `missed` is before the message that follows it.
 #[test]
 fn a_reader_that_breaks_off_after_a_gap_still_gets_the_next_message() {
     Runtime::new().unwrap().block_on(async {

@@ -303,7 +303,7 @@ where
     nodes.iter().for_each(|node| node.broker.end());
 }
 
-/// Another process of the broker lacks the last messages. Nobody goes on before all have looked.
+/// Another process of the broker lacks the last messages. Nobody continues before all have looked.
 #[test]
 fn a_server_that_knows_less_does_not_go_on_before_the_others_have_looked() {
     let (runtime, toy) = (Runtime::new().unwrap(), Toy::default());

@@ -134,7 +134,7 @@ fn a_score_with_rare_probes_does_not_converge() {
 #[test]
 fn pauses_double_up_to_a_bound_and_a_success_ends_them() {
     let rule = Deferral::new();
-    // A trial, and the pause behind it, which the first pair of the next trial ends.
+    // A trial, and the pause after it, which the first pair of the next trial ends.
     let pause_after = |begun: u32, hit: bool| {
         (begun..TRIAL).for_each(|_| assert!(Rule::admits(&rule)));
         (0..TRIAL).for_each(|_| Rule::record(&rule, hit));

@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::super::operations::Administration;
+use super::super::operations::AdminOperations;
 use crate::admin::{
     ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation, OperationReport, Outcome,
     Refusal, RefusalReason, Report, ServerChange, ServerState, WeightChange,
@@ -30,7 +30,7 @@ const LISTED: usize = 100;
 
 /// Answers a request.
 pub(super) async fn answer(
-    administration: &Administration,
+    admin_operations: &AdminOperations,
     request: Request<Upload>,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
@@ -64,7 +64,7 @@ pub(super) async fn answer(
                     change(upstream, server, &body)
                 }
                 None if !is_read => return not_allowed("GET, HEAD"),
-                None => return upstream(administration, rest).await,
+                None => return upstream(admin_operations, rest).await,
             },
             None => {
                 let what = "there is nothing at this path, expected one of those listed at /";
@@ -73,7 +73,7 @@ pub(super) async fn answer(
         },
     };
     match operation {
-        Ok(operation) => respond(administration.operate(operation).await, !is_read),
+        Ok(operation) => respond(admin_operations.operate(operation).await, !is_read),
         Err(wrong) => refusal(Refusal::invalid(wrong)),
     }
 }
@@ -219,12 +219,12 @@ fn channels(query: &str) -> Result<Operation, String> {
 }
 
 /// Answers with one upstream.
-async fn upstream(administration: &Administration, name: &str) -> Response<Body> {
+async fn upstream(admin_operations: &AdminOperations, name: &str) -> Response<Body> {
     let name = match decoded(name) {
         Ok(name) => name,
         Err(wrong) => return refusal(Refusal::invalid(wrong)),
     };
-    match administration.operate(Operation::Upstreams).await {
+    match admin_operations.operate(Operation::Upstreams).await {
         Ok(OperationReport { report: Report::Upstreams(all), missing_processes, .. }) => {
             match all.iter().find(|upstream| upstream.name == name) {
                 Some(answer) => {

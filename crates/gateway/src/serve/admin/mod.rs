@@ -26,7 +26,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use self::api::refuse;
-use super::operations::Administration;
+use super::operations::AdminOperations;
 use super::router::Reply;
 use crate::authority;
 use crate::body::Body;
@@ -47,16 +47,17 @@ pub(super) struct AdminService {
     hosts: Vec<String>,
     rules: Option<Arc<RouteRules>>,
     overview: Arc<Overview>,
-    administration: Arc<Administration>,
+    admin_operations: Arc<AdminOperations>,
 }
 
 impl AdminService {
     pub(super) fn new(
         config: &config::Admin,
         rules: Option<Arc<RouteRules>>,
-        (overview, administration): (Arc<Overview>, Arc<Administration>),
+        overview: Arc<Overview>,
+        admin_operations: Arc<AdminOperations>,
     ) -> AdminService {
-        AdminService { hosts: config.hosts.clone(), rules, overview, administration }
+        AdminService { hosts: config.hosts.clone(), rules, overview, admin_operations }
     }
 
     /// Whether the rules allow a client at this address.
@@ -154,7 +155,7 @@ impl AdminService {
             // It answers: that is all.
             "/healthz" => reply::text(StatusCode::OK, "ok\n"),
             "/" => api::index(),
-            _ => api::answer(&self.administration, request).await,
+            _ => api::answer(&self.admin_operations, request).await,
         }
     }
 }

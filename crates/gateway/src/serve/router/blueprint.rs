@@ -16,7 +16,7 @@ use crate::files::{Embedded, Folder, Site};
 use crate::rules::{HostRules, RouteRules};
 use crate::serve::admin::AdminService;
 use crate::serve::https::HttpsRule;
-use crate::serve::operations::Administration;
+use crate::serve::operations::AdminOperations;
 use crate::serve::route_table::{Route, RouteTable};
 use crate::telemetry::durations::RequestDurations;
 use crate::telemetry::overview::Overview;
@@ -28,7 +28,7 @@ use crate::upstream::{Forwarder, Group};
 pub(in crate::serve) struct Blueprint {
     pub(in crate::serve) config: Arc<Config>,
     pub(in crate::serve) overview: Arc<Overview>,
-    pub(in crate::serve) administration: Arc<Administration>,
+    pub(in crate::serve) admin_operations: Arc<AdminOperations>,
     /// The folders, in the order in which the configuration names them.
     pub(in crate::serve) folders: Vec<Folder>,
     pub(in crate::serve) channels: Registry,
@@ -102,7 +102,7 @@ impl BuiltRouter {
 
 impl Blueprint {
     /// Begins to build the routes, on the engine that they are for. Channels that `before` has as
-    /// well go on.
+    /// well continue.
     pub(in crate::serve) fn begin(
         self,
         engine: &Rc<ChannelEngine>,
@@ -112,10 +112,9 @@ impl Blueprint {
         // There is at least that of requests without a route.
         let without_route = durations.pop().unwrap_or_default();
         let admin = self.config.admin.as_ref().map(|admin| {
-            // The last rules, behind those of the hosts.
+            // The last rules, after those of the hosts.
             let rules = self.rules.last().and_then(|rules| rules.routes.first()?.clone());
-            let sources = (self.overview.clone(), self.administration);
-            Rc::new(AdminService::new(admin, rules, sources))
+            Rc::new(AdminService::new(admin, rules, self.overview.clone(), self.admin_operations))
         });
         let names = self.config.hosts.iter().map(|host| host.names.len()).sum();
         let router = Router {

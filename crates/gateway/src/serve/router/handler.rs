@@ -1,4 +1,4 @@
-//! The handlers of routes, behind the rules of their routes.
+//! The handlers of routes, after the rules of their routes.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -60,7 +60,8 @@ pub(super) fn respond(
     routes: &Routes,
     route: &Route<Target>,
     request: Request<Incoming>,
-    (client, entry): (Option<IpAddr>, Option<&Rc<Entry>>),
+    client: Option<IpAddr>,
+    entry: Option<&Rc<Entry>>,
     prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
 ) -> Reply {
     let rules = route.handler.rules.as_deref();
@@ -95,7 +96,7 @@ pub(super) fn respond(
                 let prepare = |request| (request, exchange);
                 match routes.table.find(request.uri().path()) {
                     // A reload may have taken the user away meanwhile. Whoever comes again is asked
-                    // anew.
+                    // again.
                     Some(route) if !route.handler.has_its_rules() => {
                         crate::reply::status(StatusCode::SERVICE_UNAVAILABLE)
                     }
@@ -115,7 +116,8 @@ pub(super) fn respond(
 pub(super) fn without_route(
     routes: &Routes,
     request: Request<Incoming>,
-    (peer, durations): (&Peer, &Arc<RequestDurations>),
+    peer: &Peer,
+    durations: &Arc<RequestDurations>,
     prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
 ) -> Reply {
     let Some(rules) = &routes.clients else { return StatusCode::NOT_FOUND.into() };

@@ -205,7 +205,7 @@ async fn send_snapshots(
 struct Requests {
     /// The time from one snapshot to the next, in milliseconds.
     interval: u64,
-    /// How many lines have come since the last snapshot.
+    /// How many lines have arrived since the last snapshot.
     lines: u32,
 }
 

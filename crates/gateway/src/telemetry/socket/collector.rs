@@ -15,7 +15,7 @@ use crate::telemetry::traffic::{ChannelName, Processes};
 /// How long engines may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long engines go on timing their turns precisely after a supervisor has asked.
+/// How long engines continue timing their turns precisely after a supervisor has asked.
 const WATCHED: Duration = Duration::from_secs(5);
 
 /// The answer of an engine, and its time.

@@ -26,7 +26,7 @@ pub const COMMAND_PROTOCOL: u32 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerCommand {
-    /// Read the configuration anew, as for SIGHUP.
+    /// Read the configuration again, as for SIGHUP.
     Reload,
     /// Let the program on disk take over, as for SIGUSR2.
     Upgrade,
@@ -181,7 +181,7 @@ pub struct ServerFacts {
     pub configuration: Option<PathBuf>,
     /// When the configuration in use was taken on, in seconds since 1970.
     pub configured_at: u64,
-    /// The last attempt to read the configuration anew, if there was one.
+    /// The last attempt to read the configuration again, if there was one.
     pub reload: Option<LastReload>,
     /// The addresses that are served, as users write them.
     pub listeners: Vec<String>,
@@ -200,7 +200,7 @@ pub struct ServerFacts {
 /// The connections of processes that an upgrade has replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HandedOverStatus {
-    /// Connections that the new program goes on with.
+    /// Connections that the new program continues with.
     pub elsewhere: u64,
     /// Connections that end with the program before.
     pub here: u64,
@@ -219,7 +219,7 @@ pub enum ServerState {
     Draining,
 }
 
-/// The outcome of an attempt to read the configuration anew.
+/// The outcome of an attempt to read the configuration again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LastReload {
     /// When it was over, in seconds since 1970.

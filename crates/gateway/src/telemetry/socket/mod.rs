@@ -132,8 +132,8 @@ impl Socket {
     }
 }
 
-/// A statistics socket at work. Dropping it closes the socket and removes its file; clients go on
-/// as long as the runtime does.
+/// A statistics socket at work. Dropping it closes the socket and removes its file; clients
+/// continue as long as the runtime does.
 #[derive(Debug)]
 pub struct Statistics {
     closing: Arc<Closing>,

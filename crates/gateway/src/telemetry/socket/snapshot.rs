@@ -205,7 +205,7 @@ pub struct Turn {
 pub struct Connections {
     /// Accepted so far.
     pub accepted: u64,
-    /// Closed at once so far, for lack of descriptors or because of a limit.
+    /// Closed at once so far, for a shortage of descriptors or because of a limit.
     pub refused: u64,
     /// Connections that have a task now.
     pub active: u64,

@@ -11,7 +11,7 @@
 //!
 //! The processes of a server are asked one by one, and one that does not answer in time must not
 //! seem to have lost its counts and got them back at once: a reader would take that for a burst.
-//! So `Processes` goes on with its last counts as long as the process exists.
+//! So `Processes` continues with its last counts as long as the process exists.
 //!
 //! A process with many channels tells of some of them. If the next sum had the counts of one more
 //! process for a channel, a reader would take those for a burst as well. So the processes are asked

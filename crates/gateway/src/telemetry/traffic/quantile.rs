@@ -49,7 +49,7 @@ impl fmt::Display for Quantile {
 }
 
 /// Returns the quantile `part`, from 0 to 1, of a histogram whose buckets have these upper bounds
-/// and one more bucket behind them; `None` if nothing is in it.
+/// and one more bucket after them; `None` if nothing is in it.
 #[must_use]
 pub fn quantile(bounds_ns: &[u64], buckets: &[u64], part: f64) -> Option<Quantile> {
     let all = buckets.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));

@@ -65,7 +65,7 @@ fn one() -> impl Strategy<Value = Sent> {
             [level, number]
         }),
     ];
-    // Whole messages, or the beginning of one that has a place behind a handshake: rustls collects
+    // Whole messages, or the beginning of one that has a place after a handshake: rustls collects
     // the parts of the others before it refuses them.
     let message = prop_oneof![
         Just(vec![0, 0, 0, 0]),

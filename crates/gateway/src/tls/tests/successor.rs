@@ -6,7 +6,7 @@ use super::super::records::{HEADER, Record, Records};
 use super::{Pair, SUITES, split};
 
 impl Pair {
-    /// Leaves the server's side to another server, behind some of the messages that are sealed
+    /// Leaves the server's side to another server, after some of the messages that are sealed
     /// where it is parked. The other server learns nothing but the number of bytes, and sends the
     /// rest.
     pub(super) fn succeed(&mut self, messages: &[Vec<u8>], part: usize, is_orderly: bool) {

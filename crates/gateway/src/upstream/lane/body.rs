@@ -36,7 +36,7 @@ pub(super) fn chunk(data: &[u8], to: &mut Vec<u8>) {
 /// The end of a body in chunks.
 pub(super) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// The part of a body that has not come.
+/// The part of a body that has not arrived.
 pub(super) enum Rest {
     Known(u64),
     Chunked(Chunks),

@@ -69,7 +69,7 @@ impl ReadBuffer {
         });
     }
 
-    /// Fills the room behind the bytes by a function that returns how many it has read. A buffer
+    /// Fills the room after the bytes by a function that returns how many it has read. A buffer
     /// that stays empty goes back.
     pub(crate) fn fill<E>(
         &mut self,

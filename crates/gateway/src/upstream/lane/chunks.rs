@@ -3,7 +3,7 @@
 //! Extensions and trailers are read over, as hyper does, and bounded as there; neither is passed
 //! on. Behind the head of a response there is no way back, so that anything else that is unusual
 //! cuts the response off: a line that does not end with CR LF, a size that is not hexadecimal
-//! digits alone, and anything but CR LF behind a chunk.
+//! digits alone, and anything but CR LF after a chunk.
 //!
 //! ```text
 //!            size, not 0                     all of it

@@ -50,7 +50,7 @@ impl RawConnection {
         self.unsent = Some((rest.to_vec(), 0));
     }
 
-    /// Reads some bytes behind those that were read.
+    /// Reads some bytes after those that were read.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if let Some((rest, mut at)) = self.unsent.take() {
             // A server that reads no more may still answer.
@@ -95,13 +95,13 @@ impl RawConnection {
 
 // The ends of a response before its last byte, and the time limit that may be one.
 
-/// A timer for one limit after another. It is set anew only when it has ended, or would end too
+/// A timer for one limit after another. It is set again only when it has ended, or would end too
 /// late: most limits are over long before.
 #[derive(Default)]
 pub(crate) struct LimitTimer(Option<Sleep>);
 
 impl LimitTimer {
-    /// Ready behind a time.
+    /// Ready after a time.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
         let timer = self.0.get_or_insert_with(|| sleep_until(due));
         if timer.deadline() > due {

@@ -348,7 +348,7 @@ impl Forwarder {
         .await
     }
 
-    /// Passes the body of a response on, behind its head.
+    /// Passes the body of a response on, after its head.
     async fn pass_body(
         &self,
         (sent, _, progress): Way<'_>,
@@ -370,7 +370,7 @@ impl Forwarder {
             match step {
                 Step::Over => {
                     progress.status.set(status);
-                    // hyper does not use a connection again behind trailers either.
+                    // hyper does not use a connection again after trailers either.
                     if !begun.stays || rest.has_trailers() || !connection.read.is_empty() {
                         lease.raw = None;
                     }
@@ -419,7 +419,7 @@ impl Forwarder {
             }
             if !out.is_empty() {
                 progress.status.set(status);
-                // What has come is not kept back for what has not.
+                // What has arrived is not kept back for what has not.
                 if write_all(client, out).await.is_err() {
                     break Lost::Client;
                 }

@@ -1,7 +1,7 @@
 //! Writing the heads that are passed on.
 //!
 //! No byte is copied unchecked: names are tokens and values have no control characters, which
-//! httparse has seen to, and everything else is written anew. The fields that are left out and
+//! httparse has seen to, and everything else is written again. The fields that are left out and
 //! added are those of the way through hyper (`fields`).
 
 use std::cell::RefCell;
@@ -48,7 +48,7 @@ impl ClientFacts {
 /// The changes that a route makes in requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changes<'a> {
-    /// The host that takes the place of the client's.
+    /// The host that replaces the client's.
     pub(crate) host: Option<&'a HeaderValue>,
     /// The path that is taken off.
     pub(crate) prefix: Option<&'a str>,

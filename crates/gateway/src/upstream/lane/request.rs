@@ -67,7 +67,7 @@ impl<'b> RequestHead<'_, 'b> {
     }
 }
 
-/// The first bytes of a connection, or those behind a request.
+/// The first bytes of a connection, or those after a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parsed<T> {
     /// It may still become a regular head.

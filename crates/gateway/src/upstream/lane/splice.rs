@@ -85,7 +85,7 @@ pub(crate) trait Client: Write + Unpin {
         length: usize,
     ) -> Poll<io::Result<usize>>;
 
-    /// Writes the last bytes of a connection behind the position `at`, which it moves. The end of
+    /// Writes the last bytes of a connection after the position `at`, which it moves. The end of
     /// the sending side goes with the last byte, where one packet can have both.
     fn poll_write_last(
         &mut self,
@@ -100,8 +100,8 @@ pub(super) fn is_for(connection: &RawConnection, client: &impl Client, length: u
     length >= LEAST && connection.can_splice() && client.can_splice()
 }
 
-/// Passes the rest of a body on, of which `left` bytes have not come. They are all copied instead
-/// if there is no pipe.
+/// Passes the rest of a body on, of which `left` bytes have not arrived. They are all copied
+/// instead if there is no pipe.
 pub(super) async fn pass(
     connection: &mut RawConnection,
     client: &mut impl Client,

@@ -283,7 +283,7 @@ fn chunked(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// CVE-2025-22871 and its like: bytes behind the wrong end are the next response to another client.
+/// CVE-2025-22871 and its like: bytes after the wrong end are the next response to another client.
 #[test]
 fn chunks_with_anything_unusual_are_irregular() {
     for bytes in [

@@ -4,7 +4,7 @@ use super::*;
 use crate::tls::tests::{Reader, left as keys_left, writing};
 use crate::tls::{KeysRecord, MOST_TEXT};
 
-/// The suites, each with whether the other server came to rest: those of TLS 1.2 do not go on
+/// The suites, each with whether the other server came to rest: those of TLS 1.2 do not continue
 /// otherwise.
 const CASES: [(usize, bool); 4] = [(0, false), (1, true), (2, false), (3, true)];
 
@@ -32,7 +32,7 @@ fn sealed(keys: &KeysRecord, form: Form, messages: &[Message]) -> Vec<u8> {
 }
 
 /// Whatever records, and parts of one, the last server had written when it was killed, its client
-/// can open each record, and gets each message once, and new messages behind them.
+/// can open each record, and gets each message once, and new messages after them.
 #[test]
 fn a_successor_goes_on_behind_any_byte_of_any_record() {
     let options = Channel { history: 100, ..Channel::default() };
@@ -57,7 +57,7 @@ fn a_successor_goes_on_behind_any_byte_of_any_record() {
                     let (sent, keys) = (count as u64, Some(keys.clone()));
                     let left = LeftConnection { parked, sent, keys, is_orderly };
                     let (state, rights) = ((after, None, false), whole(form));
-                    let outcome = subscribers.adopt_named(left, form, state, rights, None);
+                    let outcome = subscribers.adopt(left, left_by(form, state, rights));
                     if count > all.len() {
                         assert!(outcome.is_none() && hub.subscribers() == 0, "{what}");
                         continue;
@@ -116,7 +116,7 @@ fn a_successor_goes_on_behind_records_that_are_not_kept() {
                 let (sent, keys) = (count as u64, Some(keys.clone()));
                 let left = LeftConnection { parked, sent, keys, is_orderly: false };
                 let (state, rights) = ((2, Some(offset), false), whole(form));
-                let outcome = subscribers.adopt_named(left, form, state, rights, None);
+                let outcome = subscribers.adopt(left, left_by(form, state, rights));
                 if count < not_kept || count > all.len() {
                     assert!(outcome.is_none() && hub.subscribers() == 0, "{form:?} {count}");
                     continue;
@@ -155,7 +155,7 @@ fn a_message_that_is_too_long_for_a_record_is_not_taken_for_one() {
                 let keys = Some(keys.clone());
                 let left = LeftConnection { parked, sent, keys, is_orderly: true };
                 let (state, rights) = ((0, None, false), whole(form));
-                let outcome = subscribers.adopt_named(left, form, state, rights, None);
+                let outcome = subscribers.adopt(left, left_by(form, state, rights));
                 (outcome, client)
             };
             for sent in [1, 100, MOST_TEXT as u64 + 30, 2 * MOST_TEXT as u64] {
