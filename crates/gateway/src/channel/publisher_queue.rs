@@ -9,7 +9,7 @@
 //! The messages that the publishers in the line hold count, too: beyond [`QUEUE_FACTOR`] times
 //! `queue_bytes` the next publisher is refused at once.
 //!
-//! This module has the line. The hub decides whose turn it is (`hub/turn.rs`).
+//! This module has the line. The hub decides whose turn it is (`hub.rs`).
 
 use std::collections::VecDeque;
 use std::task::{Context, Waker};

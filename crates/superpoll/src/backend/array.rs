@@ -241,7 +241,7 @@ impl Array {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::stage::Stage;
+    use crate::backend::tests::stage::Stage;
     use crate::interest::{Interest, Watch};
     use crate::key::Key;
     use std::sync::Arc;

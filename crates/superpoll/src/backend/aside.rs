@@ -142,7 +142,7 @@ impl Aside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::stage::{Stage, few_or_many};
+    use crate::backend::tests::stage::{Stage, few_or_many};
     use crate::backend::{Lifecycle, Poll, Select};
     use crate::event::Readiness;
     use crate::interest::{Interest, Watch};

@@ -235,7 +235,7 @@ impl Context<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::stage::Stage;
+    use crate::backend::tests::stage::Stage;
     use crate::interest::{Interest, Watch};
     use std::io::{PipeReader, PipeWriter, Read, Write};
     use std::os::fd::AsRawFd;

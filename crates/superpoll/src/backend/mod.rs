@@ -28,7 +28,7 @@ pub(crate) mod poll;
 mod scan_clock;
 pub(crate) mod select;
 #[cfg(test)]
-mod stage;
+mod tests;
 #[cfg(feature = "uring")]
 pub(crate) mod uring;
 
@@ -299,28 +299,5 @@ impl std::str::FromStr for BackendKind {
 impl std::fmt::Display for BackendKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hints_name_the_back_ends_that_can_do_it_everywhere() {
-        assert_eq!(those(|abilities| abilities.nest), "epoll or adaptive");
-        assert_eq!(those(|abilities| abilities.fd_limit.is_none()), "poll, epoll or adaptive");
-        assert_eq!(those(|abilities| abilities.fd_limit.is_some()), "select");
-        assert_eq!(those(|abilities| abilities.calls_per_wait > 9), "another one");
-    }
-
-    #[test]
-    fn names_are_those_of_the_back_ends_themselves() {
-        for kind in BackendKind::available() {
-            let made = kind.make(Some(Costs::ASSUMED), Topology::Nested).unwrap();
-            assert_eq!(made.status().name, kind.name());
-            assert_eq!(made.status().holds_files, kind.abilities().holds_files);
-        }
-        assert_eq!(BackendKind::names(), "select, poll, epoll, adaptive, uring, auto");
     }
 }

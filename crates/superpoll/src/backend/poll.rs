@@ -200,7 +200,7 @@ impl Lifecycle for Poll {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::stage::Stage;
+    use crate::backend::tests::stage::Stage;
     use crate::interest::Interest;
     use std::io::{PipeReader, PipeWriter, Write};
     use std::time::Duration;

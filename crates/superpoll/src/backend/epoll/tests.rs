@@ -1,7 +1,7 @@
 //! The calls to the kernel, one by one.
 
 use super::*;
-use crate::backend::stage::Stage;
+use crate::backend::tests::stage::Stage;
 use crate::stats::Calls;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 

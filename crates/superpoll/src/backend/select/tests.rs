@@ -1,7 +1,7 @@
 //! The sets, the refusals, and which descriptors are looked at more closely.
 
 use super::*;
-use crate::backend::stage::{Stage, few_or_many};
+use crate::backend::tests::stage::{Stage, few_or_many};
 use crate::interest::Mode;
 use crate::key::Key;
 use std::io::{PipeReader, PipeWriter, Write};

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::{ARMINGS, Uring, name};
-use crate::backend::stage::{Stage, few_or_many};
+use crate::backend::tests::stage::{Stage, few_or_many};
 use crate::backend::{Backend, BackendKind, BatchReads, Deadline, Lifecycle, ReadCall};
 use crate::event::{Events, Readiness};
 use crate::interest::{Interest, Mode, Watch};

@@ -8,7 +8,7 @@ use superpoll_keeper::{Notice, Sums};
 use super::*;
 use crate::backend::cold::process::Process;
 use crate::backend::cold::tuning::Rule;
-use crate::backend::stage::Stage;
+use crate::backend::tests::stage::Stage;
 use crate::interest::Interest;
 
 fn kept(idle: Duration) -> (Kept<Process>, KeeperLink) {

@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::stats::Stats;
 use crate::table::Table;
 
-pub(super) struct Stage {
+pub(in crate::backend) struct Stage {
     pub table: Table,
     pub stats: Stats,
     pub events: Events,
@@ -18,13 +18,13 @@ pub(super) struct Stage {
 }
 
 /// Keeps tests that open many descriptors apart from those that need small ones, for `select`.
-pub(super) fn few_or_many() -> MutexGuard<'static, ()> {
+pub(in crate::backend) fn few_or_many() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Stage {
-    pub(super) fn new(limit: usize) -> Stage {
+    pub(in crate::backend) fn new(limit: usize) -> Stage {
         Stage {
             table: Table::new(Default::default()),
             stats: Stats::default(),
@@ -34,14 +34,14 @@ impl Stage {
     }
 
     /// Registers a descriptor as if the back-end had applied it already.
-    pub(super) fn add(&mut self, fd: RawFd, watch: impl Into<Watch>) -> Key {
+    pub(in crate::backend) fn add(&mut self, fd: RawFd, watch: impl Into<Watch>) -> Key {
         let key = self.table.insert(fd, watch.into(), None);
         let applied = self.table.take_changed();
         self.table.recycle_changed(applied);
         key
     }
 
-    pub(super) fn cx(&mut self) -> Context<'_> {
+    pub(in crate::backend) fn cx(&mut self) -> Context<'_> {
         Context {
             table: &mut self.table,
             stats: &mut self.stats,
@@ -53,12 +53,12 @@ impl Stage {
     }
 
     /// The events that were delivered.
-    pub(super) fn delivered(&self) -> Vec<(Key, Readiness)> {
+    pub(in crate::backend) fn delivered(&self) -> Vec<(Key, Readiness)> {
         self.events.iter().map(|event| (event.key(), event.readiness())).collect()
     }
 
     /// The keys of the events that were delivered, and of those that are kept for their turn.
-    pub(super) fn keys(&self) -> (Vec<Key>, Vec<Key>) {
+    pub(in crate::backend) fn keys(&self) -> (Vec<Key>, Vec<Key>) {
         let delivered = self.events.iter().map(|event| event.key()).collect();
         (delivered, self.delivery.backlog.iter().map(|event| event.key()).collect())
     }
