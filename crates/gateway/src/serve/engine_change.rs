@@ -100,7 +100,8 @@ impl EngineChange {
 
     /// Whether no other configuration has come to the engine since this one.
     fn is_newest(&self) -> bool {
-        local(self.server).is_none_or(|local| local.configuration.get() == self.configuration)
+        local_server(self.server)
+            .is_none_or(|local| local.configuration.get() == self.configuration)
     }
 
     /// Changes from the configuration before to this one.

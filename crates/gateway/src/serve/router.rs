@@ -24,7 +24,6 @@ use crate::authority;
 use crate::body::Body;
 use crate::channel::mercure::answer::DISCOVERY;
 use crate::channel::{LocalRoute, LocalSubscribers, LocatedChannel};
-use crate::config;
 use crate::config::{Address, Authority};
 use crate::exchange::{Exchange, LocalFuture};
 use crate::files::{Embedded, Representation};

@@ -34,8 +34,8 @@ use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 use superpoll_rt::{Handle, JoinHandle};
 
 use super::log::{
-    Append, Appended, BLOCK, Entry, Failure, LogOptions, LogPosition, Look, Looked, MessageLog, Position,
-    Refusal, digest,
+    Append, Appended, BLOCK, Entry, Failure, LogOptions, LogPosition, Look, Looked, MessageLog,
+    Position, Refusal, digest,
 };
 use super::{Broker, publisher};
 use crate::{config, upstream};
