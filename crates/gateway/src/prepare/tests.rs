@@ -282,3 +282,27 @@ fn a_build_without_redis_says_how_to_get_one_with_it() {
     let what = super::redis(false).unwrap_err();
     assert!(what.contains("expected no [broker]") && what.contains("--features redis"), "{what}");
 }
+
+#[test]
+fn mistakes_of_the_text_and_of_the_files_are_reported_together_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.toml");
+    let text = "[[listeners]]\naddress = \"-:80\"\nmode = \"0660\"\n[[hosts]]\n\
+                routes = [{ files = { root = \"none\", gzip_level = 20 } }]\n\
+                [log]\nlevel = \"loud\"\npath = \"none/log\"\n";
+    std::fs::write(&path, text).unwrap();
+    let found = mistakes(&path);
+    let expected = [
+        (2, 11, "cannot look up the listener's address"),
+        (3, 8, "a TCP port has no permissions"),
+        (5, 21, "gzip has no level 20"),
+        (5, 21, "cannot read the folder"),
+        (6, 1, "cannot write the log"),
+        (7, 9, "\"loud\" is no level"),
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (mistake, (line, column, what)) in found.iter().zip(expected) {
+        assert_eq!((mistake.line, mistake.column), (line, column), "{mistake:?}");
+        assert!(mistake.what.starts_with(what), "{mistake:?}");
+    }
+}
