@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use superpoll::backend::policy::{Fixed, Set};
 use superpoll::{BackendKind, Events, Interest, Key, Owned, Poller, Waker};
+use superpoll_test_support::alone;
 
-// Other tests use the rest of it.
-#[allow(dead_code)]
-mod sys;
+use crate::sys;
 
 const COUNT: usize = 40;
 
@@ -65,22 +64,24 @@ fn check(name: &str, (poller, waker): (&mut Poller, &Waker), pipes: &mut [Pipe],
 
 #[test]
 fn what_is_watched_already_is_watched_on() {
-    let (before, _) = superpoll::limits::nofile();
-    let hot = Poller::builder().policy(Fixed::new(Set::Hot)).build().unwrap();
-    let all = BackendKind::available()
-        .into_iter()
-        .map(|kind| (kind.name(), Poller::builder().backend(kind).build().unwrap()));
-    for (name, mut poller) in all.into_iter().chain([("adaptive, all hot", hot)]) {
-        let waker = poller.waker().unwrap();
-        let mut pipes: Vec<Pipe> = Vec::new();
-        for _ in 0..COUNT {
-            let (reader, writer) = std::io::pipe().unwrap();
-            pipes.push((poller.own(reader, Interest::READABLE).unwrap(), writer));
+    alone(|| {
+        let (before, _) = superpoll::limits::nofile();
+        let hot = Poller::builder().policy(Fixed::new(Set::Hot)).build().unwrap();
+        let all = BackendKind::available()
+            .into_iter()
+            .map(|kind| (kind.name(), Poller::builder().backend(kind).build().unwrap()));
+        for (name, mut poller) in all.into_iter().chain([("adaptive, all hot", hot)]) {
+            let waker = poller.waker().unwrap();
+            let mut pipes: Vec<Pipe> = Vec::new();
+            for _ in 0..COUNT {
+                let (reader, writer) = std::io::pipe().unwrap();
+                pipes.push((poller.own(reader, Interest::READABLE).unwrap(), writer));
+            }
+            poller.flush();
+            for limit in [COUNT as u64, 20, 3, 1] {
+                check(name, (&mut poller, &waker), &mut pipes, limit);
+            }
+            sys::limit_descriptors(before);
         }
-        poller.flush();
-        for limit in [COUNT as u64, 20, 3, 1] {
-            check(name, (&mut poller, &waker), &mut pipes, limit);
-        }
-        sys::limit_descriptors(before);
-    }
+    });
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use superpoll::batch::{Arrivals, Outcome};
 
-use crate::stage::{NOW, readers};
-use crate::sys::{records, send_record};
+use super::stage::{NOW, readers};
+use super::sys::{records, send_record};
 
 #[test]
 fn an_empty_record_is_not_the_end() {

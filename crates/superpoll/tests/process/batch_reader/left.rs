@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use superpoll::batch::{Arrivals, BatchReader, Outcome};
 
-use crate::stage::{NOW, pair, readers, tcp};
-use crate::sys;
+use super::stage::{NOW, pair, readers, tcp};
+use super::sys;
 
 /// How long the reader may take for bytes that are there.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -9,9 +9,7 @@ use std::time::Duration;
 use superpoll::backend::{Backend, Context, Deadline, Poll};
 use superpoll::{BackendKind, Error, Events, Interest, Mode, Owned, Poller, Readiness, Watch};
 
-mod around;
-
-use around::{Around, Surrounded};
+use crate::around::{Around, Surrounded};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 

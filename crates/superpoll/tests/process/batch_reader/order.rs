@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use superpoll::batch::{Arrivals, BatchReader, Outcome};
 use superpoll::{Error, Key};
 
-use crate::stage::{BUFFER, NOW, Random, byte, pair, readers, stream, write};
+use super::stage::{BUFFER, NOW, Random, byte, pair, readers, stream, write};
 
 /// The bytes that one end has written and the other has received.
 struct Line {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use superpoll::{Events, Interest, Poller};
 
-#[path = "../examples/tcp_chat.rs"]
+#[path = "../../examples/tcp_chat.rs"]
 #[allow(dead_code, unreachable_pub, reason = "its main function listens on a fixed port")]
 mod tcp_chat;
-#[path = "../examples/udp.rs"]
+#[path = "../../examples/udp.rs"]
 #[allow(dead_code, unreachable_pub, reason = "its main function listens on a fixed port")]
 mod udp;
 

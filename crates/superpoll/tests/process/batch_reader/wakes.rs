@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use superpoll::Key;
 use superpoll::batch::{Arrivals, BatchReader, Outcome};
 
-use crate::stage::{BUFFER, Random, byte, readers, stream};
-use crate::{stage, sys};
+use super::stage::{BUFFER, Random, byte, readers, stream};
+use super::{stage, sys};
 
 const STREAMS: usize = 48;
 const WRITERS: usize = 3;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use superpoll::batch::{Arrivals, BatchReader};
 use superpoll::{BackendKind, Error};
 
-use crate::stage::{NOW, keep_busy, pair, pipe, readers, tcp};
-use crate::sys::{self, Numbered};
+use super::stage::{NOW, keep_busy, pair, pipe, readers, tcp};
+use super::sys::{self, Numbered};
 
 /// A wait that takes this long is one that does not end.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-#[path = "../examples/tcp_echo.rs"]
+#[path = "../../examples/tcp_echo.rs"]
 #[allow(dead_code, unreachable_pub, reason = "its main function listens on a fixed port")]
 mod start;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use superpoll::BackendKind;
 use superpoll::batch::{Arrivals, BatchReader};
 
-use crate::sys;
+use super::sys;
 
 pub(crate) const NOW: Option<Duration> = Some(Duration::ZERO);
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use superpoll::Error;
 use superpoll::batch::{Arrivals, BatchReader, Outcome};
 
-use crate::stage::{NOW, pair, pipe, readers, tcp};
-use crate::sys;
+use super::stage::{NOW, pair, pipe, readers, tcp};
+use super::sys;
 
 #[test]
 fn room_to_write_is_reported_once_and_reading_goes_on() {

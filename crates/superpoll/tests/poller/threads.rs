@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use superpoll::backend::{Backend, Context, Deadline, Poll};
 use superpoll::{BackendKind, Events, Interest, Poller, Readiness, Waker};
 
-mod around;
-
-use around::{Around, Surrounded};
+use crate::around::{Around, Surrounded};
 
 fn each(test: impl Fn(&mut Poller, &mut Events)) {
     for kind in BackendKind::available() {

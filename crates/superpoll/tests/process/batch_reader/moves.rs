@@ -3,8 +3,8 @@
 use superpoll::Error;
 use superpoll::batch::Arrivals;
 
-use crate::stage::{NOW, keep_busy, pipe, readers, tcp, write};
-use crate::sys;
+use super::stage::{NOW, keep_busy, pipe, readers, tcp, write};
+use super::sys;
 
 #[test]
 fn a_reader_goes_on_in_another_thread_and_back() {

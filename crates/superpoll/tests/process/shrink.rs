@@ -1,22 +1,16 @@
-//! Memory after a spike of registrations.
+//! Memory after a spike of registrations: it follows the numbers of descriptors, which the tests of a
+//! process have in common, so each of these is alone.
 
 use std::io::{PipeReader, PipeWriter, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use superpoll::{BackendKind, Error, Events, Interest, Key, Poller};
+use superpoll_test_support::alone;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
 /// This many registrations are a spike. Their descriptors are duplicates of one.
 const SPIKE: usize = 600;
-
-/// Lets one test run at a time: a poller's memory follows the numbers of its descriptors, which the
-/// tests of a process have in common.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn bytes(poller: &Poller) -> usize {
     let memory = poller.memory();
@@ -32,7 +26,7 @@ struct Stage {
 
 impl Stage {
     fn new(kind: BackendKind) -> Stage {
-        // Spikes of several tests at once may be more than a process may open at first.
+        // Spikes may be more than a process may open at first.
         superpoll::limits::raise_descriptors().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let poller = Poller::builder().backend(kind).build().unwrap();
@@ -79,68 +73,72 @@ fn kinds() -> impl Iterator<Item = BackendKind> {
 
 #[test]
 fn a_flush_after_a_spike_gives_its_memory_back() {
-    let _alone = alone();
-    for kind in kinds() {
-        let mut stage = Stage::new(kind);
-        let mut known = Vec::new();
-        for round in 0..3 {
-            let spike = stage.spike();
-            assert!(spike.iter().all(|key| !known.contains(key)), "{kind} {round}");
-            known.extend(spike);
-            let peak = bytes(&stage.poller);
-            stage.poller.flush();
-            let left = bytes(&stage.poller);
-            assert!(left < peak / 8, "{kind} {round}: {left} of {peak} bytes are left");
-            stage.check(&known);
+    alone(|| {
+        for kind in kinds() {
+            let mut stage = Stage::new(kind);
+            let mut known = Vec::new();
+            for round in 0..3 {
+                let spike = stage.spike();
+                assert!(spike.iter().all(|key| !known.contains(key)), "{kind} {round}");
+                known.extend(spike);
+                let peak = bytes(&stage.poller);
+                stage.poller.flush();
+                let left = bytes(&stage.poller);
+                assert!(left < peak / 8, "{kind} {round}: {left} of {peak} bytes are left");
+                stage.check(&known);
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn a_poller_that_goes_on_gives_memory_back_by_itself() {
-    let _alone = alone();
-    for kind in kinds() {
-        let mut stage = Stage::new(kind);
-        let known = stage.spike();
-        stage.wait();
-        let peak = bytes(&stage.poller);
-        let mut rounds = 0;
-        while bytes(&stage.poller) > peak / 8 {
-            assert!(rounds < 10_000, "{kind}: {} of {peak} bytes", bytes(&stage.poller));
-            rounds += 1;
-            let key = stage.poller.register(&stage.reader, Interest::READABLE).unwrap();
+    alone(|| {
+        for kind in kinds() {
+            let mut stage = Stage::new(kind);
+            let known = stage.spike();
             stage.wait();
-            stage.poller.deregister(key).unwrap();
-            stage.wait();
+            let peak = bytes(&stage.poller);
+            let mut rounds = 0;
+            while bytes(&stage.poller) > peak / 8 {
+                assert!(rounds < 10_000, "{kind}: {} of {peak} bytes", bytes(&stage.poller));
+                rounds += 1;
+                let key = stage.poller.register(&stage.reader, Interest::READABLE).unwrap();
+                stage.wait();
+                stage.poller.deregister(key).unwrap();
+                stage.wait();
+            }
+            assert!(
+                rounds > 100,
+                "{kind}: not after {rounds} rounds, or it would do that again and again"
+            );
+            stage.check(&known);
         }
-        assert!(
-            rounds > 100,
-            "{kind}: not after {rounds} rounds, or it would do that again and again"
-        );
-        stage.check(&known);
-    }
+    });
 }
 
 #[test]
 fn a_registrar_goes_on_while_the_table_is_shortened() {
-    let _alone = alone();
-    for kind in kinds() {
-        let mut stage = Stage::new(kind);
-        let registrar = stage.poller.registrar().unwrap();
-        let mut known = stage.spike();
-        let reader = stage.reader.try_clone().unwrap();
-        // Named while the slots are still there, and carried out afterwards.
-        stage.wait();
-        let owned = registrar.own(reader, Interest::READABLE).unwrap();
-        stage.poller.flush();
-        assert!(!known.contains(&owned.key()));
-        known.push(owned.key());
-        drop(owned);
-        stage.poller.flush();
-        stage.check(&known);
-        let again = registrar.own(stage.reader.try_clone().unwrap(), Interest::READABLE).unwrap();
-        assert!(!known.contains(&again.key()));
-        drop(again);
-        stage.wait();
-    }
+    alone(|| {
+        for kind in kinds() {
+            let mut stage = Stage::new(kind);
+            let registrar = stage.poller.registrar().unwrap();
+            let mut known = stage.spike();
+            let reader = stage.reader.try_clone().unwrap();
+            // Named while the slots are still there, and carried out afterwards.
+            stage.wait();
+            let owned = registrar.own(reader, Interest::READABLE).unwrap();
+            stage.poller.flush();
+            assert!(!known.contains(&owned.key()));
+            known.push(owned.key());
+            drop(owned);
+            stage.poller.flush();
+            stage.check(&known);
+            let again =
+                registrar.own(stage.reader.try_clone().unwrap(), Interest::READABLE).unwrap();
+            assert!(!known.contains(&again.key()));
+            drop(again);
+            stage.wait();
+        }
+    });
 }

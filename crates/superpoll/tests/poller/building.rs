@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,9 +12,7 @@ use superpoll::backend::{Backend, Context, Poll, Synced};
 use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Error, Events, Hint, Interest, Mode, Poller, Watch};
 
-mod around;
-
-use around::{Around, Surrounded};
+use crate::around::{Around, Surrounded};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
@@ -70,38 +67,6 @@ fn costs_can_be_given() {
     costs.pass = 12_345.0;
     let poller = Poller::builder().backend(BackendKind::Adaptive).costs(costs).build().unwrap();
     assert_eq!(poller.costs(), Some(&costs));
-}
-
-/// Run by the test below, in a process with an environment of its own.
-#[test]
-fn child_prints_its_back_end() {
-    match Poller::new() {
-        Ok(poller) => println!("back-end={};", poller.backend()),
-        Err(error) => println!("error={error};"),
-    }
-}
-
-#[test]
-fn the_environment_chooses_where_the_program_does_not() {
-    let run = |value: Option<&str>| {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child_prints_its_back_end", "--nocapture"]);
-        command.env_remove(superpoll::backend::BACKEND_VARIABLE);
-        if let Some(value) = value {
-            command.env(superpoll::backend::BACKEND_VARIABLE, value);
-        }
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
-    };
-    assert!(run(None).contains("back-end=adaptive;"));
-    assert!(run(Some("")).contains("back-end=adaptive;"));
-    for kind in BackendKind::available() {
-        assert!(run(Some(kind.name())).contains(&format!("back-end={kind};")));
-    }
-    let chosen = run(Some("auto"));
-    assert!(["adaptive", "uring"].iter().any(|name| chosen.contains(&format!("back-end={name};"))));
-    let refused = run(Some("devpoll"));
-    assert!(refused.contains("error=") && refused.contains("devpoll"), "{refused}");
-    assert!(refused.contains("select, poll, epoll, adaptive"), "{refused}");
 }
 
 /// A back-end from outside the crate, which is the poll back-end under another name. It can refuse
