@@ -5,6 +5,8 @@ use superpoll_conformance::sequence::{compare, decode};
 use superpoll_conformance::subject::poller::RigEngine;
 use superpoll_conformance::subject::real::Real;
 
+use crate::numbers;
+
 /// Returns a number for each place (a linear congruential generator).
 fn bytes(seed: u32, count: usize) -> Vec<u8> {
     let mut state = seed;
@@ -18,6 +20,7 @@ fn bytes(seed: u32, count: usize) -> Vec<u8> {
 #[test]
 fn any_bytes_are_a_sequence_that_agrees_with_the_model() {
     for bench in bench::all() {
+        let _small = numbers::small(&bench);
         for seed in 0..60 {
             let steps = decode(&bytes(seed, 3 * (seed as usize % 50)));
             let mut subject = Real::new(RigEngine::new(&bench));

@@ -1,38 +1,28 @@
 //! The whole contract where io_uring is refused, as it is in most containers: everything else works
 //! as if it did not exist.
-//!
-//! The test starts this binary again, because a filter of system calls stays for the life of a
-//! process.
 
 use std::os::fd::AsRawFd;
-use std::process::Command;
 
 use superpoll::diagnostics::{Calls, Choice, Costs, Reason};
 use superpoll::{BackendKind, Error, Events, Interest, Mode, Poller, Watch};
 use superpoll_conformance::{bench, checks, sys};
+use superpoll_test_support::Alone;
 
+/// Has the error number with which io_uring is refused in a process.
 const REFUSED: &str = "SUPERPOLL_CONFORMANCE_REFUSED";
-const NAME: &str = "the_contract_holds_where_io_uring_is_refused";
 
 #[test]
 fn the_contract_holds_where_io_uring_is_refused() {
-    let Ok(error) = std::env::var(REFUSED) else {
-        for error in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
-            let output = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", NAME, "--nocapture", "--test-threads=1"])
-                .env(REFUSED, error.to_string())
-                .output()
-                .unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(
-                output.status.success() && said.contains("1 passed"),
-                "{said}{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+    for error in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
+        let this = std::env::var(REFUSED);
+        if this.as_ref().is_ok_and(|this| *this != error.to_string()) {
+            continue;
         }
-        return;
-    };
-    let error = error.parse().unwrap();
+        Alone::default().env(REFUSED, &error.to_string()).run(|| holds_without_io_uring(error));
+    }
+}
+
+fn holds_without_io_uring(error: i32) {
     sys::refuse_io_uring(error).unwrap();
     assert!(!BackendKind::Uring.is_available());
     assert_eq!(Poller::new().unwrap().backend(), "adaptive");

@@ -1,7 +1,4 @@
-//! Tests that need a process of their own: forking, and running out of descriptors.
-//!
-//! Each test starts this test binary again, for the one test and with a variable that says so, so
-//! that neither a fork nor a lowered limit meets the threads of other tests.
+//! Forking, and running out of descriptors.
 
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
@@ -9,10 +6,9 @@ use std::time::Duration;
 
 use superpoll::{BackendKind, Error, Interest, Mode, Poller, Readiness, Watch};
 use superpoll_conformance::{Bench, Fault, Rig, bench, sys};
+use superpoll_test_support::alone;
 
-use alone::{Result, alone};
-
-mod alone;
+use crate::Result;
 
 const IN: Readiness = Readiness::READABLE;
 const ZERO: Option<Duration> = Some(Duration::ZERO);
@@ -46,7 +42,7 @@ fn is_limit<T>(outcome: &superpoll::Result<T>) -> bool {
 
 #[test]
 fn building_a_poller_without_descriptors() {
-    alone("building_a_poller_without_descriptors", || {
+    alone(|| -> Result {
         sys::limit_descriptors(300)?;
         let hoard = exhaust(0)?;
         for kind in BackendKind::available() {
@@ -68,7 +64,7 @@ fn building_a_poller_without_descriptors() {
 
 #[test]
 fn a_refused_io_uring_is_reported_and_other_back_ends_work() {
-    alone("a_refused_io_uring_is_reported_and_other_back_ends_work", || {
+    alone(|| -> Result {
         sys::refuse_io_uring(libc::EPERM)?;
         let refused = Poller::builder().backend(BackendKind::Uring).build();
         match refused {
@@ -96,7 +92,7 @@ fn a_refused_io_uring_is_reported_and_other_back_ends_work() {
 
 #[test]
 fn a_ring_in_a_forked_child_names_the_remedy_and_works_after_it() {
-    alone("a_ring_in_a_forked_child_names_the_remedy_and_works_after_it", || {
+    alone(|| -> Result {
         if !BackendKind::Uring.is_available() {
             eprintln!("skipped: uring is not available here");
             return Ok(());
@@ -131,7 +127,7 @@ fn a_ring_in_a_forked_child_names_the_remedy_and_works_after_it() {
 
 #[test]
 fn running_out_of_descriptors_loses_nothing() {
-    alone("running_out_of_descriptors_loses_nothing", || {
+    alone(|| -> Result {
         sys::limit_descriptors(300)?;
         for bench in bench::all() {
             without_descriptors(&bench).map_err(|error| format!("{}: {error}", bench.name()))?;
@@ -197,7 +193,7 @@ fn without_descriptors(bench: &Bench) -> Result {
 
 #[test]
 fn a_forked_child_has_a_poller_of_its_own() {
-    alone("a_forked_child_has_a_poller_of_its_own", || {
+    alone(|| -> Result {
         for bench in bench::all() {
             forked(&bench).map_err(|error| format!("{}: {error}", bench.name()))?;
         }
@@ -207,7 +203,7 @@ fn a_forked_child_has_a_poller_of_its_own() {
 
 #[test]
 fn a_child_that_drops_its_poller_takes_no_keeper_with_it() {
-    alone("a_child_that_drops_its_poller_takes_no_keeper_with_it", || {
+    alone(|| -> Result {
         for bench in [bench::with_keeper(false), bench::with_keeper(true)] {
             let mut rig = Some(bench.rig());
             let (reader, mut writer) = pipe()?;

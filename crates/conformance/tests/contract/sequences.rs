@@ -9,7 +9,10 @@ use superpoll_conformance::subject::raw_poll::RawPoll;
 use superpoll_conformance::subject::real::Real;
 use superpoll_conformance::{Bench, Capabilities, bench};
 
+use crate::numbers;
+
 fn agrees(bench: &Bench, limits: Limits) {
+    let _small = numbers::small(bench);
     let make = || Real::new(RigEngine::new(bench));
     let outcome = explore(bench.capabilities(), limits, CASES, make);
     if let Err(difference) = outcome {
@@ -19,6 +22,7 @@ fn agrees(bench: &Bench, limits: Limits) {
 
 /// Checks that one sequence ends as the model says.
 fn follows(bench: &Bench, steps: &[Step]) {
+    let _small = numbers::small(bench);
     let mut subject = Real::new(RigEngine::new(bench));
     if let Err(difference) = compare(&mut subject, bench.capabilities(), steps) {
         panic!("{}: {difference}", bench.name());

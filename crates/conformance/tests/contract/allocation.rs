@@ -6,6 +6,8 @@ use std::time::Duration;
 use superpoll::{Events, Hint, Interest, Mode, Watch};
 use superpoll_conformance::bench;
 
+use crate::numbers;
+
 /// An allocator that counts, for each thread.
 mod sys {
     use std::alloc::{GlobalAlloc, Layout, System};
@@ -66,6 +68,7 @@ fn waits_that_are_cut_off_allocate_nothing() {
 /// set of active descriptors moves on after this many rounds.
 fn judge(cut_off: usize, shift: usize) {
     for bench in bench::all().iter().filter(|bench| !bench.capabilities().moves_at_random) {
+        let _small = numbers::small(bench);
         let mut rig = bench.rig();
         let waker = rig.waker().unwrap();
         let hints = [Hint::None, Hint::Busy, Hint::Idle];

@@ -1,6 +1,6 @@
 //! Tests the suite itself: the check that is named for a planted bug must catch it.
 //!
-//! `cargo test -p superpoll-conformance --test mutants -- --nocapture` prints the table.
+//! `cargo test -p superpoll-conformance --test contract mutants -- --nocapture` prints the table.
 
 use superpoll_conformance::bench::{Bench, all, chaotic};
 use superpoll_conformance::rig::FAULTS;
@@ -8,6 +8,8 @@ use superpoll_conformance::sequence::{Limits, explore};
 use superpoll_conformance::subject::poller::RigEngine;
 use superpoll_conformance::subject::real::Real;
 use superpoll_conformance::{Fault, checks};
+
+use crate::numbers;
 
 /// Each fault with the check that catches it, and the back-end it is planted in.
 const TRIALS: &[(Fault, &str, &str)] = &[
@@ -99,6 +101,7 @@ fn each_planted_bug_is_caught_by_its_check() {
     println!("{:<22} {:<18} {:<46} outcome", "planted", "in", "check");
     for &(fault, name, backend) in TRIALS {
         let check = checks::find(name).unwrap_or_else(|| panic!("no check is called {name}"));
+        let _small = numbers::small(&named(backend));
         let sound = (check.run)(&named(backend));
         assert!(sound.is_ok(), "{name} fails on a sound {backend}: {sound:?}");
         let outcome = (check.run)(&named(backend).with_fault(fault));
@@ -127,12 +130,14 @@ fn random_sequences_find_planted_bugs() {
         ["select", "poll", "epoll", "adaptive-chaos-1", "adaptive-thread", "adaptive-process"]
     {
         let bench = named(backend);
+        let _small = numbers::small(&bench);
         let make = || Real::new(RigEngine::new(&bench));
         let sound = explore(bench.capabilities(), Limits::Tight, 200, make);
         assert_eq!(sound, Ok(()), "a sound {backend} is found guilty");
     }
     for &(fault, backend) in FOUND_AT_RANDOM {
         let bench = named(backend).with_fault(fault);
+        let _small = numbers::small(&bench);
         let make = || Real::new(RigEngine::new(&bench));
         if explore(bench.capabilities(), Limits::Tight, 200, make).is_ok() {
             missed.push(fault);
@@ -145,6 +150,7 @@ fn random_sequences_find_planted_bugs() {
 
 #[test]
 fn the_whole_suite_names_the_check_that_failed() {
+    let _many = numbers::many();
     let bench = named("poll").with_fault(Fault::ZeroLimitAccepted);
     let failure = superpoll_conformance::check_bench(&bench).unwrap_err();
     assert_eq!(failure.check, "zero_limit_is_refused");
@@ -156,6 +162,7 @@ fn the_whole_suite_names_the_check_that_failed() {
 
 #[test]
 fn the_whole_suite_reports_the_checks_and_sequences_that_ran() {
+    let _many = numbers::many();
     let report = superpoll_conformance::check_bench(&named("poll")).unwrap();
     assert_eq!(report.passed.len() + report.skipped.len(), checks::CHECKS.len());
     assert!(report.passed.len() > 70 && report.sequences > 100);

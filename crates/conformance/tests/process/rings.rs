@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use superpoll::{BackendKind, Error, Events, Interest, Mode, Poller, Watch};
 use superpoll_conformance::{Bench, bench, checks, sys};
+use superpoll_test_support::alone;
 
-use alone::{Result, alone};
-
-mod alone;
+use crate::Result;
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -77,7 +76,7 @@ fn contract(bench: &Bench) -> Result {
 
 #[test]
 fn the_contract_holds_with_the_smallest_rings() {
-    alone("the_contract_holds_with_the_smallest_rings", || {
+    alone(|| -> Result {
         if !has_rings() {
             return Ok(());
         }
@@ -102,7 +101,7 @@ fn the_contract_holds_with_the_smallest_rings() {
 
 #[test]
 fn a_size_that_no_kernel_takes_is_a_refusal() {
-    alone("a_size_that_no_kernel_takes_is_a_refusal", || {
+    alone(|| -> Result {
         sys::refuse_large_rings(9, libc::EINVAL)?;
         is_refused(&["Linux 5.19"])
     });
@@ -110,7 +109,7 @@ fn a_size_that_no_kernel_takes_is_a_refusal() {
 
 #[test]
 fn no_memory_for_any_ring_is_a_refusal() {
-    alone("no_memory_for_any_ring_is_a_refusal", || {
+    alone(|| -> Result {
         sys::refuse_large_rings(1, libc::ENOMEM)?;
         is_refused(&["Cannot allocate memory", "ulimit -l"])
     });
@@ -118,7 +117,7 @@ fn no_memory_for_any_ring_is_a_refusal() {
 
 #[test]
 fn rings_that_may_be_made_and_not_used_are_a_refusal() {
-    alone("rings_that_may_be_made_and_not_used_are_a_refusal", || {
+    alone(|| -> Result {
         sys::refuse_use_of_rings(libc::EPERM)?;
         is_refused(&["Operation not permitted", "seccomp", "io_uring_enter"])
     });
@@ -128,7 +127,7 @@ fn rings_that_may_be_made_and_not_used_are_a_refusal() {
 /// none.
 #[test]
 fn without_locked_memory_a_ring_works_or_names_the_limit_to_raise() {
-    alone("without_locked_memory_a_ring_works_or_names_the_limit_to_raise", || {
+    alone(|| -> Result {
         sys::forbid_locked_memory()?;
         if sys::lock_memory().is_ok() {
             return Err("memory can still be locked".into());
@@ -170,7 +169,7 @@ fn all_descriptors() -> Result<Vec<OwnedFd>> {
 
 #[test]
 fn as_many_descriptors_as_there_may_be_are_watched_and_one_more_is_an_error() {
-    alone("as_many_descriptors_as_there_may_be_are_watched_and_one_more_is_an_error", || {
+    alone(|| -> Result {
         if !has_rings() {
             return Ok(());
         }
