@@ -13,6 +13,7 @@ use superpoll_keeper::{
     Adopted, Control, Error, Keeper, KeeperEvent, KeeperLink, Listener, Notice, Options, Request,
     Role, VERSION, Watching,
 };
+use superpoll_test_support::{start, until};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -21,14 +22,6 @@ const KEEPER_AT: &str = "SUPERPOLL_TEST_KEEPER";
 
 fn soon() -> Instant {
     Instant::now() + PATIENCE
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = soon();
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A keeper that listens, in a thread of its own.
@@ -80,9 +73,14 @@ struct Server {
 impl Server {
     fn start(path: &Path) -> Server {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "a_server_of_another_test", "--nocapture", "--test-threads=1"]);
+        command.args([
+            "--exact",
+            "lost_links::a_server_of_another_test",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
         command.env(KEEPER_AT, path).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut server = Server { child: command.spawn().unwrap() };
+        let mut server = Server { child: start(&mut command) };
         server.says("it has left something");
         server
     }
