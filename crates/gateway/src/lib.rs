@@ -46,8 +46,6 @@ mod body;
 mod broker;
 mod certificates;
 pub mod channel;
-#[cfg(test)]
-mod child_process;
 mod connection_limits;
 mod cors;
 mod descriptors;

@@ -349,6 +349,7 @@ fn apply(
 #[cfg(test)]
 mod tests {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use superpoll_test_support::{Alone, alone};
 
     use super::*;
 
@@ -411,55 +412,52 @@ mod tests {
     /// In a process of its own, whose limit is lowered.
     #[test]
     fn files_that_could_not_be_read_for_a_lack_are_read_again() {
-        const NAME: &str =
-            "certificates::watch::tests::files_that_could_not_be_read_for_a_lack_are_read_again";
-        if !crate::child_process::is_alone("ulimit -n 64", NAME) {
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), "a.example");
-        let (mut files, _) = watched(folder.path());
-        write(folder.path(), "renewed.example");
-        assert!(files.look(SystemTime::now()).is_none());
-        let all: Vec<_> = std::iter::repeat_with(|| std::fs::File::open("/dev/null"))
-            .map_while(Result::ok)
-            .take(64)
-            .collect();
-        assert!(all.len() < 64, "the limit is in force");
-        let error = files.look(SystemTime::now()).unwrap().unwrap_err().to_string();
-        assert!(error.contains("Too many open files"), "{error}");
-        assert!(files.look(SystemTime::now()).is_none(), "it is reported once");
-        drop(all);
-        assert_eq!(files.look(SystemTime::now()).unwrap().unwrap().names(), ["renewed.example"]);
-        assert!(files.look(SystemTime::now()).is_none());
+        Alone::default().under("ulimit -n 64").run(|| {
+            let folder = tempfile::tempdir().unwrap();
+            write(folder.path(), "a.example");
+            let (mut files, _) = watched(folder.path());
+            write(folder.path(), "renewed.example");
+            assert!(files.look(SystemTime::now()).is_none());
+            let all: Vec<_> = std::iter::repeat_with(|| std::fs::File::open("/dev/null"))
+                .map_while(Result::ok)
+                .take(64)
+                .collect();
+            assert!(all.len() < 64, "the limit is in force");
+            let error = files.look(SystemTime::now()).unwrap().unwrap_err().to_string();
+            assert!(error.contains("Too many open files"), "{error}");
+            assert!(files.look(SystemTime::now()).is_none(), "it is reported once");
+            drop(all);
+            assert_eq!(
+                files.look(SystemTime::now()).unwrap().unwrap().names(),
+                ["renewed.example"]
+            );
+            assert!(files.look(SystemTime::now()).is_none());
+        });
     }
 
     /// In a process of its own, whose limit leaves no room for the stack of a thread.
     #[test]
     fn files_that_no_thread_could_look_at_are_looked_at_again() {
-        const NAME: &str =
-            "certificates::watch::tests::files_that_no_thread_could_look_at_are_looked_at_again";
-        if !crate::child_process::is_alone(":", NAME) {
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), "a.example");
-        let (watched, _) = watched(folder.path());
-        let files = Arc::new(Mutex::new(vec![watched]));
-        let runtime = superpoll_rt::Runtime::new().unwrap();
-        let look = || runtime.block_on(look_at_all(&files));
-        write(folder.path(), "renewed.example");
-        let limit = getrlimit(Resource::As);
-        let used = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: usize = used.split(' ').next().unwrap().parse().unwrap();
-        let current = Some((pages * crate::sys::page_size() + (1 << 20)) as u64);
-        setrlimit(Resource::As, Rlimit { current, ..limit }).unwrap();
-        for _ in 0..3 {
-            assert!(matches!(look(), Err(JoinError::NoThread(_))));
-        }
-        setrlimit(Resource::As, limit).unwrap();
-        assert!(look().unwrap()[0].is_none(), "it has changed just now");
-        assert_eq!(look().unwrap().remove(0).unwrap().unwrap().names(), ["renewed.example"]);
+        alone(|| {
+            let folder = tempfile::tempdir().unwrap();
+            write(folder.path(), "a.example");
+            let (watched, _) = watched(folder.path());
+            let files = Arc::new(Mutex::new(vec![watched]));
+            let runtime = superpoll_rt::Runtime::new().unwrap();
+            let look = || runtime.block_on(look_at_all(&files));
+            write(folder.path(), "renewed.example");
+            let limit = getrlimit(Resource::As);
+            let used = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: usize = used.split(' ').next().unwrap().parse().unwrap();
+            let current = Some((pages * crate::sys::page_size() + (1 << 20)) as u64);
+            setrlimit(Resource::As, Rlimit { current, ..limit }).unwrap();
+            for _ in 0..3 {
+                assert!(matches!(look(), Err(JoinError::NoThread(_))));
+            }
+            setrlimit(Resource::As, limit).unwrap();
+            assert!(look().unwrap()[0].is_none(), "it has changed just now");
+            assert_eq!(look().unwrap().remove(0).unwrap().unwrap().names(), ["renewed.example"]);
+        });
     }
 
     #[test]

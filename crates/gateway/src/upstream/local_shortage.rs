@@ -134,6 +134,7 @@ mod tests {
     use std::time::Duration;
 
     use superpoll_rt::Runtime;
+    use superpoll_test_support::Alone;
 
     use super::super::dial::{connect, connect_any};
     use super::super::fault::FailedAttempt;
@@ -141,7 +142,6 @@ mod tests {
     use super::super::group::tests::{choose, group};
     use super::super::health::CheckError;
     use super::*;
-    use crate::child_process::is_alone;
 
     fn of(number: i32) -> Option<LocalShortage> {
         LocalShortage::from_error(&io::Error::from_raw_os_error(number))
@@ -244,36 +244,31 @@ mod tests {
     /// Runs again, in a process of its own whose limit is low.
     #[test]
     fn a_process_without_descriptors_knows_its_lack() {
-        let name = "upstream::local_shortage::tests::a_process_without_descriptors_knows_its_lack";
-        if !is_alone("ulimit -n 64", name) {
-            return;
-        }
-        let limit = Duration::from_secs(30);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let to = listener.local_addr().unwrap();
-        let runtime = Runtime::new().unwrap();
-        let mut files = Vec::new();
-        while let Ok(file) = File::open("/dev/null") {
-            files.push(file);
-        }
-        let error = runtime.block_on(async move { connect_any(vec![to], limit).await.map(drop) });
-        let error = error.unwrap_err();
-        // The reason for which the number is looked for.
-        assert_eq!(error.raw_os_error(), None);
-        assert_eq!(LocalShortage::from_error(&error), Some(LocalShortage::Everywhere));
-        assert!(Fault::Connect(error).to_string().contains("ulimit -n"));
-        for address in ["unix:/tmp/none".to_owned(), format!("localhost:{}", to.port())] {
-            let address = address.parse().unwrap();
-            let connected = async move { connect(&address, limit).await.map(drop) };
-            let error = runtime.block_on(connected).unwrap_err();
-            assert_eq!(
-                LocalShortage::from_error(&error),
-                Some(LocalShortage::Everywhere),
-                "{error}"
-            );
-        }
-        drop(files);
-        runtime.block_on(async move { connect_any(vec![to], limit).await.map(drop) }).unwrap();
+        Alone::default().under("ulimit -n 64").run(|| {
+            let limit = Duration::from_secs(30);
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let to = listener.local_addr().unwrap();
+            let runtime = Runtime::new().unwrap();
+            let mut files = Vec::new();
+            while let Ok(file) = File::open("/dev/null") {
+                files.push(file);
+            }
+            let error =
+                runtime.block_on(async move { connect_any(vec![to], limit).await.map(drop) });
+            let error = error.unwrap_err();
+            // The reason for which the number is looked for.
+            assert_eq!(error.raw_os_error(), None);
+            assert_eq!(LocalShortage::from_error(&error), Some(LocalShortage::Everywhere));
+            assert!(Fault::Connect(error).to_string().contains("ulimit -n"));
+            for address in ["unix:/tmp/none".to_owned(), format!("localhost:{}", to.port())] {
+                let address = address.parse().unwrap();
+                let connected = async move { connect(&address, limit).await.map(drop) };
+                let error = runtime.block_on(connected).unwrap_err();
+                assert_eq!(LocalShortage::from_error(&error), Some(LocalShortage::Everywhere), "{error}");
+            }
+            drop(files);
+            runtime.block_on(async move { connect_any(vec![to], limit).await.map(drop) }).unwrap();
+        });
     }
 }
 
@@ -284,13 +279,13 @@ mod port_shortage_tests {
     use std::time::{Duration, Instant};
 
     use superpoll_rt::Runtime;
+    use superpoll_test_support::Alone;
 
     use super::super::dial::dial;
     use super::super::group::Group;
     use super::super::group::tests::group_of;
     use super::super::local_shortage::LocalShortage;
     use super::*;
-    use crate::child_process::is_alone;
     use crate::transport::Upstream;
 
     const LIMIT: Duration = Duration::from_secs(30);
@@ -321,48 +316,49 @@ mod port_shortage_tests {
     /// Runs again, in a process of its own.
     #[test]
     fn a_shortage_of_ports_is_known_until_there_are_some() {
-        let name = "upstream::local_shortage::port_shortage_tests::a_shortage_of_ports_is_known_until_there_are_some";
-        if !is_alone(FOUR_PORTS, name) || std::env::var_os("FOUR_PORTS").is_none() {
-            return;
-        }
-        let runtime = Runtime::new().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:1").unwrap();
-        let group = group_of(1, "");
-        let server = &group.members()[0];
-        let is_known = || server.port_shortage.until.load(Ordering::Relaxed) != 0;
-        let mut streams: Vec<Upstream> = Vec::new();
-        let full = loop {
-            match connect(&runtime, &group) {
-                Ok(stream) => streams.push(stream),
-                failed => break failed,
+        Alone::default().under(FOUR_PORTS).run(|| {
+            if std::env::var_os("FOUR_PORTS").is_none() {
+                return;
             }
-            assert!(streams.len() <= 4 && !is_known());
-        };
-        assert!(is_short(&full) && is_known(), "{:?}", full.err());
-        // As it lasts, every connection fails alike, attempted or not.
-        for _ in 0..1000 {
-            assert!(is_short(&connect(&runtime, &group)) && is_known());
-        }
-        // No attempt is made before it is time, whether there are ports or not.
-        server.port_shortage.until.store(u64::MAX / 2, Ordering::Relaxed);
-        // This end closes last, so that its ports are free at once.
-        for _ in 0..streams.len() {
-            drop(listener.accept().unwrap());
-        }
-        drop(streams);
-        for _ in 0..100 {
-            assert!(is_short(&connect(&runtime, &group)));
-        }
-        listener.set_nonblocking(true).unwrap();
-        assert!(listener.accept().is_err());
-        // When it is time, the first attempt ends the shortage.
-        server.port_shortage.until.store(1, Ordering::Relaxed);
-        let end = Instant::now() + LIMIT;
-        while let Err(error) = connect(&runtime, &group) {
-            assert!(Instant::now() < end, "{error}");
-        }
-        assert!(!is_known());
-        connect(&runtime, &group).unwrap();
+            let runtime = Runtime::new().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:1").unwrap();
+            let group = group_of(1, "");
+            let server = &group.members()[0];
+            let is_known = || server.port_shortage.until.load(Ordering::Relaxed) != 0;
+            let mut streams: Vec<Upstream> = Vec::new();
+            let full = loop {
+                match connect(&runtime, &group) {
+                    Ok(stream) => streams.push(stream),
+                    failed => break failed,
+                }
+                assert!(streams.len() <= 4 && !is_known());
+            };
+            assert!(is_short(&full) && is_known(), "{:?}", full.err());
+            // As it lasts, every connection fails alike, attempted or not.
+            for _ in 0..1000 {
+                assert!(is_short(&connect(&runtime, &group)) && is_known());
+            }
+            // No attempt is made before it is time, whether there are ports or not.
+            server.port_shortage.until.store(u64::MAX / 2, Ordering::Relaxed);
+            // This end closes last, so that its ports are free at once.
+            for _ in 0..streams.len() {
+                drop(listener.accept().unwrap());
+            }
+            drop(streams);
+            for _ in 0..100 {
+                assert!(is_short(&connect(&runtime, &group)));
+            }
+            listener.set_nonblocking(true).unwrap();
+            assert!(listener.accept().is_err());
+            // When it is time, the first attempt ends the shortage.
+            server.port_shortage.until.store(1, Ordering::Relaxed);
+            let end = Instant::now() + LIMIT;
+            while let Err(error) = connect(&runtime, &group) {
+                assert!(Instant::now() < end, "{error}");
+            }
+            assert!(!is_known());
+            connect(&runtime, &group).unwrap();
+        });
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tungstenite::{Message, WebSocket};
 
 use crate::clients::{address, publish, stage, until_subscribers};
 use crate::stage::{BACKENDS, PATIENCE, Stage, on_each_backend};
-use crate::tokens::{rule, token};
+use superpoll_test_support::tokens::{rule, token};
 
 /// The seconds after which tokens expire: long enough for a busy machine.
 pub(crate) const SOON: i64 = 4;

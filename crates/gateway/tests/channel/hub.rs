@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::clients::field;
 use crate::stage::{Answer, BACKENDS, Client, Stage};
-use crate::tokens::{SECRET, with_claims};
+use superpoll_test_support::tokens::{SECRET, with_claims};
 
 pub(crate) const PATH: &str = "/.well-known/mercure";
 

@@ -40,6 +40,5 @@ mod socket;
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;
 mod tls;
-mod tokens;
 #[path = "../serve/websocket2.rs"]
 mod websocket2;

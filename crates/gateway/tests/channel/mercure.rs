@@ -13,7 +13,7 @@ use crate::hub::{
     token,
 };
 use crate::stage::{BACKENDS, PATIENCE};
-use crate::tokens::{SECRET, with_claims};
+use superpoll_test_support::tokens::{SECRET, with_claims};
 
 // Discovery
 

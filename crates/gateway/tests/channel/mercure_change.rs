@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::hub::{PATH, Subscriber, bearer, get, hub, hub_with, publish};
 use crate::stage::{BACKENDS, Stage};
-use crate::tokens::SECRET;
+use superpoll_test_support::tokens::SECRET;
 
 fn text(route: &str) -> String {
     format!(

@@ -5,7 +5,7 @@ use tungstenite::client::IntoClientRequest;
 
 use crate::clients::{Events, address, ask, next, publish, socket, stage, text, until_subscribers};
 use crate::stage::{BACKENDS, Stage};
-use crate::tokens::{rule, token};
+use superpoll_test_support::tokens::{rule, token};
 
 /// The next event: its type and data.
 fn told(events: &mut Events) -> (String, Value) {

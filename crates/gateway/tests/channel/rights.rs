@@ -7,7 +7,7 @@ use tungstenite::{Error, Message, WebSocket};
 
 use crate::clients::{address, field, messages, publish, stage, text, until_subscribers};
 use crate::stage::{Answer, BACKENDS, Stage};
-use crate::tokens::{SECRET, rule, token, with_claims};
+use superpoll_test_support::tokens::{SECRET, rule, token, with_claims};
 
 /// Sends a request with these fields, and returns the answer.
 fn request(stage: &Stage, line: &str, fields: &str) -> Answer {

@@ -15,7 +15,7 @@ use crate::alive::answering;
 use crate::clients::{Events, address};
 use crate::gaps::{Gaps, until_undisturbed};
 use crate::stage::{BACKENDS, Client, PATIENCE, Stage, on_each_backend};
-use crate::tokens::{rule, token};
+use superpoll_test_support::tokens::{rule, token};
 
 /// The seconds after which tokens expire: long enough for a busy machine.
 const SOON: i64 = 4;

@@ -25,6 +25,7 @@ mod slow;
 mod stage;
 mod stalled;
 mod targets;
+mod telemetry;
 mod tls;
 mod tls_garbage;
 mod unix;

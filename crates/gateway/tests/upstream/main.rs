@@ -29,3 +29,12 @@ mod trusted_proxies;
 #[path = "../serve/websocket2.rs"]
 mod websocket2;
 mod websockets;
+
+/// The tests of the proxy itself once more, with `lane = false`.
+#[test]
+fn all_of_this_holds_where_everything_goes_through_hyper() {
+    let modules = ["access_log::", "balance::", "bodies::", "failures::", "heads::", "streams::"];
+    superpoll_test_support::rerun(&modules, |command| {
+        command.env(gateway::BY_HYPER, "1");
+    });
+}

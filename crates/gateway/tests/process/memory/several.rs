@@ -8,7 +8,8 @@ use superpoll_gateway::Address;
 use superpoll_rt::BackendKind;
 
 use crate::stage::{PATIENCE, Stage};
-use crate::{alone, sys};
+use crate::sys;
+use superpoll_test_support::alone;
 
 const CONNECTIONS: usize = 40;
 const FEW: usize = 2;
@@ -50,44 +51,43 @@ pub(crate) fn settled() -> usize {
 
 #[test]
 fn a_connection_with_several_channels_takes_little_for_each() {
-    if !alone("several::a_connection_with_several_channels_takes_little_for_each") {
-        return;
-    }
-    for (kind, fields) in [
-        ("server-sent events", "accept: text/event-stream\r\n"),
-        (
-            "superpoll.v1",
-            "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n\
+    alone(|| {
+        for (kind, fields) in [
+            ("server-sent events", "accept: text/event-stream\r\n"),
+            (
+                "superpoll.v1",
+                "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n\
              sec-websocket-protocol: superpoll.v1\r\n\
              sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
-        ),
-    ] {
-        let stage = Stage::new(
-            BackendKind::Epoll,
-            1,
-            "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+            ),
+        ] {
+            let stage = Stage::new(
+                BackendKind::Epoll,
+                1,
+                "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
              [[hosts]]\n[[hosts.routes]]\npath = \"/rooms/{room}\"\nchannel = { poll = \"10m\" }\n",
-        );
-        // The channels themselves, and what a first connection makes.
-        let first = open(&stage, MANY, fields);
-        let cost = |channels: usize| {
-            let before = settled();
-            let all: Vec<TcpStream> =
-                (0..CONNECTIONS).map(|_| open(&stage, channels, fields)).collect();
-            let cost = settled().saturating_sub(before) / CONNECTIONS;
-            stage.until(|engine| &engine.active, CONNECTIONS as u64 + 1);
-            drop(all);
-            stage.until(|engine| &engine.active, 1);
-            cost
-        };
-        // The tables have grown once.
-        cost(MANY);
-        let (few, many) = (cost(FEW), cost(MANY));
-        let each = many.saturating_sub(few) / (MANY - FEW);
-        println!("{kind}: {few} bytes with {FEW} channels, {each} for each further one");
-        assert!(each > 50, "{each} bytes are too few to be true");
-        assert!(few <= OF_CONNECTION + FEW * OF_CHANNEL, "{kind}: {few}");
-        assert!(each <= OF_CHANNEL, "{kind}: {each} for each channel");
-        drop(first);
-    }
+            );
+            // The channels themselves, and what a first connection makes.
+            let first = open(&stage, MANY, fields);
+            let cost = |channels: usize| {
+                let before = settled();
+                let all: Vec<TcpStream> =
+                    (0..CONNECTIONS).map(|_| open(&stage, channels, fields)).collect();
+                let cost = settled().saturating_sub(before) / CONNECTIONS;
+                stage.until(|engine| &engine.active, CONNECTIONS as u64 + 1);
+                drop(all);
+                stage.until(|engine| &engine.active, 1);
+                cost
+            };
+            // The tables have grown once.
+            cost(MANY);
+            let (few, many) = (cost(FEW), cost(MANY));
+            let each = many.saturating_sub(few) / (MANY - FEW);
+            println!("{kind}: {few} bytes with {FEW} channels, {each} for each further one");
+            assert!(each > 50, "{each} bytes are too few to be true");
+            assert!(few <= OF_CONNECTION + FEW * OF_CHANNEL, "{kind}: {few}");
+            assert!(each <= OF_CHANNEL, "{kind}: {each} for each channel");
+            drop(first);
+        }
+    });
 }

@@ -8,11 +8,12 @@ use futures_rustls::rustls::client::Resumption;
 use superpoll_gateway::Address;
 use superpoll_rt::BackendKind;
 
+use super::several::settled;
+use super::streams::trust;
 use crate::frames2::{DATA, Frame, Frames2, LARGEST, SETTINGS};
-use crate::several::settled;
 use crate::stage::{PATIENCE, Stage, folder};
-use crate::streams::trust;
-use crate::{alone, sys};
+use crate::sys;
+use superpoll_test_support::alone;
 
 const BEFORE: usize = 100;
 const COUNTED: usize = 500;
@@ -65,50 +66,53 @@ fn finish(mut client: Frames2, agrees: bool) -> TcpStream {
 
 #[test]
 fn an_idle_connection_of_http_2_costs_little() {
-    if !alone("http2::an_idle_connection_of_http_2_costs_little") {
-        return;
-    }
-    let limit = superpoll::limits::raise_descriptors().unwrap();
-    if limit < 3 * (BEFORE + COUNTED) as u64 {
-        println!("skipped: {limit} descriptors are too few");
-        return;
-    }
-    let (folder, trusted) = (folder(), tempfile::tempdir().unwrap());
-    let mut config = trust(trusted.path());
-    config.resumption = Resumption::disabled();
-    let (cert, key) = (trusted.path().join("cert.pem"), trusted.path().join("key.pem"));
-    let text = format!(
-        "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+    alone(|| {
+        let limit = superpoll::limits::raise_descriptors().unwrap();
+        if limit < 3 * (BEFORE + COUNTED) as u64 {
+            println!("skipped: {limit} descriptors are too few");
+            return;
+        }
+        let (folder, trusted) = (folder(), tempfile::tempdir().unwrap());
+        let mut config = trust(trusted.path());
+        config.resumption = Resumption::disabled();
+        let (cert, key) = (trusted.path().join("cert.pem"), trusted.path().join("key.pem"));
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
          tls = {{ certificate = {cert:?}, key = {key:?} }}\n[timeouts]\npark = \"100ms\"\n\
          [[hosts]]\n[[hosts.routes]]\nfiles.root = {:?}\n",
-        folder.path()
-    );
-    let cases =
-        [(0, true, BOUND), (10, true, BOUND), (0, false, AWAKE_BOUND), (10, false, AWAKE_BOUND)];
-    for (fields, agrees, bound) in cases {
-        let stage = Stage::new(BackendKind::Epoll, 1, &text);
-        let Address::Tcp { port, .. } = stage.addresses[0] else { panic!("it is TCP") };
-        let mut streams = Vec::with_capacity(BEFORE + COUNTED);
-        let mut add = |count: usize| {
-            let clients: Vec<_> = (0..count).map(|_| connect(port, &config, fields)).collect();
-            streams.extend(clients.into_iter().map(|client| finish(client, agrees)));
-        };
-        add(BEFORE);
-        // Those that have agreed fall asleep soon.
-        std::thread::sleep(Duration::from_secs(1));
-        let before = settled();
-        add(COUNTED);
-        let end = Instant::now() + PATIENCE;
-        let cost = loop {
-            let cost = sys::bytes().saturating_sub(before) / COUNTED;
-            if cost <= bound || Instant::now() > end {
-                break cost;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        };
-        println!("{fields} fields, agrees: {agrees}: {cost} bytes allocated");
-        assert!(cost > 500, "{cost} bytes are too few to be true");
-        assert!(cost <= bound, "each connection costs {cost} bytes");
-        stage.until(|engine| &engine.active, streams.len() as u64);
-    }
+            folder.path()
+        );
+        let cases = [
+            (0, true, BOUND),
+            (10, true, BOUND),
+            (0, false, AWAKE_BOUND),
+            (10, false, AWAKE_BOUND),
+        ];
+        for (fields, agrees, bound) in cases {
+            let stage = Stage::new(BackendKind::Epoll, 1, &text);
+            let Address::Tcp { port, .. } = stage.addresses[0] else { panic!("it is TCP") };
+            let mut streams = Vec::with_capacity(BEFORE + COUNTED);
+            let mut add = |count: usize| {
+                let clients: Vec<_> = (0..count).map(|_| connect(port, &config, fields)).collect();
+                streams.extend(clients.into_iter().map(|client| finish(client, agrees)));
+            };
+            add(BEFORE);
+            // Those that have agreed fall asleep soon.
+            std::thread::sleep(Duration::from_secs(1));
+            let before = settled();
+            add(COUNTED);
+            let end = Instant::now() + PATIENCE;
+            let cost = loop {
+                let cost = sys::bytes().saturating_sub(before) / COUNTED;
+                if cost <= bound || Instant::now() > end {
+                    break cost;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            };
+            println!("{fields} fields, agrees: {agrees}: {cost} bytes allocated");
+            assert!(cost > 500, "{cost} bytes are too few to be true");
+            assert!(cost <= bound, "each connection costs {cost} bytes");
+            stage.until(|engine| &engine.active, streams.len() as u64);
+        }
+    });
 }

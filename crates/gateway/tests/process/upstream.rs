@@ -1,9 +1,4 @@
-//! Upstream servers when the process of the gateway has no descriptor left. The limit is the
-//! process's, so this is a test program of its own.
-
-#[path = "upstream/gateway.rs"]
-#[expect(dead_code, reason = "shared with the tests of the reverse proxy")]
-mod gateway;
+//! Upstream servers when the process of the gateway has no descriptor left.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,10 +9,12 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gateway::{Gateway, LIMIT, MOST, wait, whole};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use superpoll_gateway::upstream::GroupServer;
 use superpoll_rt::BackendKind;
+use superpoll_test_support::alone;
+
+use crate::gateway::{Gateway, LIMIT, MOST, wait, whole};
 
 /// The most descriptors of the process while it lacks some.
 const FEW: u64 = 200;
@@ -270,14 +267,16 @@ fn relayed(backend: BackendKind) {
 
 #[test]
 fn without_descriptors_servers_stay_up_and_their_connections_are_used() {
-    let is_low = |file: &File| u64::try_from(file.as_raw_fd()).unwrap() < LOWEST;
-    let open = || File::open("/dev/null").unwrap();
-    let _lowest: Vec<File> = std::iter::repeat_with(open).take_while(is_low).collect();
-    for backend in MOST {
-        requests(true, backend);
-        requests(false, backend);
-        kept(true, backend);
-        kept(false, backend);
-        relayed(backend);
-    }
+    alone(|| {
+        let is_low = |file: &File| u64::try_from(file.as_raw_fd()).unwrap() < LOWEST;
+        let open = || File::open("/dev/null").unwrap();
+        let _lowest: Vec<File> = std::iter::repeat_with(open).take_while(is_low).collect();
+        for backend in MOST {
+            requests(true, backend);
+            requests(false, backend);
+            kept(true, backend);
+            kept(false, backend);
+            relayed(backend);
+        }
+    });
 }

@@ -1,15 +1,15 @@
 //! The system calls of relayed connections, by the relay's own counters, in several moods of
-//! clients and upstream. A process of its own, because the counters are the process's.
+//! clients and upstream.
 //!
 //! Relay, clients and upstream take turns in one thread, so no clock decides how long an answer
 //! takes: a mood is the number of the relay's turns between two of the others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Mutex;
 
 use superpoll_gateway::relay::{Options, Relay, calls};
 use superpoll_rt::{BackendKind, Runtime, next_turn};
+use superpoll_test_support::alone;
 
 /// Connections at a time, where there are many.
 const MANY: usize = 32;
@@ -147,39 +147,38 @@ fn early_in(percent: usize) -> impl Fn(usize) -> usize {
     }
 }
 
-/// Held by each test: the counters are the process's.
-static ALONE: Mutex<()> = Mutex::new(());
-
 #[test]
 fn the_calls_of_a_connection_follow_the_mood_and_come_back_with_it() {
-    let _alone = ALONE.lock();
-    for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
-        let mut stage = Stage::new(backend, MANY);
-        // The mood, and the most calls of a connection, in all and to watch its sockets.
-        let moods = [("early", 100, 11.5, 0.1), ("late", 0, 13.5, 2.05)];
-        let mixed = [("nine in ten", 90, 12.0, 0.7), ("six in ten", 60, 13.0, 1.6)];
-        for (name, percent, most, most_watching) in moods.into_iter().chain(mixed) {
-            // Until it has got used to the mood.
-            stage.run(500, early_in(percent));
-            let calls = stage.run(2000, early_in(percent));
-            let fits = calls.total <= most && calls.epoll_ctl <= most_watching;
-            assert!(fits, "{backend:?}, {name}: {calls:?}");
+    alone(|| {
+        for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
+            let mut stage = Stage::new(backend, MANY);
+            // The mood, and the most calls of a connection, in all and to watch its sockets.
+            let moods = [("early", 100, 11.5, 0.1), ("late", 0, 13.5, 2.05)];
+            let mixed = [("nine in ten", 90, 12.0, 0.7), ("six in ten", 60, 13.0, 1.6)];
+            for (name, percent, most, most_watching) in moods.into_iter().chain(mixed) {
+                // Until it has got used to the mood.
+                stage.run(500, early_in(percent));
+                let calls = stage.run(2000, early_in(percent));
+                let fits = calls.total <= most && calls.epoll_ctl <= most_watching;
+                assert!(fits, "{backend:?}, {name}: {calls:?}");
+            }
+            stage.run(1000, early_in(100));
+            let calls = stage.run(1000, early_in(100));
+            assert!(calls.total <= 11.5 && calls.epoll_ctl <= 0.1, "{backend:?}: {calls:?}");
         }
-        stage.run(1000, early_in(100));
-        let calls = stage.run(1000, early_in(100));
-        assert!(calls.total <= 11.5 && calls.epoll_ctl <= 0.1, "{backend:?}: {calls:?}");
-    }
+    });
 }
 
 #[test]
 fn a_lone_connection_is_watched_because_looks_cost_more() {
-    let _alone = ALONE.lock();
-    for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
-        let mut stage = Stage::new(backend, 1);
-        for percent in [100, 0, 60] {
-            stage.run(500, early_in(percent));
-            let calls = stage.run(1000, early_in(percent));
-            assert!(calls.poll <= 0.2, "{backend:?}, {percent} % early: {calls:?}");
+    alone(|| {
+        for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
+            let mut stage = Stage::new(backend, 1);
+            for percent in [100, 0, 60] {
+                stage.run(500, early_in(percent));
+                let calls = stage.run(1000, early_in(percent));
+                assert!(calls.poll <= 0.2, "{backend:?}, {percent} % early: {calls:?}");
+            }
         }
-    }
+    });
 }
