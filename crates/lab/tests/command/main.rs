@@ -17,7 +17,7 @@ mod latency;
 mod million;
 mod mix;
 mod models;
-#[path = "../program/mod.rs"]
+mod page;
 mod program;
 mod record;
 mod refusals;

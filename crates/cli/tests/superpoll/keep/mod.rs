@@ -1,0 +1,15 @@
+//! The built commands `superpoll keep` and `superpoll serve`: connections that outlive an upgrade
+//! or a crash of a server.
+
+mod broker;
+pub(crate) mod crowd;
+mod encrypted;
+mod mercure;
+mod mishaps;
+mod names;
+mod presence;
+mod processes;
+mod publication;
+mod refusals;
+mod rights;
+mod succession;
