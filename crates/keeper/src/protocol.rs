@@ -3,7 +3,7 @@
 //! Each packet is one message: a byte that names the message, then its fields in order, as `layout`
 //! defines them. The first packet of either side begins with a mark and the version of the
 //! protocol, in a form that all versions share. So two sides that do not understand each other can
-//! say so. A change of any message's bytes needs a new version (`tests/protocol.rs`).
+//! say so. A change of any message's bytes needs a new version (`tests/keeper/protocol.rs`).
 
 use std::io;
 
