@@ -11,4 +11,4 @@ pub mod tokens;
 mod wait;
 
 pub use process::{Alone, Running, alone, no_child_starts, rerun, start};
-pub use wait::{PATIENCE, find, until};
+pub use wait::{PATIENCE, Waiter, find, until};

@@ -1,5 +1,6 @@
 //! Waits for states.
 
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,5 +31,34 @@ pub fn find<T>(what: &str, mut search: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
         thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A thread of this process, for another one that acts when it waits.
+#[derive(Clone, Debug)]
+pub struct Waiter(PathBuf);
+
+impl Waiter {
+    /// Returns the thread that calls this.
+    ///
+    /// # Panics
+    ///
+    /// If `/proc` is not there.
+    #[must_use]
+    pub fn this_thread() -> Waiter {
+        Waiter(PathBuf::from("/proc").join(std::fs::read_link("/proc/thread-self").unwrap()))
+    }
+
+    /// Waits until the thread sleeps in the kernel, in a wait for events as in one for a lock.
+    ///
+    /// # Panics
+    ///
+    /// If it does not within [`PATIENCE`].
+    #[track_caller]
+    pub fn until_it_sleeps(&self) {
+        until("the thread sleeps", || {
+            let stat = std::fs::read_to_string(self.0.join("stat")).unwrap();
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+        });
     }
 }

@@ -3,13 +3,14 @@ use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Version};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_setfl, mknodat, openat};
 use serde_json::Value;
+use superpoll_test_support::until;
 
 use super::*;
 
@@ -446,15 +447,6 @@ fn a_full_disk_is_reported_once_and_at_the_end_and_loses_only_log_lines() {
     assert!(told[0].starts_with(expected) && told[0].ends_with(" lost so far"), "{told:?}");
     // To the last one.
     assert_eq!(told[1], format!("{expected}10 lines were lost in all"));
-}
-
-/// Waits for a state; no outcome depends on how long that takes.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The files of this process that are open at a path, by their links in /proc.

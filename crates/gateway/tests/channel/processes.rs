@@ -14,6 +14,7 @@ use superpoll_gateway::processes::{Supervisor, Worker, WorkerEvent, WorkerPlace}
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Address, Config, Inherited};
 use superpoll_rt::{BackendKind, Runtime, time};
+use superpoll_test_support::until;
 
 use crate::stage::{BACKENDS, PATIENCE};
 
@@ -171,14 +172,6 @@ fn publish(address: &Address, text: &str) -> String {
     let head = "POST /c HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: text/plain";
     let length = text.len();
     ask(address, &format!("{head}\r\ncontent-length: {length}\r\n\r\n{text}"))
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "not in time: {what}");
-        std::thread::sleep(NAP);
-    }
 }
 
 fn until_ready(address: &Address) {

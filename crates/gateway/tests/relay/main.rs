@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use superpoll_gateway::Address;
 use superpoll_gateway::relay::{Counters, Failure, Options, Relay};
 use superpoll_rt::{BackendKind, Runtime, time};
+use superpoll_test_support::{find, until};
 
 mod ends;
 mod failures;
@@ -111,21 +112,14 @@ fn accept(listener: &TcpListener) -> TcpStream {
 
 /// Waits until a condition holds.
 #[track_caller]
-fn wait(mut is_so: impl FnMut() -> bool) {
-    wait_for(|| is_so().then_some(()));
+fn wait(is_so: impl FnMut() -> bool) {
+    until("the condition holds", is_so);
 }
 
 /// Waits until there is a value, and returns it.
 #[track_caller]
-fn wait_for<T>(mut find: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = find() {
-            return found;
-        }
-        assert!(Instant::now() < end, "the condition does not become true");
-        thread::sleep(Duration::from_micros(200));
-    }
+fn wait_for<T>(search: impl FnMut() -> Option<T>) -> T {
+    find("there is a value", search)
 }
 
 fn read(stream: &mut impl Read, length: usize) -> Vec<u8> {

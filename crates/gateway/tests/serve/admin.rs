@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use socket2::{Domain, Socket, Type};
 use superpoll_gateway::Address;
 use superpoll_rt::BackendKind;
+use superpoll_test_support::until;
 
 use crate::stage::{Answer, BACKENDS, Client, PATIENCE, Stage};
 
@@ -270,7 +271,7 @@ fn clients_and_users_that_are_not_allowed_are_refused() {
         let mut client = connect_from(&stage, [127, 0, 0, 2]);
         assert!(is_healthy(&mut client));
         stage.change(&text("deny = [\"127.0.0.2\"]"));
-        until(|| is_ended_with(&mut connect_from(&stage, [127, 0, 0, 2])));
+        until("the client is refused", || is_ended_with(&mut connect_from(&stage, [127, 0, 0, 2])));
         client.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n");
         let answer = client.answer();
         assert_eq!((answer.status, says_close(&answer)), (403, true));
@@ -296,14 +297,6 @@ fn is_ended_with(client: &mut Client) -> bool {
     let sent = client.0.get_mut().write_all(request);
     let mut all = Vec::new();
     sent.is_err() || client.0.read_to_end(&mut all).is_err() || all.is_empty()
-}
-
-/// Waits until something is so.
-fn until(mut is_so: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(std::time::Instant::now() < end, "it takes too long");
-    }
 }
 
 #[test]
@@ -368,7 +361,9 @@ fn an_operator_gets_in_though_others_have_all_of_its_connections() {
             assert!(is_healthy(&mut operator), "{backend:?}");
             others.push(operator);
         }
-        until(|| own.iter().filter(|client| has_ended(client)).count() == 2);
+        until("two clients have ended", || {
+            own.iter().filter(|client| has_ended(client)).count() == 2
+        });
         assert!(is_healthy(&mut served), "{backend:?}");
         assert!(others.iter_mut().all(is_healthy), "{backend:?}");
     }
@@ -418,10 +413,10 @@ fn another_configuration_may_have_another_admin_listener_or_none() {
     };
     assert_eq!(ask(&mut connect(&stage)), 421);
     stage.change(&text("hosts = [\"a.internal\"]"));
-    until(|| ask(&mut connect(&stage)) == 200);
+    until("the client is allowed", || ask(&mut connect(&stage)) == 200);
     let mut client = connect(&stage);
     assert_eq!(ask(&mut client), 200);
     let none = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{SITE}");
     stage.change(&none);
-    until(|| ask(&mut client) == 404);
+    until("the client is refused", || ask(&mut client) == 404);
 }

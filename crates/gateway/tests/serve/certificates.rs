@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use futures_rustls::rustls::SupportedProtocolVersion;
 use futures_rustls::rustls::version::{TLS12, TLS13};
 use superpoll_rt::BackendKind;
+use superpoll_test_support::until;
 
-use crate::stage::{PATIENCE, Stage};
+use crate::stage::Stage;
 use crate::tls::{Authority, TlsClient, stage};
 
 static OLD: [&SupportedProtocolVersion; 1] = [&TLS12];
@@ -144,18 +145,6 @@ fn certificates_of_clients_are_verified_and_told_to_servers() {
     }
 }
 
-/// Tries until an attempt succeeds.
-fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = attempt() {
-            return found;
-        }
-        assert!(Instant::now() < end, "it has not happened");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn new_files_are_used_without_a_reload_and_broken_ones_are_not() {
     let folder = tempfile::tempdir().unwrap();
@@ -180,18 +169,18 @@ fn new_files_are_used_without_a_reload_and_broken_ones_are_not() {
     let begun = Instant::now();
     second.write(root, "own");
     let took = begun.elapsed();
-    until(|| (shown() == second.der.to_vec()).then_some(()));
+    until("the second certificate is shown", || shown() == second.der.to_vec());
     assert_eq!(expiry(), 3_849_897_600.0);
     let failed = failures();
     // The server may have found the one file without the other.
     assert!(failed == 0.0 || took >= Duration::from_secs(1), "{failed} failures");
     // A key without its certificate.
     std::fs::write(root.join("own.key"), third.key.serialize_pem()).unwrap();
-    until(|| (failures() > failed).then_some(()));
+    until("the failure is counted", || failures() > failed);
     assert_eq!(shown(), second.der.to_vec());
     // Renamed over.
     std::fs::write(root.join("next.pem"), &third.pem).unwrap();
     std::fs::rename(root.join("next.pem"), root.join("own.pem")).unwrap();
-    until(|| (shown() == third.der.to_vec()).then_some(()));
+    until("the third certificate is shown", || shown() == third.der.to_vec());
     assert_eq!(failures(), failed + 1.0);
 }

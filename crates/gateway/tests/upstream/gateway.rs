@@ -7,6 +7,7 @@ use std::time::Duration;
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
+use superpoll_test_support::until;
 
 /// The time after which a test that hangs fails.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -140,12 +141,8 @@ impl Gateway {
 
 /// Waits until a condition holds.
 #[track_caller]
-pub(crate) fn wait(mut is_so: impl FnMut() -> bool) {
-    let until = std::time::Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(std::time::Instant::now() < until, "the condition does not become true");
-        thread::sleep(Duration::from_millis(2));
-    }
+pub(crate) fn wait(is_so: impl FnMut() -> bool) {
+    until("the condition holds", is_so);
 }
 
 impl Drop for Gateway {

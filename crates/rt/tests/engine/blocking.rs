@@ -5,12 +5,11 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use futures_lite::future::poll_once;
 use superpoll_rt::blocking::unblock;
 use superpoll_rt::{JoinError, Runtime, spawn};
-use superpoll_test_support::{Alone, alone};
+use superpoll_test_support::{Alone, alone, until};
 
 mod sys {
     /// Lets this process have so many bytes of memory, stacks of threads included.
@@ -154,11 +153,7 @@ fn idle_threads_end_but_one() {
             for call in calls {
                 runtime.block_on(call).unwrap();
             }
-            let end = Instant::now() + Duration::from_secs(30);
-            while threads().len() != 1 {
-                assert!(Instant::now() < end, "{:?}", threads());
-                thread::sleep(Duration::from_millis(10));
-            }
+            until("one thread is left", || threads().len() == 1);
         }
     });
 }

@@ -23,7 +23,7 @@ use superpoll_rt::pipe::pipe;
 use superpoll_rt::signal::{SignalKind, signal};
 use superpoll_rt::time::sleep;
 use superpoll_rt::{AsyncFd, BackendKind, Runtime, process, spawn};
-use superpoll_test_support::Alone;
+use superpoll_test_support::{Alone, until};
 
 mod sys {
     /// Returns the number of open descriptors, counted without opening one.
@@ -183,11 +183,8 @@ fn a_runtime_that_cannot_start_leaves_nothing_behind() {
 
 /// Waits until a process is gone from the table, zombies included.
 fn wait_until_gone(id: u32) {
-    let start = Instant::now();
-    while std::path::Path::new(&format!("/proc/{id}")).exists() {
-        assert!(start.elapsed() < LONG, "process {id} is still there");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let path = format!("/proc/{id}");
+    until("the process is gone", || !std::path::Path::new(&path).exists());
 }
 
 #[test]

@@ -15,7 +15,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::net::{StreamSocket, TcpListener, TcpStream};
 use superpoll_rt::{AsyncFd, BackendKind, Direction, Runtime, pipe, time};
-use superpoll_test_support::alone;
+use superpoll_test_support::{Waiter, alone};
 
 /// Long enough that a wait has begun; nothing depends on it but the worth of a test.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -50,10 +50,11 @@ impl Counted {
 #[test]
 fn reads_and_writes_that_have_to_wait_do_so_without_a_runtime() {
     let (mut stream, mut client) = connected();
+    let waiter = Waiter::this_thread();
     let peer = thread::spawn(move || {
-        thread::sleep(PAUSE);
+        waiter.until_it_sleeps();
         client.write_all(b"question").unwrap();
-        thread::sleep(PAUSE);
+        waiter.until_it_sleeps();
         let mut all = Vec::new();
         client.read_to_end(&mut all).unwrap();
         all.len()
@@ -81,13 +82,14 @@ fn listeners_pipes_and_other_descriptors_wait_too() {
     let address = listener.local_addr().unwrap();
     let listener = TcpListener::from_std(listener).unwrap();
     let (sender, refused) = mpsc::channel();
+    let waiter = Waiter::this_thread();
     let peer = thread::spawn(move || {
-        thread::sleep(PAUSE);
+        waiter.until_it_sleeps();
         writer.write_all(b"p").unwrap();
         refused.recv().unwrap();
-        thread::sleep(PAUSE);
+        waiter.until_it_sleeps();
         other.write_all(b"d").unwrap();
-        thread::sleep(PAUSE);
+        waiter.until_it_sleeps();
         std::net::TcpStream::connect(address).unwrap()
     });
     block_on(async {
@@ -119,8 +121,9 @@ fn the_end_of_a_stream_and_a_reset_wake_a_waiter() {
         if resets {
             socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
         }
+        let waiter = Waiter::this_thread();
         let peer = thread::spawn(move || {
-            thread::sleep(PAUSE);
+            waiter.until_it_sleeps();
             drop(client);
         });
         let read = block_on(poll_fn(|cx| stream.poll_read(cx, &mut [0])));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use superpoll_rt::net::TcpStream;
 use superpoll_rt::{BackendKind, Builder, Handle, Runtime, spawn};
-use superpoll_test_support::alone;
+use superpoll_test_support::{Waiter, alone};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Counts the threads of this process, without the one that tries io_uring out: it may be listed
@@ -84,8 +84,9 @@ fn each_kind_of_work_starts_the_thread_by_itself() {
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let accepted = listener.accept().unwrap().0;
         accepted.set_nonblocking(true).unwrap();
+        let waiter = Waiter::this_thread();
         let peer = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(20));
+            waiter.until_it_sleeps();
             client.write_all(b"x").unwrap();
             client
         });

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use futures_lite::future::{poll_once, zip};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::process::{output, spawn};
 use superpoll_rt::{BackendKind, Runtime};
+use superpoll_test_support::until;
 
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
@@ -26,11 +26,8 @@ fn shell(script: &str) -> Command {
 
 /// Waits until a process is gone from the table, zombies included.
 fn wait_until_gone(id: u32) {
-    let start = Instant::now();
-    while std::path::Path::new(&format!("/proc/{id}")).exists() {
-        assert!(start.elapsed() < Duration::from_secs(60), "process {id} is still there");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let path = format!("/proc/{id}");
+    until("the process is gone", || !std::path::Path::new(&path).exists());
 }
 
 #[test]

@@ -9,13 +9,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use superpoll::backend::policy::{Fixed, Set};
 use superpoll::backend::{KeeperStatus, Profile, Rule, Topology, Tuning};
 use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Poller, Watch};
 use superpoll_keeper::{Control, FULL, Keeper, KeeperLink, Listener, Notice, Options, STATE};
+use superpoll_test_support::until;
 
 mod exchanged;
 mod goodbye;
@@ -60,15 +61,6 @@ fn poller(topology: Topology) -> Patient {
 
 fn descriptors_of(process: u32) -> usize {
     std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
-}
-
-/// Waits for it, which takes no longer than the machine is busy with other things.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Connections, one end of each watched by the poller.

@@ -10,6 +10,7 @@ use superpoll::backend::policy::{
 };
 use superpoll::diagnostics::{Calls, Costs, Kind};
 use superpoll::{Events, Hint, Interest, Mode, Owned, Poller, Watch};
+use superpoll_test_support::Waiter;
 
 /// A policy that follows the test's orders.
 #[derive(Clone, Default)]
@@ -479,8 +480,9 @@ fn an_event_during_the_linger_time_keeps_the_array() {
     bench.heat();
     bench.script.set(|script| script.linger = Some(Duration::from_secs(20)));
     let mut writer = bench.pipes[0].1.try_clone().unwrap();
+    let waiter = Waiter::this_thread();
     let writing = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(2));
+        waiter.until_it_sleeps();
         writer.write_all(b"x").unwrap();
     });
     assert_eq!(bench.poller.wait(&mut bench.events, None).unwrap(), 1);
@@ -507,8 +509,9 @@ fn both_sets_are_seen_by_one_blocking_wait() {
     let cold = bench.poller.own(reader, level()).unwrap();
     assert_eq!(bench.look(), 0);
     assert_eq!(bench.lengths(), (2, 1));
+    let waiter = Waiter::this_thread();
     let writing = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(5));
+        waiter.until_it_sleeps();
         writer.write_all(b"x").unwrap();
         writer
     });

@@ -8,6 +8,7 @@ use superpoll::backend::policy::{Fixed, Set};
 use superpoll::{
     BackendKind, Error, Events, Hint, Interest, Key, Mode, Owned, Poller, Readiness, Watch,
 };
+use superpoll_test_support::Waiter;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
@@ -222,8 +223,9 @@ fn a_poll_array_reads_the_waker_once_for_each_sleep_it_ended() {
         let waker = poller.waker().unwrap();
         for _ in 0..3 {
             let theirs = waker.clone();
+            let waiter = Waiter::this_thread();
             let thread = std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(2));
+                waiter.until_it_sleeps();
                 theirs.wake().unwrap();
             });
             poller.wait(&mut events, Some(Duration::from_secs(20))).unwrap();

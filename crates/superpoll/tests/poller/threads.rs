@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use superpoll::backend::{Backend, Context, Deadline, Poll};
 use superpoll::{BackendKind, Events, Interest, Poller, Readiness, Waker};
+use superpoll_test_support::{Waiter, find};
 
 use crate::around::{Around, Surrounded};
 
@@ -66,8 +67,9 @@ fn a_wake_in_the_last_moment_finds_nothing_that_the_last_sleep_left_behind() {
     let reader = poller.own(reader, Interest::READABLE).unwrap();
     let waker = poller.waker().unwrap();
     let theirs = waker.clone();
+    let waiter = Waiter::this_thread();
     let thread = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(2));
+        waiter.until_it_sleeps();
         theirs.wake().unwrap();
     });
     assert_eq!(poller.wait(&mut events, LONG).unwrap(), 0);
@@ -88,8 +90,9 @@ fn a_wake_ends_a_sleep_with_one_write() {
         let waker = poller.waker().unwrap();
         for round in 1..=20 {
             let theirs = waker.clone();
+            let waiter = Waiter::this_thread();
             let thread = std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(1));
+                waiter.until_it_sleeps();
                 for _ in 0..3 {
                     theirs.wake().unwrap();
                 }
@@ -109,11 +112,12 @@ fn a_wake_ends_a_sleep_with_one_write() {
 fn a_registrar_registers_while_the_poller_waits() {
     each(|poller, events| {
         let registrar = poller.registrar().unwrap();
+        let waiter = Waiter::this_thread();
         let thread = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(2));
+            waiter.until_it_sleeps();
             let (reader, mut writer) = std::io::pipe().unwrap();
             let owned = registrar.own(reader, Interest::READABLE).unwrap();
-            std::thread::sleep(Duration::from_millis(2));
+            waiter.until_it_sleeps();
             writer.write_all(b"x").unwrap();
             (owned, writer)
         });
@@ -189,18 +193,12 @@ fn an_owner_dropped_elsewhere_delivers_nothing_more() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let owned = poller.own(reader, Interest::READABLE).unwrap();
         assert_eq!(poller.wait(events, NOW).unwrap(), 0);
+        let waiter = Waiter::this_thread();
         let thread = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(2));
+            waiter.until_it_sleeps();
             drop(owned);
             // A poll in progress holds the file until the drop has woken it.
-            let start = Instant::now();
-            let error = loop {
-                match writer.write_all(b"x") {
-                    Ok(()) => assert!(start.elapsed() < Duration::from_secs(10), "still open"),
-                    Err(error) => break error,
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            };
+            let error = find("the file is closed", || writer.write_all(b"x").err());
             assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
             waker.wake().unwrap();
         });

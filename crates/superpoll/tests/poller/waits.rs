@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use superpoll::backend::{Backend, Context, Deadline, Poll};
 use superpoll::{BackendKind, Error, Events, Interest, Mode, Owned, Poller, Readiness, Watch};
+use superpoll_test_support::Waiter;
 
 use crate::around::{Around, Surrounded};
 
@@ -145,8 +146,9 @@ fn an_owner_that_is_dropped_during_a_wait_delivers_nothing() {
         let (late, mut writer) = std::io::pipe().unwrap();
         let late = bench.poller.own(late, Interest::READABLE).unwrap();
         let key = late.key();
+        let waiter = Waiter::this_thread();
         let thread = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(2));
+            waiter.until_it_sleeps();
             writer.write_all(b"x").unwrap();
             writer
         });

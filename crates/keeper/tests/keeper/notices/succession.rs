@@ -107,11 +107,7 @@ fn a_server_at_work_yields_to_one_that_upgrades() {
         let adopted = new.adopt(true).unwrap();
         (new, adopted)
     });
-    let end = soon();
-    while !old.is_to_yield().unwrap() {
-        assert!(Instant::now() < end, "it is not asked to yield");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("it is asked to yield", || old.is_to_yield().unwrap());
     // Descriptors that it leaves before it yields are handed over as well.
     let (late, _peer) = UnixStream::pair().unwrap();
     ask(&link, &Request::Watch(vec![watching(2, -1, b"late")]), &[&late]);
