@@ -264,7 +264,11 @@ mod tests {
                 let address = address.parse().unwrap();
                 let connected = async move { connect(&address, limit).await.map(drop) };
                 let error = runtime.block_on(connected).unwrap_err();
-                assert_eq!(LocalShortage::from_error(&error), Some(LocalShortage::Everywhere), "{error}");
+                assert_eq!(
+                    LocalShortage::from_error(&error),
+                    Some(LocalShortage::Everywhere),
+                    "{error}"
+                );
             }
             drop(files);
             runtime.block_on(async move { connect_any(vec![to], limit).await.map(drop) }).unwrap();
