@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Once;
 use std::time::SystemTime;
 
-pub(crate) use superpoll_test_support::program::{FOREIGN, program};
+pub(crate) use superpoll_test_support::program::program;
 
 /// The built command.
 const LAB: &str = env!("CARGO_BIN_EXE_superpoll-lab");
