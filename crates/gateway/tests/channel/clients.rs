@@ -15,6 +15,11 @@ use tungstenite::{Message, WebSocket};
 
 use crate::stage::{Answer, Client, PATIENCE, Stage};
 
+/// Options of a channel that keeps all messages of [`subscribe_while_publishing`], whose clients read
+/// none of them meanwhile, however long that takes.
+pub(crate) const ROOM: &str =
+    "history = 100000, backlog_bytes = \"64MiB\", queue_bytes = \"64MiB\"";
+
 /// A server with a channel at `/c`, which has further `options`.
 pub(crate) fn stage(backend: BackendKind, workers: usize, options: &str) -> Stage {
     Stage::new(backend, workers, &text(options))

@@ -9,7 +9,7 @@ use std::time::Instant;
 use superpoll_rt::BackendKind;
 
 use crate::clients::{
-    Events, field, publish, stage, subscribe_while_publishing, text, until_subscribers,
+    Events, ROOM, field, publish, stage, subscribe_while_publishing, text, until_subscribers,
 };
 use crate::stage::{BACKENDS, PATIENCE, Stage};
 
@@ -93,7 +93,7 @@ fn bytes_of_the_client_change_nothing() {
 #[test]
 fn no_event_is_lost_or_doubled_between_replay_and_live() {
     for backend in BACKENDS {
-        let stage = stage(backend, 2, "history = 100000");
+        let stage = stage(backend, 2, ROOM);
         let (mut clients, last) = subscribe_while_publishing(&stage, |after| {
             let (events, begin) = Events::new(&stage, &format!("?after={after}"), "");
             assert!(begin.starts_with(&format!("{after}-")), "{begin} is not {after}");

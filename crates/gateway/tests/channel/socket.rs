@@ -11,7 +11,7 @@ use tungstenite::{Error, Message};
 
 use crate::alive::answering;
 use crate::clients::{
-    messages, next, publish, socket, stage, subscribe_while_publishing, until_subscribers,
+    ROOM, messages, next, publish, socket, stage, subscribe_while_publishing, until_subscribers,
 };
 use crate::gaps::{Gaps, until_undisturbed};
 use crate::stage::BACKENDS;
@@ -184,7 +184,7 @@ fn missed_messages_are_replayed() {
 #[test]
 fn nothing_is_lost_or_doubled_between_replay_and_live() {
     for backend in BACKENDS {
-        let stage = stage(backend, 2, "history = 100000");
+        let stage = stage(backend, 2, ROOM);
         let (mut clients, last) = subscribe_while_publishing(&stage, |after| {
             (socket(&stage, &format!("?after={after}")).0, after)
         });
