@@ -198,8 +198,8 @@ impl Server {
     }
 
     /// Leaves the listeners, the channels and all idle connections to the server that wants to
-    /// continue with them. Returns how many connections continue there and how many are left here. The
-    /// latter are busy, or cannot continue elsewhere; [`stop`](Server::stop) and
+    /// continue with them. Returns how many connections continue there and how many are left here.
+    /// The latter are busy, or cannot continue elsewhere; [`stop`](Server::stop) and
     /// [`drained`](Server::drained) are for them.
     pub async fn hand_over(&mut self) -> HandedOver {
         let Some(succession) = self.succession.clone() else {

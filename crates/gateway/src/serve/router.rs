@@ -146,7 +146,7 @@ struct Requester<'a> {
     metrics: Option<&'a config::Metrics>,
 }
 
-/// What becomes of a request is noted here.
+/// The records that the way of a request is noted in.
 struct RequestNotes<'a> {
     additions: &'a mut Additions,
     timer: &'a mut RequestTimer,

@@ -70,8 +70,8 @@ impl ChannelSurvey {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the same as [`take`](ChannelSurvey::take), with the figures of all `wanted` channels
-    /// as they are now; those of a channel that is not there are zero.
+    /// Returns the same as [`survey`](ChannelSurvey::survey), with the figures of all `wanted`
+    /// channels as they are now; those of a channel that is not there are zero.
     pub(crate) fn take_with(
         self: &Arc<Self>,
         registry: &Registry,
