@@ -44,7 +44,7 @@ fn lab_atr_writes_every_kind_of_result() {
     assert_eq!(json(&here.join("atr.json"))["rows"], record["rows"]);
     let csv = std::fs::read_to_string(here.join("atr.csv")).unwrap();
     assert_eq!(csv.lines().count(), rows.len() + 1);
-    assert!(csv.starts_with("kind,placement,total,active,subject,ns_per_round_min,"));
+    assert!(csv.starts_with("kind,placement,total,active,subject,ns_per_round_median,"));
     for plot in ["atr-pipe-20-end.svg", "atr-tcp-20-front-subjects.svg"] {
         assert!(std::fs::read_to_string(here.join(plot)).unwrap().starts_with("<svg"), "{plot}");
     }

@@ -25,7 +25,7 @@ fn lab_cluster_loses_doubles_and_reorders_nothing() {
     let fields: [Field; 8] = [
         ("part", |v| v == "fault" || v == "delay" || v == "processor"),
         ("subject", Value::is_string),
-        ("subscribers", Value::is_u64),
+        ("number", Value::is_u64),
         ("figure", Value::is_string),
         ("unit", |v| v == "ns" || v == "count"),
         ("median", Value::is_number),

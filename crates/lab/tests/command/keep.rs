@@ -17,7 +17,7 @@ fn lab_sit_measures_every_topology_and_keeps_connections_through_restarts() {
     let fields: [Field; 8] = [
         ("part", |v| v == "move" || v == "wake" || v == "busy" || v == "restart"),
         ("subject", Value::is_string),
-        ("descriptors", Value::is_u64),
+        ("number", Value::is_u64),
         ("figure", Value::is_string),
         ("unit", |v| v == "ns" || v == "count"),
         ("median", |v| v.as_f64().is_some_and(|number| number >= 0.0)),

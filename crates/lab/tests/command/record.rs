@@ -8,10 +8,8 @@ use serde_json::Value;
 pub(crate) type Field = (&'static str, fn(&Value) -> bool);
 
 /// The measured figures of rounds.
-pub(crate) const FIGURES: [Field; 4] = [
-    ("ns_per_round_min", positive),
+pub(crate) const FIGURES: [Field; 2] = [
     ("ns_per_round_median", positive),
-    ("write_ns_per_round_min", positive),
     ("rounds", |v| v.as_u64().is_some_and(|rounds| rounds >= 1)),
 ];
 
