@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Readiness, Watch};
+use superpoll_test_support::alone;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
@@ -86,44 +87,47 @@ fn a_file_released_on_another_thread_is_closed_while_the_first_thread_lives() {
 
 #[test]
 fn any_number_of_changes_before_the_first_wait_on_another_thread_is_applied() {
-    for kind in BackendKind::available() {
-        for (with_another, ends_one) in [(false, false), (true, false), (true, true)] {
-            let mut moved = poller(kind);
-            let (first, _writer) = pipe().unwrap();
-            let first_key = moved.register(&first, Interest::READABLE).unwrap();
-            assert!(found(&mut moved).is_empty());
-            thread::spawn(move || {
-                let mut other = poller(kind);
-                let (theirs, mut writer) = pipe().unwrap();
-                let their_key = other.register(&theirs, Interest::READABLE).unwrap();
-                if with_another {
-                    other.stay_on_thread();
-                    assert!(found(&mut other).is_empty());
-                }
-                let pipes: Vec<_> = (0..MANY).map(|_| pipe().unwrap()).collect();
-                let mut keys = HashSet::new();
-                for (number, (reader, writer)) in pipes.iter().enumerate() {
-                    (&*writer).write_all(b"x").unwrap();
-                    let key = moved.register(reader, Interest::READABLE).unwrap();
-                    keys.insert(key);
-                    if number % 4 == 0 {
-                        moved.modify(key, Interest::READABLE | Interest::PRIORITY).unwrap();
+    // Otherwise the descriptors of other tests get numbers that are too large for `select`.
+    alone(|| {
+        for kind in BackendKind::available() {
+            for (with_another, ends_one) in [(false, false), (true, false), (true, true)] {
+                let mut moved = poller(kind);
+                let (first, _writer) = pipe().unwrap();
+                let first_key = moved.register(&first, Interest::READABLE).unwrap();
+                assert!(found(&mut moved).is_empty());
+                thread::spawn(move || {
+                    let mut other = poller(kind);
+                    let (theirs, mut writer) = pipe().unwrap();
+                    let their_key = other.register(&theirs, Interest::READABLE).unwrap();
+                    if with_another {
+                        other.stay_on_thread();
+                        assert!(found(&mut other).is_empty());
                     }
-                }
-                // Nothing that would take the poller to this thread before the wait.
-                if ends_one {
-                    moved.deregister(first_key).unwrap();
-                }
-                assert_eq!(found(&mut moved), keys, "{kind}, with another: {with_another}");
-                // Nothing of it went to the other poller.
-                assert!(found(&mut other).is_empty());
-                writer.write_all(b"x").unwrap();
-                assert_eq!(found(&mut other), HashSet::from([their_key]));
-            })
-            .join()
-            .unwrap();
+                    let pipes: Vec<_> = (0..MANY).map(|_| pipe().unwrap()).collect();
+                    let mut keys = HashSet::new();
+                    for (number, (reader, writer)) in pipes.iter().enumerate() {
+                        (&*writer).write_all(b"x").unwrap();
+                        let key = moved.register(reader, Interest::READABLE).unwrap();
+                        keys.insert(key);
+                        if number % 4 == 0 {
+                            moved.modify(key, Interest::READABLE | Interest::PRIORITY).unwrap();
+                        }
+                    }
+                    // Nothing that would take the poller to this thread before the wait.
+                    if ends_one {
+                        moved.deregister(first_key).unwrap();
+                    }
+                    assert_eq!(found(&mut moved), keys, "{kind}, with another: {with_another}");
+                    // Nothing of it went to the other poller.
+                    assert!(found(&mut other).is_empty());
+                    writer.write_all(b"x").unwrap();
+                    assert_eq!(found(&mut other), HashSet::from([their_key]));
+                })
+                .join()
+                .unwrap();
+            }
         }
-    }
+    });
 }
 
 #[test]
