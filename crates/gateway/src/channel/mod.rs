@@ -47,6 +47,7 @@ mod form;
 mod frames;
 mod history;
 mod hub;
+mod inbox;
 mod joined;
 mod json_frame;
 mod listing;

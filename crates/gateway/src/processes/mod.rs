@@ -32,12 +32,13 @@ mod operations;
 mod questions;
 mod supervisor;
 mod worker;
+mod workers;
 
 pub use left::{Leave, Left};
 pub use link::WorkerPlace;
 pub(crate) use link::{Counters, Source, SupervisorLink};
 pub(crate) use messages::Kind;
 pub use messages::WorkerDrain;
-pub(crate) use questions::{Answers, Workers};
 pub use supervisor::{Supervisor, WorkerEvent};
 pub use worker::Worker;
+pub(crate) use workers::{Answers, Workers};

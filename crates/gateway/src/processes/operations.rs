@@ -10,9 +10,9 @@ use std::sync::Arc;
 use superpoll_rt::Handle;
 
 use super::messages::Kind;
-use super::questions::Answers;
 use super::questions::most_unanswered;
 use super::supervisor::Supervisor;
+use super::workers::Answers;
 use crate::admin::{
     LogReport, Operation, OperationReport, Outcome, Refusal, ReopenedLogs, Report, ServerChange,
     Settings, Upstreams, merge,

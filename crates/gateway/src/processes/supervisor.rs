@@ -24,7 +24,7 @@ use super::link::WorkerPlace;
 use super::messages::{Configuration, FromWorker, ListenerHead, ToWorker, WorkerDrain};
 use super::operations::Operations;
 use super::questions::Asked;
-use super::questions::{Answers, Question, WorkerAnswer, Workers};
+use super::workers::{Answers, Question, WorkerAnswer, Workers};
 use crate::admin::Settings;
 use crate::broker::local::service::LogService;
 use crate::broker::local::store::Store;

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use super::balance::{self, Candidate};
 use super::client_tls::Tls;
-use super::names::NamedServers;
+use super::named_servers::NamedServers;
 use super::server::{Clock, Found, GroupServer, ServerRules};
 use super::sticky::Sticky;
 use crate::admin::Settings;

@@ -24,7 +24,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -35,45 +35,9 @@ use super::balance::{hash, mix};
 use super::group::{Group, ListChange};
 use super::health;
 use super::server::Found;
-use crate::config::{Address, Dns, ServerAddress, Upstream};
+use crate::config::{Address, Dns, ServerAddress};
 use crate::dns::{LookupError, Resolver, Service};
-use crate::log::{Event, Level, RateLimited, others};
-
-// The servers of a group that are found by one name, and the counts of its look-ups.
-
-/// The time between two reports that a name cannot be looked up.
-const FAILURES: Duration = Duration::from_secs(60);
-
-/// The servers that are found by one name.
-pub(crate) struct NamedServers {
-    /// The place among the servers of the configuration.
-    pub(super) slot: usize,
-    /// The name as the configuration has it.
-    pub(crate) text: String,
-    /// Look-ups, and those of them that have failed.
-    pub(crate) lookups: AtomicU64,
-    pub(crate) failures: AtomicU64,
-    /// The servers that are known.
-    pub(crate) servers: AtomicU64,
-    pub(super) reports: RateLimited,
-}
-
-impl NamedServers {
-    /// Returns those of the servers of a configuration that are found by names.
-    pub(super) fn all(config: &Upstream) -> Vec<NamedServers> {
-        let servers = config.servers.iter().enumerate();
-        let named = servers.filter(|(_, server)| server.address.is_looked_up());
-        let named = named.map(|(slot, server)| NamedServers {
-            slot,
-            text: server.address.to_string(),
-            lookups: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            servers: AtomicU64::new(0),
-            reports: RateLimited::new(FAILURES),
-        });
-        named.collect()
-    }
-}
+use crate::log::{Event, Level, others};
 
 /// The longest time between two attempts to look up a name that fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);

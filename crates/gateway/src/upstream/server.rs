@@ -28,10 +28,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::balance;
-use super::ejection::ErrorRecord;
+use super::error_record::ErrorRecord;
 use super::fault::KINDS;
 use super::local_shortage::PortShortage;
-use super::operator::OperatorSetting;
+use super::operator_setting::OperatorSetting;
 use super::sticky::Sticky;
 use crate::admin::ServerState;
 use crate::config::Address;

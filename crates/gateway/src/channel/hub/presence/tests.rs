@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::channel::engine::Inbox;
 use crate::channel::hub::NotPublished;
+use crate::channel::inbox::Inbox;
 use crate::channel::message::{Message, cost};
 use crate::config::Channel;
 
