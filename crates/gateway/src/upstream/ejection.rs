@@ -22,7 +22,6 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::error_record::millis;
 use super::group::{Group, ServerList};
 use super::server::GroupServer;
 use crate::config::Ejection;
@@ -107,6 +106,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::error_record::millis;
     use super::super::group::tests::group_of;
     use super::*;
     use crate::config::Percentage;
