@@ -83,8 +83,8 @@ impl Alone {
     }
 }
 
-/// Runs the tests of some modules again, such as `"time::"`, in a process for which `prepare` changes
-/// something.
+/// Runs the tests of some modules again, such as `"time::"`, in a process for which `prepare`
+/// changes something.
 ///
 /// # Panics
 ///

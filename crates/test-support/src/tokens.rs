@@ -24,7 +24,8 @@ pub fn with_claims(claims: &Value, secret: &str) -> String {
     format!("{message}.{signature}")
 }
 
-/// Returns a token of the user `joe` for these channels that expires after some seconds, or that has expired.
+/// Returns a token of the user `joe` for these channels that expires after some seconds, or that
+/// has expired.
 pub fn token(subscribe: &[&str], publish: &[&str], seconds: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let channels = json!({ "subscribe": subscribe, "publish": publish });

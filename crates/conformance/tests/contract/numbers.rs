@@ -1,6 +1,6 @@
-//! Numbers of descriptors, which the tests of a process have in common: one check opens so many that
-//! those of others get too large for `select`, above all with a keeper in this process, which has a
-//! copy of each.
+//! Numbers of descriptors, which the tests of a process have in common: one check opens so many
+//! that those of others get too large for `select`, above all with a keeper in this process, which
+//! has a copy of each.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -15,8 +15,8 @@ use tungstenite::{Message, WebSocket};
 
 use crate::stage::{Answer, Client, PATIENCE, Stage};
 
-/// Options of a channel that keeps all messages of [`subscribe_while_publishing`], whose clients read
-/// none of them meanwhile, however long that takes.
+/// Options of a channel that keeps all messages of [`subscribe_while_publishing`], whose clients
+/// read none of them meanwhile, however long that takes.
 pub(crate) const ROOM: &str =
     "history = 100000, backlog_bytes = \"64MiB\", queue_bytes = \"64MiB\"";
 

@@ -60,10 +60,10 @@ fn load_is_shed_without_a_spin() {
                 }
             });
             shed.unwrap();
-            // No client connects and no loop spins. The pause is a timer, not a thread that sleeps: a
-            // thread keeps the runtime's waker, and with it a descriptor, for a moment after it has
-            // woken the runtime. If that is after the next runtime's files were opened there is room,
-            // and nothing is shed.
+            // No client connects and no loop spins. The pause is a timer, not a thread that sleeps:
+            // a thread keeps the runtime's waker, and with it a descriptor, for a moment after it
+            // has woken the runtime. If that is after the next runtime's files were opened there is
+            // room, and nothing is shed.
             let before = turns(&runtime);
             let accepted = runtime.block_on(timeout(QUIET, listener.accept()));
             assert!(accepted.is_err(), "{backend}: {accepted:?}");

@@ -291,8 +291,8 @@ fn a_forked_child_waits_with_a_thread_of_its_own() {
         let (mut stream, mut client) = connected();
         // The parent has its thread, and this stream waits there.
         assert!(block_on(poll_once(stream.read(&mut [0; 4]))).is_none());
-        // SAFETY: this thread is the only one of the test; the child uses the memory of the process,
-        // whose allocator glibc prepares for a fork, and ends by `_exit`.
+        // SAFETY: this thread is the only one of the test; the child uses the memory of the
+        // process, whose allocator glibc prepares for a fork, and ends by `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let read = block_on(async { stream.read(&mut [0; 4]).await });

@@ -1,5 +1,5 @@
-//! Memory after a spike of registrations: it follows the numbers of descriptors, which the tests of a
-//! process have in common, so each of these is alone.
+//! Memory after a spike of registrations: it follows the numbers of descriptors, which the tests of
+//! a process have in common, so each of these is alone.
 
 use std::io::{PipeReader, PipeWriter, Write};
 use std::time::Duration;

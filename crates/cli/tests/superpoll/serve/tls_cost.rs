@@ -1,8 +1,8 @@
 //! The processor time that a server needs for a handshake, of two builds of the command: an
 //! experiment, not a test.
 //!
-//!     SUPERPOLL_BUILDS=BEFORE,AFTER cargo test -p superpoll-cli --test superpoll serve::tls_cost -- \
-//!         --ignored --nocapture
+//!     SUPERPOLL_BUILDS=BEFORE,AFTER cargo test -p superpoll-cli --test superpoll \
+//!         serve::tls_cost -- --ignored --nocapture
 //!
 //! names the two programs. Their servers take turns on the first processor, and the client is on
 //! another one. A connection is a handshake and its end; with a request there is an

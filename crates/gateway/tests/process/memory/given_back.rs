@@ -44,8 +44,8 @@ fn memory_is_given_back_after_a_flood() {
             assert!(Instant::now() < end, "{} MiB", flood / MIB);
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        // Some connections that have come last stay: fewer than those whose parking alone makes memory
-        // be given back.
+        // Some connections that have come last stay: fewer than those whose parking alone makes
+        // memory be given back.
         let mut parked = Vec::new();
         let answering = CLIENTS as u64;
         for _ in 0..10 {

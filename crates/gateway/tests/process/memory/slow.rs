@@ -96,7 +96,8 @@ fn the_history_is_not_copied_for_clients_that_do_not_read() {
             sys::peak();
             let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&stage, &request)).collect();
             clients.iter().for_each(skip_head);
-            // The client has asked for more than the kernel's buffers hold; wait until nothing moves.
+            // The client has asked for more than the kernel's buffers hold; wait until nothing
+            // moves.
             let (mut last, end) = (0, Instant::now() + PATIENCE);
             while last != sys::bytes() {
                 assert!(Instant::now() < end);

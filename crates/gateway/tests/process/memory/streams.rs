@@ -133,9 +133,9 @@ fn a_stream_that_is_not_read_holds_little() {
         );
         let stage = Stage::new(BackendKind::Epoll, 1, &text);
         let Address::Tcp { port, .. } = stage.addresses[0] else { panic!("it is TCP") };
-        // Without a window a stream holds one read of its file once; with the largest window it also
-        // holds its part of the bytes that all streams of a connection share, and TLS has its own
-        // bound.
+        // Without a window a stream holds one read of its file once; with the largest window it
+        // also holds its part of the bytes that all streams of a connection share, and TLS has its
+        // own bound.
         let each = 2 * 32 * 1024;
         for (window, bound) in [(0, each), (LARGEST, each + (2 << 20) / STREAMS)] {
             let before = sys::bytes();
