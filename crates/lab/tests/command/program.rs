@@ -30,7 +30,8 @@ fn build_server() {
         other => other.unwrap(),
     };
     let mut cargo = program(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--locked", "-p", "superpoll-cli", "--profile", profile]);
+    cargo.args(["build", "--quiet", "--locked", "-p", "superpoll-cli", "--features", "redis"]);
+    cargo.args(["--profile", profile]);
     cargo.arg("--target-dir").arg(folder.parent().unwrap());
     assert!(cargo.status().unwrap().success(), "superpoll cannot be built");
 }
@@ -40,7 +41,8 @@ fn build_server() {
 /// with other features.
 fn is_fresh(program: &Path) -> bool {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let sources = ["superpoll", "keeper", "rt", "gateway", "cli"].map(|name| crates.join(name));
+    let sources =
+        ["superpoll", "keeper", "rt", "config", "gateway", "cli"].map(|name| crates.join(name));
     written(program).is_some_and(|made| sources.iter().all(|folder| is_older(folder, made)))
 }
 

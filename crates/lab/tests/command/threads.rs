@@ -1,6 +1,5 @@
 //! `superpoll-lab threads`.
 
-
 use crate::record::{Field, check_record, json, positive};
 use crate::start::{SMALL, limited, refused, succeed};
 

@@ -13,6 +13,7 @@ use hyper_util::client::legacy::Client;
 use superpoll_rt::hyper::{Connector, EngineExecutor, EngineTimer};
 use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::{BackendKind, JoinSet, Runtime, serve, serve_until, spawn, time};
+use superpoll_test_support::alone;
 
 type Body = Full<Bytes>;
 
@@ -30,32 +31,35 @@ fn each(test: impl AsyncFn()) {
 
 #[test]
 fn many_requests_share_the_connections_of_a_pool() {
-    each(async || {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        spawn(serve(listener, service_fn(echo))).detach();
-        let client = Client::builder(EngineExecutor)
-            .pool_timer(EngineTimer)
-            .pool_idle_timeout(Duration::from_secs(30))
-            .build::<_, Body>(Connector);
-        for _ in 0..2 {
-            let mut tasks = JoinSet::new();
-            for number in 0..500 {
-                let client = client.clone();
-                tasks.spawn(async move {
-                    let text = format!("request {number}");
-                    let request = Request::post(format!("http://{address}/"))
-                        .body(Full::from(text.clone()))
-                        .unwrap();
-                    let answer = client.request(request).await.unwrap();
-                    let body = answer.into_body().collect().await.unwrap().to_bytes();
-                    assert_eq!(body, text);
-                });
+    // It needs a thousand descriptors, which the tests of a process have together.
+    alone(|| {
+        each(async || {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            spawn(serve(listener, service_fn(echo))).detach();
+            let client = Client::builder(EngineExecutor)
+                .pool_timer(EngineTimer)
+                .pool_idle_timeout(Duration::from_secs(30))
+                .build::<_, Body>(Connector);
+            for _ in 0..2 {
+                let mut tasks = JoinSet::new();
+                for number in 0..500 {
+                    let client = client.clone();
+                    tasks.spawn(async move {
+                        let text = format!("request {number}");
+                        let request = Request::post(format!("http://{address}/"))
+                            .body(Full::from(text.clone()))
+                            .unwrap();
+                        let answer = client.request(request).await.unwrap();
+                        let body = answer.into_body().collect().await.unwrap().to_bytes();
+                        assert_eq!(body, text);
+                    });
+                }
+                while let Some(done) = tasks.join_next().await {
+                    done.unwrap();
+                }
             }
-            while let Some(done) = tasks.join_next().await {
-                done.unwrap();
-            }
-        }
+        });
     });
 }
 
