@@ -181,7 +181,6 @@ impl LocalSubscribers {
     pub(super) fn target(&self, grant: Grant, peer: &Peer) -> PublishTarget {
         PublishTarget {
             hub: self.hub.clone(),
-            message_bytes: self.hub.options().message_bytes,
             may_publish: grant.may_publish,
             limit: self.route.upgrade().map(|route| route.publisher(peer)),
         }

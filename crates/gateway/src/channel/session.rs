@@ -55,12 +55,17 @@ pub(super) enum SessionState {
 /// A channel that a client may publish to.
 pub(super) struct PublishTarget {
     pub hub: Arc<Hub>,
-    /// The most bytes of a message.
-    pub message_bytes: u64,
     /// Whether the client has the right to publish.
     pub may_publish: bool,
     /// How much the client may publish.
     pub limit: Option<PublisherLimit>,
+}
+
+impl PublishTarget {
+    /// The most bytes of a message, which may change with the configuration.
+    fn message_bytes(&self) -> u64 {
+        self.hub.options().message_bytes
+    }
 }
 
 /// One end of a WebSocket.
@@ -92,8 +97,8 @@ impl Session {
     /// channel `own`, or to one that its message names.
     pub(super) fn new(form: Form, own: PublishTarget, others: Vec<PublishTarget>) -> Session {
         let is_json = form == Form::Json;
-        let sizes = others.iter().map(|other| other.message_bytes);
-        let longest = sizes.fold(own.message_bytes, u64::max);
+        let sizes = others.iter().map(PublishTarget::message_bytes);
+        let longest = sizes.fold(own.message_bytes(), u64::max);
         let longest = if is_json { json_frame::longest(longest) } else { longest };
         let limit = usize::try_from(longest).unwrap_or(usize::MAX);
         let config = WebSocketConfig::default()
@@ -233,8 +238,8 @@ impl Session {
     fn draft(&self, message: Message) -> Result<(usize, Draft), String> {
         let is_text = message.is_text();
         if !self.is_json || !is_text {
-            let (data, limit) = (message.into_data(), self.own.message_bytes);
-            // tungstenite has the limit for plain messages.
+            let (data, limit) = (message.into_data(), self.own.message_bytes());
+            // tungstenite has the limit of the beginning.
             if data.len() as u64 > limit {
                 return Err(publication::too_large(limit));
             }
@@ -249,7 +254,7 @@ impl Session {
                 found.ok_or_else(|| json_frame::elsewhere(name))?
             }
         };
-        Ok((index, publication.draft(self.target(index).message_bytes)?))
+        Ok((index, publication.draft(self.target(index).message_bytes())?))
     }
 
     /// Tells a client of `superpoll.v1` that something was refused.
@@ -498,7 +503,8 @@ mod tests {
     }
 
     fn begin(hub: &Arc<Hub>, message_bytes: u64, may_publish: bool) -> Session {
-        let target = PublishTarget { hub: hub.clone(), message_bytes, may_publish, limit: None };
+        hub.change(Channel { message_bytes, ..(*hub.options()).clone() });
+        let target = PublishTarget { hub: hub.clone(), may_publish, limit: None };
         Session::new(Form::WebSocket, target, Vec::new())
     }
 
@@ -663,7 +669,8 @@ mod tests {
         });
         let mut targets = hubs.iter().zip([9, 50, 50]).map(|(hub, message_bytes)| {
             let may_publish = **hub.name() != *"/c";
-            PublishTarget { hub: hub.clone(), message_bytes, may_publish, limit: None }
+            hub.change(Channel { message_bytes, ..options.clone() });
+            PublishTarget { hub: hub.clone(), may_publish, limit: None }
         });
         let own = targets.next().unwrap();
         let mut session = Session::new(Form::Json, own, targets.collect());
@@ -684,6 +691,13 @@ mod tests {
         assert_eq!(published(&hubs[0]), [&b"own"[..], b"named"]);
         assert_eq!(published(&hubs[1]), [b"0123456789"]);
         assert_eq!((published(&hubs[2]).len(), session.state()), (0, SessionState::Open));
+        // The limit is that of now.
+        hubs[1].change(Channel { message_bytes: 5, ..options.clone() });
+        session.read(frame(0x81, br#"{"data":"0123456789","channel":"/b"}"#).into());
+        let told = String::from_utf8_lossy(&output(&mut session)).into_owned();
+        assert!(told.contains("a message of this channel has 5 bytes at most"), "{told}");
+        session.written(session.left());
+        hubs[1].change(options.clone());
         // A message waits for room in its own channel.
         let queue_id = hubs[1].open(&Arc::default());
         hubs[1].join(queue_id, None);

@@ -279,6 +279,11 @@ impl SocketSession {
                 session.send_place(start.id, start.missed, hub.source());
             }
         }
+        // The grant may have ended since the handshake.
+        channels.check_grants();
+        if matches!(channels.ended(), Some(EndReason::Expired | EndReason::Changed)) {
+            session.end_publishing();
+        }
         if !read.is_empty() {
             session.read(read);
         }

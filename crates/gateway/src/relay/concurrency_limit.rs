@@ -39,6 +39,11 @@ impl ConcurrencyLimit {
         waiting.into_iter().for_each(Waker::wake);
     }
 
+    /// Whether there are fewer permits than clients can be.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.most < usize::MAX
+    }
+
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }

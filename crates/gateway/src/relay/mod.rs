@@ -432,7 +432,8 @@ impl Accepting {
             if let Poll::Ready(accepted) = polled {
                 return Poll::Ready(Some(accepted));
             }
-            if !std::mem::replace(&mut known, true) {
+            // A permit that was given back at the limit has woken all, and forgotten them.
+            if !std::mem::replace(&mut known, true) || self.limit.is_bounded() {
                 self.limit.remember(cx);
             }
             if self.limit.is_stopped() { Poll::Ready(None) } else { Poll::Pending }
@@ -469,5 +470,33 @@ fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, permit: P
         }
     } else {
         spawn(introduce(client, address, active)).detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_relay_that_was_at_its_limit_once_closes_its_listener_at_the_stop() {
+        let runtime = Runtime::new().unwrap();
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = server.local_addr().unwrap().to_string().parse().unwrap();
+        // One permit of the two is the accepting task's.
+        let options = Options { max_connections: Some(2), ..Options::default() };
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let relay = Relay::start(&runtime, &listen, &to, options, |_| {}).unwrap();
+        let at = relay.listening().to_string();
+        runtime.block_on(async {
+            let client = TcpStream::connect(at).unwrap();
+            while relay.counters().active == 0 {
+                time::sleep(Duration::from_millis(1)).await;
+            }
+            drop((server.accept().unwrap(), client));
+            assert_eq!(relay.drained(Duration::from_secs(60)).await, 0);
+            time::timeout(Duration::from_secs(60), relay.close()).await.expect("it closes");
+        });
     }
 }

@@ -212,7 +212,7 @@ impl Watched {
         replica.stop(false)?;
         let port = replica.port.to_string();
         until("the sentinel does not promote the replica", PROMOTION, || {
-            let master = call(self.port, &["SENTINEL", "GET-MASTER-ADDR-BY-MASTER", MASTER]);
+            let master = call(self.port, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]);
             let role = replica.call(&["ROLE"]);
             Ok(master.is_ok_and(|address| address.lines().any(|line| line == port))
                 && role.is_ok_and(|role| role.starts_with("master")))
