@@ -203,13 +203,19 @@ impl LocalSubscribers {
         (self.hub.enter(self.queue_id, after, sub.as_deref()), Some(Present(sub)))
     }
 
-    /// Enters a subscriber that was counted in at the hub.
+    /// Enters a subscriber that was counted in at the hub. One whose rights changed since they were
+    /// given, as while the application decided, has to come again.
     pub(super) fn add(
         self: &Rc<LocalSubscribers>,
         last: u64,
         grant: Grant,
         delivery: SubscriberState,
     ) -> Subscription {
+        if let SubscriberState::Task(mailbox) = &delivery
+            && !self.have_given(grant)
+        {
+            mailbox.end(EndReason::Changed);
+        }
         let index = self.subscribers.borrow_mut().insert(Subscriber { last, grant, delivery });
         Subscription::new(self, index)
     }

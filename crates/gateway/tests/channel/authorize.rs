@@ -1,15 +1,15 @@
 //! Servers of the application that decide about clients.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use tungstenite::client::IntoClientRequest;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Error, Message};
 
-use crate::clients::{address, field, text};
+use crate::clients::{address, field, text, until_options, until_subscribers};
 use crate::stage::{Answer, BACKENDS, Stage};
 
 /// A server that answers each request with the status that `answer` returns, and perhaps fields
@@ -49,13 +49,17 @@ impl Application {
 
     /// A server that waits so long for an answer.
     fn stage_for(&self, timeout: &str, options: &str) -> Stage {
+        Stage::new(BACKENDS[3], 1, &self.text(timeout, options))
+    }
+
+    /// The configuration of such a server.
+    fn text(&self, timeout: &str, options: &str) -> String {
         let at = self.at;
         let options = format!(
             "{options}, authorize = {{ upstream = \"app\", path = \"/may\", \
              timeout = \"{timeout}\" }}"
         );
-        let upstream = format!("[upstreams.app]\nservers = [{{ address = \"{at}\" }}]\n");
-        Stage::new(BACKENDS[3], 1, &(text(&options) + &upstream))
+        text(&options) + &format!("[upstreams.app]\nservers = [{{ address = \"{at}\" }}]\n")
     }
 }
 
@@ -201,6 +205,53 @@ fn a_server_that_is_down_refuses_with_503() {
     let stage = none.stage("publish = \"authorize\"");
     let refused = post(&stage, "");
     assert_eq!((refused.status, field(&refused, "retry-after")), (503, "1"));
+}
+
+/// The application's answer comes after a reload that took the right away.
+#[test]
+fn a_right_that_ended_while_the_application_decided_gives_no_subscription() {
+    let both = Arc::new(Barrier::new(2));
+    let decides = both.clone();
+    let application = Application::new(move |_| {
+        // The first time the question has come, the second time it may be answered.
+        decides.wait();
+        decides.wait();
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned()
+    });
+    let nobody = |history| text(&format!("subscribe = \"nobody\", history = {history}"));
+    let stage = application.stage("subscribe = \"authorize\"");
+    let with_right = |stage: &Stage| {
+        stage.change(&application.text("20s", "subscribe = \"authorize\""));
+        until_options(stage, |channel| channel.history != 7);
+    };
+    let take_right = |stage: &Stage| {
+        both.wait();
+        stage.change(&nobody(7));
+        until_options(stage, |channel| channel.history == 7);
+        both.wait();
+    };
+    let url = format!("ws://{}/c", address(&stage));
+    let opening = thread::spawn(move || {
+        let request = url.as_str().into_client_request().unwrap();
+        let mut socket = tungstenite::connect(request).unwrap().0;
+        socket.read()
+    });
+    take_right(&stage);
+    match opening.join().unwrap() {
+        Ok(Message::Close(Some(close))) => assert_eq!(close.code, CloseCode::Restart),
+        other => panic!("{other:?}"),
+    }
+    for accept in ["text/event-stream", "application/json"] {
+        with_right(&stage);
+        let mut client = stage.connect();
+        client.send(format!("GET /c HTTP/1.0\r\nhost: a\r\naccept: {accept}\r\n\r\n"));
+        take_right(&stage);
+        // It ends, and says so without a message.
+        let mut all = String::new();
+        client.0.read_to_string(&mut all).unwrap();
+        assert!(all.starts_with("HTTP/1."), "{accept}: {all}");
+    }
+    until_subscribers(&stage, 0);
 }
 
 #[test]
