@@ -165,8 +165,12 @@ pub(super) mod tests {
                 measured: true,
                 slot,
                 ready: 5.0,
+                block: 900.0,
                 event: 150.0,
                 wake: 200.0,
+                add: 400.0,
+                modify: 300.0,
+                delete: 350.0,
                 break_even: Some(slot / 145.0),
                 break_even_with_writers: Some(slot / 345.0),
                 thresholds: Some(PlacementCosts {
@@ -223,6 +227,7 @@ pub(super) mod tests {
                     away: 0,
                     running: 4,
                     responses: 40_000 * busy,
+                    ..Connections::default()
                 }),
             }
         };

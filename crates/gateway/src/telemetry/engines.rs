@@ -7,81 +7,15 @@
 //! A page that shows several processes continues with the last counters of one that does not
 //! answer, as long as it exists: otherwise its sums would fall, and come back as a burst.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use superpoll::diagnostics::{Costs, Kind};
-use superpoll_rt::Stats;
 
-use super::counters::EngineCounters;
 use super::overview::Overview;
+use super::socket::Engine;
 use super::traffic::{ChannelName, Processes, Traffic, exists};
 use crate::processes;
-
-/// The work of everything that watches descriptors on one engine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct EngineState {
-    /// The place of its process among the workers, if there are several.
-    pub(super) process: Option<u32>,
-    pub(super) accepted: u64,
-    pub(super) refused: u64,
-    pub(super) active: u64,
-    pub(super) parked: u64,
-    pub(super) away: u64,
-    pub(super) leavings: u64,
-    pub(super) returns: u64,
-    pub(super) parkings: u64,
-    pub(super) responses: [u64; 5],
-    pub(super) lane: u64,
-    pub(super) running: u64,
-    pub(super) body_bytes: u64,
-    pub(super) timed_out: u64,
-    pub(super) broken: u64,
-    pub(super) tasks: usize,
-    pub(super) polls: u64,
-    pub(super) turns: u64,
-    pub(super) longest_turn_seconds: f64,
-    pub(super) sources: usize,
-    pub(super) timers: usize,
-    pub(super) waits: u64,
-    pub(super) events: u64,
-    pub(super) unwanted: u64,
-    pub(super) slots_scanned: u64,
-    pub(super) changes_saved: u64,
-    pub(super) moves_to_hot: u64,
-    pub(super) moves_to_cold: u64,
-    pub(super) handoffs: u64,
-    pub(super) hot: SetState,
-    pub(super) cold: SetState,
-    /// System calls of the poller, by name.
-    pub(super) calls: Vec<(Cow<'static, str>, u64)>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct SetState {
-    pub(super) len: usize,
-    pub(super) watched: u64,
-    pub(super) active: u64,
-}
-
-/// The costs of watching a kind of descriptor, in nanoseconds, and the ratio at which poll and
-/// epoll cost the same.
-#[derive(Debug, Serialize)]
-pub(super) struct Price {
-    pub(super) kind: &'static str,
-    pub(super) scan: f32,
-    pub(super) ready: f32,
-    pub(super) block: f32,
-    pub(super) event: f32,
-    pub(super) wake: f32,
-    pub(super) add: f32,
-    pub(super) modify: f32,
-    pub(super) delete: f32,
-    pub(super) break_even: f32,
-    pub(super) break_even_with_writers: f32,
-}
 
 /// The engines of a process at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -90,7 +24,7 @@ pub(super) struct ProcessEngines {
     started_seconds: u64,
     uptime_seconds: f64,
     connections: u32,
-    engines: Vec<EngineState>,
+    engines: Vec<Engine>,
 }
 
 impl ProcessEngines {
@@ -132,113 +66,36 @@ impl PageProcesses {
 
 /// The status at one moment, as the live page gets it.
 #[derive(Debug, Serialize)]
-pub(super) struct Snapshot<'a> {
+struct PageStatus<'a> {
     version: &'static str,
     backend: &'static str,
     started_seconds: u64,
     uptime_seconds: f64,
     connections: u32,
-    engines: &'a [EngineState],
+    engines: &'a [Engine],
     /// The processes that have not answered, whose figures are the last ones.
     missing_processes: Vec<u32>,
-    /// `None` if the back-end does not know costs.
-    prices: Option<Vec<Price>>,
-    measured: bool,
     traffic: &'a Traffic,
-}
-
-fn prices(costs: &Costs) -> Vec<Price> {
-    let price = |kind: Kind| {
-        let of = costs.of(kind);
-        let even = costs.break_even(kind);
-        Price {
-            kind: kind.name(),
-            scan: of.scan,
-            ready: of.ready,
-            block: of.block,
-            event: of.event,
-            wake: of.wake,
-            add: of.add,
-            modify: of.modify,
-            delete: of.delete,
-            break_even: even.own,
-            break_even_with_writers: even.with_writers,
-        }
-    };
-    Kind::MEASURED.into_iter().map(price).collect()
-}
-
-impl EngineState {
-    pub(super) fn new(engine: &EngineCounters, stats: &Stats) -> EngineState {
-        let poller = &stats.poller;
-        let set = |set: &superpoll::diagnostics::SetStats| SetState {
-            len: set.len,
-            watched: set.watched,
-            active: set.active,
-        };
-        EngineState {
-            process: None,
-            accepted: engine.accepted.get(),
-            refused: engine.refused.get(),
-            active: engine.active.get(),
-            parked: engine.parked.get(),
-            away: engine.away.get(),
-            leavings: engine.leavings.get(),
-            returns: engine.returns.get(),
-            parkings: engine.parkings.get(),
-            responses: std::array::from_fn(|class| engine.responses[class].get()),
-            lane: engine.lane.get(),
-            running: engine.running.get(),
-            body_bytes: engine.body_bytes.get(),
-            timed_out: engine.timed_out.get(),
-            broken: engine.broken.get(),
-            tasks: stats.tasks,
-            polls: stats.polls,
-            turns: stats.turns,
-            longest_turn_seconds: stats.longest_turn.as_secs_f64(),
-            sources: stats.sources,
-            timers: stats.timers,
-            waits: poller.waits,
-            events: poller.events,
-            unwanted: poller.unwanted,
-            slots_scanned: poller.slots_scanned,
-            changes_saved: poller.changes_saved,
-            moves_to_hot: poller.moves_to_hot,
-            moves_to_cold: poller.moves_to_cold,
-            handoffs: poller.handoffs,
-            hot: set(&poller.hot),
-            cold: set(&poller.cold),
-            calls: poller
-                .calls
-                .by_name()
-                .filter(|(_, count)| *count > 0)
-                .map(|(name, count)| (name.into(), count))
-                .collect(),
-        }
-    }
 }
 
 impl Overview {
     /// Reads the counters of all engines of this process.
-    pub(super) async fn count_engines(&self) -> (ProcessEngines, Option<Costs>) {
-        let (engines, costs) = self.states_of_engines().await;
+    async fn count_engines(&self) -> ProcessEngines {
+        let engines = self.read_engines().await;
         let (started, uptime) = self.started();
         let epoch = started.duration_since(SystemTime::UNIX_EPOCH);
-        let counts = ProcessEngines {
+        ProcessEngines {
             started_seconds: epoch.map_or(0, |epoch| epoch.as_secs()),
             uptime_seconds: uptime.as_secs_f64(),
             connections: self.connections(),
             engines,
-        };
-        (counts, costs)
+        }
     }
 
     /// Returns the engines of this process for the other ones, in bytes.
     pub(crate) async fn encoded_engines(&self) -> Option<Vec<u8>> {
         let slot = self.link().map(|link| link.slot())?;
-        let (mut counts, _) = self.count_engines().await;
-        counts.engines.iter_mut().for_each(|engine| engine.process = Some(slot));
-        postcard::to_allocvec(&((slot, std::process::id()), counts)).ok()
+        postcard::to_allocvec(&((slot, std::process::id()), self.count_engines().await)).ok()
     }
 
     /// Returns the traffic of this process for the other ones, in bytes.
@@ -262,8 +119,7 @@ impl Overview {
 
     /// Returns the status for the live page, in JSON.
     pub(super) async fn page_text(&self, page: &mut PageProcesses) -> Option<String> {
-        let (own, costs) = self.count_engines().await;
-        let (mut counts, mut missing_processes) = (own, Vec::new());
+        let (mut counts, mut missing_processes) = (self.count_engines().await, Vec::new());
         if let Some(link) = self.link() {
             let asked = link.collect(processes::Kind::Engines).await;
             let (all, missing) = asked.unwrap_or_default();
@@ -271,7 +127,7 @@ impl Overview {
             let answers = all.iter().filter_map(|bytes| postcard::from_bytes(bytes).ok());
             counts = page.sum(answers, exists).unwrap_or(counts);
         }
-        let snapshot = Snapshot {
+        let status = PageStatus {
             version: env!("CARGO_PKG_VERSION"),
             backend: self.backend(),
             started_seconds: counts.started_seconds,
@@ -279,11 +135,9 @@ impl Overview {
             connections: counts.connections,
             engines: &counts.engines,
             missing_processes,
-            prices: costs.as_ref().map(prices),
-            measured: costs.is_some_and(|costs| costs.measured),
             traffic: &self.traffic_of_all(&mut page.traffic).await,
         };
-        serde_json::to_string(&snapshot).ok()
+        serde_json::to_string(&status).ok()
     }
 }
 

@@ -10,16 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use superpoll::diagnostics::Costs;
 use superpoll_rt::{Handle, Stats, blocking};
 
 use super::broker::BrokerState;
 use super::counters::EngineCounters;
 use super::durations::{BOUNDS, RequestCounts, RouteDurations};
-use super::engines::EngineState;
 use super::process::ProcessState;
 use super::relays::RelayState;
 use super::reload::ReloadState;
+use super::socket::Engine;
 use super::traffic::{ChannelName, ChannelSurvey, Traffic};
 use super::upstreams::{ReplacedRequests, ReplacedServers, UpstreamStates};
 use crate::acme::RenewalCounters;
@@ -63,7 +62,8 @@ pub(super) struct Counts {
     pub(super) started_seconds: u64,
     pub(super) uptime_seconds: f64,
     pub(super) connections: u32,
-    pub(super) engines: Vec<EngineState>,
+    /// With the place of their process among the workers, if there are several.
+    pub(super) engines: Vec<(Option<u32>, Engine)>,
     /// Attempts to get a certificate, by outcome.
     pub(super) renewals: [(Cow<'static, str>, u64); 2],
     pub(super) channels: Vec<RouteState>,
@@ -236,10 +236,7 @@ impl Overview {
 
     /// Returns the counts of this process for the other ones, in bytes.
     pub(crate) async fn encoded(&self) -> Option<Vec<u8>> {
-        let mut counts = self.count().await;
-        let slot = self.link().map(|link| link.slot());
-        counts.engines.iter_mut().for_each(|engine| engine.process = slot);
-        postcard::to_allocvec(&counts).ok()
+        postcard::to_allocvec(&self.count().await).ok()
     }
 
     /// Returns the traffic of this process, with the figures of some channels. Call it on an
@@ -273,26 +270,24 @@ impl Overview {
     }
 
     /// Asks all engines of this process.
-    pub(super) async fn states_of_engines(&self) -> (Vec<EngineState>, Option<Costs>) {
+    pub(super) async fn read_engines(&self) -> Vec<Engine> {
         let mut asked = Vec::new();
         for engine in 0..self.engines.len() {
             asked.push(self.handle.spawn_on(engine, async { Stats::current() }));
         }
         let mut engines = Vec::new();
-        let mut costs = None;
-        for (engine, asked) in self.engines.iter().zip(asked) {
+        for (number, (counters, asked)) in self.engines.iter().zip(asked).enumerate() {
             // An engine that has ended gives no answer.
             let Ok(task) = asked else { continue };
             let Ok(Ok(stats)) = task.await else { continue };
-            engines.push(EngineState::new(engine, &stats));
-            costs = costs.or(stats.costs);
+            engines.push(Engine::new(number, self.started.elapsed(), &stats, Some(counters)));
         }
-        (engines, costs)
+        engines
     }
 
     /// Counts everything in this process: its engines, and each of its channels.
     async fn count(&self) -> Counts {
-        let (engines, _) = self.states_of_engines().await;
+        let engines = self.read_engines().await;
         let channels = lock(&self.channels).clone();
         let link = self.link();
         let epoch = self.since.duration_since(SystemTime::UNIX_EPOCH);
@@ -303,7 +298,7 @@ impl Overview {
             started_seconds,
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             connections: self.connection_limits.in_use(),
-            engines,
+            engines: engines.into_iter().map(|engine| (process, engine)).collect(),
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
             channels: channels.states(process),
             upstreams: UpstreamStates::all(

@@ -13,8 +13,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::durations::RouteDurations;
-use super::engines::{EngineState, SetState};
 use super::overview::{Counts, Overview};
+use super::socket::{Connections, Engine, Set};
 use super::{channels, process, relays, upstreams};
 use crate::accept;
 use crate::body::Body;
@@ -26,58 +26,56 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A counter of an engine, which only grows.
-type Counter = (&'static str, &'static str, fn(&EngineState) -> u64);
+type Counter = (&'static str, &'static str, fn(&Engine, &Connections) -> u64);
 
 const COUNTERS: &[Counter] = &[
-    ("connections_accepted", "Connections accepted", |engine| engine.accepted),
-    ("connections_refused", "Connections closed at once because of a limit", |engine| {
-        engine.refused
+    ("connections_accepted", "Connections accepted", |_, all| all.accepted),
+    ("connections_refused", "Connections closed at once because of a limit", |_, all| all.refused),
+    ("connections_timed_out", "Connections closed because they took too long", |_, all| {
+        all.timed_out
     }),
-    ("connections_timed_out", "Connections closed because they took too long", |engine| {
-        engine.timed_out
+    ("connections_broken", "Connections that broke or did not speak the protocol", |_, all| {
+        all.broken
     }),
-    ("connections_broken", "Connections that broke or did not speak the protocol", |engine| {
-        engine.broken
+    ("parkings", "Times a connection was parked", |_, all| all.parkings),
+    ("leavings", "Times a parked connection left for the keeper", |_, all| all.leavings),
+    ("returns", "Times one came back from the keeper", |_, all| all.returns),
+    ("lane_requests", "Regular requests that were answered without being taken apart", |_, all| {
+        all.lane
     }),
-    ("parkings", "Times a connection was parked", |engine| engine.parkings),
-    ("leavings", "Times a parked connection left for the keeper", |engine| engine.leavings),
-    ("returns", "Times one came back from the keeper", |engine| engine.returns),
-    ("lane_requests", "Regular requests that were answered without being taken apart", |engine| {
-        engine.lane
-    }),
-    ("response_body_bytes", "Bytes of responses' bodies", |engine| engine.body_bytes),
-    ("task_polls", "Times a task was run", |engine| engine.polls),
-    ("turns", "Turns of the engine's loop", |engine| engine.turns),
-    ("waits", "Waits of the poller", |engine| engine.waits),
-    ("events", "Events delivered by the poller", |engine| engine.events),
-    ("events_unwanted", "Events without interest in them", |engine| engine.unwanted),
-    ("slots_scanned", "Descriptors that poll was asked about", |engine| engine.slots_scanned),
-    ("changes_saved", "Changes that cost no system call", |engine| engine.changes_saved),
-    ("moves_to_hot", "Moves from epoll to the poll array", |engine| engine.moves_to_hot),
-    ("moves_to_cold", "Moves from the poll array to epoll", |engine| engine.moves_to_cold),
-    ("hand_offs", "Times a loop that went quiet gave its poll array to epoll", |engine| {
-        engine.handoffs
+    ("response_body_bytes", "Bytes of responses' bodies", |_, all| all.body_bytes),
+    ("task_polls", "Times a task was run", |engine, _| engine.task_runs),
+    ("turns", "Turns of the engine's loop", |engine, _| engine.turns),
+    ("waits", "Waits of the poller", |engine, _| engine.waits),
+    ("events", "Events delivered by the poller", |engine, _| engine.events),
+    ("events_unwanted", "Events without interest in them", |engine, _| engine.unwanted),
+    ("slots_scanned", "Descriptors that poll was asked about", |engine, _| engine.slots_scanned),
+    ("changes_saved", "Changes that cost no system call", |engine, _| engine.changes_saved),
+    ("moves_to_hot", "Moves from epoll to the poll array", |engine, _| engine.moves_to_hot),
+    ("moves_to_cold", "Moves from the poll array to epoll", |engine, _| engine.moves_to_cold),
+    ("hand_offs", "Times a loop that went quiet gave its poll array to epoll", |engine, _| {
+        engine.hand_offs
     }),
 ];
 
 /// A gauge of an engine, which goes up and down.
-type Gauge = (&'static str, &'static str, fn(&EngineState) -> f64);
+type Gauge = (&'static str, &'static str, fn(&Engine, &Connections) -> f64);
 
 const GAUGES: &[Gauge] = &[
-    ("connections_active", "Connections that have a task", |engine| engine.active as f64),
-    ("connections_parked", "Connections that are parked", |engine| engine.parked as f64),
-    ("connections_away", "Parked connections that a keeper watches", |engine| engine.away as f64),
-    ("requests_running", "Requests under way", |engine| engine.running as f64),
-    ("tasks", "Tasks", |engine| engine.tasks as f64),
-    ("sources", "Descriptors that are waited for or were", |engine| engine.sources as f64),
-    ("timers", "Timers", |engine| engine.timers as f64),
-    ("longest_turn_seconds", "The longest turn of the engine's loop", |engine| {
-        engine.longest_turn_seconds
+    ("connections_active", "Connections that have a task", |_, all| all.active as f64),
+    ("connections_parked", "Connections that are parked", |_, all| all.parked as f64),
+    ("connections_away", "Parked connections that a keeper watches", |_, all| all.away as f64),
+    ("requests_running", "Requests under way", |_, all| all.running as f64),
+    ("tasks", "Tasks", |engine, _| engine.tasks as f64),
+    ("sources", "Descriptors that are waited for or were", |engine, _| engine.sources as f64),
+    ("timers", "Timers", |engine, _| engine.timers as f64),
+    ("longest_turn_seconds", "The longest turn of the engine's loop", |engine, _| {
+        engine.longest_turn_ns as f64 / 1e9
     }),
 ];
 
 /// A figure of a set.
-type OfSet = (&'static str, &'static str, fn(&SetState) -> u64);
+type OfSet = (&'static str, &'static str, fn(&Set) -> u64);
 
 /// The status at one moment, as families.
 struct Families<'a>(&'a Counts);
@@ -85,34 +83,38 @@ struct Families<'a>(&'a Counts);
 impl Families<'_> {
     /// Returns the engines with their labels. Those of several processes have the process' place in
     /// their names.
-    fn engines(&self) -> impl Iterator<Item = ([(&'static str, String); 1], &EngineState)> {
+    fn engines(&self) -> impl Iterator<Item = (String, &Engine)> {
         let mut before = (None, 0);
-        self.0.engines.iter().map(move |engine| {
-            before = match before {
-                (process, index) if process == Some(engine.process) => (process, index + 1),
-                _ => (Some(engine.process), 0),
+        self.0.engines.iter().map(move |(process, engine)| {
+            // Two workers may have one place for a moment.
+            before = if before.0 == Some(*process) {
+                (before.0, before.1 + 1)
+            } else {
+                (Some(*process), 0)
             };
-            let name = match engine.process {
+            let name = match process {
                 Some(process) => format!("{process}.{}", before.1),
                 None => before.1.to_string(),
             };
-            ([("engine", name)], engine)
+            (name, engine)
         })
     }
 
     fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for (name, help, of) in COUNTERS {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (labels, engine) in self.engines() {
+            for (name, engine) in self.engines() {
+                let count = of(engine, &engine.connections.unwrap_or_default());
                 family
-                    .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&of(engine), None)?;
+                    .encode_family(&[("engine", name)])?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
             }
         }
         for (name, help, of) in GAUGES {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (labels, engine) in self.engines() {
-                family.encode_family(&labels)?.encode_gauge(&of(engine))?;
+            for (name, engine) in self.engines() {
+                let value = of(engine, &engine.connections.unwrap_or_default());
+                family.encode_family(&[("engine", name)])?.encode_gauge(&value)?;
             }
         }
         self.write_by_label(encoder)
@@ -121,19 +123,20 @@ impl Families<'_> {
     fn write_by_label(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Responses by the class of their status";
         let mut family = encoder.encode_descriptor("responses", help, None, MetricType::Counter)?;
-        for ([(_, index)], engine) in self.engines() {
-            for (class, count) in engine.responses.iter().enumerate() {
+        for (engine, state) in self.engines() {
+            for (class, count) in state.connections.unwrap_or_default().by_class.iter().enumerate()
+            {
                 let class = format!("{}xx", class + 1);
-                let labels = [("engine", index.clone()), ("class", class)];
+                let labels = [("engine", engine.clone()), ("class", class)];
                 family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
             }
         }
         let help = "System calls of the poller, by name";
         let mut family =
             encoder.encode_descriptor("system_calls", help, None, MetricType::Counter)?;
-        for ([(_, index)], engine) in self.engines() {
-            for (name, count) in &engine.calls {
-                let labels = [("engine", index.clone()), ("name", name.to_string())];
+        for (engine, state) in self.engines() {
+            for (name, count) in &state.poller_calls {
+                let labels = [("engine", engine.clone()), ("name", name.clone())];
                 family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
             }
         }
@@ -147,7 +150,7 @@ impl Families<'_> {
         for (index, (name, help, of)) in sets.into_iter().enumerate() {
             let kind = if index == 0 { MetricType::Gauge } else { MetricType::Counter };
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for ([(_, engine)], state) in self.engines() {
+            for (engine, state) in self.engines() {
                 for (set, state) in [("hot", &state.hot), ("cold", &state.cold)] {
                     let labels = [("engine", engine.clone()), ("set", set.to_owned())];
                     let mut family = family.encode_family(&labels)?;

@@ -153,10 +153,22 @@ pub struct Costs {
     pub slot: f64,
     /// The additional cost of a slot that is ready.
     pub ready: f64,
+    /// A wait that blocks.
+    #[serde(default)]
+    pub block: f64,
     /// An event through epoll (*e*).
     pub event: f64,
     /// The cost to the writer of waking a descriptor that epoll watches.
     pub wake: f64,
+    /// A change of the epoll set that adds a descriptor.
+    #[serde(default)]
+    pub add: f64,
+    /// A change of what is awaited of a descriptor in the epoll set.
+    #[serde(default)]
+    pub modify: f64,
+    /// A change of the epoll set that removes a descriptor.
+    #[serde(default)]
+    pub delete: f64,
     /// The active/total ratio from which on the poll array is cheaper for the loop; none if it
     /// never is.
     pub break_even: Option<f64>,
@@ -217,6 +229,30 @@ pub struct Connections {
     pub running: u64,
     /// Responses so far.
     pub responses: u64,
+    /// Responses so far by the first digit of their status, 1 to 5.
+    #[serde(default)]
+    pub by_class: [u64; 5],
+    /// Times a connection was parked.
+    #[serde(default)]
+    pub parkings: u64,
+    /// Times a parked connection left for a keeper.
+    #[serde(default)]
+    pub leavings: u64,
+    /// Times one came back from the keeper.
+    #[serde(default)]
+    pub returns: u64,
+    /// Requests that were answered without hyper.
+    #[serde(default)]
+    pub lane: u64,
+    /// Bytes of responses' bodies.
+    #[serde(default)]
+    pub body_bytes: u64,
+    /// Closed so far because they took too long.
+    #[serde(default)]
+    pub timed_out: u64,
+    /// Broken so far, or the client spoke something other than HTTP.
+    #[serde(default)]
+    pub broken: u64,
 }
 
 fn nanos(duration: std::time::Duration) -> u64 {
@@ -281,7 +317,7 @@ impl Snapshot {
 }
 
 impl Engine {
-    pub(super) fn new(
+    pub(in crate::telemetry) fn new(
         number: usize,
         at: std::time::Duration,
         stats: &Stats,
@@ -347,8 +383,12 @@ impl Costs {
                     measured: costs.measured,
                     slot: of.scan.into(),
                     ready: of.ready.into(),
+                    block: of.block.into(),
                     event: of.event.into(),
                     wake: of.wake.into(),
+                    add: of.add.into(),
+                    modify: of.modify.into(),
+                    delete: of.delete.into(),
                     break_even: finite(even.own),
                     break_even_with_writers: finite(even.with_writers),
                     thresholds: thresholds.map(|known| PlacementCosts {
@@ -380,6 +420,7 @@ impl Turn {
 
 impl Connections {
     fn new(counters: &counters::EngineCounters) -> Connections {
+        let by_class = counters.responses.each_ref().map(counters::Counter::get);
         Connections {
             accepted: counters.accepted.get(),
             refused: counters.refused.get(),
@@ -387,7 +428,15 @@ impl Connections {
             parked: counters.parked.get(),
             away: counters.away.get(),
             running: counters.running.get(),
-            responses: counters.responses.iter().map(counters::Counter::get).sum(),
+            responses: by_class.iter().sum(),
+            by_class,
+            parkings: counters.parkings.get(),
+            leavings: counters.leavings.get(),
+            returns: counters.returns.get(),
+            lane: counters.lane.get(),
+            body_bytes: counters.body_bytes.get(),
+            timed_out: counters.timed_out.get(),
+            broken: counters.broken.get(),
         }
     }
 }
