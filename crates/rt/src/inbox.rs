@@ -12,7 +12,8 @@
 //! task that stays in an inbox is neither run nor dropped, so a caller that joins it would wait
 //! indefinitely.
 //!
-//! In the `model` module below, loom tries every order, including the orders of the end.
+//! In the `model` module below, loom tries every order, including the orders of the end. The file
+//! uses nothing of this crate, as `models/` compiles it alone, with loom's atomics.
 
 use std::sync::PoisonError;
 

@@ -91,7 +91,7 @@ impl Shared {
     }
 }
 
-#[cfg(all(test, not(superpoll_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
