@@ -4,11 +4,14 @@
 
 #[cfg(feature = "browser")]
 pub mod browser;
+pub mod http1;
 mod process;
 pub mod program;
+mod socket;
 #[cfg(feature = "tokens")]
 pub mod tokens;
 mod wait;
 
 pub use process::{Alone, Running, alone, no_child_starts, rerun, start};
+pub use socket::connect_narrow;
 pub use wait::{PATIENCE, Waiter, find, until};

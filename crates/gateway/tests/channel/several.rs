@@ -436,7 +436,7 @@ fn random(seed: &mut u64) -> usize {
 #[test]
 fn nothing_is_lost_or_doubled_however_often_a_reader_connects_again() {
     let rounds: usize =
-        std::env::var("SUPERPOLL_SEVERAL").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
+        std::env::var("SUPERPOLL_SEVERAL").ok().and_then(|text| text.parse().ok()).unwrap_or(16);
     let total = CHANNELS * PUBLISHERS * rounds;
     let also: String = (1..CHANNELS).map(|number| format!("&also=/rooms/{number}")).collect();
     for backend in BACKENDS {

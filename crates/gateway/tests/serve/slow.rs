@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_rustls::rustls::pki_types::ServerName;
 use futures_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
-use socket2::{Domain, Socket, Type};
+use superpoll_test_support::connect_narrow;
 
 use crate::frames2::{DATA, Frame, Frames2, LARGEST, RST_STREAM};
 use crate::gaps::{Gaps, until_undisturbed};
@@ -56,17 +56,8 @@ struct Slow<'a> {
 }
 
 impl<'a> Slow<'a> {
-    /// Connects with the segments of an Ethernet: with the large segments of a loopback they would
-    /// come all at once or not at all.
     fn connect(stage: &Stage, gaps: &'a RefCell<Gaps>) -> Slow<'a> {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        socket.set_tcp_mss(1400).unwrap();
-        // Before it connects: a kernel takes all the bytes that it has once announced room for, and
-        // none leaves the server's kernel until those were read.
-        socket.set_recv_buffer_size(4096).unwrap();
-        let address: SocketAddr = ([127, 0, 0, 1], port(stage)).into();
-        socket.connect(&address.into()).unwrap();
-        let stream: TcpStream = socket.into();
+        let stream = connect_narrow(("127.0.0.1", port(stage)), Some(4096));
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Slow { stream, gaps, read: 0, begin: None }
     }

@@ -1,6 +1,6 @@
 //! A server of a configuration, on a thread of its own.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,6 +13,7 @@ use superpoll_gateway::serve::Server;
 use superpoll_gateway::telemetry::counters::{Counter, EngineCounters};
 use superpoll_gateway::{Address, Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
+use superpoll_test_support::http1::{read_body, read_chunk, read_head};
 
 /// The back-ends that every test runs on; `SUPERPOLL_BACKEND` has no effect here.
 pub(crate) const BACKENDS: [BackendKind; 5] = [
@@ -175,45 +176,24 @@ impl Client {
 
     /// Reads a response to HEAD, which has no body.
     pub(crate) fn head_only(&mut self) -> Answer {
-        let mut head = String::new();
-        loop {
-            let before = head.len();
-            let count = self.0.read_line(&mut head).unwrap();
-            assert_ne!(count, 0, "it ends after {head:?}");
-            if &head[before..] == "\r\n" {
-                break;
-            }
-        }
+        let head = read_head(&mut self.0).expect("a head") + "\r\n";
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Answer { status, head, body: Vec::new() }
     }
 
     /// Reads a response whose body has a length, or comes in chunks.
     pub(crate) fn answer(&mut self) -> Answer {
-        let Answer { status, head, .. } = self.head_only();
-        let length = head
-            .to_lowercase()
-            .split("content-length: ")
-            .nth(1)
-            .map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).unwrap();
-        if head.to_lowercase().contains("transfer-encoding: chunked") {
-            while self.chunk(&mut body) {}
+        let mut answer = self.head_only();
+        if let Some((body, _)) = read_body(&mut self.0, &answer.head).expect("a body") {
+            answer.body = body;
         }
-        Answer { status, head, body }
+        answer
     }
 
-    /// Reads a chunk (RFC 9112, section 7.1); false if it is the last one, which is empty.
+    /// Reads a chunk; false if it is the last one, which is empty.
+    #[allow(dead_code, reason = "only the tests of channels read chunk by chunk")]
     pub(crate) fn chunk(&mut self, to: &mut Vec<u8>) -> bool {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        let length = usize::from_str_radix(line.trim_end(), 16).unwrap();
-        let before = to.len();
-        to.resize(before + length, 0);
-        self.0.read_exact(&mut to[before..]).unwrap();
-        self.0.read_exact(&mut [0; 2]).unwrap();
-        length > 0
+        read_chunk(&mut self.0, to).expect("a chunk").is_none()
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Answer {

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use superpoll_test_support::http1::{field, read_body, read_head};
+
 use crate::gateway::LIMIT;
 
 /// A stream of either kind.
@@ -62,15 +64,6 @@ impl Seen {
     }
 }
 
-pub(crate) fn field(head: &str, name: &str) -> Option<String> {
-    let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
-    let values: Vec<_> = fields
-        .filter(|(known, _)| known.eq_ignore_ascii_case(name))
-        .map(|(_, value)| value.trim())
-        .collect();
-    (!values.is_empty()).then(|| values.join("|"))
-}
-
 /// A connection of a server.
 pub(crate) struct ServerConnection {
     pub number: usize,
@@ -78,44 +71,6 @@ pub(crate) struct ServerConnection {
     pub stream: Box<dyn Socket>,
     seen: Arc<Mutex<Vec<Seen>>>,
     is_first: bool,
-}
-
-fn read_line(reader: &mut impl BufRead) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    reader.read_until(b'\n', &mut bytes)?;
-    if !bytes.ends_with(b"\n") {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn read_head(reader: &mut impl BufRead) -> io::Result<String> {
-    let mut head = String::new();
-    loop {
-        let line = read_line(reader)?;
-        if line == "\r\n" {
-            return Ok(head);
-        }
-        assert!(line.ends_with("\r\n"), "a line without its end: {line:?}");
-        head.push_str(&line);
-    }
-}
-
-fn read_chunks(reader: &mut impl BufRead) -> io::Result<(Vec<u8>, String)> {
-    let mut body = Vec::new();
-    loop {
-        let size = read_line(reader)?;
-        let size = size.strip_suffix("\r\n").expect("a chunk's size without its end");
-        assert!(size.bytes().all(|byte| byte.is_ascii_hexdigit()), "{size:?}");
-        let size = usize::from_str_radix(size, 16).unwrap();
-        if size == 0 {
-            return Ok((body, read_head(reader)?));
-        }
-        let before = body.len();
-        body.resize(before + size, 0);
-        reader.read_exact(&mut body[before..])?;
-        assert_eq!(read_line(reader)?, "\r\n");
-    }
 }
 
 impl ServerConnection {
@@ -141,13 +96,8 @@ impl ServerConnection {
 
     /// Reads the rest of a request.
     pub(crate) fn body(&mut self, seen: &mut Seen) -> io::Result<()> {
-        if let Some(coding) = seen.field("transfer-encoding") {
-            assert_eq!(coding, "chunked");
-            assert_eq!(seen.field("content-length"), None);
-            (seen.body, seen.trailers) = read_chunks(&mut self.reader)?;
-        } else if let Some(length) = seen.field("content-length") {
-            seen.body.resize(length.parse().unwrap(), 0);
-            self.reader.read_exact(&mut seen.body)?;
+        if let Some(read) = read_body(&mut self.reader, &seen.head)? {
+            (seen.body, seen.trailers) = read;
         }
         Ok(())
     }
@@ -372,13 +322,11 @@ impl Client {
         if method == "HEAD" || matches!(reply.status, 100..200 | 204 | 304) {
             return Ok(reply);
         }
-        if reply.field("transfer-encoding").is_some() {
-            (reply.body, reply.trailers) = read_chunks(&mut self.reader)?;
-        } else if let Some(length) = reply.field("content-length") {
-            reply.body.resize(length.parse().unwrap(), 0);
-            self.reader.read_exact(&mut reply.body)?;
-        } else {
-            self.reader.read_to_end(&mut reply.body)?;
+        match read_body(&mut self.reader, &reply.head)? {
+            Some(read) => (reply.body, reply.trailers) = read,
+            None => {
+                self.reader.read_to_end(&mut reply.body)?;
+            }
         }
         Ok(reply)
     }

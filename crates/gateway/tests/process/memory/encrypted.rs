@@ -16,8 +16,8 @@ use crate::stage::{PATIENCE, Stage};
 use crate::sys;
 use superpoll_test_support::alone;
 
-const BEFORE: usize = 300;
-const COUNTED: usize = 1000;
+const BEFORE: usize = 150;
+const COUNTED: usize = 500;
 
 /// The most bytes of a parked connection.
 const BOUND: usize = 700;

@@ -9,7 +9,7 @@ use superpoll_rt::BackendKind;
 use super::{POLL, SOCKET, resident, skip_head};
 use crate::clients::{address, publish, text};
 use crate::stage::{PATIENCE, Stage};
-use superpoll_test_support::alone;
+use superpoll_test_support::{alone, connect_narrow};
 
 const MIB: usize = 1 << 20;
 
@@ -30,8 +30,7 @@ fn memory_is_given_back_after_a_flood() {
         let request = POLL.replace("/c ", "/c?after=0 ");
         let clients: Vec<TcpStream> = (0..CLIENTS)
             .map(|_| {
-                let stream = TcpStream::connect(address(&stage)).unwrap();
-                let _ = socket2::SockRef::from(&stream).set_recv_buffer_size(4096);
+                let stream = connect_narrow(address(&stage), Some(4096));
                 (&stream).write_all(request.as_bytes()).unwrap();
                 stream
             })

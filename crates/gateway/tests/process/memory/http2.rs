@@ -15,8 +15,8 @@ use crate::stage::{PATIENCE, Stage, folder};
 use crate::sys;
 use superpoll_test_support::alone;
 
-const BEFORE: usize = 100;
-const COUNTED: usize = 500;
+const BEFORE: usize = 50;
+const COUNTED: usize = 250;
 
 /// The most bytes of an idle connection whose client agrees to use no table of fields, and of one
 /// whose client does not.

@@ -22,7 +22,7 @@ use crate::{clients, stage, sys};
 
 /// The number of connections before the measurement, and the number at it.
 const BEFORE: usize = 500;
-const COUNTED: usize = 4000;
+const COUNTED: usize = 2000;
 
 /// The most memory of each connection, in bytes, and of a stream of events.
 const BOUND: usize = 2048;

@@ -7,8 +7,8 @@ use crate::sys;
 use superpoll_test_support::alone;
 
 /// The number of channels before the measurement, and the number at it.
-const BEFORE: usize = 2000;
-const COUNTED: usize = 20_000;
+const BEFORE: usize = 1000;
+const COUNTED: usize = 5000;
 
 /// The most memory of each channel, in bytes.
 const BOUND: usize = 512;

@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -12,14 +11,13 @@ use super::{EVENTS, POLL, SOCKET, skip_head};
 use crate::clients::{address, publish, stage, until_subscribers};
 use crate::stage::{PATIENCE, Stage};
 use crate::sys;
-use superpoll_test_support::alone;
+use superpoll_test_support::{alone, connect_narrow};
 
 const MIB: usize = 1 << 20;
 
 /// A client whose kernel takes as little as it can.
 fn connect(stage: &Stage, request: &str) -> TcpStream {
-    let stream = TcpStream::connect(address(stage)).unwrap();
-    let _ = socket2::SockRef::from(&stream.as_fd()).set_recv_buffer_size(4096);
+    let stream = connect_narrow(address(stage), Some(4096));
     (&stream).write_all(request.as_bytes()).unwrap();
     stream
 }
