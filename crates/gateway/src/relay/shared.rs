@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_rustls::rustls::ServerConfig;
+use serde::{Deserialize, Serialize};
 
 use super::concurrency_limit::Permit;
 use super::deferred::DeferredPairs;
@@ -63,7 +64,7 @@ impl Default for Options {
 }
 
 /// The counters of a relay since its start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counters {
     /// Clients accepted.

@@ -5,10 +5,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Response, StatusCode};
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
 
+use super::families::{self, Family, Figure, Labels, gauge};
 use super::overview::Overview;
 use crate::body::Body;
 use crate::broker::{Broker, Brokers, Counters};
@@ -41,6 +41,12 @@ pub(super) struct BrokerState {
     counts: Vec<u64>,
 }
 
+const IS_UP: Family<BrokerState> = gauge(
+    "broker_up",
+    "Whether messages can be appended to all logs, and all logs are read",
+    |broker| broker.is_up.into(),
+);
+
 impl BrokerState {
     /// Returns the state of the engine that other machines use, or else of that of the processes.
     pub(super) fn read(brokers: &Brokers) -> Option<BrokerState> {
@@ -56,15 +62,12 @@ impl BrokerState {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
     }
 
+    /// Writes the families of the broker.
     pub(super) fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Whether messages can be appended to all logs, and all logs are read";
-        encoder
-            .encode_descriptor("broker_up", help, None, MetricType::Gauge)?
-            .encode_gauge(&i64::from(self.is_up))?;
+        families::write(&[IS_UP], &[(Labels::new(), self)], encoder)?;
         for ((name, help, _), count) in COUNTERS.iter().zip(&self.counts) {
-            encoder
-                .encode_descriptor(name, help, None, MetricType::Counter)?
-                .encode_counter::<NoLabelSet, _, u64>(count, None)?;
+            let family = (*name, *help, Figure::Counter(|count: &u64| *count));
+            families::write(&[family], &[(Labels::new(), count)], encoder)?;
         }
         Ok(())
     }

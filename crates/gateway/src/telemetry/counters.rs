@@ -7,10 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
 
+use super::families::{self, Family, Labels, counter};
 use crate::rules::Reason;
 
 /// A number that one thread changes and all may read.
@@ -139,24 +139,24 @@ impl RefusalStates {
     }
 }
 
-/// Writes the refusals of some routes, each with its labels.
+const REFUSED: Family<u64> = counter(
+    "http_requests_refused",
+    "Requests that the rules for clients have refused, by reason",
+    |count| *count,
+);
+
+/// Writes the refusals of routes, each with its labels.
 pub(super) fn write_refusals<'a>(
-    routes: impl Iterator<Item = (Vec<(&'static str, String)>, &'a RefusalStates)>,
+    routes: impl Iterator<Item = (Labels, &'a RefusalStates)>,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
-    let help = "Requests that the rules for clients have refused, by reason";
-    let name = "http_requests_refused";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (labels, states) in routes {
-        let counted = Reason::ALL.iter().zip(&states.0);
-        for (reason, count) in counted.filter_map(|(reason, count)| Some((reason, (*count)?))) {
+    let counted = routes.flat_map(|(labels, states)| {
+        Reason::ALL.iter().zip(&states.0).filter_map(move |(reason, count)| {
             let reason = ("reason", reason.name().to_owned());
-            let labels: Vec<_> = labels.iter().cloned().chain([reason]).collect();
-            let mut family = family.encode_family(&labels)?;
-            family.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-        }
-    }
-    Ok(())
+            Some((labels.iter().cloned().chain([reason]).collect(), count.as_ref()?))
+        })
+    });
+    families::write(&[REFUSED], &counted.collect::<Vec<_>>(), encoder)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use prometheus_client::registry::Unit;
 use serde::{Deserialize, Serialize};
 
 use super::counters::{self, RefusalCounts, RefusalStates};
-use super::process::process_label;
+use super::families::{self, Labels};
 use super::traffic::{Requests, RouteTraffic};
 use crate::body::Body;
 use crate::rules::{Reason, Refused};
@@ -109,7 +109,7 @@ impl HistogramState {
 /// Writes a family of histograms, each with its labels; none where nothing was counted.
 pub(super) fn write_histograms<'a>(
     (name, help): (&str, &str),
-    histograms: impl Iterator<Item = (Vec<(&'static str, String)>, &'a HistogramState)>,
+    histograms: impl Iterator<Item = (Labels, &'a HistogramState)>,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     let unit = Some(&Unit::Seconds);
@@ -270,10 +270,13 @@ pub(super) struct RouteDurations {
 }
 
 impl RouteDurations {
-    fn labels(&self, class: Option<&str>) -> Vec<(&'static str, String)> {
-        let own = [("host", self.host.clone()), ("route", self.path.clone())];
-        let class = class.map(|class| ("class", class.to_owned()));
-        own.into_iter().chain(class).chain(process_label(self.process)).collect()
+    fn labels(&self) -> Labels {
+        families::labels([("host", &*self.host), ("route", &*self.path)], self.process)
+    }
+
+    fn labels_of_class(&self, class: &str) -> Labels {
+        let own = [("host", &*self.host), ("route", &*self.path), ("class", class)];
+        families::labels(own, self.process)
     }
 
     /// Writes the durations of all routes, and their refusals.
@@ -283,11 +286,11 @@ impl RouteDurations {
     ) -> fmt::Result {
         let all = routes.iter().flat_map(|route| {
             let classes = CLASSES.iter().zip(&route.classes);
-            classes.map(|(class, state)| (route.labels(Some(class)), state))
+            classes.map(|(class, state)| (route.labels_of_class(class), state))
         });
         let help = "Time from the head of a request to the head of its response";
         write_histograms(("http_request_duration", help), all, encoder)?;
-        let all = routes.iter().map(|route| (route.labels(None), &route.refusals));
+        let all = routes.iter().map(|route| (route.labels(), &route.refusals));
         counters::write_refusals(all, encoder)
     }
 }

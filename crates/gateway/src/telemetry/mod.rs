@@ -9,6 +9,7 @@
 //! | `overview` | the same with everything else that is counted, for metrics |
 //! | `traffic` | requests by route, servers and channels, for the page and the socket |
 //! | `upstreams`, `channels`, `broker`, `process`, `reload` | the parts of the overview beside engines and channels |
+//! | `families` | the declaration of a family of metrics, and how families are written |
 //! | `prometheus` | the overview as text for Prometheus, in the classic format or OpenMetrics |
 //! | `page` | the page at `/_superpoll/`, which shows the overview and refreshes it |
 //! | `guard` | whether a request comes from a program on this machine and may see the page |
@@ -19,6 +20,7 @@ mod channels;
 pub mod counters;
 pub(crate) mod durations;
 mod engines;
+mod families;
 pub(crate) mod guard;
 pub(crate) mod overview;
 mod page;

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::fs::{metadata, read_to_string};
 
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
+use prometheus_client::encoding::DescriptorEncoder;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use super::families::{self, Family, Figure, gauge};
 use crate::sys;
 
 /// A process at one moment.
@@ -50,58 +49,33 @@ impl ProcessState {
     }
 }
 
-/// Returns the label of figures of one process among several. Sums would go back when a worker is
-/// replaced, and would hide that one of them has no descriptors left.
-pub(super) fn process_label(process: Option<u32>) -> Option<(&'static str, String)> {
-    process.map(|process| ("process", process.to_string()))
-}
-
-/// A gauge of a process; `None` if the system does not say.
-type Gauge = (&'static str, &'static str, Option<Unit>, fn(&ProcessState) -> Option<u64>);
-
-const GAUGES: [Gauge; 5] = [
-    ("process_open_fds", "Open descriptors", None, |process| process.open_descriptors),
-    ("process_max_fds", "Descriptors that may be open", None, |process| {
-        Some(process.most_descriptors)
-    }),
-    ("process_virtual_memory", "Address space in use", Some(Unit::Bytes), |process| {
-        Some(process.virtual_bytes)
-    }),
-    ("process_resident_memory", "Memory in use", Some(Unit::Bytes), |process| {
-        Some(process.resident_bytes)
-    }),
+const FAMILIES: [Family<ProcessState>; 5] = [
+    (
+        "process_cpu",
+        "Processor time of the process, of the user and the system together",
+        Figure::SecondsCounter(|process| process.cpu_seconds),
+    ),
+    gauge("process_max_fds", "Descriptors that may be open", |process| process.most_descriptors),
+    (
+        "process_virtual_memory",
+        "Address space in use",
+        Figure::Bytes(|process| process.virtual_bytes),
+    ),
+    ("process_resident_memory", "Memory in use", Figure::Bytes(|process| process.resident_bytes)),
     (
         "process_start_time",
         "When the process began to serve, in seconds since 1970",
-        Some(Unit::Seconds),
-        |process| Some(process.started_seconds),
+        Figure::Moment(|process| process.started_seconds),
     ),
 ];
 
-/// Writes the families.
+const OPEN_FDS: Family<u64> = gauge("process_open_fds", "Open descriptors", |open| *open);
+
+/// Writes the families of all processes.
 pub(super) fn write(all: &[ProcessState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "Processor time of the process, of the user and the system together";
-    let unit = Some(&Unit::Seconds);
-    let mut family = encoder.encode_descriptor("process_cpu", help, unit, MetricType::Counter)?;
-    for process in all {
-        let value = &process.cpu_seconds;
-        match process_label(process.process) {
-            Some(label) => {
-                family.encode_family(&[label])?.encode_counter::<NoLabelSet, _, f64>(value, None)?
-            }
-            None => family.encode_counter::<NoLabelSet, _, f64>(value, None)?,
-        }
-    }
-    for (name, help, unit, of) in &GAUGES {
-        let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
-        for process in all {
-            let Some(value) = of(process) else { continue };
-            let value = i64::try_from(value).unwrap_or(i64::MAX);
-            match process_label(process.process) {
-                Some(label) => family.encode_family(&[label])?.encode_gauge(&value)?,
-                None => family.encode_gauge(&value)?,
-            }
-        }
-    }
-    Ok(())
+    let label = |process: &ProcessState| families::labels([], process.process);
+    let processes: Vec<_> = all.iter().map(|process| (label(process), process)).collect();
+    families::write(&FAMILIES, &processes, encoder)?;
+    let open = |process| Some((label(process), process.open_descriptors.as_ref()?));
+    families::write(&[OPEN_FDS], &all.iter().filter_map(open).collect::<Vec<_>>(), encoder)
 }

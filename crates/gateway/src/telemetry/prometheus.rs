@@ -7,12 +7,12 @@ use std::sync::Arc;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
 use super::durations::RouteDurations;
+use super::families::{self, Family, Figure, Labels, counter, fraction, gauge};
 use super::overview::{Counts, Overview};
 use super::socket::{Connections, Engine, Set};
 use super::{channels, process, relays, upstreams};
@@ -25,213 +25,180 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A counter of an engine, which only grows.
-type Counter = (&'static str, &'static str, fn(&Engine, &Connections) -> u64);
-
-const COUNTERS: &[Counter] = &[
-    ("connections_accepted", "Connections accepted", |_, all| all.accepted),
-    ("connections_refused", "Connections closed at once because of a limit", |_, all| all.refused),
-    ("connections_timed_out", "Connections closed because they took too long", |_, all| {
+const OF_CONNECTIONS: &[Family<Connections>] = &[
+    counter("connections_accepted", "Connections accepted", |all| all.accepted),
+    counter("connections_refused", "Connections closed at once because of a limit", |all| {
+        all.refused
+    }),
+    counter("connections_timed_out", "Connections closed because they took too long", |all| {
         all.timed_out
     }),
-    ("connections_broken", "Connections that broke or did not speak the protocol", |_, all| {
+    counter("connections_broken", "Connections that broke or did not speak the protocol", |all| {
         all.broken
     }),
-    ("parkings", "Times a connection was parked", |_, all| all.parkings),
-    ("leavings", "Times a parked connection left for the keeper", |_, all| all.leavings),
-    ("returns", "Times one came back from the keeper", |_, all| all.returns),
-    ("lane_requests", "Regular requests that were answered without being taken apart", |_, all| {
-        all.lane
-    }),
-    ("response_body_bytes", "Bytes of responses' bodies", |_, all| all.body_bytes),
-    ("task_polls", "Times a task was run", |engine, _| engine.task_runs),
-    ("turns", "Turns of the engine's loop", |engine, _| engine.turns),
-    ("waits", "Waits of the poller", |engine, _| engine.waits),
-    ("events", "Events delivered by the poller", |engine, _| engine.events),
-    ("events_unwanted", "Events without interest in them", |engine, _| engine.unwanted),
-    ("slots_scanned", "Descriptors that poll was asked about", |engine, _| engine.slots_scanned),
-    ("changes_saved", "Changes that cost no system call", |engine, _| engine.changes_saved),
-    ("moves_to_hot", "Moves from epoll to the poll array", |engine, _| engine.moves_to_hot),
-    ("moves_to_cold", "Moves from the poll array to epoll", |engine, _| engine.moves_to_cold),
-    ("hand_offs", "Times a loop that went quiet gave its poll array to epoll", |engine, _| {
-        engine.hand_offs
-    }),
+    counter("parkings", "Times a connection was parked", |all| all.parkings),
+    counter("leavings", "Times a parked connection left for the keeper", |all| all.leavings),
+    counter("returns", "Times one came back from the keeper", |all| all.returns),
+    counter(
+        "lane_requests",
+        "Regular requests that were answered without being taken apart",
+        |all| all.lane,
+    ),
+    counter("response_body_bytes", "Bytes of responses' bodies", |all| all.body_bytes),
+    fraction("connections_active", "Connections that have a task", |all| all.active as f64),
+    fraction("connections_parked", "Connections that are parked", |all| all.parked as f64),
+    fraction("connections_away", "Parked connections that a keeper watches", |all| all.away as f64),
+    fraction("requests_running", "Requests under way", |all| all.running as f64),
 ];
 
-/// A gauge of an engine, which goes up and down.
-type Gauge = (&'static str, &'static str, fn(&Engine, &Connections) -> f64);
-
-const GAUGES: &[Gauge] = &[
-    ("connections_active", "Connections that have a task", |_, all| all.active as f64),
-    ("connections_parked", "Connections that are parked", |_, all| all.parked as f64),
-    ("connections_away", "Parked connections that a keeper watches", |_, all| all.away as f64),
-    ("requests_running", "Requests under way", |_, all| all.running as f64),
-    ("tasks", "Tasks", |engine, _| engine.tasks as f64),
-    ("sources", "Descriptors that are waited for or were", |engine, _| engine.sources as f64),
-    ("timers", "Timers", |engine, _| engine.timers as f64),
-    ("longest_turn_seconds", "The longest turn of the engine's loop", |engine, _| {
+const OF_ENGINES: &[Family<Engine>] = &[
+    counter("task_polls", "Times a task was run", |engine| engine.task_runs),
+    counter("turns", "Turns of the engine's loop", |engine| engine.turns),
+    counter("waits", "Waits of the poller", |engine| engine.waits),
+    counter("events", "Events delivered by the poller", |engine| engine.events),
+    counter("events_unwanted", "Events without interest in them", |engine| engine.unwanted),
+    counter("slots_scanned", "Descriptors that poll was asked about", |engine| {
+        engine.slots_scanned
+    }),
+    counter("changes_saved", "Changes that cost no system call", |engine| engine.changes_saved),
+    counter("moves_to_hot", "Moves from epoll to the poll array", |engine| engine.moves_to_hot),
+    counter("moves_to_cold", "Moves from the poll array to epoll", |engine| engine.moves_to_cold),
+    counter("hand_offs", "Times a loop that went quiet gave its poll array to epoll", |engine| {
+        engine.hand_offs
+    }),
+    fraction("tasks", "Tasks", |engine| engine.tasks as f64),
+    fraction("sources", "Descriptors that are waited for or were", |engine| engine.sources as f64),
+    fraction("timers", "Timers", |engine| engine.timers as f64),
+    fraction("longest_turn_seconds", "The longest turn of the engine's loop", |engine| {
         engine.longest_turn_ns as f64 / 1e9
     }),
 ];
 
-/// A figure of a set.
-type OfSet = (&'static str, &'static str, fn(&Set) -> u64);
+const RESPONSES: Family<u64> =
+    counter("responses", "Responses by the class of their status", |count| *count);
 
-/// The status at one moment, as families.
-struct Families<'a>(&'a Counts);
+const CALLS: Family<u64> =
+    counter("system_calls", "System calls of the poller, by name", |count| *count);
 
-impl Families<'_> {
-    /// Returns the engines with their labels. Those of several processes have the process' place in
-    /// their names.
-    fn engines(&self) -> impl Iterator<Item = (String, &Engine)> {
-        let mut before = (None, 0);
-        self.0.engines.iter().map(move |(process, engine)| {
-            // Two workers may have one place for a moment.
-            before = if before.0 == Some(*process) {
-                (before.0, before.1 + 1)
-            } else {
-                (Some(*process), 0)
-            };
-            let name = match process {
-                Some(process) => format!("{process}.{}", before.1),
-                None => before.1.to_string(),
-            };
-            (name, engine)
-        })
-    }
+const OF_SETS: [Family<Set>; 3] = [
+    gauge("set_descriptors", "Descriptors in a set", |set| set.len as u64),
+    counter("set_watched", "Descriptors that were in a set, summed over its passes", |set| {
+        set.watched
+    }),
+    counter("set_ready", "Descriptors that were ready, summed over its passes", |set| set.active),
+];
 
-    fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        for (name, help, of) in COUNTERS {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (name, engine) in self.engines() {
-                let count = of(engine, &engine.connections.unwrap_or_default());
-                family
-                    .encode_family(&[("engine", name)])?
-                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-            }
-        }
-        for (name, help, of) in GAUGES {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (name, engine) in self.engines() {
-                let value = of(engine, &engine.connections.unwrap_or_default());
-                family.encode_family(&[("engine", name)])?.encode_gauge(&value)?;
-            }
-        }
-        self.write_by_label(encoder)
-    }
+const RENEWALS: Family<u64> =
+    counter("acme_renewals", "Attempts to get a certificate by ACME", |count| *count);
 
-    fn write_by_label(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Responses by the class of their status";
-        let mut family = encoder.encode_descriptor("responses", help, None, MetricType::Counter)?;
-        for (engine, state) in self.engines() {
-            for (class, count) in state.connections.unwrap_or_default().by_class.iter().enumerate()
-            {
-                let class = format!("{}xx", class + 1);
-                let labels = [("engine", engine.clone()), ("class", class)];
-                family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
-            }
-        }
-        let help = "System calls of the poller, by name";
-        let mut family =
-            encoder.encode_descriptor("system_calls", help, None, MetricType::Counter)?;
-        for (engine, state) in self.engines() {
-            for (name, count) in &state.poller_calls {
-                let labels = [("engine", engine.clone()), ("name", name.clone())];
-                family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
-            }
-        }
-        let sets: [OfSet; 3] = [
-            ("set_descriptors", "Descriptors in a set", |set| set.len as u64),
-            ("set_watched", "Descriptors that were in a set, summed over its passes", |set| {
-                set.watched
-            }),
-            ("set_ready", "Descriptors that were ready, summed over its passes", |set| set.active),
-        ];
-        for (index, (name, help, of)) in sets.into_iter().enumerate() {
-            let kind = if index == 0 { MetricType::Gauge } else { MetricType::Counter };
-            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for (engine, state) in self.engines() {
-                for (set, state) in [("hot", &state.hot), ("cold", &state.cold)] {
-                    let labels = [("engine", engine.clone()), ("set", set.to_owned())];
-                    let mut family = family.encode_family(&labels)?;
-                    if index == 0 {
-                        family.encode_gauge(&(of(state) as i64))?;
-                    } else {
-                        family.encode_counter::<NoLabelSet, _, u64>(&of(state), None)?;
-                    }
-                }
-            }
-        }
-        RouteDurations::write(&self.0.requests, encoder)?;
-        upstreams::write(&self.0.upstreams, encoder)?;
-        relays::write(&self.0.relays, encoder)?;
-        if let Some(broker) = &self.0.broker {
-            broker.write(encoder)?;
-        }
-        channels::write(&self.0.channels, encoder)?;
-        self.write_certificates(encoder)?;
-        self.0.reload.write(encoder)?;
-        let help = "Attempts to get a certificate by ACME";
-        let name = "acme_renewals";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (result, count) in &self.0.renewals {
-            let labels = [("result", result.to_string())];
-            let mut family = family.encode_family(&labels)?;
-            family.encode_counter::<NoLabelSet, _, u64>(count, None)?;
-        }
-        let help = "When the server was started, in seconds since 1970";
-        let started = self.0.started_seconds as i64;
-        encoder
-            .encode_descriptor("start_time", help, Some(&Unit::Seconds), MetricType::Gauge)?
-            .encode_gauge(&started)?;
-        let help = "The version of the server and the back-end of its engines";
-        let labels = [("version", env!("CARGO_PKG_VERSION")), ("backend", &*self.0.backend)];
-        encoder
-            .encode_descriptor("build_info", help, None, MetricType::Gauge)?
-            .encode_family(&labels)?
-            .encode_gauge(&1_i64)?;
-        let help = "Connections of all kinds";
-        encoder
-            .encode_descriptor("connections", help, None, MetricType::Gauge)?
-            .encode_gauge(&i64::from(self.0.connections))
-    }
+const CERTIFICATE_ENDS: Family<u64> = (
+    "tls_certificate_expiry_timestamp",
+    "When a certificate of a listener ends",
+    Figure::Moment(|end| *end),
+);
+
+const OF_SERVER: [Family<Counts>; 3] = [
+    (
+        "start_time",
+        "When the server was started, in seconds since 1970",
+        Figure::Moment(|counts| counts.started_seconds),
+    ),
+    gauge("connections", "Connections of all kinds", |counts| counts.connections.into()),
+    counter(
+        "tls_certificate_failures",
+        "Certificates that could not be renewed; the former certificate stayed",
+        |counts| counts.certificate_failures,
+    ),
+];
+
+const BUILD: Family<Counts> =
+    gauge("build_info", "The version of the server and the back-end of its engines", |_| 1);
+
+/// Returns the engines with their names. Those of several processes have the process' place in
+/// their names.
+fn named(engines: &[(Option<u32>, Engine)]) -> Vec<(String, &Engine)> {
+    let mut before = (None, 0);
+    let name = |(process, engine)| {
+        before = match before {
+            (known, index) if known == Some(process) => (known, index + 1),
+            _ => (Some(process), 0),
+        };
+        let name = match process {
+            Some(process) => format!("{process}.{}", before.1),
+            None => before.1.to_string(),
+        };
+        (name, engine)
+    };
+    engines.iter().map(|(process, engine)| (*process, engine)).map(name).collect()
 }
 
-impl Families<'_> {
-    fn write_certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let (name, help) =
-            ("tls_certificate_expiry_timestamp", "When a certificate of a listener ends");
-        let unit = Some(&Unit::Seconds);
-        let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-        for (name, end) in &self.0.certificate_ends {
-            let end = i64::try_from(*end).unwrap_or(i64::MAX);
-            family.encode_family(&[("name", name.clone())])?.encode_gauge(&end)?;
-        }
-        let help = "Certificates that could not be renewed; the former certificate stayed";
-        let name = "tls_certificate_failures";
-        encoder
-            .encode_descriptor(name, help, None, MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&self.0.certificate_failures, None)
-    }
+/// Writes the families of the engines.
+fn write_engines(
+    engines: &[(Option<u32>, Engine)],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let engines = named(engines);
+    let labels = |engine: &str| vec![("engine", engine.to_owned())];
+    let with = |engine: &str, label: &'static str, value: &str| -> Labels {
+        vec![("engine", engine.to_owned()), (label, value.to_owned())]
+    };
+    let connections = engines.iter().filter_map(|(name, engine)| {
+        engine.connections.as_ref().map(|connections| (name, connections))
+    });
+    let all: Vec<_> = connections.clone().map(|(name, one)| (labels(name), one)).collect();
+    families::write(OF_CONNECTIONS, &all, encoder)?;
+    let all: Vec<_> = engines.iter().map(|(name, engine)| (labels(name), *engine)).collect();
+    families::write(OF_ENGINES, &all, encoder)?;
+    let responses = connections.flat_map(|(name, connections)| {
+        let classes = connections.by_class.iter().zip(1..);
+        classes.map(move |(count, class)| (with(name, "class", &format!("{class}xx")), count))
+    });
+    families::write(&[RESPONSES], &responses.collect::<Vec<_>>(), encoder)?;
+    let calls = engines.iter().flat_map(|(name, engine)| {
+        engine.poller_calls.iter().map(move |(call, count)| (with(name, "name", call), count))
+    });
+    families::write(&[CALLS], &calls.collect::<Vec<_>>(), encoder)?;
+    let sets = engines.iter().flat_map(|(name, engine)| {
+        [("hot", &engine.hot), ("cold", &engine.cold)]
+            .map(|(set, state)| (with(name, "set", set), state))
+    });
+    families::write(&OF_SETS, &sets.collect::<Vec<_>>(), encoder)
 }
 
-/// The families of the server, whose names begin with its own.
+/// Writes the families of the status at one moment.
+fn write(counts: &Counts, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    write_engines(&counts.engines, encoder)?;
+    RouteDurations::write(&counts.requests, encoder)?;
+    upstreams::write(&counts.upstreams, encoder)?;
+    relays::write(&counts.relays, encoder)?;
+    if let Some(broker) = &counts.broker {
+        broker.write(encoder)?;
+    }
+    channels::write(&counts.channels, encoder)?;
+    let ends =
+        counts.certificate_ends.iter().map(|(name, end)| (vec![("name", name.clone())], end));
+    families::write(&[CERTIFICATE_ENDS], &ends.collect::<Vec<_>>(), encoder)?;
+    counts.reload.write(encoder)?;
+    let renewals =
+        counts.renewals.iter().map(|(result, count)| (vec![("result", result.to_string())], count));
+    families::write(&[RENEWALS], &renewals.collect::<Vec<_>>(), encoder)?;
+    families::write(&OF_SERVER, &[(Labels::new(), counts)], encoder)?;
+    let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
+    let build = vec![version, ("backend", counts.backend.clone())];
+    families::write(&[BUILD], &[(build, counts)], encoder)
+}
+
+/// Families of one moment: those of the server, whose names begin with its own, or those that every
+/// process has.
 #[derive(Debug)]
-struct ServerCollector(Arc<Counts>);
-
-impl Collector for ServerCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        Families(&self.0).write(&mut encoder)
-    }
+struct Families {
+    counts: Arc<Counts>,
+    write: fn(&Counts, &mut DescriptorEncoder<'_>) -> fmt::Result,
 }
 
-/// The families that every process has.
-#[derive(Debug)]
-struct ProcessCollector(Arc<Counts>);
-
-impl Collector for ProcessCollector {
+impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        process::write(&self.0.processes, &mut encoder)
+        (self.write)(&self.counts, &mut encoder)
     }
 }
 
@@ -239,9 +206,12 @@ impl Collector for ProcessCollector {
 fn open_metrics(counts: Counts) -> Result<String, fmt::Error> {
     let counts = Arc::new(counts);
     let mut server = Registry::with_prefix("superpoll");
-    server.register_collector(Box::new(ServerCollector(counts.clone())));
+    server.register_collector(Box::new(Families { counts: counts.clone(), write }));
     let mut process = Registry::default();
-    process.register_collector(Box::new(ProcessCollector(counts)));
+    let write_processes = |counts: &Counts, encoder: &mut DescriptorEncoder<'_>| {
+        process::write(&counts.processes, encoder)
+    };
+    process.register_collector(Box::new(Families { counts, write: write_processes }));
     let mut text = String::new();
     encode_registry(&mut text, &server)?;
     encode_registry(&mut text, &process)?;

@@ -3,10 +3,9 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
 use serde::{Deserialize, Serialize};
 
+use super::families::{self, Family, Figure, Labels, gauge};
 use crate::unix_time::seconds_now;
 
 /// Whether the last attempt was a success, and when there last was one.
@@ -16,6 +15,19 @@ pub(crate) struct ReloadState {
     /// In seconds since 1970.
     succeeded: u64,
 }
+
+const FAMILIES: [Family<ReloadState>; 2] = [
+    gauge(
+        "config_last_reload_successful",
+        "Whether the last attempt to take on a configuration was a success",
+        |reload| reload.is_successful.into(),
+    ),
+    (
+        "config_last_reload_success_timestamp",
+        "When a configuration was last taken on, in seconds since 1970",
+        Figure::Moment(|reload| reload.succeeded),
+    ),
+];
 
 impl ReloadState {
     /// Returns the state of a configuration that is taken on now.
@@ -38,15 +50,6 @@ impl ReloadState {
     }
 
     pub(super) fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Whether the last attempt to take on a configuration was a success";
-        let name = "config_last_reload_successful";
-        encoder
-            .encode_descriptor(name, help, None, MetricType::Gauge)?
-            .encode_gauge(&i64::from(self.is_successful))?;
-        let help = "When a configuration was last taken on, in seconds since 1970";
-        let name = "config_last_reload_success_timestamp";
-        encoder
-            .encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?
-            .encode_gauge(&i64::try_from(self.succeeded).unwrap_or(i64::MAX))
+        families::write(&FAMILIES, &[(Labels::new(), self)], encoder)
     }
 }

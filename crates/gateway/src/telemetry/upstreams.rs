@@ -5,12 +5,11 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::durations::{HistogramState, write_histograms};
-use super::process::process_label;
+use super::families::{self, Family, Labels, counter, gauge};
 use super::traffic::{ServerCondition, ServerTraffic};
 use crate::upstream::{Group, GroupServer};
 
@@ -181,119 +180,82 @@ impl ServerState {
         groups.iter().flat_map(of).collect()
     }
 
-    fn labels(&self) -> Vec<(&'static str, String)> {
-        let own = [("upstream", self.upstream.clone()), ("server", self.server.clone())];
+    fn labels(&self) -> Labels {
+        let own = [("upstream", &*self.upstream), ("server", &*self.server)];
+        let mut labels = families::labels(own, self.process);
         let name = self.name.clone().map(|name| ("name", name));
-        own.into_iter().chain(name).chain(process_label(self.process)).collect()
+        labels.splice(own.len()..own.len(), name);
+        labels
     }
 }
 
-/// A counter of a server, which only grows.
-type Counter = (&'static str, &'static str, fn(&ServerState) -> u64);
-
-const COUNTERS: [Counter; 6] = [
-    (
+const OF_SERVERS: [Family<ServerState>; 9] = [
+    counter(
         "upstream_requests",
         "Requests that were forwarded to a server, those that failed included",
         |server| server.requests,
     ),
-    (
+    counter(
         "upstream_failures",
         "Requests that failed on a server, those that were sent again included",
         |server| server.failures,
     ),
-    (
+    counter(
         "upstream_retries",
         "Requests that failed on a server and were sent to another one",
         |server| server.retries,
     ),
-    (
+    counter(
         "upstream_checks_prevented",
         "Checks of a server that a shortage of this machine has prevented",
         |server| server.unchecked,
     ),
-    (
+    counter(
         "upstream_connections_opened",
         "Connections to a server that were opened for requests",
         |server| server.dials,
     ),
-    (
+    counter(
         "upstream_ejections",
         "Times for which a server was left out because of its errors",
         |server| server.ejections,
     ),
-];
-
-/// A gauge of a server, which goes up and down.
-type Gauge = (&'static str, &'static str, fn(&ServerState) -> i64);
-
-const GAUGES: [Gauge; 3] = [
-    ("upstream_up", "Whether requests are forwarded to a server", |server| i64::from(server.is_up)),
-    ("upstream_requests_active", "Requests under way on a server", |server| server.active as i64),
-    ("upstream_connections_idle", "Connections to a server that are kept for requests", |server| {
-        server.idle as i64
+    gauge("upstream_up", "Whether requests are forwarded to a server", |server| {
+        server.is_up.into()
     }),
+    gauge("upstream_requests_active", "Requests under way on a server", |server| server.active),
+    gauge(
+        "upstream_connections_idle",
+        "Connections to a server that are kept for requests",
+        |server| server.idle,
+    ),
 ];
 
-/// A family of names: a counter or a gauge.
-type OfName = (&'static str, &'static str, MetricType, fn(&NameState) -> u64);
-
-const OF_NAMES: [OfName; 3] = [
-    ("upstream_lookups", "Look-ups of a name of servers", MetricType::Counter, |name| name.lookups),
-    (
+const OF_NAMES: [Family<NameState>; 3] = [
+    counter("upstream_lookups", "Look-ups of a name of servers", |name| name.lookups),
+    counter(
         "upstream_lookup_failures",
         "Look-ups of a name of servers that no resolver has answered",
-        MetricType::Counter,
         |name| name.failures,
     ),
-    ("upstream_addresses", "Servers that are known by a name", MetricType::Gauge, |name| {
-        name.addresses
-    }),
+    gauge("upstream_addresses", "Servers that are known by a name", |name| name.addresses),
 ];
-
-fn write_names(names: &[NameState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    if names.is_empty() {
-        return Ok(());
-    }
-    for (family, help, kind, of) in OF_NAMES {
-        let mut family = encoder.encode_descriptor(family, help, None, kind)?;
-        for state in names {
-            let own = [("upstream", state.upstream.clone()), ("name", state.name.clone())];
-            let labels: Vec<_> = own.into_iter().chain(process_label(state.process)).collect();
-            let mut family = family.encode_family(&labels)?;
-            match kind {
-                MetricType::Counter => {
-                    family.encode_counter::<NoLabelSet, _, u64>(&of(state), None)?
-                }
-                _ => family.encode_gauge(&(of(state) as i64))?,
-            }
-        }
-    }
-    Ok(())
-}
 
 /// Writes the families, if there are upstreams.
 pub(super) fn write(states: &UpstreamStates, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    write_names(&states.names, encoder)?;
-    let servers = &states.servers;
+    let labels = |state: &NameState| {
+        families::labels([("upstream", &*state.upstream), ("name", &*state.name)], state.process)
+    };
+    let names: Vec<_> = states.names.iter().map(|name| (labels(name), name)).collect();
+    if !names.is_empty() {
+        families::write(&OF_NAMES, &names, encoder)?;
+    }
+    let servers: Vec<_> = states.servers.iter().map(|server| (server.labels(), server)).collect();
     if servers.is_empty() {
         return Ok(());
     }
-    for (name, help, of) in COUNTERS {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for server in servers {
-            let labels = server.labels();
-            let mut family = family.encode_family(&labels)?;
-            family.encode_counter::<NoLabelSet, _, u64>(&of(server), None)?;
-        }
-    }
-    for (name, help, of) in GAUGES {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for server in servers {
-            family.encode_family(&server.labels())?.encode_gauge(&of(server))?;
-        }
-    }
+    families::write(&OF_SERVERS, &servers, encoder)?;
     let help = "Time from a request to a server to the head of its response, connecting included";
-    let all = servers.iter().map(|server| (server.labels(), &server.durations));
+    let all = servers.into_iter().map(|(labels, server)| (labels, &server.durations));
     write_histograms(("upstream_response_duration", help), all, encoder)
 }
