@@ -80,6 +80,7 @@ pub mod fuzzing {
 }
 mod htpasswd;
 mod http2_stream;
+mod inherited;
 mod io_activity;
 mod ipc;
 mod listen;
@@ -112,7 +113,7 @@ mod upload;
 pub mod upstream;
 
 pub use body::Body;
-pub use listen::Inherited;
+pub use inherited::Inherited;
 pub use log::{ErrorLog, Event, LogLevel};
 pub use superpoll_config as config;
 pub use superpoll_config::{Address, AddressError, Config, ConfigError, Field, Level};

@@ -414,7 +414,8 @@ mod tests {
 
 #[cfg(test)]
 mod broadcast_tests {
-    use super::super::mercure::reader::{ReaderRecord, Readers};
+    use super::super::mercure::reader::Readers;
+    use super::super::mercure::reader_record::ReaderRecord;
     use super::super::message::EACH;
     use super::*;
 

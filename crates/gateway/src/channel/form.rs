@@ -17,7 +17,7 @@ use super::cursor::Cursor;
 use super::event_text;
 use super::frames;
 use super::json_frame::{self, Source};
-use super::mercure::reader::ReaderRecord;
+use super::mercure::reader_record::ReaderRecord;
 use super::mercure::update;
 use super::message::Message;
 use super::rights::Grant;

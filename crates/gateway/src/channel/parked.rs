@@ -25,7 +25,8 @@ use super::form::{Encoded, Form};
 use super::history::Since;
 use super::local_subscribers::{LocalSubscribers, SubscriberState};
 use super::mailbox::{EndReason, Mailbox};
-use super::mercure::reader::ReaderRecord;
+use super::mercure::reader::gets;
+use super::mercure::reader_record::ReaderRecord;
 use super::mercure::subscriptions;
 use super::message::Message;
 use super::rights::Grant;
@@ -235,7 +236,7 @@ impl LocalSubscribers {
         let inherited = self.hub.inherited().filter(|&inherited| last <= inherited);
         let mut since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         if let Some(record) = &record {
-            since.messages.retain(|message| record.gets(message));
+            since.messages.retain(|message| gets(record, message));
         }
         // The number of messages that are not kept, and the bytes that were written for them, if
         // the subscriber was sent all of them.

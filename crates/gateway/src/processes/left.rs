@@ -181,7 +181,7 @@ mod tests {
     use super::super::Supervisor;
     use super::*;
     use crate::config::Config;
-    use crate::listen::Inherited;
+    use crate::inherited::Inherited;
 
     #[test]
     fn the_next_program_has_the_sockets_the_name_and_the_log() {

@@ -16,8 +16,8 @@ use superpoll_rt::{spawn, time};
 use super::link::{SupervisorLink, WorkerPlace, lock};
 use super::messages::{Configuration, FromWorker, ListenerHead, ToWorker, WorkerDrain};
 use crate::config::Address;
+use crate::inherited::Inherited;
 use crate::ipc::{self, Purpose};
-use crate::listen::Inherited;
 use crate::serve::Server;
 
 /// How long a supervisor may be away: about the time in which its program is replaced.

@@ -64,7 +64,8 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::config::Address;
 use crate::connection_limits::ConnectionLimits;
-use crate::listen::{Bound, Inherited, Listener};
+use crate::inherited::Inherited;
+use crate::listen::{Bound, Listener};
 use crate::log::{AccessLogSink, BrokenBy, LogFailure};
 use crate::transport::Plain;
 use crate::upstream::{self, Group};

@@ -71,7 +71,7 @@ use crate::channel::{Hub, Registry, SharedRights};
 use crate::config::{Address, Config};
 use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
-use crate::listen::Inherited;
+use crate::inherited::Inherited;
 use crate::log::{AccessLogSink, Event, FormerLogs, Level, Report};
 use crate::processes::SupervisorLink;
 use crate::rules::HostRules;

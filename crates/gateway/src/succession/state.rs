@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::channel::Grant;
-use crate::channel::mercure::reader::ReaderRecord;
+use crate::channel::mercure::reader_record::ReaderRecord;
 use crate::parked_stream::ParkedStream;
 use crate::parking_lot::ParkedConnection;
 use crate::peer::{Peer, RequestForm};

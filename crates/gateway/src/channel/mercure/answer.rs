@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 
 use super::claims::Claims;
-use super::reader::ReaderRecord;
+use super::reader_record::ReaderRecord;
 use super::selector::Selector;
 use super::subscriptions::identify;
 use super::update::{self, Refused};

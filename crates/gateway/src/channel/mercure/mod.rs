@@ -27,6 +27,7 @@ pub(crate) mod answer;
 mod claims;
 mod form;
 pub(crate) mod reader;
+pub(crate) mod reader_record;
 mod selector;
 pub(super) mod subscriptions;
 pub(super) mod update;

@@ -10,40 +10,17 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
-
+use super::reader_record::ReaderRecord;
 use super::selector::Selector;
 use crate::channel::message::Message;
 
-/// The facts about a subscriber that a successor needs.
-#[derive(Clone, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
-pub(crate) struct ReaderRecord {
-    /// The topics that it has asked for.
-    pub topics: Vec<Selector>,
-    /// The topics whose private updates it may get.
-    pub allowed: Vec<Selector>,
-    /// Its identity, where subscriptions are reported.
-    pub identity: Option<Identity>,
-}
-
-/// The identity of a subscriber.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub(crate) struct Identity {
-    /// A number that no other subscriber has.
-    pub id: [u8; 16],
-    /// The payload of its token for subscription events, in JSON.
-    pub payload: Option<String>,
-}
-
-impl ReaderRecord {
-    /// Whether the subscriber is to get a message.
-    pub(in crate::channel) fn gets(&self, message: &Message) -> bool {
-        let Some(update) = message.update() else { return false };
-        let has = |selectors: &[Selector]| {
-            selectors.iter().any(|selector| update.topics.iter().any(|topic| selector.has(topic)))
-        };
-        has(&self.topics) && (!update.is_private || has(&self.allowed))
-    }
+/// Whether a subscriber with such a record is to get a message.
+pub(in crate::channel) fn gets(record: &ReaderRecord, message: &Message) -> bool {
+    let Some(update) = message.update() else { return false };
+    let has = |selectors: &[Selector]| {
+        selectors.iter().any(|selector| update.topics.iter().any(|topic| selector.has(topic)))
+    };
+    has(&record.topics) && (!update.is_private || has(&record.allowed))
 }
 
 /// The updates that some subscribers are to get.
@@ -63,7 +40,7 @@ impl Reader {
 
     /// Whether the subscribers are to get a message.
     pub(in crate::channel) fn gets(&self, message: &Message) -> bool {
-        self.record.gets(message)
+        gets(&self.record, message)
     }
 }
 
@@ -119,6 +96,7 @@ impl Readers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::mercure::reader_record::Identity;
     use crate::channel::mercure::update;
 
     fn record(topics: &[&str], allowed: &[&str]) -> ReaderRecord {
@@ -148,10 +126,10 @@ mod tests {
             (&[], &["*"], false, false),
         ] {
             let record = record(topics, allowed);
-            assert_eq!(record.gets(&message(public)), gets_public, "{record:?}");
-            assert_eq!(record.gets(&message(private)), gets_private, "{record:?}");
+            assert_eq!(gets(&record, &message(public)), gets_public, "{record:?}");
+            assert_eq!(gets(&record, &message(private)), gets_private, "{record:?}");
         }
-        assert!(!record(&["*"], &["*"]).gets(&Message::new(1, "no update", true)));
+        assert!(!gets(&record(&["*"], &["*"]), &Message::new(1, "no update", true)));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Map, Value, json};
 
 use super::PATH;
-use super::reader::{Identity, ReaderRecord};
+use super::reader_record::{Identity, ReaderRecord};
 use super::selector::Selector;
 use crate::channel::hub::Hub;
 use crate::channel::message::{Draft, Meta, Update};

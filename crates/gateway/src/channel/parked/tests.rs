@@ -85,7 +85,7 @@ fn messages(form: Form) -> Vec<Message> {
 /// The bytes of those messages that the subscriber gets.
 fn encoded(form: Form, messages: &[Message]) -> Bytes {
     let (_, record) = whole(form);
-    let is_wanted = |message: &&Message| record.as_ref().is_none_or(|record| record.gets(message));
+    let is_wanted = |message: &&Message| record.as_ref().is_none_or(|record| gets(record, message));
     let wanted: Vec<Message> = messages.iter().filter(is_wanted).cloned().collect();
     Encoded::new(form, SOURCE, &wanted).from(0)
 }
