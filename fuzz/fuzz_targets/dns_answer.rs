@@ -8,7 +8,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use superpoll_gateway::fuzzing::check_answer_of_dns;
+use superpoll_http::fuzzing::check_answer_of_dns;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((form, rest)) = bytes.split_first() else { return };

@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use superpoll_gateway::fuzzing::compare_request;
+use superpoll_http::fuzzing::compare_request;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((piece, rest)) = bytes.split_first() else { return };

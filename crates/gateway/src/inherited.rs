@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use listenfd::ListenFd;
+use superpoll_http::listen::{Bound, LeftListener, name_of_chosen};
 
 use crate::config::Address;
-use crate::listen::{Bound, LeftListener, name_of_chosen};
 use crate::processes::SupervisorLink;
 
 /// Sockets that listen already, as a service manager (`sd_listen_fds(3)`), another server or a

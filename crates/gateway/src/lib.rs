@@ -35,85 +35,45 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
-mod accept;
 #[cfg_attr(not(feature = "acme"), path = "without_acme.rs")]
 mod acme;
-pub mod admin;
-mod admin_connections;
-mod answers;
-mod authority;
-mod body;
-mod broker;
-mod certificates;
-pub mod channel;
-mod connection_limits;
-mod cors;
-mod descriptors;
-mod dns;
-mod encoding;
-mod exchange;
-mod file_region;
-pub mod files;
-#[cfg(fuzzing)]
-#[doc(hidden)]
-pub mod fuzzing {
-    //! Comparisons with hyper, and with the rules of DNS, for the fuzz targets.
+pub mod admin {
+    //! Operations of operators on a server at work, and their reports.
 
-    use crate::dns;
-    use crate::upstream::lane;
-
-    /// Reads an answer of a server of DNS, and panics if it breaks a bound. Returns whether it
-    /// counts.
-    pub fn check_answer_of_dns(bytes: &[u8], form: u8) -> bool {
-        dns::check_answer(bytes, form)
-    }
-
-    /// Reads a request by the lane and by hyper. Returns whether the lane takes it.
-    pub fn compare_request(bytes: &[u8], piece: usize) -> bool {
-        lane::compare_request(bytes, piece)
-    }
-
-    /// Reads a response by the lane and by hyper. Returns whether the lane takes it.
-    pub fn compare_response(bytes: &[u8], is_head: bool, piece: usize) -> bool {
-        lane::compare_response(bytes, is_head, piece)
-    }
+    pub use superpoll_http::admin::{
+        ChannelList, ChannelQuery, ChannelReport, ClientFilter, ConnectionList, ConnectionQuery,
+        ConnectionReport, LogReport, MOST_LISTED, Operation, OperationReport, Outcome, Protocol,
+        Refusal, RefusalReason, ReopenedLogs, Report, ServerChange, ServerReport, ServerState,
+        UpstreamReport, WeightChange,
+    };
 }
-mod htpasswd;
-mod http2_stream;
+pub mod channel {
+    //! The channels of a server, for the program that it runs in.
+
+    pub use superpoll_hub::channel::{Cursor, Hub, Message, Since};
+}
+pub mod files {
+    //! Files as answers, of a folder or of this program.
+
+    pub use superpoll_http::files::{Embedded, Folder, Site};
+}
 mod inherited;
-mod io_activity;
-mod ipc;
-mod listen;
-mod log;
-mod memory;
-mod parked_stream;
-mod parking_lot;
-mod peer;
-mod plain_stream;
 pub mod prepare;
 pub mod processes;
-mod proxy_protocol;
-mod rate_table;
 pub mod relay;
-mod reply;
-mod rules;
 pub mod serve;
-mod succession;
-mod sys;
 pub mod telemetry;
 #[cfg(test)]
 mod tests;
-mod tls;
-mod token;
-mod trace;
-mod transport;
-mod trusted_proxies;
-mod unix_time;
-mod upload;
-pub mod upstream;
 
-pub use body::Body;
 pub use inherited::Inherited;
-pub use log::{ErrorLog, Event, LogLevel};
+pub mod upstream {
+    //! The groups of servers that a server passes requests on to.
+
+    pub use superpoll_http::upstream::{Group, GroupServer, ServerList};
+}
+
 pub use superpoll_config as config;
 pub use superpoll_config::{Address, AddressError, Config, ConfigError, Field, Level};
+pub use superpoll_http::body::Body;
+pub use superpoll_http::log::{ErrorLog, Event, LogLevel};

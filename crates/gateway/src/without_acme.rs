@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use superpoll_http::certificates::CertificateStore;
+use superpoll_http::log::Report;
 use superpoll_rt::Handle;
 
-use crate::certificates::CertificateStore;
 use crate::config::{self, Address, Host};
-use crate::log::Report;
 
 const ABSENT: &str = "this superpoll was built without automatic certificates, expected \
                       certificate = FILE and key = FILE, or a build with the feature acme: \

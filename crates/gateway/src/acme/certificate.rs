@@ -6,11 +6,10 @@ use std::time::SystemTime;
 use futures_rustls::rustls::pki_types::pem::PemObject;
 use futures_rustls::rustls::pki_types::{CertificateDer, Der, ServerName};
 use instant_acme::CertificateIdentifier;
+use superpoll_http::certificates;
 use webpki::EndEntityCert;
 use yasna::models::{ObjectIdentifier, TaggedDerValue};
 use yasna::{ASN1Result, BERReader, Tag};
-
-use crate::certificates;
 
 /// The most certificates in a chain.
 const LONGEST_CHAIN: usize = 16;

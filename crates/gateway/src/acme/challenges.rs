@@ -8,8 +8,8 @@ use futures_rustls::rustls::pki_types::PrivateKeyDer;
 use futures_rustls::rustls::sign::CertifiedKey;
 use instant_acme::KeyAuthorization;
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+use superpoll_http::certificates::ChallengeCertificates;
 
-use crate::certificates::ChallengeCertificates;
 use crate::config::ChallengeKind;
 
 /// The path below which an authority asks by HTTP.

@@ -27,12 +27,12 @@ use http::header::{CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Uri};
 use http_body_util::{BodyExt, Limited};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use superpoll_http::upstream;
 use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::spawn;
 use superpoll_rt::time::timeout;
 
 use crate::config::Address;
-use crate::upstream;
 
 /// The time for an exchange with the authority.
 const EXCHANGE: Duration = Duration::from_secs(30);

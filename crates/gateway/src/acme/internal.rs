@@ -22,12 +22,12 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
 };
+use superpoll_http::certificates;
 use time::OffsetDateTime;
 
 use super::certificate::Validity;
 use super::schedule;
 use super::storage::{self, Storage, StorageError};
-use crate::certificates;
 use crate::config::Internal;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

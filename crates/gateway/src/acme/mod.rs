@@ -38,10 +38,10 @@ use superpoll_rt::Handle;
 
 pub(crate) use challenges::Challenges;
 pub(crate) use renewals::{Plan, RenewalCounters};
+use superpoll_http::certificates::CertificateStore;
+use superpoll_http::log::Report;
 
-use crate::certificates::CertificateStore;
 use crate::config::{self, Address, Host};
-use crate::log::Report;
 use internal::Authority;
 use renewals::Running;
 

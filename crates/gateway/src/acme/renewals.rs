@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use instant_acme::{CertificateIdentifier, Error};
+use superpoll_http::certificates::CertificateStore;
+use superpoll_http::log::{Event, Level, Report};
 use superpoll_rt::{Handle, JoinHandle, JoinSet, time};
 
 use super::account;
@@ -22,9 +24,7 @@ use super::http::{self, CaClient};
 use super::order::{self, Failure, Ordering as Order, file};
 use super::schedule::{self, FailureKind};
 use super::storage::{self, LOCK_PAUSE, Storage};
-use crate::certificates::CertificateStore;
 use crate::config::Acme;
-use crate::log::{Event, Level, Report};
 
 /// The most names that are worked on at the same time.
 const WORKERS: usize = 4;

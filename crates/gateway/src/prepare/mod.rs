@@ -13,14 +13,15 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::broker::WITHOUT_REDIS;
-use crate::certificates::{Certificate, chain, key};
+use superpoll_http::certificates::{Certificate, chain, key};
+use superpoll_http::token::Verifier;
+use superpoll_http::{htpasswd, listen};
+use superpoll_hub::broker::WITHOUT_REDIS;
+
 use crate::config::{
     Address, CertificateFiles, Config, ConfigError, Draft, LARGEST_PAGE, Place, Resource,
     bounded_file,
 };
-use crate::token::Verifier;
-use crate::{htpasswd, listen};
 
 /// Reads a configuration from a file, and looks at the resources that it names.
 ///

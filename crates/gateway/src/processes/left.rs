@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::MemfdFlags;
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
+use superpoll_http::admin::Settings;
+use superpoll_http::{ipc, sys};
+use superpoll_hub::broker::local::store::Store;
 
-use crate::admin::Settings;
-use crate::broker::local::store::Store;
 use crate::config::Address;
-use crate::{ipc, sys};
 
 /// The same in numbers and texts.
 #[derive(Serialize, Deserialize)]

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use futures_channel::{mpsc, oneshot};
 use futures_lite::future::BoxedLocal;
+use superpoll_http::admin::{Operation, Outcome, Refusal, Settings};
+use superpoll_http::certificates::TicketSecrets;
+use superpoll_hub::broker::local;
 use superpoll_rt::{spawn, time};
 use zeroize::Zeroizing;
 
 use super::messages::{FromWorker, Kind, ToWorker};
-use crate::admin::{Operation, Outcome, Refusal, Settings};
-use crate::broker::local;
-use crate::certificates::TicketSecrets;
 use crate::telemetry::reload::ReloadState;
 
 /// How long the counters of all workers may take.

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use superpoll_http::admin::Settings;
+use superpoll_http::telemetry::traffic::ChannelName;
 
-use crate::admin::Settings;
 use crate::telemetry::reload::ReloadState;
-use crate::telemetry::traffic::ChannelName;
 
 /// From a worker to its supervisor.
 #[derive(Debug, Serialize, Deserialize)]

@@ -7,18 +7,18 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use superpoll_http::admin::{
+    LogReport, Operation, OperationReport, Outcome, Refusal, ReopenedLogs, Report, ServerChange,
+    Settings, Upstreams, merge,
+};
+use superpoll_http::log::{ErrorLog, Event, reopen};
 use superpoll_rt::Handle;
 
 use super::messages::Kind;
 use super::questions::most_unanswered;
 use super::supervisor::Supervisor;
 use super::workers::Answers;
-use crate::admin::{
-    LogReport, Operation, OperationReport, Outcome, Refusal, ReopenedLogs, Report, ServerChange,
-    Settings, Upstreams, merge,
-};
 use crate::config::Config;
-use crate::log::{ErrorLog, Event, reopen};
 use crate::telemetry::socket::{CommandSender, Subject};
 
 /// The supervisor's part of them.

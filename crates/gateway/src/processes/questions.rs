@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures_channel::oneshot;
+use superpoll_http::admin::Operation;
 use superpoll_rt::time;
 
 use super::messages::{Kind, ToWorker};
 use super::supervisor::Supervisor;
 use super::workers::{Answers, WorkerAnswer};
-use crate::admin::Operation;
 
 /// How long workers may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_channel::{mpsc, oneshot};
 use futures_lite::{StreamExt, future};
+use superpoll_http::ipc::{self, Purpose};
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{spawn, time};
 
@@ -17,7 +18,6 @@ use super::link::{SupervisorLink, WorkerPlace, lock};
 use super::messages::{Configuration, FromWorker, ListenerHead, ToWorker, WorkerDrain};
 use crate::config::Address;
 use crate::inherited::Inherited;
-use crate::ipc::{self, Purpose};
 use crate::serve::Server;
 
 /// How long a supervisor may be away: about the time in which its program is replaced.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use futures_channel::{mpsc, oneshot};
+use superpoll_http::admin::{Operate, Operation, Outcome, Refusal};
+use superpoll_http::exchange::LocalFuture;
 
 use super::messages::Kind;
-use crate::admin::{Operate, Operation, Outcome, Refusal};
-use crate::exchange::LocalFuture;
 
 /// A question for the workers, from any thread.
 pub(super) enum Question {

@@ -13,8 +13,7 @@ use std::io;
 
 use bytes::Bytes;
 use futures_lite::AsyncReadExt;
-
-use crate::transport::Plain;
+use superpoll_http::transport::Plain;
 
 /// The most bytes that are read before the name is known. Messages with post-quantum keys and
 /// tickets have 2 to 4 KiB.

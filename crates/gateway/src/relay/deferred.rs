@@ -20,11 +20,11 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use slab::Slab;
+use superpoll_http::sys;
 use superpoll_rt::{next_turn, spawn};
 
 use super::calls::{Call, count};
 use super::deferral::{After, Deferral};
-use crate::sys;
 
 /// The number of looks that a pair gets before it is watched: a look at two sockets costs about a
 /// twelfth of adding them to epoll.

@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use superpoll_http::upstream::Group;
+
 use crate::config::Address;
-use crate::upstream::Group;
 
 /// How long the addresses of a name are used without another look-up.
 const FRESH: Duration = Duration::from_secs(1);

@@ -5,8 +5,9 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use superpoll_http::upstream::way_out;
+
 use crate::config::Address;
-use crate::upstream::way_out;
 
 /// The shortest time between two reports of the same kind of failure. Failures in between are
 /// counted.

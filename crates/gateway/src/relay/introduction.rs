@@ -17,6 +17,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_rustls::rustls::ServerConnection;
+use superpoll_http::certificates::ACME_TLS;
+use superpoll_http::log::BrokenBy;
+use superpoll_http::proxy_protocol;
+use superpoll_http::tls::{self, Accepted};
+use superpoll_http::transport::{Plain, Transport, Upstream};
+use superpoll_http::upstream::{self, Group, LocalShortage, PooledServer};
 use superpoll_rt::net::lookup_host;
 use superpoll_rt::{spawn, time};
 
@@ -27,13 +33,7 @@ use super::pair::{Pair, Relaying};
 use super::sealed::{Sealed, SealedPair};
 use super::shared::{ActivePair, Settings};
 use super::stream::Stream;
-use crate::certificates::ACME_TLS;
 use crate::config::Address;
-use crate::log::BrokenBy;
-use crate::proxy_protocol;
-use crate::tls::{self, Accepted};
-use crate::transport::{Plain, Transport, Upstream};
-use crate::upstream::{self, Group, LocalShortage, PooledServer};
 
 /// The time between two looks whether another connection has found the addresses of a name.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -60,15 +60,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_channel::oneshot;
+use superpoll_http::connection_limits::ConnectionLimits;
+use superpoll_http::listen::{Bound, Listener};
+use superpoll_http::log::{AccessLogSink, BrokenBy, LogFailure};
+use superpoll_http::transport::Plain;
+use superpoll_http::upstream::{self, Group};
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::config::Address;
-use crate::connection_limits::ConnectionLimits;
 use crate::inherited::Inherited;
-use crate::listen::{Bound, Listener};
-use crate::log::{AccessLogSink, BrokenBy, LogFailure};
-use crate::transport::Plain;
-use crate::upstream::{self, Group};
 use calls::{Call, count};
 pub use calls::{Calls, calls};
 use concurrency_limit::{ConcurrencyLimit, Permit};
@@ -406,7 +406,7 @@ impl Accepting {
         }
         let Accepting { listener, _open, .. } = self;
         let socket = listener.into_socket();
-        time::sleep(crate::listen::CLOSING).await;
+        time::sleep(superpoll_http::listen::CLOSING).await;
         drop(socket);
     }
 

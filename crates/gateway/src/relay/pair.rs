@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use superpoll_http::log::BrokenBy;
 use superpoll_rt::Direction;
 use superpoll_rt::time::{Sleep, sleep_until};
 
@@ -30,7 +31,6 @@ use super::flow::{Broken, Flow, Moved};
 use super::pool::{BUFFER, Buffer};
 use super::shared::ActivePair;
 use super::stream::{Reading, Stream};
-use crate::log::BrokenBy;
 
 /// The most bytes ahead of those of the client that leave enough room in a buffer to read the
 /// client.

@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use superpoll_http::sys;
 
 use super::calls::{Call, count};
-use crate::sys;
 
 /// The most bytes that are read at a time.
 pub(super) const BUFFER: usize = 16 * 1024;

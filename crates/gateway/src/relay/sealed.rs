@@ -28,14 +28,14 @@ use std::time::{Duration, Instant};
 use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::client;
 use socket2::SockRef;
+use superpoll_http::log::BrokenBy;
+use superpoll_http::tls::TlsStream;
+use superpoll_http::transport::{Layered, Plain};
 use superpoll_rt::time::{Sleep, sleep_until};
 
 use super::flow::{Broken, Flow, Moved};
 use super::shared::ActivePair;
 use super::stream::End;
-use crate::log::BrokenBy;
-use crate::tls::TlsStream;
-use crate::transport::{Layered, Plain};
 
 /// An encrypted stream over a socket.
 pub(super) trait OverSocket {

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 use futures_rustls::rustls::ServerConfig;
 use serde::{Deserialize, Serialize};
+use superpoll_http::connection_limits::{ConnectionLimits, ConnectionPermit};
+use superpoll_http::log::{AccessLogSink, AccessLogWriter, BrokenBy, RelayEntry, RelayRecord};
+use superpoll_http::upstream::{Group, GroupServer, Pool};
 
 use super::concurrency_limit::Permit;
 use super::deferred::DeferredPairs;
@@ -24,9 +27,6 @@ use super::destination::{Destination, NameLookup, Routes, Target, resolve};
 use super::failure::{Failure, ReportLimiter};
 use super::flow::Moved;
 use crate::config::{AccessLog, Address, ProxyVersion};
-use crate::connection_limits::{ConnectionLimits, ConnectionPermit};
-use crate::log::{AccessLogSink, AccessLogWriter, BrokenBy, RelayEntry, RelayRecord};
-use crate::upstream::{Group, GroupServer, Pool};
 
 /// How a relay treats its connections.
 #[derive(Clone, Debug)]

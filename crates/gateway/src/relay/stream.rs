@@ -21,11 +21,11 @@ use rustix::net::{SendFlags, send};
 use rustix::pipe::SpliceFlags;
 use socket2::{Domain, Protocol, SockRef, Type};
 use superpoll::call;
+use superpoll_http::transport::Socket;
 use superpoll_rt::{AsyncFd, Direction, ShortCounts};
 
 use super::calls::{Call, count};
 use super::deferred::Seen;
-use crate::transport::Socket;
 
 /// The end that a direction reads from or writes to.
 pub(super) trait End {

@@ -10,17 +10,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_lite::future::or;
+use superpoll_http::admin_connections::AdminConnections;
+use superpoll_http::connection_limits::{ConnectionLimits, LimitReached};
+use superpoll_http::listen::{self, Listener};
+use superpoll_http::log::{Event, Level, RateLimited, Report, others};
+use superpoll_http::peer::{self, Peer, Permit};
+use superpoll_http::transport::Plain;
 use superpoll_rt::{spawn, time};
 
 use super::listener_context::ListenerContext;
 use super::worker::Worker;
-use crate::admin_connections::AdminConnections;
 use crate::config::Address;
-use crate::connection_limits::{ConnectionLimits, LimitReached};
-use crate::listen::{self, Listener};
-use crate::log::{Event, Level, RateLimited, Report, others};
-use crate::peer::{self, Peer, Permit};
-use crate::transport::Plain;
 
 /// The time between two reports that connections are refused, or cannot be accepted.
 const REFUSALS: Duration = Duration::from_secs(10);

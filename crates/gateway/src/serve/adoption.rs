@@ -25,26 +25,26 @@ use futures_lite::future::or;
 use superpoll::Key;
 use superpoll::backend::Topology;
 
+use superpoll_http::connection_limits::ConnectionLimits;
+use superpoll_http::connection_state::LeftConnection;
+use superpoll_http::connection_state::{Activity, ConnectionRecord};
+use superpoll_http::listen;
+use superpoll_http::log::{Event, Level, Report};
+use superpoll_http::parking_lot::{
+    ConnectionOwner, ParkedConnection, ParkingLot, PendingRequest, PreparedLot, ResumeReason,
+    WaitingRequest,
+};
+use superpoll_http::peer::{Peer, Permit};
+use superpoll_http::tls::KeysRecord;
+use superpoll_http::transport::Socket;
+use superpoll_hub::channel::{Form, LeftSubscriber, LocatedChannel, Registry};
+use superpoll_hub::succession::Succession;
+use superpoll_hub::succession::records::RecordStore;
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
 use super::local::{LocalServer, local_server};
 use super::{Error, Frontend, Kind, Server, failed};
-use crate::channel::{Form, LeftSubscriber, LocatedChannel, Registry};
 use crate::config::{Config, Keeper};
-use crate::connection_limits::ConnectionLimits;
-use crate::listen;
-use crate::log::{Event, Level, Report};
-use crate::parking_lot::{
-    ConnectionOwner, ParkedConnection, ParkingLot, PendingRequest, PreparedLot, ResumeReason,
-    WaitingRequest,
-};
-use crate::peer::{Peer, Permit};
-use crate::succession::Succession;
-use crate::succession::records::RecordStore;
-use crate::succession::state::LeftConnection;
-use crate::succession::state::{Activity, ConnectionRecord};
-use crate::tls::KeysRecord;
-use crate::transport::Socket;
 
 /// How long busy connections may take to come to rest before the idle ones are left.
 const REST: Duration = Duration::from_millis(50);

@@ -16,21 +16,21 @@ use http::header::{CONNECTION, HOST, REFERER, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
+use superpoll_http::body::Body;
+use superpoll_http::exchange::{Exchange, LocalFuture, Plan, Waited};
+use superpoll_http::io_activity::IoActivity;
+use superpoll_http::log::{AccessLogWriter, BrokenBy, Entry, RequestRecord};
+use superpoll_http::parking_lot::Note;
+use superpoll_http::peer::Peer;
+use superpoll_http::peer::RequestForm;
+use superpoll_http::telemetry::durations::RequestTimer;
+use superpoll_http::trace::RequestTrace;
+use superpoll_http::upload::Upload;
+use superpoll_http::upstream::lane::{RequestHead, is_unencoded};
 
 use super::handshake::{self, Handshake};
 use super::listener_context::ListenerContext;
 use super::router::Reply;
-use crate::body::Body;
-use crate::exchange::{Exchange, LocalFuture, Plan, Waited};
-use crate::io_activity::IoActivity;
-use crate::log::{AccessLogWriter, BrokenBy, Entry, RequestRecord};
-use crate::parking_lot::Note;
-use crate::peer::Peer;
-use crate::peer::RequestForm;
-use crate::telemetry::durations::RequestTimer;
-use crate::trace::RequestTrace;
-use crate::upload::Upload;
-use crate::upstream::lane::{RequestHead, is_unencoded};
 
 /// The most bytes of the first line of a refused request that are logged.
 const LONGEST_LINE: usize = 1024;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use superpoll_hub::broker::{Broker, Brokers, Engine, redis};
 use superpoll_rt::{BackendKind, Runtime};
 
 use super::{Error, Server, failed};
-use crate::broker::{Broker, Brokers, Engine, redis};
 use crate::config::{self, Config};
 
 /// Finds out whether a broker can be used. This takes a runtime of its own: the caller may be a

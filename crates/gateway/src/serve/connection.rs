@@ -44,13 +44,13 @@
 //! | served | a task, with hyper | [`http1::serve`], limits of time in `clock` |
 //! | multiplexed | a task, with hyper | [`http2::serve`], a task more for each request |
 //! | taken over | a task, without hyper | `channel::socket`, `upstream::tunnel`, `telemetry::page` |
-//! | parked | the engine's parking lot; no task | [`ParkingLot`](crate::parking_lot::ParkingLot) |
+//! | parked | the engine's parking lot; no task | [`ParkingLot`](superpoll_http::parking_lot::ParkingLot) |
 //! | handed over | the parking lot, which leaves it alone | `ParkingLot::hand_over` |
 //! | adopted | the engine that it is dealt to | `adoption` |
 //!
 //! Each parked connection has a [`ConnectionOwner`], which resumes it. The listener resumes a
 //! connection between two requests as served.
-//! [`LocalSubscribers`](crate::channel::LocalSubscribers) answers a long-poll, which makes the
+//! [`LocalSubscribers`](superpoll_hub::channel::LocalSubscribers) answers a long-poll, which makes the
 //! connection served, and writes messages to a parked WebSocket without resuming it as long as the
 //! socket has room. When the server ends (`Worker::drain`), every parked connection is resumed with
 //! [`ResumeReason::Draining`]: idle ones are closed, long-polls are answered and WebSockets closed
@@ -61,19 +61,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_rustls::rustls::ServerConnection;
+use superpoll_http::certificates::{ACME_TLS, ClientCertificate};
+use superpoll_http::connection_state::Activity;
+use superpoll_http::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
+use superpoll_http::peer::{Peer, ShownByClient};
+use superpoll_http::proxy_protocol;
+use superpoll_http::tls::{self, Accepted};
+use superpoll_http::transport::{Plain, Transport};
 use superpoll_rt::spawn;
 use superpoll_rt::time::timeout_at;
 
 use super::http1::InitialState;
 use super::listener_context::ListenerContext;
 use super::{http1, http2};
-use crate::certificates::{ACME_TLS, ClientCertificate};
-use crate::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
-use crate::peer::{Peer, ShownByClient};
-use crate::proxy_protocol;
-use crate::succession::state::Activity;
-use crate::tls::{self, Accepted};
-use crate::transport::{Plain, Transport};
 
 impl ListenerContext {
     /// Begins a connection that has just been accepted.

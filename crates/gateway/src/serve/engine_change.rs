@@ -10,6 +10,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_channel::oneshot;
+use superpoll_http::admin_connections::AdminConnections;
+use superpoll_http::connection_limits::ConnectionLimits;
+use superpoll_http::log::{AccessLogSink, AccessLogWriter, Report};
+use superpoll_http::parking_lot::ParkingLot;
+use superpoll_http::telemetry::counters::EngineCounters;
+use superpoll_hub::channel::ChannelEngine;
 use superpoll_rt::{next_turn, spawn};
 
 use super::accepting::{self, Accepting};
@@ -18,13 +24,7 @@ use super::local::{LocalServer, SERVERS, local_server};
 use super::opening::{Opening, Part};
 use super::router::{Blueprint, BuiltRouter, SLICE};
 use super::worker::Worker;
-use crate::admin_connections::AdminConnections;
-use crate::channel::ChannelEngine;
 use crate::config::{Limits, Timeouts};
-use crate::connection_limits::ConnectionLimits;
-use crate::log::{AccessLogSink, AccessLogWriter, Report};
-use crate::parking_lot::ParkingLot;
-use crate::telemetry::counters::EngineCounters;
 
 /// The parts of a configuration for one engine.
 pub(super) struct EngineChange {

@@ -11,14 +11,14 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
+use superpoll_http::exchange::Plan;
+use superpoll_http::http2_stream::Http2Stream;
+use superpoll_http::transport::Transport;
 use superpoll_rt::spawn;
 
 use super::answer::{ConnectionState, Running, Serving, serve_one};
 use super::handshake::Handshake;
 use super::streams::{Portions, StreamGuard, portioned};
-use crate::exchange::Plan;
-use crate::http2_stream::Http2Stream;
-use crate::transport::Transport;
 
 /// Answers the request of a stream.
 pub(super) fn serve(

@@ -42,10 +42,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use superpoll_http::sys;
 
 use super::frames::{self, FrameCutter, FrameHead, LONGEST, PREFACE, kind};
 use super::watched::Watched;
-use crate::sys;
 
 /// The windows of a connection on which nothing has been said about them.
 const WINDOW: i64 = 65_535;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::certificates::CertificateStore;
+use superpoll_http::certificates::CertificateStore;
+use superpoll_http::listen::Bound;
+
 use crate::config;
 use crate::config::Address;
-use crate::listen::Bound;
 use crate::relay::Relay;
 
 /// An address that is served.

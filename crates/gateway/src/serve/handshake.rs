@@ -18,12 +18,11 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::ext::Protocol;
 use hyper::upgrade::OnUpgrade;
+use superpoll_http::body::Body;
+use superpoll_http::exchange::Plan;
+use superpoll_http::reply;
 use tungstenite::handshake::client::generate_key;
 use tungstenite::handshake::derive_accept_key;
-
-use crate::body::Body;
-use crate::exchange::Plan;
-use crate::reply;
 
 /// The protocol that streams may change to.
 const PROTOCOL: &str = "websocket";

@@ -5,7 +5,7 @@
 //! leaves out: `clock` has the limits of time, and `answer` has the requests with their responses.
 //!
 //! A connection on which nothing happens for a while is taken from hyper and parked, see
-//! [`park`](crate::parking_lot). [`Watched`] shows, by hyper's use of the transport, whether hyper
+//! [`park`](superpoll_http::parking_lot). [`Watched`] shows, by hyper's use of the transport, whether hyper
 //! holds bytes of the connection. If hyper gives back the beginning of another request, the
 //! connection continues with that instead.
 
@@ -20,6 +20,17 @@ use bytes::{Bytes, BytesMut};
 use futures_io::{AsyncRead, AsyncWrite};
 use http::Response;
 use hyper::service::service_fn;
+use superpoll_http::admin::Protocol;
+use superpoll_http::body::Body;
+use superpoll_http::exchange::Plan;
+use superpoll_http::log::Entry;
+use superpoll_http::parked_stream::ParkedStream;
+use superpoll_http::parking_lot::{
+    Note, ParkedConnection, PendingRequest, Responder, WaitingRequest,
+};
+use superpoll_http::peer::Peer;
+use superpoll_http::peer::RequestForm;
+use superpoll_http::transport::Transport;
 use superpoll_rt::time::{sleep, timeout, timeout_at};
 
 use super::answer::{ConnectionState, serve_one};
@@ -29,15 +40,6 @@ use super::linger::linger;
 use super::listener_context::ListenerContext;
 use super::watched::Watched;
 use super::worker::ActiveConnection;
-use crate::admin::Protocol;
-use crate::body::Body;
-use crate::exchange::Plan;
-use crate::log::Entry;
-use crate::parked_stream::ParkedStream;
-use crate::parking_lot::{Note, ParkedConnection, PendingRequest, Responder, WaitingRequest};
-use crate::peer::Peer;
-use crate::peer::RequestForm;
-use crate::transport::Transport;
 
 /// How long an encrypted connection may take to send its end.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -20,6 +20,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
+use superpoll_http::admin::Protocol;
+use superpoll_http::peer::Peer;
+use superpoll_http::transport::Transport;
 use superpoll_rt::hyper::EngineTimer;
 use superpoll_rt::time::sleep;
 
@@ -30,9 +33,6 @@ use super::frame_filter::{FilteredIo, FrameFilter};
 use super::listener_context::ListenerContext;
 use super::streams::{BUFFER, Spawner, Streams};
 use super::watched::Watched;
-use crate::admin::Protocol;
-use crate::peer::Peer;
-use crate::transport::Transport;
 
 /// The most requests of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;

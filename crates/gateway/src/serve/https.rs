@@ -8,11 +8,11 @@
 
 use http::header::LOCATION;
 use http::{HeaderValue, Request, StatusCode};
+use superpoll_http::authority;
+use superpoll_http::reply;
 
 use super::router::Reply;
-use crate::authority;
 use crate::config::{Address, Authority, Host, RedirectTarget};
-use crate::reply;
 
 /// The path of the answers to a certificate authority.
 const VALIDATION: &str = "/.well-known/acme-challenge/";

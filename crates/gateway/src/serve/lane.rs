@@ -2,7 +2,7 @@
 //! proxied or for files in memory.
 //!
 //! The connection's state, its limits of time and its log are those of the way through hyper; see
-//! `answer` and `clock`. [`upstream::lane`](crate::upstream::lane) has the requests.
+//! `answer` and `clock`. [`upstream::lane`](superpoll_http::upstream::lane) has the requests.
 
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
@@ -14,25 +14,25 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Response, Version};
 use hyper::rt::{Read, ReadBuf};
+use superpoll_http::answers::Additions;
+use superpoll_http::body::Body;
+use superpoll_http::files::Representation;
+use superpoll_http::log::{BrokenBy, Entry};
+use superpoll_http::parking_lot::Note;
+use superpoll_http::rules::{Counted, user_of};
+use superpoll_http::telemetry::durations::RequestTimer;
+use superpoll_http::transport::Transport;
+use superpoll_http::upstream::Forwarder;
+use superpoll_http::upstream::lane::{
+    ClientFacts, LimitTimer, Parsed, Passed, Progress, ReadBuffer, Sent, WriteBuffer, parse,
+    pass_file, room,
+};
 use superpoll_rt::time::{Sleep, sleep};
 
 use super::answer::{ConnectionState, Running, lane_entry};
 use super::clock::ExitReason;
 use super::router::{LaneHandler, LaneRoute};
 use super::watched::Watched;
-use crate::answers::Additions;
-use crate::body::Body;
-use crate::files::Representation;
-use crate::log::{BrokenBy, Entry};
-use crate::parking_lot::Note;
-use crate::rules::{Counted, user_of};
-use crate::telemetry::durations::RequestTimer;
-use crate::transport::Transport;
-use crate::upstream::Forwarder;
-use crate::upstream::lane::{
-    ClientFacts, LimitTimer, Parsed, Passed, Progress, ReadBuffer, Sent, WriteBuffer, parse,
-    pass_file, room,
-};
 
 /// How long the lane waits for the rest of a request's body. hyper need not have all of it before
 /// the server has some.
@@ -268,7 +268,7 @@ enum Take {
 
 /// Takes the request at the beginning of the bytes, if it is for the lane.
 fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take {
-    let (mut room, mut lower) = (room(), WriteBuffer::new());
+    let (mut room, mut lower) = (room(), WriteBuffer::default());
     let (bytes, most) = (read.bytes(), state.context.header_bytes as usize);
     let head = match parse(bytes, &mut room, &mut lower.0) {
         Parsed::Regular(head) if head.len <= most => head,

@@ -14,12 +14,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_io::{AsyncRead, AsyncWrite};
+use superpoll_http::io_activity::SHARE;
+use superpoll_http::transport::Transport;
 use superpoll_rt::time::sleep;
 
 use super::listener_context::ListenerContext;
 use super::worker::ActiveConnection;
-use crate::io_activity::SHARE;
-use crate::transport::Transport;
 
 /// The most bytes that are thrown away.
 const MOST: u64 = 1 << 30;

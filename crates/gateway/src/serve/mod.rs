@@ -61,24 +61,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
+use superpoll_http::admin_connections::AdminConnections;
+use superpoll_http::certificates::{KnownCertificates, TicketSecrets, Watch};
+use superpoll_http::connection_limits::ConnectionLimits;
+use superpoll_http::descriptors;
+use superpoll_http::log::{AccessLogSink, Event, FormerLogs, Level, Report};
+use superpoll_http::rules::HostRules;
+use superpoll_http::telemetry::counters::EngineCounters;
+use superpoll_http::upstream::{self, Group};
+use superpoll_hub::broker::Brokers;
+use superpoll_hub::channel::{Hub, Registry, SharedRights};
+use superpoll_hub::succession::{PredecessorState, Succession};
 use superpoll_rt::{Handle, JoinHandle, Runtime, blocking, spawn, time};
 
 use crate::acme::Automatic;
-use crate::admin_connections::AdminConnections;
-use crate::broker::Brokers;
-use crate::certificates::{KnownCertificates, TicketSecrets, Watch};
-use crate::channel::{Hub, Registry, SharedRights};
 use crate::config::{Address, Config};
-use crate::connection_limits::ConnectionLimits;
-use crate::descriptors;
 use crate::inherited::Inherited;
-use crate::log::{AccessLogSink, Event, FormerLogs, Level, Report};
 use crate::processes::SupervisorLink;
-use crate::rules::HostRules;
-use crate::succession::{PredecessorState, Succession};
-use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::overview::Overview;
-use crate::upstream::{self, Group};
 use engine_change::EngineChange;
 use local::SERVERS;
 pub(crate) use observed::front_of;
@@ -138,7 +138,7 @@ pub struct Server {
 impl Server {
     /// Starts to serve a configuration, on all engines of a runtime and as long as it runs.
     /// `report` receives later events, on the thread where they happen, and must not block; a
-    /// [`ErrorLog`](crate::ErrorLog) logs them.
+    /// [`ErrorLog`](superpoll_http::log::ErrorLog) logs them.
     ///
     /// # Errors
     ///

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use superpoll_http::log::ErrorLog;
+use superpoll_http::telemetry::counters::EngineCounters;
+use superpoll_http::upstream::Group;
 use superpoll_rt::spawn;
 
 use super::Server;
 use crate::config::{Address, Listener};
-use crate::log::ErrorLog;
-use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::socket::{CommandSender, Subject};
-use crate::upstream::Group;
 
 /// Returns the address that a listener has, as users write it.
 pub(crate) fn front_of(asked: &Listener, address: &Address) -> String {

@@ -6,24 +6,24 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_rustls::rustls::ServerConfig;
+use superpoll_http::certificates::{
+    self, CertificateStore, ChallengeCertificates, KnownCertificates, TicketSecrets, Watch,
+};
+use superpoll_http::files::Folder;
+use superpoll_http::listen::{self, Bound, Listener};
+use superpoll_http::log::{AccessLogSink, Event, Level, LogFailure, Report};
+use superpoll_http::parking_lot;
+use superpoll_http::rules::HostRules;
+use superpoll_http::telemetry::durations::{RequestCounts, RequestDurations};
+use superpoll_http::upstream::Group;
+use superpoll_hub::channel::SharedRights;
 use superpoll_rt::Runtime;
 
 use super::{Error, Frontend, Kind, Server, failed};
 use crate::acme::{Automatic, Challenges, Plan};
-use crate::certificates::{
-    self, CertificateStore, ChallengeCertificates, KnownCertificates, TicketSecrets, Watch,
-};
-use crate::channel::SharedRights;
 use crate::config::{self, Address, Config, RelayEnd};
-use crate::files::Folder;
-use crate::listen::{self, Bound, Listener};
-use crate::log::{AccessLogSink, Event, Level, LogFailure, Report};
-use crate::parking_lot;
 use crate::relay::{self, Destination, Relay, Routes};
-use crate::rules::HostRules;
-use crate::telemetry::durations::{RequestCounts, RequestDurations};
 use crate::telemetry::overview::Overview;
-use crate::upstream::Group;
 
 /// Everything that the preparation of a configuration needs of a server. It can be moved to a
 /// thread that may wait for disks.

@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use futures_lite::future::yield_now;
-use superpoll_rt::Handle;
-
-use super::local::local_server;
-use crate::admin::{
+use superpoll_http::admin::{
     ClientFilter, ConnectionList, ConnectionQuery, ConnectionReport, LogReport, Operate, Operation,
     OperationReport, Outcome, Protocol, Refusal, ReopenedLogs, Report, Settings, Upstreams, merge,
 };
+use superpoll_http::exchange::LocalFuture;
+use superpoll_http::log::{AccessLogSink, ErrorLog, Report as ReportEvent, reopen};
+use superpoll_http::peer::{self, Peer};
+use superpoll_http::upstream::Group;
+use superpoll_hub::succession::Succession;
+use superpoll_rt::Handle;
+
+use super::local::local_server;
 use crate::config::Config;
-use crate::exchange::LocalFuture;
-use crate::log::{AccessLogSink, ErrorLog, Report as ReportEvent, reopen};
-use crate::peer::{self, Peer};
 use crate::processes::SupervisorLink;
-use crate::succession::Succession;
 use crate::telemetry::overview::Overview;
 use crate::telemetry::socket::Subject;
 use crate::telemetry::upstreams::ReplacedRequests;
-use crate::upstream::Group;
 
 /// How many places of connections are looked at in one go.
 const CHUNK: usize = 4096;

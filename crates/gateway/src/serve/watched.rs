@@ -13,11 +13,11 @@
 //!
 //! hyper reads while there are bytes and writes while there is room, so a client at the speed of
 //! the loopback would keep the engine. The transport therefore limits the bytes of each run of a
-//! task ([`SHARE`](crate::io_activity::SHARE)). At the limit it reports that it is not ready, and
+//! task ([`SHARE`](superpoll_http::io_activity::SHARE)). At the limit it reports that it is not ready, and
 //! wakes the task, which runs again after the other tasks.
 //!
 //! A request that may take indefinitely is nevertheless given up with that end, if its service says
-//! so ([`Exchange::end_with_client`](crate::exchange::Exchange::end_with_client)): for such a
+//! so ([`Exchange::end_with_client`](superpoll_http::exchange::Exchange::end_with_client)): for such a
 //! request the transport is read with each flush. The bytes that it finds are kept for hyper, and
 //! nothing more is read then.
 
@@ -28,14 +28,13 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use futures_io::AsyncRead;
 use hyper::rt::{Read, ReadBufCursor, Write};
+use superpoll_http::io_activity::IoActivity;
+use superpoll_http::plain_stream::limit_unsent;
+use superpoll_http::sys;
+use superpoll_http::transport::{Plain, Transport, poll_write_all};
+use superpoll_http::upstream::lane::Client;
 use superpoll_rt::pipe::PipeReader;
 use superpoll_rt::transfer::poll_splice;
-
-use crate::io_activity::IoActivity;
-use crate::plain_stream::limit_unsent;
-use crate::sys;
-use crate::transport::{Plain, Transport, poll_write_all};
-use crate::upstream::lane::Client;
 
 /// A transport, the bytes that were read of it before, and the events on it.
 #[derive(Debug)]
@@ -247,11 +246,11 @@ mod tests {
     use std::rc::Rc;
 
     use hyper::rt::ReadBuf;
+    use superpoll_http::io_activity::SHARE;
+    use superpoll_http::transport::Socket;
     use superpoll_rt::{Runtime, spawn};
 
     use super::*;
-    use crate::io_activity::SHARE;
-    use crate::transport::Socket;
 
     /// The most bytes that a test reads or writes at a time.
     const PIECE: usize = 4096;

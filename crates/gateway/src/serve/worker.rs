@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use slab::Slab;
+use superpoll_http::admin::{Protocol, Settings};
+use superpoll_http::certificates::TicketSecrets;
+use superpoll_http::exchange::LocalFuture;
+use superpoll_http::log::AccessLogWriter;
+use superpoll_http::parking_lot::ParkingLot;
+use superpoll_http::peer::Peer;
+use superpoll_http::telemetry::counters::{ActiveTask, EngineCounters};
+use superpoll_hub::channel::ChannelEngine;
 
 use super::operations::ServerOperations;
 use super::router::{BuiltRouter, Router};
-use crate::admin::{Protocol, Settings};
-use crate::certificates::TicketSecrets;
-use crate::channel::ChannelEngine;
 use crate::config::{Limits, Timeouts};
-use crate::exchange::LocalFuture;
-use crate::log::AccessLogWriter;
-use crate::parking_lot::ParkingLot;
-use crate::peer::Peer;
 use crate::processes::{Counters, Kind, Source};
-use crate::telemetry::counters::{ActiveTask, EngineCounters};
 use crate::telemetry::overview::Overview;
 use crate::telemetry::socket::{Kept, Subject, carry_out};
 

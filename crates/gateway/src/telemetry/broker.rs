@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::{Response, StatusCode};
 use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
+use superpoll_http::body::Body;
+use superpoll_http::reply;
+use superpoll_http::telemetry::families::{self, Family, Figure, Labels, gauge};
+use superpoll_hub::broker::{Broker, Brokers, Counters};
 
-use super::families::{self, Family, Figure, Labels, gauge};
 use super::overview::Overview;
-use crate::body::Body;
-use crate::broker::{Broker, Brokers, Counters};
-use crate::reply;
 
 /// A counter, which only grows.
 type Counter = (&'static str, &'static str, fn(&Counters) -> &AtomicU64);

@@ -3,9 +3,8 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
-
-use super::families::{self, Family, counter, gauge};
-use crate::channel::RouteState;
+use superpoll_http::telemetry::families::{self, Family, counter, gauge};
+use superpoll_hub::channel::RouteState;
 
 const FAMILIES: [Family<RouteState>; 8] = [
     gauge("channel_lag", "Messages in the logs of a route's channels that are not read", |route| {

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use superpoll_http::telemetry::traffic::{ChannelName, Processes, Traffic, exists};
 
 use super::overview::Overview;
 use super::socket::Engine;
-use super::traffic::{ChannelName, Processes, Traffic, exists};
 use crate::processes;
 
 /// The engines of a process at one moment.
@@ -145,12 +145,12 @@ impl Overview {
 mod tests {
     use std::sync::Arc;
 
+    use superpoll_hub::broker::Brokers;
+    use superpoll_hub::channel::{Registry, VISITED};
     use superpoll_rt::Runtime;
 
     use super::*;
     use crate::Config;
-    use crate::broker::Brokers;
-    use crate::channel::{Registry, VISITED};
 
     fn of(started_seconds: u64, connections: u32) -> ProcessEngines {
         let uptime_seconds = 1000.0 - started_seconds as f64;

@@ -10,25 +10,26 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use superpoll_http::certificates::CertificateStatus;
+use superpoll_http::connection_limits::ConnectionLimits;
+use superpoll_http::telemetry::counters::EngineCounters;
+use superpoll_http::telemetry::durations::{BOUNDS, RequestCounts, RouteDurations};
+use superpoll_http::telemetry::process::ProcessState;
+use superpoll_http::telemetry::traffic::{ChannelName, Traffic};
+use superpoll_http::upstream::Group;
+use superpoll_hub::channel::{Registry, RouteState};
 use superpoll_rt::{Handle, Stats, blocking};
 
 use super::broker::BrokerState;
-use super::counters::EngineCounters;
-use super::durations::{BOUNDS, RequestCounts, RouteDurations};
-use super::process::ProcessState;
 use super::relays::RelayState;
 use super::reload::ReloadState;
 use super::socket::Engine;
-use super::traffic::{ChannelName, ChannelSurvey, Traffic};
 use super::upstreams::{ReplacedRequests, ReplacedServers, UpstreamStates};
 use crate::acme::RenewalCounters;
-use crate::certificates::CertificateStatus;
-use crate::channel::{Registry, RouteState};
 use crate::config::Config;
-use crate::connection_limits::ConnectionLimits;
 use crate::processes::{self, SupervisorLink};
 use crate::relay::RelayTotals;
-use crate::upstream::Group;
+use crate::telemetry::channel_traffic::ChannelSurvey;
 
 /// Where the page is.
 pub(crate) const PAGE: &str = "/_superpoll/";

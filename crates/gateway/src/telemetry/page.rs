@@ -16,17 +16,17 @@ use bytes::Bytes;
 use futures_lite::{StreamExt, future};
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
+use superpoll_http::body::Body;
+use superpoll_http::cors;
+use superpoll_http::exchange::Exchange;
+use superpoll_http::peer::Peer;
+use superpoll_http::reply;
+use superpoll_http::transport::Transport;
+use superpoll_http::upload::Upload;
 use superpoll_rt::time::sleep;
 
 use super::engines::PageProcesses;
 use super::overview::{Overview, PAGE};
-use crate::body::Body;
-use crate::cors;
-use crate::exchange::Exchange;
-use crate::peer::Peer;
-use crate::reply;
-use crate::transport::Transport;
-use crate::upload::Upload;
 
 /// The time between two messages to a page.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -10,16 +10,17 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
+use superpoll_http::accept;
+use superpoll_http::body::Body;
+use superpoll_http::exchange::LocalFuture;
+use superpoll_http::reply;
+use superpoll_http::telemetry::durations::RouteDurations;
+use superpoll_http::telemetry::families::{self, Family, Figure, Labels, counter, fraction, gauge};
+use superpoll_http::telemetry::process;
 
-use super::durations::RouteDurations;
-use super::families::{self, Family, Figure, Labels, counter, fraction, gauge};
 use super::overview::{Counts, Overview};
 use super::socket::{Connections, Engine, Set};
-use super::{channels, process, relays, upstreams};
-use crate::accept;
-use crate::body::Body;
-use crate::exchange::LocalFuture;
-use crate::reply;
+use super::{channels, relays, upstreams};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

@@ -5,8 +5,8 @@ use std::fmt;
 use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
 
-use super::families::{self, Family, counter, gauge};
 use crate::relay::{Counters, RelayTotals};
+use superpoll_http::telemetry::families::{self, Family, counter, gauge};
 
 /// A relay at one moment.
 #[derive(Debug, Serialize, Deserialize)]

@@ -4,9 +4,8 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
-
-use super::families::{self, Family, Figure, Labels, gauge};
-use crate::unix_time::seconds_now;
+use superpoll_http::telemetry::families::{self, Family, Figure, Labels, gauge};
+use superpoll_http::unix_time::seconds_now;
 
 /// Whether the last attempt was a success, and when there last was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -7,11 +7,10 @@ use std::sync::{Arc, Weak};
 
 use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
-
-use super::durations::{HistogramState, write_histograms};
-use super::families::{self, Family, Labels, counter, gauge};
-use super::traffic::{ServerCondition, ServerTraffic};
-use crate::upstream::{Group, GroupServer};
+use superpoll_http::telemetry::durations::{HistogramState, write_histograms};
+use superpoll_http::telemetry::families::{self, Family, Labels, counter, gauge};
+use superpoll_http::telemetry::traffic::{ServerCondition, ServerTraffic};
+use superpoll_http::upstream::{Group, GroupServer};
 
 /// A server of an upstream at one moment.
 #[derive(Debug, Serialize, Deserialize)]

@@ -10,17 +10,17 @@ use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-
-use super::super::operations::AdminOperations;
-use crate::admin::{
+use superpoll_http::admin::command::{CommandAnswer, ServerCommand};
+use superpoll_http::admin::{
     ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation, OperationReport, Outcome,
     Refusal, RefusalReason, Report, ServerChange, ServerState, WeightChange,
 };
-use crate::body::Body;
-use crate::log::Level;
-use crate::reply;
-use crate::telemetry::socket::{CommandAnswer, ServerCommand};
-use crate::upload::Upload;
+use superpoll_http::body::Body;
+use superpoll_http::log::Level;
+use superpoll_http::reply;
+use superpoll_http::upload::Upload;
+
+use super::super::operations::AdminOperations;
 
 /// The most bytes of the body of a request.
 const LARGEST: u64 = 4096;

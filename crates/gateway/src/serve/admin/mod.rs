@@ -24,20 +24,20 @@ use std::sync::Arc;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use superpoll_http::authority;
+use superpoll_http::body::Body;
+use superpoll_http::cors;
+use superpoll_http::exchange::Exchange;
+use superpoll_http::peer::Peer;
+use superpoll_http::reply;
+use superpoll_http::rules::{Admission, RouteRules};
+use superpoll_http::upload::Upload;
 
 use self::api::refuse;
 use super::operations::AdminOperations;
 use super::router::Reply;
-use crate::authority;
-use crate::body::Body;
 use crate::config;
-use crate::cors;
-use crate::exchange::Exchange;
-use crate::peer::Peer;
-use crate::reply;
-use crate::rules::{Admission, RouteRules};
 use crate::telemetry::overview::{Overview, PAGE};
-use crate::upload::Upload;
 
 /// The reason for which a request is refused, with its status.
 type Mistake = (StatusCode, String);

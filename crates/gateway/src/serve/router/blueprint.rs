@@ -6,23 +6,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode};
+use superpoll_http::files::{Embedded, Folder, Site};
+use superpoll_http::rules::{HostRules, RouteRules};
+use superpoll_http::telemetry::durations::RequestDurations;
+use superpoll_http::trace::TraceRules;
+use superpoll_http::trusted_proxies::TrustedProxies;
+use superpoll_http::upstream::{Forwarder, Group};
+use superpoll_hub::channel::{ChannelEngine, Channels, LocalRoute, Registry, Rights, SharedRights};
 
 use super::handler::{Handler, Target};
 use super::{HostRoutes, Router, Routes};
 use crate::acme::Challenges;
-use crate::channel::{ChannelEngine, Channels, LocalRoute, Registry, Rights, SharedRights};
 use crate::config::{self, Address, Config, Host, RedirectTarget, Rewrite};
-use crate::files::{Embedded, Folder, Site};
-use crate::rules::{HostRules, RouteRules};
 use crate::serve::admin::AdminService;
 use crate::serve::https::HttpsRule;
 use crate::serve::operations::AdminOperations;
 use crate::serve::route_table::{Route, RouteTable};
-use crate::telemetry::durations::RequestDurations;
 use crate::telemetry::overview::Overview;
-use crate::trace::TraceRules;
-use crate::trusted_proxies::TrustedProxies;
-use crate::upstream::{Forwarder, Group};
 
 /// A configuration after every step that can fail, for one engine.
 pub(in crate::serve) struct Blueprint {

@@ -9,21 +9,21 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
+use superpoll_http::answers::Compression;
+use superpoll_http::exchange::Exchange;
+use superpoll_http::files::{Embedded, Site};
+use superpoll_http::log::Entry;
+use superpoll_http::peer::Peer;
+use superpoll_http::rules::{self, Admission, JoinedRates, RouteRules};
+use superpoll_http::telemetry::durations::RequestDurations;
+use superpoll_http::upload::Upload;
+use superpoll_http::upstream::Forwarder;
+use superpoll_hub::channel::{Also, LocalRoute};
 
 use super::{Reply, Routes};
-use crate::answers::Compression;
-use crate::channel::{Also, LocalRoute};
 use crate::config::{RedirectTarget, Rewrite};
-use crate::exchange::Exchange;
-use crate::files::{Embedded, Site};
-use crate::log::Entry;
-use crate::peer::Peer;
-use crate::rules::{self, Admission, JoinedRates, RouteRules};
 use crate::serve::https;
 use crate::serve::route_table::{Route, RouteTable};
-use crate::telemetry::durations::RequestDurations;
-use crate::upload::Upload;
-use crate::upstream::Forwarder;
 
 /// The handler of the requests below a path.
 pub(super) enum Handler {
@@ -98,13 +98,13 @@ pub(super) fn respond(
                     // A reload may have taken the user away meanwhile. Whoever comes again is asked
                     // again.
                     Some(route) if !route.handler.has_its_rules() => {
-                        crate::reply::status(StatusCode::SERVICE_UNAVAILABLE)
+                        superpoll_http::reply::status(StatusCode::SERVICE_UNAVAILABLE)
                     }
                     Some(route) => {
                         let reply = respond_by(&routes.table, route, request, client, prepare);
                         reply.into_response().await
                     }
-                    None => crate::reply::status(StatusCode::NOT_FOUND),
+                    None => superpoll_http::reply::status(StatusCode::NOT_FOUND),
                 }
             }))
         }
@@ -129,7 +129,7 @@ pub(super) fn without_route(
             Reply::Later(Box::pin(async move {
                 let _kept = kept;
                 match rules.verify(verification).await {
-                    Ok(()) => crate::reply::status(StatusCode::NOT_FOUND),
+                    Ok(()) => superpoll_http::reply::status(StatusCode::NOT_FOUND),
                     Err(refused) => durations.refused(*refused),
                 }
             }))

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use futures_lite::AsyncWriteExt;
 use serde::Serialize;
+use superpoll_http::admin::command::{
+    COMMAND_PROTOCOL, CommandAnswer, CommandReply, CommandRequest, DrainProgress, EngineStatus,
+    ServerCommand, ServerFacts, ServerState, ServerStatus,
+};
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::time;
 
 use super::collector::Collector;
-use super::command::{
-    COMMAND_PROTOCOL, CommandAnswer, CommandReply, CommandRequest, DrainProgress, EngineStatus,
-    ServerCommand, ServerFacts, ServerState, ServerStatus,
-};
 use super::snapshot::{Engine, SCHEMA, Snapshot};
 use super::subject::{Engines, Subject};
 

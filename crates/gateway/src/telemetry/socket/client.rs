@@ -25,15 +25,15 @@ use rustix::process::geteuid;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use socket2::SockRef;
+use superpoll_http::admin::command::{COMMAND_PROTOCOL, CommandRequest};
+use superpoll_http::telemetry::traffic::Traffic;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::time;
 
 use super::answer::{self, PATIENCE, write};
 use super::collector::Collector;
-use super::command::{COMMAND_PROTOCOL, CommandRequest};
 use super::snapshot::{Failure, INTERVALS, Request, SCHEMA};
 use super::subject::Subject;
-use crate::telemetry::traffic::Traffic;
 
 /// The most clients at a time that are sent snapshots.
 pub const CLIENTS: usize = 8;
@@ -327,7 +327,8 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use super::super::command::ServerCommand;
+    use superpoll_http::admin::command::ServerCommand;
+
     use super::*;
 
     fn request(line: &str) -> Result<u64, StreamEnd> {

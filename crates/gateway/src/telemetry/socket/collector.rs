@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use superpoll_http::telemetry::counters::EngineCounters;
+use superpoll_http::telemetry::traffic::{ChannelName, Processes};
 use superpoll_rt::{JoinHandle, Stats, TurnWatch, spawn, time};
 
 use super::snapshot::{Engine, Snapshot};
 use super::subject::{Engines, Subject};
 use crate::processes::{Answers, Kind};
-use crate::telemetry::traffic::{ChannelName, Processes};
 
 /// How long engines may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -86,7 +87,7 @@ impl Collector {
     }
 
     /// Asks the engines of this process.
-    async fn ask(&mut self, counters: &[Arc<super::EngineCounters>]) {
+    async fn ask(&mut self, counters: &[Arc<EngineCounters>]) {
         let Collector { subject, asked, last, .. } = self;
         let answer = || Stats::current().ok().map(|stats| (stats, Instant::now()));
         for (number, asked) in asked.iter_mut().enumerate() {

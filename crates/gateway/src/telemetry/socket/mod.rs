@@ -26,13 +26,12 @@
 //! clients that do so, whether or not there are eight viewers.
 //!
 //! `path` has the path of the socket, `collector` asks the engines, `client` talks to one client,
-//! `command` has the forms of commands and answers, `queue` takes commands to the program, and
+//! `queue` takes commands to the program, and
 //! `answer` answers them.
 
 mod answer;
 mod client;
 mod collector;
-mod command;
 mod path;
 mod queue;
 mod snapshot;
@@ -51,17 +50,10 @@ use std::time::Duration;
 use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::{Runtime, spawn, time};
 
-use super::counters::EngineCounters;
 pub use crate::config::SocketPath;
 use crate::relay::Relay;
-pub use crate::unix_time::seconds_now;
 pub use client::CLIENTS;
 pub(crate) use collector::Kept;
-pub use command::{
-    COMMAND_PROTOCOL, CommandAnswer, CommandOutcome, CommandReply, CommandRequest, DrainProgress,
-    EngineStatus, HandedOverStatus, LastReload, ServerCommand, ServerFacts, ServerState,
-    ServerStatus, UpgradeState, WorkerStatus,
-};
 pub use path::{ProcessSocket, list, of_process};
 pub use queue::{CommandCall, CommandQueue, CommandSender};
 pub use snapshot::{
@@ -70,6 +62,12 @@ pub use snapshot::{
 };
 pub use subject::Subject;
 pub(crate) use subject::carry_out;
+pub use superpoll_http::admin::command::{
+    COMMAND_PROTOCOL, CommandAnswer, CommandOutcome, CommandReply, CommandRequest, DrainProgress,
+    EngineStatus, HandedOverStatus, LastReload, ServerCommand, ServerFacts, ServerState,
+    ServerStatus, UpgradeState, WorkerStatus,
+};
+pub use superpoll_http::unix_time::seconds_now;
 
 /// How long the server waits after accepting has failed before it tries again.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, RenameFlags, renameat_with};
 use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
-
-use crate::listen::is_left;
+use superpoll_http::listen::is_left;
 
 /// The permissions of a socket: its user's.
 const MODE: u32 = 0o600;

@@ -21,9 +21,8 @@ use std::time::Duration;
 
 use futures_channel::{mpsc, oneshot};
 use futures_lite::StreamExt;
+use superpoll_http::admin::command::{CommandAnswer, CommandOutcome, ServerCommand, ServerFacts};
 use superpoll_rt::time;
-
-use super::command::{CommandAnswer, CommandOutcome, ServerCommand, ServerFacts};
 
 /// The most calls that the program has not answered.
 const CALLS: usize = 64;

@@ -5,10 +5,9 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 use superpoll::diagnostics::Kind;
+use superpoll_http::telemetry::counters;
+use superpoll_http::telemetry::traffic::{Processes, Traffic};
 use superpoll_rt::{SlowTurn, Stats};
-
-use crate::telemetry::counters;
-use crate::telemetry::traffic::{Processes, Traffic};
 
 /// The version of the form. A field that is added does not change the version; a field that changes
 /// its meaning, or goes, does.

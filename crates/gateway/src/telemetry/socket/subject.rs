@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use superpoll_http::admin::command::{CommandAnswer, ServerCommand};
+use superpoll_http::admin::{Operate, Operation, Outcome, Refusal, Report};
+use superpoll_http::telemetry::counters::EngineCounters;
 use superpoll_rt::Handle;
 
 use super::answer;
-use super::command::{CommandAnswer, ServerCommand};
 use super::queue::CommandSender;
-use crate::admin::{Operate, Operation, Outcome, Refusal, Report};
 use crate::processes::Workers;
-use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::overview::Overview;
 
 /// The engines that statistics are about, and further facts about their process.

@@ -1,0 +1,164 @@
+//! The rules for all answers of a host or a route: the fields that they get, and the pages in the
+//! place of errors.
+//!
+//! A response gets them in this order, whichever way it takes:
+//!
+//! 1. the page for its status, if it is an error that this server has found. A response of a server
+//!    behind keeps its body, unless the route asks for pages there as well;
+//! 2. the fields of the host that follow from other keys: `Link` of a hub of Mercure, and
+//!    `Strict-Transport-Security`, unless the response has its own;
+//! 3. the changes of the configuration, those of the host and then those of the route. So they can
+//!    also replace or remove the fields before.
+//!
+//! Most responses bypass hyper, which has a map of fields ([`Additions::apply_to`]). The lane
+//! copies the lines of fields instead, and asks for each whether it stays ([`Additions::keeps`]). A
+//! subscriber of a channel that was parked is answered behind the back of the router, and its
+//! channel has the rules ([`AnswerRules::change`]).
+//!
+//! The id of a request comes after all of this, with the response as a whole (`trace`).
+
+mod compression;
+mod error_pages;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::header::{LINK, STRICT_TRANSPORT_SECURITY};
+use http::{HeaderMap, HeaderValue, Response};
+use superpoll_config::HeaderChanges;
+
+pub use self::compression::Compression;
+pub(crate) use self::error_pages::ErrorPages;
+use crate::body::Body;
+use crate::trace::RequestTrace;
+
+/// The mark of a response of a server behind, in its extensions: it gets no page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromServer;
+
+/// Applies changes to the fields of a message.
+pub(crate) fn change(changes: &HeaderChanges, headers: &mut HeaderMap) {
+    for name in &changes.removed {
+        headers.remove(name);
+    }
+    for (name, value) in &changes.added {
+        headers.append(name, value.clone());
+    }
+}
+
+/// Whether changes leave a field, whose name is in lower case, as it is.
+///
+/// Not inlined: most requests have no changes, and are written by code that has to be short.
+#[inline(never)]
+pub(crate) fn keep(changes: &HeaderChanges, name: &[u8]) -> bool {
+    !changes.removed.iter().any(|removed| removed.as_str().as_bytes() == name)
+}
+
+/// Returns the added fields as HTTP/1.1 writes them.
+pub(crate) fn lines(changes: &HeaderChanges) -> Box<[u8]> {
+    let mut lines = Vec::new();
+    for (name, value) in &changes.added {
+        lines.extend_from_slice(name.as_str().as_bytes());
+        lines.extend_from_slice(b": ");
+        lines.extend_from_slice(value.as_bytes());
+        lines.extend_from_slice(b"\r\n");
+    }
+    lines.into()
+}
+
+/// The rules for the answers of a host or a route.
+#[derive(Debug)]
+pub struct AnswerRules {
+    changes: HeaderChanges,
+    /// The added fields as HTTP/1.1 writes them.
+    lines: Box<[u8]>,
+    pages: ErrorPages,
+}
+
+impl AnswerRules {
+    /// Returns the rules; `None` if there are none.
+    pub(crate) fn new(changes: HeaderChanges, pages: ErrorPages) -> Option<Arc<AnswerRules>> {
+        let is_empty = changes.is_empty() && pages.is_empty();
+        let lines = lines(&changes);
+        (!is_empty).then(|| Arc::new(AnswerRules { changes, lines, pages }))
+    }
+
+    /// Changes the fields of a response.
+    #[inline]
+    pub fn change(&self, headers: &mut HeaderMap) {
+        change(&self.changes, headers);
+    }
+
+    /// Whether there are pages for errors.
+    #[inline]
+    pub fn has_pages(&self) -> bool {
+        !self.pages.is_empty()
+    }
+}
+
+/// The fields that a response gets in addition to its own, and its page if it is an error.
+#[derive(Clone, Default, Debug)]
+pub struct Additions {
+    /// `Strict-Transport-Security`, unless the server has its own.
+    pub hsts: Option<HeaderValue>,
+    /// The value of the field `Link`, if the answer gets one.
+    pub link: Option<HeaderValue>,
+    /// The rules of the route for answers.
+    pub rules: Option<Arc<AnswerRules>>,
+    /// The request was HEAD, so that a page has no body.
+    pub is_head: bool,
+    /// The id of the request and its trace, in the lane. Otherwise they are added with the end of
+    /// the response's head.
+    pub trace: Option<Rc<RequestTrace>>,
+}
+
+impl Additions {
+    /// Whether a response stays as it is.
+    #[inline]
+    pub fn are_none(&self) -> bool {
+        self.hsts.is_none() && self.link.is_none() && self.rules.is_none()
+    }
+
+    /// Adds the fields to a response.
+    pub fn apply_to(self, mut response: Response<Body>) -> Response<Body> {
+        if let Some(rules) = &self.rules
+            && response.extensions().get::<FromServer>().is_none()
+        {
+            rules.pages.replace(&mut response, self.is_head);
+        }
+        let headers = response.headers_mut();
+        if let Some(link) = self.link {
+            headers.append(LINK, link);
+        }
+        if let Some(hsts) = self.hsts {
+            headers.entry(STRICT_TRANSPORT_SECURITY).or_insert(hsts);
+        }
+        if let Some(rules) = &self.rules {
+            rules.change(headers);
+        }
+        response
+    }
+
+    /// Whether all fields of a response stay.
+    #[inline]
+    pub(crate) fn keep_all(&self) -> bool {
+        self.rules.is_none() && self.trace.is_none()
+    }
+
+    /// Whether a field, whose name is in lower case, is passed on with the response of a server.
+    #[inline(never)]
+    pub(crate) fn passes(&self, name: &[u8]) -> bool {
+        self.keeps(name) && self.trace.as_ref().is_none_or(|trace| !trace.replaces(name))
+    }
+
+    /// Whether a field, whose name is in lower case, stays in a response.
+    #[inline]
+    pub(crate) fn keeps(&self, name: &[u8]) -> bool {
+        self.rules.as_ref().is_none_or(|rules| keep(&rules.changes, name))
+    }
+
+    /// Returns the added fields of the configuration as HTTP/1.1 writes them.
+    pub(crate) fn lines(&self) -> &[u8] {
+        self.rules.as_ref().map_or(&[], |rules| &rules.lines)
+    }
+}

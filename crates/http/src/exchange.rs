@@ -1,0 +1,153 @@
+//! The context of a request, in addition to its head and body: its peer, and the plan for its
+//! connection.
+//!
+//! A service answers with a response. Two kinds of answers are more than that, and both need the
+//! connection itself: a protocol that takes the connection over (WebSocket), and an answer that
+//! waits at the price of a descriptor (long-poll). The service states its plan here and the
+//! connection carries it out, since only the connection knows when hyper holds nothing of the
+//! stream any more.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::io_activity::IoActivity;
+use crate::log::Entry;
+use crate::parking_lot::WaitingRequest;
+use crate::peer::Peer;
+use crate::trace::RequestTrace;
+use crate::transport::Transport;
+
+/// A future that stays on its engine.
+pub type LocalFuture<T = ()> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Continues a connection that has left HTTP, with the bytes that were read of it beyond the
+/// request.
+pub(crate) type TakeOver = Box<dyn FnOnce(Transport, Bytes) -> LocalFuture>;
+
+/// The plan of a service for the connection.
+pub enum Plan {
+    /// The connection is given to a function after the response, as for a WebSocket.
+    TakeOver(TakeOver),
+    /// The request waits without a task, and the connection is parked meanwhile.
+    Wait(Box<dyn FnOnce(WaitingRequest)>),
+}
+
+/// Marks a response that a request has waited for until there was news, which is no slowness.
+#[derive(Clone, Copy, Debug)]
+pub struct Waited;
+
+/// One request's hold on its connection. All clones share it.
+#[derive(Clone)]
+pub struct Exchange {
+    /// The client.
+    pub peer: Rc<Peer>,
+    /// Whether the connection can be given to a function after the response.
+    pub can_take_over: bool,
+    /// Whether the request can wait without a task.
+    pub can_wait: bool,
+    /// Whether only programs on this machine reach the listener, and no proxy is known to be before
+    /// it.
+    pub is_private: bool,
+    /// Whether the answer to a request that waits without its head may have
+    /// `Strict-Transport-Security`.
+    pub may_have_hsts: bool,
+    /// What happens to the connection after the handler, where that is unusual.
+    pub plan: Rc<RefCell<Option<Plan>>>,
+    /// Whether the request is alone on its connection.
+    pub is_alone: bool,
+    /// The events on the connection.
+    pub io_activity: Rc<IoActivity>,
+    /// The id of the request and its trace, if requests are followed.
+    pub trace: Option<Rc<RequestTrace>>,
+    /// The request's line of the access log, if there is a log. The line is written when no part of
+    /// the request has it any more.
+    pub entry: Option<Rc<Entry>>,
+}
+
+impl Exchange {
+    /// Returns the peer.
+    #[must_use]
+    #[inline]
+    pub fn peer(&self) -> &Rc<Peer> {
+        &self.peer
+    }
+
+    /// Whether the connection can be taken over; true for HTTP/1.1.
+    #[must_use]
+    #[inline]
+    pub fn can_take_over(&self) -> bool {
+        self.can_take_over
+    }
+
+    /// Gives the connection to `then` when the response of this request, which must be 101, was
+    /// sent.
+    pub fn take_over(&self, then: impl FnOnce(Transport, Bytes) -> LocalFuture + 'static) {
+        let then: TakeOver = match self.entry.clone() {
+            None => Box::new(then),
+            // The line of the access log is written at the end of the other protocol.
+            Some(entry) => Box::new(move |transport, read| {
+                entry.detach();
+                let goes_on = then(transport, read);
+                Box::pin(async move {
+                    goes_on.await;
+                    drop(entry);
+                })
+            }),
+        };
+        *self.plan.borrow_mut() = Some(Plan::TakeOver(then));
+    }
+
+    /// Whether this request can wait for its answer without a task; true for HTTP/1.
+    #[must_use]
+    #[inline]
+    pub fn can_wait(&self) -> bool {
+        self.can_wait
+    }
+
+    /// Ends the request, and its connection, as soon as the client has ended its side of it and
+    /// everything that it has sent was read. Otherwise the response is still sent: a client may end
+    /// its side after its request (`shutdown(SHUT_WR)`) and read on. A response that may take
+    /// indefinitely cannot tell such a client from one that has gone until it writes.
+    ///
+    /// A stream of HTTP/2 is ended with its connection in any case.
+    pub fn end_with_client(&self) {
+        if self.is_alone {
+            self.io_activity.ends_with_client.set(true);
+        }
+    }
+
+    /// Limits the bytes that the connection's socket holds and has not sent, from its next flush
+    /// on and for as long as it lives. See [`limit_unsent`](crate::plain_stream::limit_unsent).
+    #[inline]
+    pub fn limit_unsent(&self, bytes: u32) {
+        self.io_activity.unsent_limit.set(Some(bytes));
+    }
+
+    /// Takes the connection out of hyper and gives it to `then`, which has to make sure that it is
+    /// answered one day. The service then returns a future that is never ready; it is dropped.
+    pub fn wait(&self, then: impl FnOnce(WaitingRequest) + 'static) {
+        let may_have_hsts = self.may_have_hsts;
+        let then = move |mut waiting: WaitingRequest| {
+            if let Some(pending) = &mut waiting.parked.pending {
+                pending.form.may_have_hsts = may_have_hsts;
+            }
+            then(waiting);
+        };
+        *self.plan.borrow_mut() = Some(Plan::Wait(Box::new(then)));
+    }
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange")
+            .field("peer", &self.peer)
+            .field("can_take_over", &self.can_take_over)
+            .field("can_wait", &self.can_wait)
+            .finish_non_exhaustive()
+    }
+}

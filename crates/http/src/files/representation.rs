@@ -1,0 +1,289 @@
+//! A representation: one sequence of bytes that may be sent for a path, and the fields that
+//! describe it.
+//!
+//! The fields of its response are made once. A full response has a copy of them, and every other
+//! kind of response has the same fields less some.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    ETAG, LAST_MODIFIED, RANGE, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
+
+use super::condition::{Validators, has_conditions};
+use super::pieces::{Piece, Pieces};
+use super::range::{self, Wanted};
+use super::status::plain;
+use super::version::OnDisk;
+use crate::body::Body;
+use crate::encoding::Coding;
+
+/// The location of the bytes.
+#[derive(Debug)]
+pub(super) enum Source {
+    Memory(Bytes),
+    Disk(OnDisk),
+}
+
+impl Source {
+    pub(super) fn length(&self) -> u64 {
+        match self {
+            Source::Memory(bytes) => bytes.len() as u64,
+            Source::Disk(file) => file.length(),
+        }
+    }
+}
+
+/// A source that parts of a body are cut from.
+trait Cut {
+    fn part(&self, part: Range<u64>) -> Piece;
+    fn whole(self, length: u64) -> Body;
+}
+
+impl Cut for Bytes {
+    fn part(&self, part: Range<u64>) -> Piece {
+        // The part is in bounds, and bytes in memory are no longer than an address.
+        Piece::Memory(self.slice(part.start as usize..part.end as usize))
+    }
+
+    fn whole(self, _: u64) -> Body {
+        Body::from(self)
+    }
+}
+
+impl Cut for Arc<File> {
+    fn part(&self, part: Range<u64>) -> Piece {
+        Piece::File(Arc::clone(self), part)
+    }
+
+    fn whole(self, length: u64) -> Body {
+        Body::file(Pieces::new([Piece::File(self, 0..length)]))
+    }
+}
+
+/// The parts of a representation.
+pub(super) struct Parts<'a> {
+    pub(super) source: Source,
+    pub(super) kind: &'a HeaderValue,
+    pub(super) coding: Option<Coding>,
+    /// The inner part of its ETag.
+    pub(super) tag: &'a str,
+    /// Whether another representation with the same tag may differ in bytes, though not in content.
+    /// Such a representation is not sent in parts.
+    pub(super) is_weak: bool,
+    pub(super) modified: Option<SystemTime>,
+    /// Whether the path has representations in other codings.
+    pub(super) varies: bool,
+    pub(super) max_age: Option<&'a HeaderValue>,
+}
+
+/// One sequence of bytes that may be sent for a path.
+#[derive(Debug)]
+pub struct Representation {
+    source: Source,
+    validators: Validators,
+    /// The fields of a full response.
+    fields: HeaderMap,
+    /// The same, as HTTP/1.1 writes them.
+    lines: Box<[u8]>,
+    has_parts: bool,
+}
+
+/// Sets a field if its value is made of visible characters; leaves it out otherwise.
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+impl Representation {
+    /// Returns `None` if the tag has a character that no ETag has.
+    pub(super) fn new(parts: Parts<'_>) -> Option<Representation> {
+        let weak = if parts.is_weak { "W/" } else { "" };
+        let tag = format!("{weak}\"{}\"", parts.tag);
+        let validators = Validators { etag: tag.parse().ok()?, modified: parts.modified };
+        let mut fields = HeaderMap::new();
+        fields.insert(CONTENT_TYPE, parts.kind.clone());
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(parts.source.length()));
+        if let Some(coding) = parts.coding {
+            fields.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        }
+        set(&mut fields, ETAG, &tag);
+        if let Some(modified) = parts.modified {
+            // A date in the future would be a lie by RFC 9110, section 8.8.2.1.
+            let date = httpdate::fmt_http_date(modified.min(SystemTime::now()));
+            set(&mut fields, LAST_MODIFIED, &date);
+        }
+        if !parts.is_weak {
+            fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        }
+        if parts.varies {
+            fields.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        if let Some(age) = parts.max_age {
+            fields.insert(CACHE_CONTROL, age.clone());
+        }
+        fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        let mut lines = Vec::new();
+        for (name, value) in &fields {
+            lines.extend_from_slice(name.as_str().as_bytes());
+            lines.extend_from_slice(b": ");
+            lines.extend_from_slice(value.as_bytes());
+            lines.extend_from_slice(b"\r\n");
+        }
+        let (source, has_parts, lines) = (parts.source, !parts.is_weak, lines.into());
+        Some(Representation { source, validators, fields, lines, has_parts })
+    }
+
+    /// Returns the fields of a full response, as HTTP/1.1 writes them.
+    pub fn lines(&self) -> &[u8] {
+        &self.lines
+    }
+
+    /// Returns all bytes, if they are in memory.
+    pub fn in_memory(&self) -> Option<&Bytes> {
+        match &self.source {
+            Source::Memory(bytes) => Some(bytes),
+            Source::Disk(_) => None,
+        }
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Returns how many bytes of memory the representation takes.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.source {
+            Source::Memory(bytes) => bytes.len(),
+            Source::Disk(_) => 0,
+        }
+    }
+
+    /// Answers a GET or HEAD, if that needs no file to be opened.
+    pub(super) fn respond_now(&self, head: &request::Parts) -> Option<Response<Body>> {
+        match &self.source {
+            Source::Memory(bytes) => Some(self.respond_with(head, Bytes::clone(bytes))),
+            Source::Disk(_) if head.method == Method::HEAD => {
+                Some(self.respond_with(head, Bytes::new()))
+            }
+            Source::Disk(_) => None,
+        }
+    }
+
+    /// Answers a GET or HEAD; `None` if the file has been replaced.
+    pub(super) async fn respond(&self, head: &request::Parts) -> Option<Response<Body>> {
+        match (self.respond_now(head), &self.source) {
+            (None, Source::Disk(file)) => {
+                let file = file.open().await?;
+                Some(self.respond_with(head, file))
+            }
+            (response, _) => response,
+        }
+    }
+
+    fn respond_with(&self, head: &request::Parts, from: impl Cut) -> Response<Body> {
+        let is_head = head.method == Method::HEAD;
+        let length = self.source.length();
+        if has_conditions(&head.headers) {
+            if let Some(status) = self.validators.condition(&head.headers) {
+                return self.refusal(status, &head.method);
+            }
+            match if is_head { Wanted::Whole } else { self.wanted(&head.headers, length) } {
+                Wanted::Whole => {}
+                Wanted::Parts(parts) => return self.parts(parts, length, from),
+                Wanted::Unsatisfiable => {
+                    let mut response =
+                        self.refusal(StatusCode::RANGE_NOT_SATISFIABLE, &head.method);
+                    set(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{length}"));
+                    return response;
+                }
+            }
+        }
+        let body = if is_head || length == 0 { Body::empty() } else { from.whole(length) };
+        let mut response = Response::new(body);
+        *response.headers_mut() = self.fields.clone();
+        response
+    }
+
+    /// Returns the parts that are asked for: all, if If-Range names another version.
+    fn wanted(&self, headers: &HeaderMap, length: u64) -> Wanted {
+        match headers.get(RANGE).map(|field| field.to_str()) {
+            Some(Ok(field)) if self.has_parts && self.validators.range_is_of_this(headers) => {
+                range::wanted(field, length)
+            }
+            _ => Wanted::Whole,
+        }
+    }
+
+    /// Returns a response without the bytes: 304, 412 or 416. It names the version that it refers
+    /// to, and the fields that it depends on.
+    fn refusal(&self, status: StatusCode, method: &Method) -> Response<Body> {
+        let mut response = if status == StatusCode::NOT_MODIFIED {
+            Response::new(Body::empty())
+        } else {
+            plain(status, method)
+        };
+        *response.status_mut() = status;
+        for name in [ETAG, LAST_MODIFIED, VARY, CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS] {
+            if let Some(value) = self.fields.get(&name) {
+                response.headers_mut().insert(name, value.clone());
+            }
+        }
+        if status != StatusCode::NOT_MODIFIED {
+            response.headers_mut().remove(CACHE_CONTROL);
+        }
+        response
+    }
+
+    fn parts(&self, mut parts: Vec<Range<u64>>, length: u64, from: impl Cut) -> Response<Body> {
+        let mut fields = self.fields.clone();
+        let content_range =
+            |part: &Range<u64>| format!("bytes {}-{}/{length}", part.start, part.end - 1);
+        let mut pieces = VecDeque::new();
+        if parts.len() == 1 {
+            let part = parts.remove(0);
+            set(&mut fields, CONTENT_RANGE, &content_range(&part));
+            pieces.push_back(from.part(part));
+        } else {
+            let kind = fields.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+            let boundary = boundary();
+            for part in parts {
+                let range = content_range(&part);
+                let text = format!(
+                    "\r\n--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: {range}\r\n\r\n"
+                );
+                pieces.push_back(Piece::Memory(text.into()));
+                pieces.push_back(from.part(part));
+            }
+            pieces.push_back(Piece::Memory(format!("\r\n--{boundary}--\r\n").into()));
+            let kind = format!("multipart/byteranges; boundary={boundary}");
+            set(&mut fields, CONTENT_TYPE, &kind);
+        }
+        let sum: u64 = pieces.iter().map(Piece::length).sum();
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(sum));
+        let body = match pieces.make_contiguous() {
+            [Piece::Memory(bytes)] => Body::from(std::mem::take(bytes)),
+            _ => Body::file(Pieces::new(pieces)),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        *response.headers_mut() = fields;
+        response
+    }
+}
+
+/// Returns a boundary that no author of the file could know: the standard library's hasher has a
+/// random key.
+fn boundary() -> String {
+    use std::hash::{BuildHasher, RandomState};
+
+    format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1))
+}

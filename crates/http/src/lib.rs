@@ -1,0 +1,76 @@
+//! Connections and requests of the Superpoll server: listening sockets, TLS, parked connections,
+//! requests and answers, rules, files, upstreams, logs and counters.
+//!
+//! A part of `superpoll-gateway`, without an interface of its own that would stay the same: programs
+//! use that crate. `superpoll-hub`, the channels, is built on this one, and the gateway on both.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+pub mod accept;
+pub mod admin;
+pub mod admin_connections;
+pub mod answers;
+pub mod authority;
+pub mod body;
+pub mod certificates;
+pub mod connection_limits;
+pub mod connection_state;
+pub mod cors;
+pub mod descriptors;
+pub mod dns;
+pub mod encoding;
+pub mod exchange;
+pub mod file_region;
+pub mod files;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    //! Comparisons with hyper, and with the rules of DNS, for the fuzz targets.
+
+    use crate::dns;
+    use crate::upstream::lane;
+
+    /// Reads an answer of a server of DNS, and panics if it breaks a bound. Returns whether it
+    /// counts.
+    pub fn check_answer_of_dns(bytes: &[u8], form: u8) -> bool {
+        dns::check_answer(bytes, form)
+    }
+
+    /// Reads a request by the lane and by hyper. Returns whether the lane takes it.
+    pub fn compare_request(bytes: &[u8], piece: usize) -> bool {
+        lane::compare_request(bytes, piece)
+    }
+
+    /// Reads a response by the lane and by hyper. Returns whether the lane takes it.
+    pub fn compare_response(bytes: &[u8], is_head: bool, piece: usize) -> bool {
+        lane::compare_response(bytes, is_head, piece)
+    }
+}
+pub mod grant;
+pub mod htpasswd;
+pub mod http2_stream;
+pub mod io_activity;
+pub mod ipc;
+pub mod listen;
+pub mod log;
+pub mod memory;
+pub mod mercure;
+pub mod parked_stream;
+pub mod parking_lot;
+pub mod peer;
+pub mod plain_stream;
+pub mod proxy_protocol;
+pub mod rate_table;
+pub mod reply;
+pub mod rules;
+pub mod sys;
+pub mod telemetry;
+pub mod tls;
+pub mod token;
+pub mod trace;
+pub mod transport;
+pub mod trusted_proxies;
+pub mod unix_time;
+pub mod upload;
+pub mod upstream;

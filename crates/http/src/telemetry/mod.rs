@@ -1,0 +1,18 @@
+//! Telemetry, as far as requests and connections are counted where they are served. The gateway
+//! reads it for operators.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `counters` | the counters of each engine, which everything else reads |
+//! | `durations` | histograms of the durations of requests, by route and by server; requests that the rules of routes have refused |
+//! | `traffic` | requests by route, servers and channels, for the page and the socket |
+//! | `process` | the process |
+//! | `families` | the declaration of a family of metrics, and how families are written |
+//! | `guard` | whether a request comes from a program on this machine and may see the page |
+
+pub mod counters;
+pub mod durations;
+pub mod families;
+pub mod guard;
+pub mod process;
+pub mod traffic;

@@ -1,0 +1,550 @@
+//! From a request to the response of a server.
+//!
+//! A request is sent again if that cannot carry it out twice: any request of which nothing was
+//! sent; and a request that was sent, if its method is idempotent (RFC 9110, section 9.2.2) and its
+//! body is still there, for which small bodies of such requests are read first. A connection that
+//! turns out to have been closed while it was idle costs another connection to the same server,
+//! once. A failure costs a retry, which goes to another server: the first server would fail again.
+//! A server that takes too long for its response has failed, but its request is not sent again: the
+//! request may be the reason, and would keep the next server busy as well.
+
+mod ask;
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, HOST, UPGRADE};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use superpoll_config::{HeaderChanges, Proxy, Timeouts};
+use superpoll_rt::time::timeout;
+
+use super::dial::{ClientAddresses, Dialled, dial};
+use super::fault::{self, FailedAttempt};
+use super::fault::{Fault, Outcome};
+use super::fields::{self, Asker};
+use super::form::{for_h1, for_h2};
+use super::group::Group;
+use super::http1::{Http1Connection, SendFailure};
+use super::http2::Http2Connection;
+use super::incoming::Relayed;
+use super::lane::Changes;
+use super::outgoing::Outgoing;
+use super::pool::{Lease, Pool, PooledServer};
+use super::retry_copy::RetryCopy;
+use super::sticky::ClientCookie;
+use super::{strict, tunnel};
+use crate::answers::{self, FromServer};
+use crate::body::Body;
+use crate::exchange::{Exchange, LocalFuture};
+use crate::log::Entry;
+use crate::reply;
+use crate::trace::RequestTrace;
+use crate::upload::{Upload, UploadError};
+
+/// The largest body that is read before its request is forwarded.
+const KEPT_BODY: u64 = 64 << 10;
+
+/// Forwards the requests of one route on one engine.
+pub struct Forwarder {
+    pub(super) pool: Rc<Pool>,
+    /// The route's path.
+    pub(super) route: Rc<str>,
+    pub(super) retries: u32,
+    pub(super) trusts: bool,
+    /// Whether regular requests bypass hyper.
+    lane: bool,
+    /// Whether a request is given up when its client ends its side of the connection.
+    pub aborts: bool,
+    /// The host that servers are told, if it is not the client's.
+    pub(super) host: Option<HeaderValue>,
+    /// The prefix that is taken off paths.
+    prefix: Option<(String, HeaderValue)>,
+    /// The changes of requests' fields, and the fields that they add, as lines.
+    fields: Option<(HeaderChanges, Box<[u8]>)>,
+    /// Whether responses of the servers are marked, so that they get no pages for errors.
+    pub marks: bool,
+    /// Whether responses are compressed.
+    pub compresses: bool,
+    pub(super) connect: Duration,
+    pub(super) response: Duration,
+    pub(super) body: Duration,
+    tunnel: Duration,
+}
+
+/// The facts about a request in addition to the request itself.
+#[derive(Default)]
+pub(super) struct RequestContext {
+    /// It may be sent again.
+    repeats: bool,
+    /// The protocols, instead of HTTP, that it asks for.
+    upgrade: Option<Box<HeaderValue>>,
+    addresses: ClientAddresses,
+    client: Option<IpAddr>,
+    /// The client speaks HTTP/2, which has trailers of its own.
+    is_h2: bool,
+    /// It reads trailers of HTTP/1.1.
+    takes_trailers: bool,
+    /// The cookie that it has, if the upstream gives one.
+    sticky: Option<Box<ClientCookie>>,
+    /// Its id and its trace.
+    trace: Option<Rc<RequestTrace>>,
+    /// Its line of the access log, if there is a log.
+    entry: Option<Rc<Entry>>,
+}
+
+impl Forwarder {
+    /// Creates the forwarder of a route.
+    pub fn new(group: &Arc<Group>, proxy: &Proxy, path: &str, timeouts: &Timeouts) -> Forwarder {
+        let prefix = path.trim_end_matches('/');
+        let prefix = (proxy.strip_path && !prefix.is_empty())
+            .then(|| HeaderValue::from_str(prefix).ok().map(|value| (prefix.to_owned(), value)));
+        let (host, fields) = (proxy.host.as_deref(), &proxy.request_headers);
+        Forwarder {
+            pool: Pool::for_group(group),
+            route: path.into(),
+            retries: proxy.retries,
+            trusts: proxy.trust_forwarded,
+            // The lane passes bodies on as they are.
+            lane: proxy.lane && !proxy.compress,
+            aborts: proxy.abort_on_close,
+            host: host.and_then(|host| HeaderValue::from_str(host).ok()),
+            prefix: prefix.flatten(),
+            fields: (!fields.is_empty()).then(|| (fields.clone(), answers::lines(fields))),
+            marks: false,
+            compresses: proxy.compress,
+            connect: timeouts.connect,
+            response: timeouts.response,
+            body: timeouts.body,
+            tunnel: timeouts.tunnel,
+        }
+    }
+
+    /// Whether regular requests of clients bypass hyper on their way.
+    pub fn has_lane(&self) -> bool {
+        let config = self.pool.group.config();
+        let is_plain = !config.h2 && config.proxy_protocol.is_none() && config.sticky.is_none();
+        self.lane && is_plain
+    }
+
+    /// Returns the changes that it makes in a regular request.
+    pub(super) fn changes<'a>(
+        &'a self,
+        trusts: bool,
+        trace: Option<&'a RequestTrace>,
+    ) -> Changes<'a> {
+        let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
+        let fields = self.fields.as_ref().map(|(fields, lines)| (fields, &**lines));
+        Changes { host: self.host.as_ref(), prefix, trusts, fields, trace }
+    }
+
+    /// Answers a request with a server's response, or at once if it is not forwarded.
+    ///
+    /// Everything that needs no waiting is done here, so that the future is small: each request
+    /// makes a new one.
+    pub fn answer(
+        self: Rc<Forwarder>,
+        request: Request<Upload>,
+        exchange: Exchange,
+    ) -> Result<LocalFuture<Response<Body>>, StatusCode> {
+        let (mut head, upload) = request.into_parts();
+        let trusts = self.trusts || exchange.peer().is_of_trusted_proxy();
+        if let Some(trace) = exchange.trace.as_ref().filter(|_| trusts) {
+            trace.believe();
+        }
+        strict::check(&head)?;
+        if upload.is_too_large() {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        if head.method == Method::OPTIONS && fields::ends_here(&mut head.headers) {
+            return Ok(Box::pin(async { reply::options() }));
+        }
+        if let Some(trace) = exchange.trace.as_ref().filter(|trace| trace.is_loop()) {
+            self.pool.group.came_back(&self.route, trace);
+            return Err(StatusCode::LOOP_DETECTED);
+        }
+        if self.aborts {
+            exchange.end_with_client();
+        }
+        let peer = exchange.peer();
+        let upgrade = match exchange.can_take_over() && upload.is_end_stream() {
+            true => fields::upgrade(&head.headers),
+            false => None,
+        };
+        let client = peer.client.map(|client| client.ip());
+        let host = fields::host(&head.uri, &head.headers);
+        let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
+        if let Some(target) = fields::target(&head.uri, prefix) {
+            head.uri = target;
+        }
+        let sticky = self.pool.group.rules.sticky.as_ref().map(|sticky| {
+            let forwarded = trusts && fields::was_encrypted(&head.headers);
+            Box::new(sticky.client(&head.headers, peer.is_encrypted || forwarded))
+        });
+        let expects = head.headers.contains_key(http::header::EXPECT);
+        let said = host.clone();
+        let is_h2 = head.version == Version::HTTP_2;
+        let takes_trailers = fields::takes_trailers(&head.headers);
+        let asker = Asker {
+            // The proxy has added its client already.
+            address: peer.connection().client.map(|client| client.ip()),
+            is_encrypted: peer.is_encrypted,
+            certificate: peer.certificate(),
+            host,
+            prefix: self.prefix.as_ref().map(|(_, value)| value),
+            trusts,
+            has_trailers: !upload.is_end_stream(),
+            upgrade: upgrade.clone(),
+        };
+        fields::request(&mut head.headers, asker);
+        match (&self.host, said) {
+            (Some(host), _) => drop(head.headers.insert(HOST, host.clone())),
+            // The host is unchanged in most requests.
+            (None, Some(host)) if head.headers.get(HOST) != Some(&host) => {
+                head.headers.insert(HOST, host);
+            }
+            (None, Some(_)) => {}
+            (None, None) => {
+                head.headers.remove(HOST);
+            }
+        }
+        let trace = exchange.trace.clone();
+        if let Some(trace) = &trace {
+            trace.forward(&mut head.headers);
+        }
+        if let Some((fields, _)) = &self.fields {
+            answers::change(fields, &mut head.headers);
+        }
+        head.version = Version::HTTP_11;
+        head.extensions.clear();
+        let repeats = is_idempotent(&head.method);
+        let addresses = match self.pool.group.config().proxy_protocol {
+            Some(_) => peer.client.zip(peer.local),
+            None => None,
+        };
+        let context = RequestContext {
+            repeats,
+            upgrade: upgrade.map(Box::new),
+            addresses,
+            client,
+            is_h2,
+            takes_trailers,
+            sticky,
+            trace,
+            entry: exchange.entry.clone(),
+        };
+        if !upload.is_end_stream() && repeats && !expects && is_small(&upload) {
+            return Ok(Box::pin(async move {
+                match kept(upload).await {
+                    Ok(body) => {
+                        let mut request = Some(Request::from_parts(head, body));
+                        self.relay(&mut request, &context, &exchange).await
+                    }
+                    Err(error) => reply::status(status_of(&error)),
+                }
+            }));
+        }
+        let body = match upload.is_end_stream() {
+            true => Outgoing::empty(),
+            false => Outgoing::upload(upload),
+        };
+        let mut request = Some(Request::from_parts(head, body));
+        Ok(Box::pin(async move { self.relay(&mut request, &context, &exchange).await }))
+    }
+
+    /// Forwards a request and passes the response on.
+    async fn relay(
+        &self,
+        request: &mut Option<Request<Outgoing>>,
+        context: &RequestContext,
+        exchange: &Exchange,
+    ) -> Response<Body> {
+        match self.forward(request, context).await {
+            Ok((mut response, lease)) => {
+                if let (Some(sticky), Some(client)) =
+                    (&self.pool.group.rules.sticky, &context.sticky)
+                {
+                    sticky.give(&lease.server, client, response.headers_mut());
+                }
+                let mut answered = Some((response, lease));
+                poll_fn(|cx| match answered.take() {
+                    Some((response, lease)) => {
+                        Poll::Ready(self.pass(cx, response, lease, context, Some(exchange)))
+                    }
+                    None => Poll::Pending,
+                })
+                .await
+            }
+            Err(response) => response,
+        }
+    }
+
+    /// Finds a server that answers.
+    async fn forward(
+        &self,
+        request: &mut Option<Request<Outgoing>>,
+        context: &RequestContext,
+    ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
+        let (group, client) = (&self.pool.group, context.client);
+        let trace = context.trace.as_ref();
+        let cookie = context.sticky.as_ref().and_then(|client| client.value.as_deref());
+        let mut chosen = self.pool.choose_for(cookie, client, &[]);
+        if chosen.is_none() && group.is_being_looked_up() {
+            // Rare cases are kept out of the future that each request has.
+            let has_servers = timeout(self.connect, group.has_servers());
+            let _ = Box::pin(has_servers).await;
+            chosen = self.pool.choose_for(cookie, client, &[]);
+        }
+        let Some(mut server) = chosen else {
+            group.turned_away(&self.route, trace);
+            if let Some(entry) = &context.entry {
+                entry.note(|record| {
+                    record.upstream(group.shared_name());
+                });
+            }
+            let seconds = group.retry_after().as_secs_f64().ceil() as u64;
+            return Err(reply::unavailable(seconds.max(1)));
+        };
+        let mut tried = Vec::new();
+        let mut left = self.retries;
+        let mut must_dial = false;
+        loop {
+            let may_need = (left > 0 && self.pool.has_several()) || server.has_idle();
+            let spare = match context.repeats && may_need {
+                true => request.as_ref().and_then(RetryCopy::from_request),
+                false => None,
+            };
+            let report = request.as_ref().and_then(|request| request.body().report());
+            let failed = match self.attempt(&server, request, context, must_dial).await {
+                Ok(answered) => {
+                    answered.1.answered(answered.0.status());
+                    return Ok(answered);
+                }
+                Err(failed) => failed,
+            };
+            if let Some(fault) = report.and_then(|report| report.fault.take()) {
+                return Err(reply::status(status_of(&fault)));
+            }
+            let status = failed.status();
+            let FailedAttempt { fault, was_idle, may_go_on } = failed;
+            let next = request.take().or_else(|| spare.and_then(RetryCopy::request));
+            let was_idle = was_idle && !must_dial;
+            if was_idle && let Some(next) = next {
+                (*request, must_dial) = (Some(next), true);
+                continue;
+            }
+            if !was_idle {
+                group.attempt_failed(&server, &fault);
+                self.pool.note_tried(&server, &fault, &mut tried);
+            }
+            let other = match may_go_on && left > 0 && !was_idle {
+                true => self.pool.choose_for(cookie, client, &tried),
+                false => None,
+            };
+            let (Some(next), Some(other)) = (next, other) else {
+                let outcome = Outcome::Answered(status);
+                group.report_failure(&server, &self.route, &fault, outcome, trace);
+                return Err(fault::response(status));
+            };
+            group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
+            (*request, server, must_dial) = (Some(next), other, false);
+            left -= 1;
+        }
+    }
+
+    /// Sends a request to a server, on an idle connection or on a new one.
+    async fn attempt(
+        &self,
+        server: &Rc<PooledServer>,
+        request: &mut Option<Request<Outgoing>>,
+        context: &RequestContext,
+        must_dial: bool,
+    ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
+        let (pool, addresses) = (&self.pool, context.addresses);
+        let (route, entry) = (self.route.clone(), context.entry.clone());
+        let mut lease = Lease::new(pool.clone(), server.clone(), addresses, route, entry);
+        lease.trace = context.trace.clone();
+        if !must_dial {
+            while let Some(idle) = server.take(addresses) {
+                let Some(mut connection) = idle.with_hyper().await else { continue };
+                match self.send(&mut connection, request, server).await {
+                    Ok(response) => {
+                        lease.connection = Some(connection);
+                        return Ok((response, lease));
+                    }
+                    Err(SendFailure::Unsent) => {}
+                    Err(lost) => return Err(FailedAttempt::lost(lost, true, self.response)),
+                }
+            }
+        }
+        // Rare cases are kept out of the future that each request has.
+        Box::pin(self.attempt_on_new_connection(lease, request, must_dial)).await
+    }
+
+    /// Sends a request to a server on a connection that is shared, or new.
+    async fn attempt_on_new_connection(
+        &self,
+        mut lease: Lease,
+        request: &mut Option<Request<Outgoing>>,
+        must_dial: bool,
+    ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
+        let (pool, server, addresses) = (&self.pool, lease.server.clone(), lease.addresses);
+        if !must_dial && let Some(mut connection) = server.shared(addresses) {
+            if let Some(request) = request {
+                for_h2(request, pool.group.tls.is_some());
+            }
+            match connection.send(request, self.response).await {
+                Ok(response) => return Ok((response, lease)),
+                Err(SendFailure::Unsent) => {}
+                Err(lost) => return Err(FailedAttempt::lost(lost, true, self.response)),
+            }
+        }
+        let Dialled { stream, is_h2 } =
+            match dial(&pool.group, &server, addresses, self.connect).await {
+                Ok(dialled) => dialled,
+                Err(error) => return Err(FailedAttempt::unsent(error)),
+            };
+        lease.dialled();
+        let failed = |lost| FailedAttempt::lost(lost, false, self.response);
+        if is_h2 {
+            let opened = Http2Connection::open(stream).await;
+            let Ok(mut connection) = opened else {
+                return Err(failed(SendFailure::Unsent));
+            };
+            pool.share(&server, addresses, &connection);
+            if let Some(request) = request {
+                for_h2(request, pool.group.tls.is_some());
+            }
+            let response = connection.send(request, self.response).await.map_err(failed)?;
+            return Ok((response, lease));
+        }
+        let Ok(connection) = Http1Connection::open(stream).await else {
+            return Err(failed(SendFailure::Unsent));
+        };
+        let mut connection = Box::new(connection);
+        let sent = self.send(&mut connection, request, &server).await;
+        let response = sent.map_err(failed)?;
+        lease.connection = Some(connection);
+        Ok((response, lease))
+    }
+
+    async fn send(
+        &self,
+        connection: &mut Http1Connection,
+        request: &mut Option<Request<Outgoing>>,
+        server: &PooledServer,
+    ) -> Result<Response<Incoming>, SendFailure> {
+        if let Some(request) = request {
+            for_h1(request, server, self.host.as_ref());
+        }
+        connection.send(request, self.response).await
+    }
+
+    /// Answers in place of a server whose response cannot be passed on.
+    fn refuse(&self, lease: &Lease, why: &str) -> Response<Body> {
+        self.refuse_for(lease, Fault::Head(why.to_owned()))
+    }
+
+    pub(super) fn refuse_for(&self, lease: &Lease, fault: Fault) -> Response<Body> {
+        let (group, status) = (&lease.pool.group, StatusCode::BAD_GATEWAY);
+        lease.failed();
+        let (outcome, trace) = (Outcome::Answered(status), lease.trace.as_ref());
+        group.report_failure(&lease.server, &self.route, &fault, outcome, trace);
+        reply::status(status)
+    }
+
+    /// Passes a response on. Without an exchange the protocol cannot be changed.
+    pub(super) fn pass(
+        &self,
+        cx: &mut Context<'_>,
+        response: Response<Incoming>,
+        mut lease: Lease,
+        context: &RequestContext,
+        exchange: Option<&Exchange>,
+    ) -> Response<Body> {
+        let (mut head, incoming) = response.into_parts();
+        let asked = context.upgrade.as_deref();
+        let protocol = asked.and_then(|asked| fields::agreed(asked, &head.headers));
+        // HTTP/1.1 has trailers only after chunks, and for clients that accept them (RFC 9110,
+        // section 6.5.1).
+        let has_trailers = context.is_h2
+            || (context.takes_trailers && !head.headers.contains_key(http::header::CONTENT_LENGTH));
+        if let Err(why) = fields::response(&mut head.headers, has_trailers) {
+            return self.refuse(&lease, why);
+        }
+        if let Some(trace) = &lease.trace {
+            trace.add_via(head.version, &mut head.headers);
+        }
+        head.version = Version::HTTP_11;
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            let connection = lease.connection.take().filter(|_| protocol.is_some());
+            let stream = connection.and_then(|connection| connection.into_stream());
+            let (Some(protocol), Some((stream, before)), Some(exchange)) =
+                (protocol, stream, exchange)
+            else {
+                return self
+                    .refuse(&lease, "it changes to a protocol that the request did not ask for");
+            };
+            head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            head.headers.insert(UPGRADE, protocol);
+            head.extensions.clear();
+            drop(incoming);
+            let (mut lease, limit) = (lease, self.tunnel);
+            // A tunnel may last for days, and nothing is told of its request any more.
+            lease.trace = None;
+            exchange.take_over(move |client, read| {
+                Box::pin(tunnel::run(client, read, stream, before, lease, limit))
+            });
+            return Response::from_parts(head, Body::empty());
+        }
+        if self.marks {
+            head.extensions.insert(FromServer);
+        }
+        match Relayed::new(incoming, lease, self.body).into_body(cx) {
+            Ok(body) => Response::from_parts(head, body),
+            Err(_) => reply::status(StatusCode::BAD_GATEWAY),
+        }
+    }
+}
+
+fn is_small(upload: &Upload) -> bool {
+    upload.size_hint().exact().is_some_and(|length| length <= KEPT_BODY)
+}
+
+/// Reads a whole body, so that it can be sent again.
+async fn kept(mut upload: Upload) -> Result<Outgoing, UploadError> {
+    let mut bytes = Bytes::new();
+    let mut trailers = None;
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut upload).poll_frame(cx)).await {
+        match frame?.into_data() {
+            Ok(data) if bytes.is_empty() => bytes = data,
+            Ok(data) => {
+                let mut all = BytesMut::from(bytes);
+                all.extend_from_slice(&data);
+                bytes = all.freeze();
+            }
+            Err(other) => trailers = other.into_trailers().ok().map(Box::new),
+        }
+    }
+    Ok(Outgoing::Memory { bytes, trailers })
+}
+
+pub(super) fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
+        || *method == Method::TRACE
+}
+
+fn status_of(error: &UploadError) -> StatusCode {
+    match error {
+        UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
+        UploadError::Broken(_) => StatusCode::BAD_REQUEST,
+    }
+}

@@ -1,0 +1,150 @@
+//! Active checks: each server is checked now and then, on one engine for all.
+//!
+//! A check takes the same way as a request, with a connection of its own; or it is a connection
+//! alone, for servers that do not speak HTTP. The time between two
+//! checks varies by a tenth, so that several gateways, or servers that were started together, do
+//! not check in lockstep. Servers count as healthy until the first check.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{HOST, USER_AGENT};
+use http::uri::InvalidUri;
+use http::{HeaderValue, Request};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use superpoll_config::{Health, HealthKind};
+use superpoll_rt::time::{sleep, timeout};
+
+use super::balance::mix;
+use super::dial::{Dialled, dial, dial_for_relay};
+use super::fault::Fault;
+use super::form::{address_as_host, for_h2};
+use super::group::Group;
+use super::http1::{Http1Connection, SendFailure};
+use super::http2::Http2Connection;
+use super::outgoing::Outgoing;
+use super::server::GroupServer;
+use crate::proxy_protocol;
+
+/// The reason for which a check has not succeeded.
+pub(super) enum CheckError {
+    /// The server does not answer, or says that it is not well.
+    Unwell(String),
+    /// This machine lacks something that the check needs.
+    LocalShortage(String),
+}
+
+impl From<Fault> for CheckError {
+    fn from(fault: Fault) -> CheckError {
+        match fault.local_shortage() {
+            Some(_) => CheckError::LocalShortage(fault.to_string()),
+            None => CheckError::Unwell(fault.to_string()),
+        }
+    }
+}
+
+/// Begins to check a server on this engine, if its group has checks.
+pub(super) fn begin(group: &Arc<Group>, server: &Arc<GroupServer>) {
+    if group.config().health.is_some() {
+        superpoll_rt::spawn(check(Arc::downgrade(group), server.clone())).detach();
+    }
+}
+
+async fn check(group: Weak<Group>, server: Arc<GroupServer>) {
+    let mut number = 0;
+    loop {
+        let interval = {
+            let Some(group) = group.upgrade().filter(|group| !group.has_ended()) else { return };
+            if server.is_gone() {
+                return;
+            }
+            let Some(health) = &group.config().health else { return };
+            let asked = timeout(health.timeout, is_well(&group, &server, health)).await;
+            let late = |_| Err(CheckError::Unwell("no answer in time".to_owned()));
+            group.check_ended(&server, asked.unwrap_or_else(late));
+            health.interval
+        };
+        number += 1;
+        sleep(varied(interval, mix(number ^ server.id << 32))).await;
+    }
+}
+
+/// Returns the interval, changed by a tenth or less in either direction.
+pub(super) fn varied(interval: Duration, by: u64) -> Duration {
+    let share = (by >> 11) as f64 / (1_u64 << 53) as f64;
+    interval.mul_f64(0.9 + 0.2 * share)
+}
+
+async fn is_well(group: &Group, server: &GroupServer, health: &Health) -> Result<(), CheckError> {
+    match health.kind {
+        HealthKind::Http => answers(group, server, health).await,
+        HealthKind::Connect => accepts(group, server, health).await,
+    }
+}
+
+/// Checks that a server accepts a connection, and does the handshake of TLS if it has TLS.
+async fn accepts(group: &Group, server: &GroupServer, health: &Health) -> Result<(), CheckError> {
+    // The connection is the gateway's own, in the name of no client.
+    let version = group.config().proxy_protocol;
+    let header =
+        version.map_or_else(Vec::new, |version| proxy_protocol::header(version, None, None));
+    let dialled = dial_for_relay(group, server, &header, health.timeout).await;
+    dialled.map(drop).map_err(|error| Fault::Connect(error).into())
+}
+
+/// Checks that a server answers a request of HTTP.
+async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result<(), CheckError> {
+    let mut request = Request::new(Outgoing::empty());
+    let no_path = |error: InvalidUri| CheckError::Unwell(error.to_string());
+    *request.uri_mut() = health.path.parse().map_err(no_path)?;
+    let headers = request.headers_mut();
+    headers.insert(HOST, address_as_host(server.named_address()));
+    headers.insert(USER_AGENT, HeaderValue::from_static("superpoll-health"));
+    let limit = health.timeout;
+    let dialled = dial(group, server, None, limit).await;
+    let Dialled { stream, is_h2 } = dialled.map_err(Fault::Connect)?;
+    let describe = |error: hyper::Error| CheckError::from(Fault::Broken(error.into()));
+    let lost = |lost: SendFailure| match lost {
+        SendFailure::Unsent => CheckError::Unwell("the connection was closed at once".to_owned()),
+        SendFailure::Broken(error) => Fault::Broken(error).into(),
+        SendFailure::Malformed(error) => describe(error),
+        SendFailure::TimedOut => Fault::Silent(limit).into(),
+    };
+    let status = if is_h2 {
+        let mut connection = Http2Connection::open(stream).await.map_err(describe)?;
+        for_h2(&mut request, group.tls.is_some());
+        connection.send(&mut Some(request), limit).await.map_err(lost)?.status()
+    } else {
+        let mut connection = Http1Connection::open(stream).await.map_err(describe)?;
+        let response = connection.send(&mut Some(request), limit).await.map_err(lost)?;
+        let status = response.status();
+        // If the connection is closed with its response half read, a server may log a broken
+        // connection.
+        let mut body = response.into_body();
+        let read = poll_fn(|cx| connection.poll(cx.waker(), |cx| read_to_end(&mut body, cx)));
+        if !read.await {
+            return Err(CheckError::Unwell("its answer has ended before its end".to_owned()));
+        }
+        status
+    };
+    match status.is_success() || status.is_redirection() {
+        true => Ok(()),
+        false => Err(CheckError::Unwell(format!("it has answered {status}"))),
+    }
+}
+
+/// Whether a body has come to its end without an error.
+fn read_to_end(body: &mut Incoming, cx: &mut Context<'_>) -> Poll<bool> {
+    loop {
+        match Pin::new(&mut *body).poll_frame(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(None) => return Poll::Ready(true),
+            Poll::Ready(Some(Ok(_))) => {}
+            Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
+        }
+    }
+}

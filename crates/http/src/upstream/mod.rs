@@ -1,0 +1,63 @@
+//! The reverse proxy: requests are forwarded to the servers of a group, in HTTP/1.1 or HTTP/2.
+//!
+//! A [`Group`] is the state of some servers that all engines share: the servers that are up, and
+//! the work that each has done. Everything else belongs to one engine: connections, the turns of
+//! servers, and the `Forwarder` of each route. So a request that finds an idle connection takes no
+//! lock and wakes no other task; engines share only a handful of atomic counters.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `forwarder` | a request's way to a server and back, with retries |
+//! | `retry_copy` | a copy of a request that may have to be sent again |
+//! | `strict`, `fields`, `form` | requests that are refused, and changes of heads on their way |
+//! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
+//! | `balance`, `health` | the choice among servers that are up, and their checks |
+//! | `operator`, `operator_setting` | servers that operators have taken out, and their weights |
+//! | `names`, `named_servers` | servers that are found by names |
+//! | `ejection`, `error_record` | servers that answer with errors are left out |
+//! | `sticky` | cookies by which clients come back to their servers |
+//! | `fault`, `failed_attempt` | reasons for which a request has failed |
+//! | `local_shortage` | shortages on this machine, which are no faults of a server |
+//! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
+//! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
+//! | `lane` | regular requests and responses, past hyper |
+//! | `outgoing`, `incoming` | the bodies of requests and of responses |
+//! | `tunnel` | connections that have left HTTP: WebSocket |
+
+mod balance;
+mod client_tls;
+mod dial;
+mod ejection;
+mod error_record;
+mod fault;
+mod fields;
+mod form;
+mod forwarder;
+mod group;
+mod health;
+mod http1;
+mod http2;
+mod incoming;
+pub mod lane;
+mod local_shortage;
+mod named_servers;
+mod names;
+mod operator;
+mod operator_setting;
+mod outcomes;
+mod outgoing;
+mod pool;
+mod retry_copy;
+mod server;
+mod sticky;
+mod strict;
+mod tunnel;
+
+pub use client_tls::client_tls;
+pub use dial::{connect, connect_any, dial_for_relay};
+pub use forwarder::Forwarder;
+pub use group::{Group, ServerList};
+pub use local_shortage::{LocalShortage, way_out};
+pub use names::watch;
+pub use pool::{Pool, PooledServer, limit_idle_connections};
+pub use server::GroupServer;

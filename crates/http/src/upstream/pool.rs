@@ -1,0 +1,527 @@
+//! The connections of one engine to the servers of a group.
+//!
+//! Idle connections are used last in, first out, so that no more of them are kept warm than are
+//! needed. A task checks them now and then, and closes those that were not used for too long and
+//! those that servers have closed. It lives only as long as there are idle connections.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use superpoll_rt::time::sleep;
+
+use super::dial::ClientAddresses;
+use super::fault::{Fault, Outcome};
+use super::group::{Group, ServerList};
+use super::http1::Http1Connection;
+use super::http2::Http2Connection;
+use super::lane::RawConnection;
+use super::local_shortage::LocalShortage;
+use super::server::GroupServer;
+use crate::log::{BrokenBy, Entry, UpstreamEnd};
+use crate::trace::RequestTrace;
+
+/// For how long an idle connection is kept: less than servers commonly do.
+const KEEP_ALIVE: Duration = Duration::from_secs(50);
+
+/// The time between two checks of the idle connections.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A connection that no request has.
+pub(super) enum Idle {
+    Hyper(Box<Http1Connection>),
+    Raw(Box<RawConnection>),
+}
+
+impl Idle {
+    fn is_reusable(&mut self) -> bool {
+        match self {
+            Idle::Hyper(connection) => connection.is_reusable(),
+            Idle::Raw(connection) => {
+                connection.is_reusable(&mut Context::from_waker(Waker::noop()))
+            }
+        }
+    }
+
+    /// Whether it can be kept. Whether its server has closed it is seen when it is taken out.
+    fn can_be_kept(&mut self) -> bool {
+        match self {
+            Idle::Hyper(connection) => connection.is_reusable(),
+            Idle::Raw(connection) => connection.is_at_rest(),
+        }
+    }
+
+    /// Whether nothing is lost without hyper, as far as is known.
+    fn may_lose_hyper(&self) -> bool {
+        match self {
+            Idle::Hyper(connection) => connection.is_flushed(),
+            Idle::Raw(_) => true,
+        }
+    }
+
+    /// Returns it with hyper on it; `None` if it cannot be used.
+    pub(super) async fn with_hyper(self) -> Option<Box<Http1Connection>> {
+        match self {
+            Idle::Hyper(connection) => Some(connection),
+            Idle::Raw(raw) => {
+                let (stream, read, unsent) = raw.into_parts();
+                let is_at_rest = read.is_empty() && unsent.is_none();
+                let connection = Http1Connection::open(stream).await.ok();
+                connection.filter(|_| is_at_rest).map(Box::new)
+            }
+        }
+    }
+
+    /// Returns it without hyper; `None` if it cannot be used.
+    fn without_hyper(self, cx: &mut Context<'_>) -> Option<Box<RawConnection>> {
+        let mut raw = match self {
+            Idle::Raw(raw) => raw,
+            Idle::Hyper(mut connection) => {
+                let is_usable = connection.is_reusable() && connection.is_flushed();
+                let parts = is_usable.then(|| connection.into_stream())??;
+                let (stream, read) = parts;
+                read.is_empty().then(|| Box::new(RawConnection::new(stream)))?
+            }
+        };
+        raw.is_reusable(cx).then_some(raw)
+    }
+}
+
+struct IdleConnection {
+    connection: Idle,
+    addresses: ClientAddresses,
+    since: Instant,
+    _counted: IdleCount,
+}
+
+/// The idle connections of this process, whose descriptors all servers and engines share.
+static IDLE: AtomicUsize = AtomicUsize::new(0);
+
+/// The most that there may be, give or take one for each engine.
+static MOST_IDLE: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Limits the idle connections of this process to all servers.
+pub fn limit_idle_connections(most: usize) {
+    MOST_IDLE.store(most, Ordering::Relaxed);
+}
+
+/// Counts an idle connection as long as it is one.
+struct IdleCount(Arc<GroupServer>);
+
+impl IdleCount {
+    fn new(server: &Arc<GroupServer>) -> IdleCount {
+        IDLE.fetch_add(1, Ordering::Relaxed);
+        server.idle.fetch_add(1, Ordering::Relaxed);
+        IdleCount(server.clone())
+    }
+
+    /// Whether there are as many as the process may have.
+    fn is_at_limit() -> bool {
+        IDLE.load(Ordering::Relaxed) >= MOST_IDLE.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for IdleCount {
+    fn drop(&mut self) {
+        IDLE.fetch_sub(1, Ordering::Relaxed);
+        self.0.idle.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct SharedConnection {
+    connection: Http2Connection,
+    addresses: ClientAddresses,
+    used: Instant,
+    _counted: IdleCount,
+}
+
+#[derive(Default)]
+struct ServerConnections {
+    /// The connections that have been idle for the longest time come first.
+    idle: VecDeque<IdleConnection>,
+    shared: Vec<SharedConnection>,
+}
+
+/// A server, and the connections of one engine to it.
+pub struct PooledServer {
+    server: Arc<GroupServer>,
+    connections: RefCell<ServerConnections>,
+}
+
+impl Deref for PooledServer {
+    type Target = GroupServer;
+
+    fn deref(&self) -> &GroupServer {
+        &self.server
+    }
+}
+
+impl PooledServer {
+    /// Whether there is an idle connection to the server, as far as is known.
+    pub(super) fn has_idle(&self) -> bool {
+        let connections = self.connections.borrow();
+        !connections.idle.is_empty() || !connections.shared.is_empty()
+    }
+
+    /// Takes out the idle connection that was used last.
+    pub(super) fn take(&self, addresses: ClientAddresses) -> Option<Idle> {
+        let idle = &mut self.connections.borrow_mut().idle;
+        let last = idle.back()?;
+        if last.addresses == addresses {
+            return idle.pop_back().map(|idle| idle.connection);
+        }
+        let found = idle.iter().rposition(|idle| idle.addresses == addresses)?;
+        idle.remove(found).map(|idle| idle.connection)
+    }
+
+    /// Takes out the idle connection that was used last and tells no addresses of clients, without
+    /// hyper. Those that turn out to be unusable are closed.
+    pub(super) fn take_raw(&self, cx: &mut Context<'_>) -> Option<Box<RawConnection>> {
+        loop {
+            let taken = {
+                let idle = &mut self.connections.borrow_mut().idle;
+                let fits = |idle: &IdleConnection| {
+                    idle.addresses.is_none() && idle.connection.may_lose_hyper()
+                };
+                let found = idle.iter().rposition(fits)?;
+                idle.remove(found)?.connection
+            };
+            let usable = taken.without_hyper(cx);
+            if usable.is_some() {
+                return usable;
+            }
+        }
+    }
+
+    /// Returns a connection that requests share.
+    pub(super) fn shared(&self, addresses: ClientAddresses) -> Option<Http2Connection> {
+        let shared = &mut self.connections.borrow_mut().shared;
+        shared.retain(|shared| shared.connection.is_usable());
+        let found = shared.iter_mut().find(|shared| shared.addresses == addresses)?;
+        found.used = Instant::now();
+        Some(found.connection.clone())
+    }
+}
+
+/// The list of servers as an engine knows it, and the turns of the servers there.
+struct LocalServers {
+    list: Arc<ServerList>,
+    servers: Vec<Rc<PooledServer>>,
+    credit: Vec<i64>,
+}
+
+impl LocalServers {
+    /// Takes on a list. Servers that were in the list before keep their connections and their
+    /// credit; those that are not in it lose their idle connections.
+    fn new(list: Arc<ServerList>, before: Option<LocalServers>) -> LocalServers {
+        let (known, credits) =
+            before.map_or_else(Default::default, |before| (before.servers, before.credit));
+        let (mut servers, mut credit) = (Vec::new(), Vec::new());
+        for server in list.iter() {
+            let place = known.iter().position(|known| Arc::ptr_eq(&known.server, server));
+            servers.push(match place {
+                Some(place) => known[place].clone(),
+                None => {
+                    let connections = RefCell::default();
+                    Rc::new(PooledServer { server: server.clone(), connections })
+                }
+            });
+            credit.push(place.map_or(0, |place| credits[place]));
+        }
+        for gone in known.iter().filter(|known| known.server.is_gone()) {
+            drop(gone.connections.take());
+        }
+        LocalServers { list, servers, credit }
+    }
+}
+
+/// The connections of one engine to the servers of a group, and the turns of the servers there.
+pub struct Pool {
+    /// The group whose servers these are.
+    pub group: Arc<Group>,
+    local: RefCell<LocalServers>,
+    is_watched: Cell<bool>,
+}
+
+thread_local! {
+    static POOLS: RefCell<Vec<Weak<Pool>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Pool {
+    /// Returns the pool of this engine for a group: all routes have the same.
+    pub fn for_group(group: &Arc<Group>) -> Rc<Pool> {
+        POOLS.with(|pools| {
+            let mut pools = pools.borrow_mut();
+            pools.retain(|pool| pool.strong_count() > 0);
+            let mut known = pools.iter().filter_map(Weak::upgrade);
+            if let Some(pool) = known.find(|pool| Arc::ptr_eq(&pool.group, group)) {
+                return pool;
+            }
+            let pool = Rc::new(Pool {
+                group: group.clone(),
+                local: RefCell::new(LocalServers::new(group.members(), None)),
+                is_watched: Cell::new(false),
+            });
+            pools.push(Rc::downgrade(&pool));
+            pool
+        })
+    }
+
+    /// Fetches the list of servers if there is another one.
+    fn refresh(&self) {
+        let mut local = self.local.borrow_mut();
+        if local.list.version != self.group.version() {
+            let none = LocalServers {
+                list: self.group.members(),
+                servers: Vec::new(),
+                credit: Vec::new(),
+            };
+            let before = std::mem::replace(&mut *local, none);
+            *local = LocalServers::new(local.list.clone(), Some(before));
+        }
+    }
+
+    /// Chooses a server for a client, but none of those whose numbers are in `tried`.
+    pub fn choose(&self, client: Option<IpAddr>, tried: &[u64]) -> Option<Rc<PooledServer>> {
+        self.refresh();
+        let LocalServers { list, servers, credit } = &mut *self.local.borrow_mut();
+        let index = self.group.choose(list, credit, client, tried)?;
+        servers.get(index).cloned()
+    }
+
+    /// Chooses the server whose cookie a client has, if it is up, or else another one.
+    pub(super) fn choose_for(
+        &self,
+        cookie: Option<&str>,
+        client: Option<IpAddr>,
+        tried: &[u64],
+    ) -> Option<Rc<PooledServer>> {
+        if let Some(cookie) = cookie {
+            self.refresh();
+            let local = self.local.borrow();
+            let mut servers = local.servers.iter();
+            let own = servers.find(|server| server.token.as_deref() == Some(cookie));
+            let is_up = |server: &&Rc<PooledServer>| {
+                !tried.contains(&server.id) && self.group.takes_bound(server)
+            };
+            if let Some(own) = own.filter(is_up) {
+                return Some(own.clone());
+            }
+        }
+        self.choose(client, tried)
+    }
+
+    /// Notes that an attempt at a server has failed, in the list of those that are not tried again.
+    /// If the gateway can make no new connection, neither are servers without a connection that is
+    /// kept.
+    pub(super) fn note_tried(&self, server: &PooledServer, fault: &Fault, tried: &mut Vec<u64>) {
+        tried.push(server.id);
+        if fault.local_shortage() == Some(LocalShortage::Everywhere) {
+            let local = self.local.borrow();
+            let unconnected = local.servers.iter().filter(|server| !server.has_idle());
+            tried.extend(unconnected.map(|server| server.id));
+        }
+    }
+
+    /// Whether there is more than one server.
+    pub(super) fn has_several(&self) -> bool {
+        self.local.borrow().servers.len() > 1
+    }
+
+    /// Keeps a connection for another request, if it can have one.
+    pub(super) fn keep(
+        self: &Rc<Pool>,
+        server: &PooledServer,
+        addresses: ClientAddresses,
+        mut connection: Idle,
+    ) {
+        let most = self.group.config().keep_alive;
+        if most == 0 || server.is_gone() || !connection.can_be_kept() {
+            return;
+        }
+        let oldest;
+        {
+            let idle = &mut server.connections.borrow_mut().idle;
+            let is_full = idle.len() >= most || IdleCount::is_at_limit();
+            oldest = is_full.then(|| idle.pop_front()).flatten();
+            if is_full && oldest.is_none() {
+                return;
+            }
+            let counted = IdleCount::new(&server.server);
+            let since = Instant::now();
+            idle.push_back(IdleConnection { connection, addresses, since, _counted: counted });
+        }
+        drop(oldest);
+        self.watch();
+    }
+
+    /// Makes requests share a connection, if there is no other for them.
+    pub(super) fn share(
+        self: &Rc<Pool>,
+        server: &PooledServer,
+        addresses: ClientAddresses,
+        connection: &Http2Connection,
+    ) {
+        let is_kept = self.group.config().keep_alive > 0 && !server.is_gone();
+        if !is_kept || server.shared(addresses).is_some() {
+            return;
+        }
+        let shared = SharedConnection {
+            connection: connection.clone(),
+            addresses,
+            used: Instant::now(),
+            _counted: IdleCount::new(&server.server),
+        };
+        server.connections.borrow_mut().shared.push(shared);
+        self.watch();
+    }
+
+    fn watch(self: &Rc<Pool>) {
+        if self.is_watched.replace(true) {
+            return;
+        }
+        let pool = Rc::downgrade(self);
+        let watch = async move {
+            loop {
+                sleep(CHECK_INTERVAL).await;
+                let Some(pool) = pool.upgrade() else { return };
+                if !pool.drop_expired(Instant::now()) {
+                    return pool.is_watched.set(false);
+                }
+            }
+        };
+        superpoll_rt::spawn(watch).detach();
+    }
+
+    /// Closes connections that were idle for too long or are closed at the other end; returns
+    /// whether any connection is left.
+    fn drop_expired(&self, now: Instant) -> bool {
+        self.refresh();
+        let mut is_left = false;
+        for server in &self.local.borrow().servers {
+            let server = &mut server.connections.borrow_mut();
+            server.idle.retain_mut(|idle| {
+                now.saturating_duration_since(idle.since) < KEEP_ALIVE
+                    && idle.connection.is_reusable()
+            });
+            server.shared.retain(|shared| {
+                now.saturating_duration_since(shared.used) < KEEP_ALIVE
+                    && shared.connection.is_usable()
+            });
+            is_left |= !server.idle.is_empty() || !server.shared.is_empty();
+        }
+        is_left
+    }
+}
+
+/// A request's hold on a server.
+pub(super) struct Lease {
+    pub pool: Rc<Pool>,
+    pub server: Rc<PooledServer>,
+    pub addresses: ClientAddresses,
+    /// The route that forwarded the request.
+    pub route: Rc<str>,
+    /// The request's connection, if the request has it alone.
+    pub connection: Option<Box<Http1Connection>>,
+    /// The connection of a request that bypasses hyper.
+    pub raw: Option<Box<RawConnection>>,
+    /// The id of the request and its trace.
+    pub trace: Option<Rc<RequestTrace>>,
+    /// The request's line of the access log, if there is a log.
+    pub entry: Option<Rc<Entry>>,
+    since: Instant,
+    /// The status of the answer, once it was counted.
+    answered: Cell<Option<StatusCode>>,
+}
+
+impl Lease {
+    pub(super) fn new(
+        pool: Rc<Pool>,
+        server: Rc<PooledServer>,
+        addresses: ClientAddresses,
+        route: Rc<str>,
+        entry: Option<Rc<Entry>>,
+    ) -> Lease {
+        server.requests.fetch_add(1, Ordering::Relaxed);
+        server.active.fetch_add(1, Ordering::Relaxed);
+        if let Some(entry) = &entry {
+            let name = pool.group.shared_name();
+            entry.note(|record| record.upstream(name).tries(server.id, &server.label));
+        }
+        let (since, answered) = (Instant::now(), Cell::new(None));
+        let (connection, raw, trace) = (None, None, None);
+        Lease { pool, server, addresses, route, connection, raw, trace, entry, since, answered }
+    }
+
+    /// Notes something about the way to the server, if there is an access log.
+    fn note(&self, change: impl FnOnce(&mut UpstreamEnd, Instant)) {
+        if let Some(entry) = &self.entry {
+            let name = self.pool.group.shared_name();
+            entry.note(|record| change(record.upstream(name), self.since));
+        }
+    }
+
+    /// Notes that a connection was opened for the request.
+    pub(super) fn dialled(&self) {
+        self.server.dials.fetch_add(1, Ordering::Relaxed);
+        self.note(|end, since| {
+            (end.is_reused, end.connect) = (false, Some(since.elapsed()));
+        });
+    }
+
+    /// Notes that the server has answered with the head of a response.
+    pub(super) fn answered(&self, status: StatusCode) {
+        let took = self.since.elapsed();
+        self.server.durations.count(took);
+        self.note(|end, _| {
+            (end.status, end.first_byte) = (Some(status.as_u16()), Some(took));
+        });
+        self.pool.group.answered(&self.server, status);
+        self.answered.set(Some(status));
+    }
+
+    /// Notes that the request has failed, perhaps after the head of its response.
+    pub(super) fn failed(&self) {
+        match self.answered.take() {
+            Some(status) => self.pool.group.failed_behind(&self.server, status),
+            None => self.pool.group.failed(&self.server),
+        }
+    }
+
+    /// Ends the hold: the response has broken off.
+    pub(super) fn cut_off(self, error: io::Error) {
+        let group = &self.pool.group;
+        let fault = Fault::Body(error);
+        if fault.local_shortage().is_none() {
+            self.failed();
+        }
+        if let Some(entry) = &self.entry {
+            entry.note(|record| record.broken_by(BrokenBy::Upstream));
+        }
+        let trace = self.trace.as_ref();
+        group.report_failure(&self.server, &self.route, &fault, Outcome::CutOff, trace);
+    }
+
+    /// Ends the hold: the response has come to its end.
+    pub(super) fn end(mut self) {
+        let connection = self.connection.take().map(Idle::Hyper);
+        if let Some(connection) = connection.or(self.raw.take().map(Idle::Raw)) {
+            self.pool.keep(&self.server, self.addresses, connection);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.server.active.fetch_sub(1, Ordering::Relaxed);
+        self.note(|end, since| end.total = Some(since.elapsed()));
+    }
+}

@@ -1,0 +1,744 @@
+//! The channel itself, which all engines share.
+
+mod presence;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use superpoll_config::{Channel, Slow};
+use superpoll_rt::time;
+
+use super::budget::Budget;
+use super::counters::{self, Counters};
+use super::cursor::Cursor;
+use super::form::{Form, Offsets};
+use super::history::{History, Since};
+use super::inbox::Inbox;
+use super::json_frame::Source;
+use super::mercure::{EARLIEST, update};
+use super::message::{Draft, Message, NameKind, cost};
+use super::presence::{Presence, is_reserved};
+use super::publisher_queue::{PublisherQueue, QUEUE_FACTOR, QueueFull};
+use super::shared::SharedChannel;
+use crate::broker::Unpublished;
+use crate::succession::records::RecordStore;
+
+/// The least time between two signs of life, whatever the configuration says.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// Returns the seconds since the first channel of this process.
+pub(super) fn now() -> u32 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u32::try_from(START.elapsed().as_secs()).unwrap_or(u32::MAX)
+}
+
+/// The reason for which a message was not published.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum NotPublished {
+    /// Another server continues with the channel: the message has to be published there.
+    HandedOver,
+    /// The channels of the route keep as many bytes as they may.
+    Full,
+    /// Another message was published with the same key.
+    OtherWithKey,
+    /// The type of the event is one of those that tell who is there.
+    Reserved,
+    /// The broker has not taken it, or that is not known.
+    Unshared(Unpublished),
+}
+
+/// A message that is published.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Published {
+    pub id: u64,
+    /// The epoch that the id belongs to.
+    pub epoch: u64,
+    /// It had been published before, with the same key.
+    pub is_repeated: bool,
+}
+
+/// The messages on their way to one engine's subscribers.
+struct EngineQueue {
+    /// A number that no other queue of this process has: an engine whose queue was closed takes no
+    /// messages from another queue.
+    id: u64,
+    inbox: Arc<Inbox>,
+    /// Whether the engine knows that it must look here.
+    is_listed: bool,
+    subscribers: usize,
+    /// Those of them that other subscribers are told of.
+    present: usize,
+    /// The messages that the engine has not taken yet; empty if there are no subscribers.
+    messages: Vec<Message>,
+    /// The cost of the messages in the queue, and of those that the engine has taken and not
+    /// delivered yet.
+    bytes: u64,
+}
+
+/// Messages of the history, for a subscriber that gets them bit by bit.
+pub(super) struct Kept {
+    /// The messages, in order; empty if all that were asked for are gone.
+    pub messages: Vec<Message>,
+    /// The treatment of a subscriber for which some are gone.
+    pub slow: Slow,
+}
+
+struct HubState {
+    options: Arc<Channel>,
+    history: History,
+    queues: Vec<EngineQueue>,
+    /// Publishers that wait.
+    publisher_queue: PublisherQueue,
+    /// Whether another server continues with the channel.
+    is_closed: bool,
+    /// Whether another channel is in its place, as the log of the messages is another one.
+    is_replaced: bool,
+    /// The subscribers that were told of, if there were any.
+    presence: Option<Box<Presence>>,
+}
+
+/// A channel: its last messages, and the subscribers of the next.
+pub struct Hub {
+    name: Arc<str>,
+    epoch: u64,
+    /// When the channel was last used, in [seconds](now).
+    used: AtomicU32,
+    state: Mutex<HubState>,
+    counters: Counters,
+    /// The log of its messages, if other servers have it as well.
+    shared: OnceLock<Arc<SharedChannel>>,
+}
+
+impl Hub {
+    /// Creates a channel without messages.
+    #[must_use]
+    pub fn new(options: impl Into<Arc<Channel>>) -> Arc<Hub> {
+        Hub::in_route("".into(), options.into(), Arc::new(Budget::new(u64::MAX)))
+    }
+
+    /// Creates a channel of a route, whose bytes count there.
+    pub(super) fn in_route(name: Arc<str>, options: Arc<Channel>, budget: Arc<Budget>) -> Arc<Hub> {
+        // The epoch differs from that of any hub before a restart, which takes longer than a
+        // microsecond, and from that of a channel of the same name before.
+        let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let epoch = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
+        let history = History::new((name.clone(), epoch), Vec::new(), false, budget);
+        Hub::with(name, options, epoch, history)
+    }
+
+    /// Returns the channel that another server had, with the last of its messages, in order and
+    /// without gaps. Its subscribers are still to come: it drops no message until they are all here
+    /// ([`finish_gathering`](Hub::finish_gathering)).
+    pub(crate) fn restore(name: Arc<str>, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
+        let presence = Presence::restore(&messages);
+        let budget = Arc::new(Budget::new(u64::MAX));
+        let history = History::new((name.clone(), epoch), messages, true, budget);
+        let hub = Hub::with(name, Arc::default(), epoch, history);
+        hub.state().presence = presence;
+        hub
+    }
+
+    /// The same, with the offsets before the first message.
+    pub(crate) fn restore_at(
+        name: Arc<str>,
+        epoch: u64,
+        messages: Vec<Message>,
+        offsets: Offsets,
+    ) -> Arc<Hub> {
+        let hub = Hub::restore(name, epoch, messages);
+        hub.state().history.count_from(offsets);
+        hub
+    }
+
+    fn with(name: Arc<str>, options: Arc<Channel>, epoch: u64, history: History) -> Arc<Hub> {
+        let state = HubState {
+            options,
+            history,
+            queues: Vec::new(),
+            publisher_queue: PublisherQueue::default(),
+            is_closed: false,
+            is_replaced: false,
+            presence: None,
+        };
+        let (state, counters) = (Mutex::new(state), Counters::default());
+        let (used, shared) = (AtomicU32::new(now()), OnceLock::new());
+        Arc::new(Hub { name, epoch, used, state, counters, shared })
+    }
+
+    /// Returns the name of the channel, which is its path.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Returns the channel as messages name it.
+    pub(super) fn source(&self) -> Source<'_> {
+        Source { epoch: self.epoch, name: &self.name }
+    }
+
+    /// Describes the channel in JSON.
+    pub(super) fn info(&self, last: u64, subscribers: usize) -> serde_json::Value {
+        let epoch = format!("{:x}", self.epoch);
+        serde_json::json!({
+            "channel": *self.name, "subscribers": subscribers, "last": last, "epoch": epoch,
+        })
+    }
+
+    /// Returns when a publisher or a subscriber last used the channel, in [seconds](now).
+    pub(super) fn used_at(&self) -> u32 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_use(&self) {
+        self.used.store(now(), Ordering::Relaxed);
+    }
+
+    /// Counts the bytes of the messages that are kept in the budget of a route.
+    pub(super) fn count_in(&self, budget: &Arc<Budget>) {
+        self.state().history.count_in(budget);
+    }
+
+    /// Takes no more messages: another server continues with the channel.
+    pub(crate) fn hand_over(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        let wakers = state.publisher_queue.all();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn state(&self) -> MutexGuard<'_, HubState> {
+        // No code that can panic runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the epoch, which distinguishes this channel from one that the server had under its
+    /// name before a restart.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns the channel's counters.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Returns how many subscribers there are.
+    #[must_use]
+    pub fn subscribers(&self) -> usize {
+        self.state().queues.iter().map(|queue| queue.subscribers).sum()
+    }
+
+    /// Returns the last message's id; zero before the first.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.state().history.last()
+    }
+
+    /// Returns how many messages are kept, and their bytes.
+    pub(super) fn kept_in_all(&self) -> (u64, u64) {
+        self.state().history.size()
+    }
+
+    /// Returns the channel's configuration.
+    #[must_use]
+    pub fn options(&self) -> Arc<Channel> {
+        self.state().options.clone()
+    }
+
+    /// Returns how long a subscriber goes without a message before it is sent a sign of life.
+    pub(super) fn silence(&self) -> Duration {
+        (self.state().options.poll / 2).max(SHORTEST)
+    }
+
+    /// Changes the channel's configuration from now on.
+    pub fn change(&self, options: impl Into<Arc<Channel>>) {
+        let options = options.into();
+        let mut state = self.state();
+        state.history.change(options.history);
+        if !options.presence && !state.history.is_gathering() {
+            state.presence = None;
+        }
+        state.options = options;
+        let next = state.next_publisher();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    /// Notes that all subscribers of the server before are here: from now on the log is as long as
+    /// the configuration says.
+    pub(crate) fn finish_gathering(&self) {
+        let mut state = self.state();
+        let length = state.options.history;
+        state.history.finish_gathering(length);
+        let wakers = state.finish_awaiting();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether the keeper may still have subscribers of the server before, with the state that
+    /// they had then. A successor takes the bytes that were written to them since for messages, so
+    /// nothing but messages is written unasked.
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.state().history.is_gathering()
+    }
+
+    /// Whether a message may still be given to a subscriber that was not there when it was
+    /// published. While the keeper may have subscribers of the server before, every message is: a
+    /// successor counts on the bytes of all of them.
+    pub(super) fn may_send(&self, message: &Message) -> bool {
+        !message.is_expired() || self.is_gathering()
+    }
+
+    /// Publishes a message, which is text if it is UTF-8, and returns its id. `None` if another
+    /// server continues with the channel: the message then has to be published there. `None` as
+    /// well if the channels of a route with parameters keep as many bytes as they may.
+    ///
+    /// It neither waits nor refuses otherwise. A program that may publish more than its subscribers
+    /// take awaits [`room`](Hub::room) before each message.
+    pub fn publish(&self, data: impl Into<Bytes>) -> Option<u64> {
+        self.publish_as(Draft::new(data.into())).ok().map(|published| published.id)
+    }
+
+    /// Publishes a message, unless it repeats one that is kept: one with the same key.
+    pub(super) fn publish_as(&self, draft: Draft) -> Result<Published, NotPublished> {
+        let mut wakers = Vec::new();
+        let mut state = self.state();
+        let state_now = &mut *state;
+        if state_now.is_closed {
+            return Err(NotPublished::HandedOver);
+        }
+        if state_now.options.presence && is_reserved(&draft) {
+            return Err(NotPublished::Reserved);
+        }
+        if let Some(key) = draft.meta.as_ref().and_then(|meta| meta.key.as_deref())
+            && let Some(known) = state_now.history.with_name(NameKind::Key, key)
+        {
+            return match known.is_of(&draft) {
+                true => Ok(Published { id: known.id, epoch: self.epoch, is_repeated: true }),
+                false => Err(NotPublished::OtherWithKey),
+            };
+        }
+        if !state_now.history.make_room(draft.cost()) {
+            return Err(NotPublished::Full);
+        }
+        self.note_use();
+        let id = state_now.append(draft, &mut wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        counters::count(&self.counters.published, 1);
+        Ok(Published { id, epoch: self.epoch, is_repeated: false })
+    }
+
+    /// Whether a message may be published if no publisher waits.
+    #[cfg(test)]
+    pub(super) fn has_room_without_waiting(&self) -> bool {
+        self.state().has_room()
+    }
+
+    /// Returns the cost of the messages on their way to an engine.
+    #[cfg(test)]
+    pub(super) fn on_their_way(&self, queue_id: u64) -> u64 {
+        let mut state = self.state();
+        let queue = state.queue(queue_id).unwrap();
+        if queue.subscribers > 0 { queue.bytes } else { 0 }
+    }
+
+    /// Notes that an engine has delivered messages of this cost.
+    pub(super) fn delivered(&self, queue_id: u64, bytes: u64) {
+        let mut state = self.state();
+        if let Some(queue) = state.queue(queue_id) {
+            queue.bytes = queue.bytes.saturating_sub(bytes);
+        }
+        let mut wakers = state.tell_left_out();
+        wakers.extend(state.next_publisher());
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns messages of the history from one id up to another, with at most this cost, but at
+    /// least one message. If the first ones are gone, it begins with the oldest that is kept.
+    pub(super) fn kept(&self, from: u64, last: u64, bytes: u64) -> Kept {
+        let state = self.state();
+        Kept { messages: state.history.some(from, last, bytes), slow: state.options.slow }
+    }
+
+    /// Returns the messages that were published after a place, or, without a place, none: those
+    /// that are published from now on.
+    #[must_use]
+    pub fn since(&self, after: Option<Cursor>) -> Since {
+        self.state().history.since(after, self.epoch)
+    }
+
+    /// Returns the place after the update of an id of Mercure; `None` if there is no such update.
+    pub(super) fn place_behind(&self, id: &str) -> Option<Cursor> {
+        if let Some(place) = update::parse_place(id) {
+            return Some(place);
+        }
+        let state = self.state();
+        let message = state.history.with_name(NameKind::Id, id)?;
+        Some(Cursor { id: message.id, epoch: Some(self.epoch) })
+    }
+
+    /// Returns the id of the last update, as Mercure has it.
+    pub(super) fn last_update(&self) -> String {
+        let state = self.state();
+        let last = state.history.last();
+        match state.history.last_kept() {
+            Some(message) => update::id(message, self.epoch),
+            None if last == 0 => EARLIEST.to_owned(),
+            None => update::place(Cursor { id: last, epoch: Some(self.epoch) }),
+        }
+    }
+
+    /// Opens a queue for the subscribers of one engine, and returns its id.
+    pub(super) fn open(&self, inbox: &Arc<Inbox>) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let queue = EngineQueue {
+            id,
+            inbox: inbox.clone(),
+            is_listed: false,
+            subscribers: 0,
+            present: 0,
+            messages: Vec::new(),
+            bytes: 0,
+        };
+        self.state().queues.push(queue);
+        id
+    }
+
+    /// Closes a queue.
+    pub(super) fn close(&self, queue_id: u64) {
+        let mut state = self.state();
+        state.queues.retain(|queue| queue.id != queue_id);
+        if state.queues.is_empty() {
+            state.queues = Vec::new();
+        }
+        let next = state.next_publisher();
+        drop(state);
+        self.note_use();
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    /// Counts a subscriber in, and returns the messages that it has missed. Later messages come
+    /// through the queue, together with some of those that are returned now.
+    pub(super) fn join(&self, queue_id: u64, after: Option<Cursor>) -> Since {
+        let mut state = self.state();
+        state.count_in(queue_id);
+        state.history.since(after, self.epoch)
+    }
+
+    /// Counts a subscriber out.
+    pub(super) fn leave(&self, queue_id: u64) {
+        let mut state = self.state();
+        state.count_out(queue_id);
+        let mut wakers = state.tell_left_out();
+        wakers.extend(state.next_publisher());
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes the messages from a queue. After an empty answer the queue is listed again with the
+    /// next message.
+    pub(super) fn take_queued(&self, queue_id: u64) -> Vec<Message> {
+        let mut state = self.state();
+        let Some(queue) = state.queue(queue_id) else { return Vec::new() };
+        let messages = std::mem::take(&mut queue.messages);
+        queue.is_listed = !messages.is_empty();
+        messages
+    }
+}
+
+impl HubState {
+    /// Gives a message that there is room for its number, and a place in the queue of each engine.
+    /// Returns its number, and adds the tasks to wake.
+    fn append(&mut self, draft: Draft, wakers: &mut Vec<Waker>) -> u64 {
+        let length = self.options.history;
+        self.append_and_keep(draft, length, wakers)
+    }
+
+    /// The same, if another number of messages is kept than the configuration says.
+    fn append_and_keep(&mut self, draft: Draft, length: usize, wakers: &mut Vec<Waker>) -> u64 {
+        let message = self.history.number(draft);
+        let id = message.id;
+        for queue in &mut self.queues {
+            if queue.subscribers > 0 {
+                queue.bytes += cost(&message);
+                queue.messages.push(message.clone());
+                if !std::mem::replace(&mut queue.is_listed, true) {
+                    wakers.extend(queue.inbox.list(queue.id));
+                }
+            }
+        }
+        self.history.keep(message, length);
+        id
+    }
+
+    /// Counts a subscriber in.
+    fn count_in(&mut self, queue_id: u64) {
+        let is_replaced = self.is_replaced;
+        if let Some(queue) = self.queue(queue_id) {
+            queue.subscribers += 1;
+            if is_replaced && !std::mem::replace(&mut queue.is_listed, true) {
+                // It came too late: the engine moves it on.
+                queue.inbox.list(queue_id).into_iter().for_each(Waker::wake);
+            }
+        }
+    }
+
+    /// Counts a subscriber out.
+    fn count_out(&mut self, queue_id: u64) {
+        let Some(queue) = self.queue(queue_id) else { return };
+        queue.subscribers -= 1;
+        if queue.subscribers == 0 {
+            let dropped = std::mem::take(&mut queue.messages);
+            queue.bytes = queue.bytes.saturating_sub(dropped.iter().map(cost).sum());
+        }
+    }
+
+    fn queue(&mut self, id: u64) -> Option<&mut EngineQueue> {
+        self.queues.iter_mut().find(|queue| queue.id == id)
+    }
+
+    /// Whether each engine has at most its limit to deliver. One message always fits.
+    fn has_room(&self) -> bool {
+        let most = self.options.queue_bytes;
+        self.queues
+            .iter()
+            .all(|queue| queue.subscribers == 0 || queue.bytes == 0 || queue.bytes < most)
+    }
+
+    /// Returns the publisher whose turn it is, if it may publish.
+    fn next_publisher(&self) -> Option<Waker> {
+        self.publisher_queue.first().filter(|_| self.has_room())
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Hub")
+            .field("epoch", &self.epoch)
+            .field("history", &state.history)
+            .finish_non_exhaustive()
+    }
+}
+
+// The turns of the publishers that wait for room in a channel, see `channel/publisher_queue.rs`.
+
+/// A publisher's place in the line, given up on drop.
+pub(in crate::channel) struct PublishTurn {
+    hub: Arc<Hub>,
+    ticket: Option<u64>,
+}
+
+impl PublishTurn {
+    pub(in crate::channel) fn new(hub: &Arc<Hub>) -> PublishTurn {
+        PublishTurn { hub: hub.clone(), ticket: None }
+    }
+
+    /// Ready when a message may be published, or when waiting is pointless. `bytes` is the memory
+    /// that the publisher holds meanwhile.
+    pub(in crate::channel) fn poll(
+        &mut self,
+        bytes: u64,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), QueueFull>> {
+        self.hub.poll_turn(&mut self.ticket, bytes, cx)
+    }
+}
+
+impl Drop for PublishTurn {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.hub.leave_queue(ticket);
+        }
+    }
+}
+
+impl Hub {
+    /// Waits until the messages on their way to each engine are less than `queue_bytes`.
+    ///
+    /// Cancel safe: nothing is published, and publishers that wait behind this one move up.
+    pub async fn room(self: &Arc<Hub>) {
+        let mut turn = PublishTurn::new(self);
+        // The memory that a program holds meanwhile is its own.
+        let _ = poll_fn(|cx| turn.poll(0, cx)).await;
+    }
+
+    /// Whether a message may be published at once.
+    pub(in crate::channel) fn has_room(&self) -> bool {
+        let state = self.state();
+        state.publisher_queue.is_empty() && state.has_room()
+    }
+
+    /// Ready when a publisher, the holder of that place in the line, may publish a message.
+    fn poll_turn(
+        &self,
+        ticket: &mut Option<u64>,
+        bytes: u64,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), QueueFull>> {
+        let mut state = self.state();
+        if state.is_closed || (state.publisher_queue.is_first(*ticket) && state.has_room()) {
+            let next = ticket.take().and_then(|ticket| {
+                state.publisher_queue.leave(ticket);
+                state.publisher_queue.first()
+            });
+            drop(state);
+            next.into_iter().for_each(Waker::wake);
+            return Poll::Ready(Ok(()));
+        }
+        match *ticket {
+            Some(ticket) => state.publisher_queue.remember(ticket, cx),
+            None if state.publisher_queue.bytes() + bytes
+                > state.options.queue_bytes.saturating_mul(QUEUE_FACTOR) =>
+            {
+                return Poll::Ready(Err(QueueFull));
+            }
+            None => *ticket = Some(state.publisher_queue.enter(bytes, cx)),
+        }
+        Poll::Pending
+    }
+
+    /// Gives up a place in the line.
+    fn leave_queue(&self, ticket: u64) {
+        let mut state = self.state();
+        state.publisher_queue.leave(ticket);
+        let next = state.publisher_queue.first();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+    }
+}
+
+// The copies of a channel's messages for another server.
+
+/// How long a publisher waits at most for a keeper that is behind, and the time between two
+/// checks.
+const SAFE: Duration = Duration::from_secs(1);
+const NAP: Duration = Duration::from_millis(1);
+
+impl Hub {
+    /// Returns the offset after a message in a form, if it is known.
+    pub(in crate::channel) fn offset(&self, id: u64, form: Form) -> Option<u64> {
+        self.state().history.offset(id, form)
+    }
+
+    /// Returns the number of the last message of another server, as long as its subscribers are
+    /// still to come.
+    pub(in crate::channel) fn inherited(&self) -> Option<u64> {
+        self.state().history.inherited()
+    }
+
+    /// Records messages in a space of the record store from now on, and the existing ones at once.
+    pub(crate) fn record_in(&self, records: Arc<dyn RecordStore>, space: u64) {
+        self.state().history.record_in(records, space);
+    }
+
+    /// The same for existing messages that come from that space.
+    pub(crate) fn continue_in(&self, records: Arc<dyn RecordStore>, space: u64) {
+        self.state().history.continue_in(records, space);
+    }
+
+    /// Records no messages any more, and returns the space.
+    pub(crate) fn stop_recording(&self) -> Option<u64> {
+        self.state().history.stop_recording()
+    }
+
+    /// Waits until the published messages are available to a successor, at most for a moment.
+    pub(in crate::channel) async fn wait_until_recorded(&self) {
+        let Some(records) = self.state().history.records() else { return };
+        let end = Instant::now() + SAFE;
+        while !records.has_room() && Instant::now() < end {
+            time::sleep(NAP).await;
+        }
+    }
+
+    /// Returns the number of the space in which the channel is recorded.
+    pub(crate) fn space(&self) -> Option<u64> {
+        self.state().history.space()
+    }
+}
+
+// The copy of a log that several servers read: messages come with their numbers, and the hub may
+// be replaced by another one.
+
+impl Hub {
+    /// Creates the channel of a log whose messages follow the one with this number.
+    pub(in crate::channel) fn of_log(
+        name: Arc<str>,
+        options: Arc<Channel>,
+        budget: Arc<Budget>,
+        (epoch, after): (u64, u64),
+    ) -> Arc<Hub> {
+        let mut history = History::new((name.clone(), epoch), Vec::new(), false, budget);
+        history.begin_after(after);
+        Hub::with(name, options, epoch, history)
+    }
+
+    /// Appends the message with the next number of a log, as far as there is room for it.
+    ///
+    /// `false` if the channel takes no more messages.
+    pub(in crate::channel) fn apply(&self, draft: Draft) -> bool {
+        let mut wakers = Vec::new();
+        let mut state = self.state();
+        let state_now = &mut *state;
+        if state_now.is_closed {
+            return false;
+        }
+        // Other servers have it in any case. If there is no room, it is not kept here.
+        let has_room = state_now.history.make_room(draft.cost());
+        let length = if has_room { state_now.options.history } else { 0 };
+        state_now.append_and_keep(draft, length, &mut wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Notes that another channel is in its place, and lets the engines move its subscribers there.
+    pub(in crate::channel) fn replace(&self) {
+        let mut wakers = Vec::new();
+        let mut state = self.state();
+        (state.is_closed, state.is_replaced) = (true, true);
+        wakers.extend(state.publisher_queue.all());
+        for queue in &mut state.queues {
+            if queue.subscribers > 0 && !std::mem::replace(&mut queue.is_listed, true) {
+                wakers.extend(queue.inbox.list(queue.id));
+            }
+        }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether it takes no more messages.
+    pub(in crate::channel) fn is_closed(&self) -> bool {
+        self.state().is_closed
+    }
+
+    /// Whether another channel is in its place.
+    pub(in crate::channel) fn is_replaced(&self) -> bool {
+        self.state().is_replaced
+    }
+
+    /// Makes the messages those of a log that other servers have, too.
+    pub(in crate::channel) fn share(&self, shared: Arc<SharedChannel>) {
+        self.state().history.follow();
+        // The second call for a channel would be with the same log.
+        let _ = self.shared.set(shared);
+    }
+
+    /// Returns the log of its messages, if other servers have it as well.
+    pub(in crate::channel) fn shared(&self) -> Option<&Arc<SharedChannel>> {
+        self.shared.get()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,406 @@
+//! One engine's part of a channel: its subscribers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use http::{HeaderMap, Response, StatusCode};
+use slab::Slab;
+use superpoll::Key;
+use superpoll_config::Channel;
+use superpoll_http::admin::Protocol;
+use superpoll_http::body::Body;
+use superpoll_http::grant::Grant;
+use superpoll_http::log::{BrokenBy, Entry};
+use superpoll_http::mercure::reader_record::ReaderRecord;
+use superpoll_http::parking_lot::{
+    ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason, WaitingRequest,
+};
+use superpoll_http::peer::Peer;
+
+use super::counters;
+use super::cursor::Cursor;
+use super::engine::ChannelEngine;
+use super::form::Form;
+use super::history::Since;
+use super::hub::Hub;
+use super::local_route::LocalRoute;
+use super::mailbox::{EndReason, Mailbox};
+use super::mercure::reader::{Reader, Readers};
+use super::mercure::subscriptions;
+use super::message::Message;
+use super::presence::{LocalPresence, Present};
+use super::response;
+use super::send_queue::SendQueue;
+use super::session::PublishTarget;
+
+/// One engine's subscribers of a channel.
+///
+/// They exist as long as there are some: each of them holds the whole, and so does each request
+/// that is about to become one.
+pub struct LocalSubscribers {
+    pub(super) hub: Arc<Hub>,
+    pub(super) engine: Rc<ChannelEngine>,
+    pub(super) parking_lot: Rc<ParkingLot>,
+    pub(super) queue_id: u64,
+    pub(super) subscribers: RefCell<Slab<Subscriber>>,
+    /// The lines of the access log of responses and WebSockets that are sent here, by subscriber.
+    /// Each is written with the end of its subscription. Without a log there are none.
+    pub(super) entries: RefCell<HashMap<usize, Rc<Entry>>>,
+    /// The subscribers that get some of the messages: those of Mercure.
+    readers: RefCell<Option<Box<Readers>>>,
+    /// The subscribers that the channel was told of.
+    pub(super) presence: LocalPresence,
+    /// The route that they came by.
+    route: Weak<LocalRoute>,
+    /// There are no subscribers any more, and no new ones are accepted.
+    is_retired: Cell<bool>,
+}
+
+/// A subscriber.
+pub(super) struct Subscriber {
+    /// The last message that it was given.
+    pub last: u64,
+    pub grant: Grant,
+    pub delivery: SubscriberState,
+}
+
+/// The state of a subscriber.
+pub(super) enum SubscriberState {
+    /// A parked long-poll.
+    Poll(Key),
+    /// A parked subscriber that gets messages in a form. `pinged` is its send queue when it was
+    /// sent a sign of life, if nothing has come from it since.
+    Parked { key: Key, form: Form, pinged: Option<SendQueue> },
+    /// A subscriber with a task, which reads this mailbox.
+    Task(Rc<Mailbox>),
+}
+
+/// A subscriber's place, given up on drop.
+pub(super) struct Subscription {
+    pub local_subscribers: Rc<LocalSubscribers>,
+    pub index: usize,
+    is_detached: bool,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if !self.is_detached {
+            self.local_subscribers.remove(self.index);
+        }
+    }
+}
+
+impl Subscription {
+    /// Takes over a place.
+    pub(super) fn new(local_subscribers: &Rc<LocalSubscribers>, index: usize) -> Subscription {
+        Subscription { local_subscribers: local_subscribers.clone(), index, is_detached: false }
+    }
+
+    /// Leaves the place to the parked subscriber.
+    pub(super) fn detach(mut self) {
+        self.is_detached = true;
+    }
+
+    /// Remembers that the channel was told of the subscriber, if it was.
+    pub(super) fn is_told(&self, present: Option<Present>) {
+        if let Some(present) = present {
+            self.local_subscribers.presence.insert(self.index, present);
+        }
+    }
+
+    /// Counts a subscriber in that continues from another server, without telling of it.
+    pub(super) fn goes_on(&self, sub: Option<Box<str>>) {
+        let hub = &self.local_subscribers.hub;
+        if hub.options().presence {
+            hub.keep_present(self.local_subscribers.queue_id);
+            self.is_told(Some(Present(sub)));
+        }
+    }
+}
+
+impl LocalSubscribers {
+    /// Joins a channel on the engine of this thread.
+    pub(super) fn new(
+        hub: Arc<Hub>,
+        engine: &Rc<ChannelEngine>,
+        route: Weak<LocalRoute>,
+    ) -> Rc<LocalSubscribers> {
+        let queue_id = hub.open(&engine.inbox);
+        let local_subscribers = Rc::new(LocalSubscribers {
+            hub,
+            engine: engine.clone(),
+            parking_lot: engine.parking_lot.clone(),
+            queue_id,
+            subscribers: RefCell::default(),
+            entries: RefCell::default(),
+            readers: RefCell::default(),
+            presence: LocalPresence::default(),
+            route,
+            is_retired: Cell::new(false),
+        });
+        engine.enter(queue_id, Rc::downgrade(&local_subscribers));
+        local_subscribers
+    }
+
+    /// Returns a response without a body that names its reader's place.
+    pub(super) fn empty_response(&self, status: StatusCode, last: u64) -> Response<Body> {
+        response::empty_response(&self.hub, status, last)
+    }
+
+    /// Answers a request that has left the router behind, with the fields that its route adds.
+    pub(super) fn answer_waiting(&self, waiting: WaitingRequest, mut response: Response<Body>) {
+        let pending = waiting.parked.pending.as_ref();
+        let may_have_hsts = pending.is_some_and(|pending| pending.form.may_have_hsts);
+        self.change_fields(response.headers_mut(), may_have_hsts);
+        waiting.answer(response);
+    }
+
+    /// Changes the fields of an answer as the route says.
+    pub(super) fn change_fields(&self, headers: &mut HeaderMap, may_have_hsts: bool) {
+        if let Some(route) = self.route.upgrade() {
+            route.change_fields(headers, may_have_hsts);
+        }
+    }
+
+    /// Returns the place after a message, in full.
+    pub(super) fn cursor(&self, last: u64) -> Cursor {
+        Cursor { id: last, epoch: Some(self.hub.epoch()) }
+    }
+
+    /// Returns the engine's part of the channel that is in the place of this one.
+    pub(super) fn successor(&self) -> Option<Rc<LocalSubscribers>> {
+        let route = self.route.upgrade()?;
+        let hub = route.channels.find(self.hub.name())?;
+        (!Arc::ptr_eq(&hub, &self.hub)).then(|| route.subscribers(&hub))
+    }
+
+    /// Returns the channel as one that a client publishes to; it has a limit for the client as long
+    /// as there is a route to it.
+    pub(super) fn target(&self, grant: Grant, peer: &Peer) -> PublishTarget {
+        PublishTarget {
+            hub: self.hub.clone(),
+            may_publish: grant.may_publish,
+            limit: self.route.upgrade().map(|route| route.publisher(peer)),
+        }
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.is_retired.get()
+    }
+
+    /// Counts a subscriber in, and returns the messages that it has missed. If the channel was told
+    /// of it, the subscription has to [remember](Subscription::is_told) that.
+    pub(super) fn enter(
+        &self,
+        after: Option<Cursor>,
+        sub: Option<Box<str>>,
+    ) -> (Since, Option<Present>) {
+        if !self.hub.options().presence {
+            return (self.hub.join(self.queue_id, after), None);
+        }
+        (self.hub.enter(self.queue_id, after, sub.as_deref()), Some(Present(sub)))
+    }
+
+    /// Enters a subscriber that was counted in at the hub. One whose rights changed since they were
+    /// given, as while the application decided, has to come again.
+    pub(super) fn add(
+        self: &Rc<LocalSubscribers>,
+        last: u64,
+        grant: Grant,
+        delivery: SubscriberState,
+    ) -> Subscription {
+        if let SubscriberState::Task(mailbox) = &delivery
+            && !self.have_given(grant)
+        {
+            mailbox.end(EndReason::Changed);
+        }
+        let index = self.subscribers.borrow_mut().insert(Subscriber { last, grant, delivery });
+        Subscription::new(self, index)
+    }
+
+    /// Returns the rights of a subscriber; none, if it has gone.
+    pub(super) fn grant(&self, index: usize) -> Grant {
+        let subscribers = self.subscribers.borrow();
+        subscribers.get(index).map_or(Grant::unlimited(false), |subscriber| subscriber.grant)
+    }
+
+    /// Whether a grant, perhaps of another server, was given by rights like those that the channel
+    /// has now.
+    pub(super) fn have_given(&self, grant: Grant) -> bool {
+        self.route.upgrade().is_none_or(|route| route.rights().have_given(grant))
+    }
+
+    /// Changes the state of a subscriber.
+    pub(super) fn set(&self, index: usize, delivery: SubscriberState) {
+        if let Some(subscriber) = self.subscribers.borrow_mut().get_mut(index) {
+            subscriber.delivery = delivery;
+        }
+    }
+
+    /// Makes a subscriber get the messages of a reader alone, and enters it where active
+    /// subscriptions are. `is_new` says whether its subscriptions begin with this.
+    pub(super) fn read_as(&self, index: usize, record: ReaderRecord, is_new: bool) -> Rc<Reader> {
+        let reader = {
+            let mut readers = self.readers.borrow_mut();
+            let readers = readers.get_or_insert_default();
+            let reader = readers.reader(record);
+            readers.enter(index, reader.clone());
+            reader
+        };
+        if let Some(route) = self.route.upgrade() {
+            route.channels.subscriptions.enter(&reader.record);
+        }
+        if is_new {
+            subscriptions::report(&self.hub, &reader.record, true);
+        }
+        reader
+    }
+
+    /// Returns the reader of a subscriber; `None` if it gets all messages.
+    pub(super) fn reader(&self, index: usize) -> Option<Rc<Reader>> {
+        self.readers.borrow().as_ref()?.get(index).cloned()
+    }
+
+    /// Removes a subscriber.
+    pub(super) fn remove(&self, index: usize) {
+        if self.subscribers.borrow_mut().try_remove(index).is_none() {
+            return;
+        }
+        self.entries.borrow_mut().remove(&index);
+        match self.presence.remove(index) {
+            None => self.hub.leave(self.queue_id),
+            Some(Present(sub)) => {
+                self.hub.exit(self.queue_id, sub.as_deref(), !self.is_retired());
+            }
+        }
+        let reader = self.readers.borrow_mut().as_mut().and_then(|readers| readers.remove(index));
+        if let Some(reader) = reader {
+            if let Some(route) = self.route.upgrade() {
+                route.channels.subscriptions.remove(&reader.record);
+            }
+            subscriptions::report(&self.hub, &reader.record, false);
+        }
+    }
+
+    /// Removes a subscriber whose client has gone.
+    pub(super) fn lost(&self, index: usize) {
+        self.note(index, Entry::gone);
+        self.remove(index);
+    }
+
+    /// Makes a subscriber's line of the access log last as long as its subscription.
+    pub(super) fn keep_entry(&self, index: usize, entry: Option<Rc<Entry>>) {
+        if let Some(entry) = entry {
+            self.entries.borrow_mut().insert(index, entry);
+        }
+    }
+
+    /// Notes something in a subscriber's line of the access log, if there is a log.
+    pub(super) fn note(&self, index: usize, note: impl FnOnce(&Entry)) {
+        let entries = self.entries.borrow();
+        if !entries.is_empty()
+            && let Some(entry) = entries.get(&index)
+        {
+            note(entry);
+        }
+    }
+
+    /// Counts bytes that were written to a subscriber.
+    pub(super) fn wrote(&self, index: usize, form: Form, count: usize) {
+        if form.is_body() {
+            self.parking_lot.count_body(count as u64);
+        }
+        self.note(index, |entry| entry.sent(count as u64));
+    }
+
+    /// Ends all subscriptions, and accepts no new ones.
+    pub(super) fn retire(self: &Rc<LocalSubscribers>) {
+        self.is_retired.set(true);
+        let mut parked = Vec::new();
+        for (_, subscriber) in self.subscribers.borrow().iter() {
+            match &subscriber.delivery {
+                SubscriberState::Poll(key) | SubscriberState::Parked { key, .. } => {
+                    parked.push(*key)
+                }
+                SubscriberState::Task(mailbox) => mailbox.end(EndReason::Retired),
+            }
+        }
+        for parked in parked.into_iter().filter_map(|key| self.parking_lot.take(key)) {
+            self.clone().resume(parked, ResumeReason::Draining);
+        }
+    }
+
+    /// Makes all subscribers come again: their rights may have changed.
+    pub(super) fn dismiss(self: &Rc<LocalSubscribers>) {
+        let mut parked = Vec::new();
+        for (index, subscriber) in self.subscribers.borrow().iter() {
+            match &subscriber.delivery {
+                SubscriberState::Poll(key) => parked.push((index, *key, None)),
+                SubscriberState::Parked { key, form, .. } => {
+                    parked.push((index, *key, Some(*form)))
+                }
+                SubscriberState::Task(mailbox) => mailbox.end(EndReason::Changed),
+            }
+        }
+        for (index, key, form) in parked {
+            let Some(parked) = self.parking_lot.take(key) else { continue };
+            match form {
+                None => self.clone().resume(parked, ResumeReason::TimedOut),
+                Some(form) => self.end_subscriber(index, parked, form, EndReason::Changed),
+            }
+        }
+    }
+
+    pub(super) fn put(&self, mailbox: &Mailbox, message: &Message, options: &Channel) {
+        let put = mailbox.put(message.clone(), options);
+        let counters = self.hub.counters();
+        counters::count(&counters.left_out, put.left_out);
+        counters::count(&counters.disconnected, u64::from(put.disconnects));
+    }
+}
+
+impl ConnectionOwner for LocalSubscribers {
+    fn resume(self: Rc<LocalSubscribers>, parked: ParkedConnection, why: ResumeReason) {
+        let index = usize::try_from(parked.token).unwrap_or(usize::MAX);
+        if parked.pending.is_some() {
+            let last = self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last);
+            self.remove(index);
+            // Whatever an encrypted client has sent is read after an answer without a message.
+            let speaks = parked.stream.is_encrypted() && !parked.stream.socket().has_ended();
+            let is_early = why == ResumeReason::Ready && speaks;
+            self.end_poll(parked, last, if is_early { ResumeReason::TimedOut } else { why });
+        } else {
+            self.resume_parked(index, parked, why);
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Channel
+    }
+}
+
+impl Drop for LocalSubscribers {
+    fn drop(&mut self) {
+        // Those that are left continue with another server.
+        for entry in self.entries.get_mut().values() {
+            entry.note(|record| record.broken_by(BrokenBy::Server));
+        }
+        self.hub.close(self.queue_id);
+        self.engine.remove(self.queue_id);
+        if let Some(route) = self.route.upgrade() {
+            route.remove(&self.hub);
+        }
+    }
+}
+
+impl fmt::Debug for LocalSubscribers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalSubscribers")
+            .field("hub", &self.hub)
+            .field("subscribers", &self.subscribers.borrow().len())
+            .finish_non_exhaustive()
+    }
+}
