@@ -5,8 +5,8 @@
 //! leaves out: `clock` has the limits of time, and `answer` has the requests with their responses.
 //!
 //! A connection on which nothing happens for a while is taken from hyper and parked, see
-//! [`park`](superpoll_http::parking_lot). [`Watched`] shows, by hyper's use of the transport, whether hyper
-//! holds bytes of the connection. If hyper gives back the beginning of another request, the
+//! [`park`](superpoll_http::parking_lot). [`Watched`] shows, by hyper's use of the transport,
+//! whether hyper holds bytes of the connection. If hyper gives back the beginning of another request, the
 //! connection continues with that instead.
 
 use std::future::{Future, poll_fn};

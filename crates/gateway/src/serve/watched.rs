@@ -13,13 +13,13 @@
 //!
 //! hyper reads while there are bytes and writes while there is room, so a client at the speed of
 //! the loopback would keep the engine. The transport therefore limits the bytes of each run of a
-//! task ([`SHARE`](superpoll_http::io_activity::SHARE)). At the limit it reports that it is not ready, and
-//! wakes the task, which runs again after the other tasks.
+//! task ([`SHARE`](superpoll_http::io_activity::SHARE)). At the limit it reports that it is not
+//! ready, and wakes the task, which runs again after the other tasks.
 //!
 //! A request that may take indefinitely is nevertheless given up with that end, if its service says
-//! so ([`Exchange::end_with_client`](superpoll_http::exchange::Exchange::end_with_client)): for such a
-//! request the transport is read with each flush. The bytes that it finds are kept for hyper, and
-//! nothing more is read then.
+//! so ([`Exchange::end_with_client`](superpoll_http::exchange::Exchange::end_with_client)): for
+//! such a request the transport is read with each flush. The bytes that it finds are kept for
+//! hyper, and nothing more is read then.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

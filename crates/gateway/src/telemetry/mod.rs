@@ -10,8 +10,8 @@
 //! | `page` | the page at `/_superpoll/`, which shows the overview and refreshes it |
 //! | `socket` | the statistics socket, which `superpoll top` reads |
 //!
-//! What is counted where a request is served is below, in `superpoll_http::telemetry`: the counters of
-//! engines, durations, refusals, and the form of `traffic`.
+//! What is counted where a request is served is below, in `superpoll_http::telemetry`: the counters
+//! of engines, durations, refusals, and the form of `traffic`.
 
 mod broker;
 mod channel_traffic;

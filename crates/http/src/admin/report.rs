@@ -96,7 +96,8 @@ impl Refusal {
         Refusal { reason: RefusalReason::NotFound, message: message.into() }
     }
 
-    /// Returns the refusal for a group that the configuration does not have, with the names that it has.
+    /// Returns the refusal for a group that the configuration does not have, with the names that it
+    /// has.
     pub fn no_upstream<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Refusal {
         let known: Vec<_> = known.collect();
         let expected = match known.is_empty() {
