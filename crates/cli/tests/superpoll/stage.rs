@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use superpoll::BackendKind;
+use superpoll_test_support::http1::{read_body, read_head};
 pub(crate) use superpoll_test_support::{PATIENCE, Running, until};
 use tempfile::TempDir;
 
@@ -331,45 +332,14 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads up to and including the bytes of `end`.
-fn until_end(stream: &mut impl Read, end: &[u8]) -> String {
-    let mut head = Vec::new();
-    while !head.ends_with(end) {
-        let mut byte = [0];
-        // Not `read`, which a signal interrupts.
-        if let Err(error) = stream.read_exact(&mut byte) {
-            panic!("{error} after {:?}", String::from_utf8_lossy(&head));
-        }
-        head.push(byte[0]);
-    }
-    String::from_utf8(head).unwrap()
-}
-
 /// Reads a response of HTTP/1.1 that has a length or comes in chunks, head and body.
 pub(crate) fn response(stream: &mut impl Read) -> String {
-    let mut text = until_end(stream, b"\r\n\r\n");
-    if text.to_ascii_lowercase().contains("transfer-encoding: chunked") {
-        let mut body = Vec::new();
-        loop {
-            let size = until_end(stream, b"\r\n");
-            let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
-            let mut chunk = vec![0; size + 2];
-            stream.read_exact(&mut chunk).unwrap();
-            body.extend_from_slice(&chunk[..size]);
-            if size == 0 {
-                text.push_str(&String::from_utf8_lossy(&body));
-                return text;
-            }
-        }
-    }
-    let length = text.lines().find_map(|line| {
-        let (name, value) = line.split_once(": ")?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.parse().unwrap())
-    });
-    let mut body = vec![0; length.unwrap_or(0)];
-    stream.read_exact(&mut body).unwrap();
-    text.push_str(&String::from_utf8_lossy(&body));
-    text
+    // Not a byte more than the response.
+    let mut reader = BufReader::with_capacity(1, stream);
+    let head = read_head(&mut reader).expect("a head");
+    let body = read_body(&mut reader, &head).expect("a body");
+    let (body, _) = body.unwrap_or_default();
+    format!("{head}\r\n{}", String::from_utf8_lossy(&body))
 }
 
 /// Requests a path on a connection that goes on.

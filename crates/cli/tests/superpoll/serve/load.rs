@@ -88,7 +88,7 @@ fn wrk_gets_an_answer_to_every_request() {
 #[test]
 fn h2load_gets_an_answer_to_every_request_by_each_protocol() {
     let Some(h2load) = tool("h2load") else { return };
-    const MANY: u64 = 4000;
+    const MANY: u64 = 1000;
     let site = Site::new();
     for backend in backends() {
         let origin = Server::folder(&site.www(), &["--backend", backend.name()]);

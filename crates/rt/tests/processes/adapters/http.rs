@@ -14,7 +14,7 @@ use superpoll_rt::{BackendKind, Runtime, spawn};
 use super::example::{Example, noise, run_to_end};
 
 const CONNECTIONS: u64 = 64;
-const REQUESTS: u64 = 50;
+const REQUESTS: u64 = 20;
 
 fn post(body: Bytes) -> Request<Full<Bytes>> {
     let request = Request::post("http://echo/").header("host", "echo");
@@ -78,7 +78,7 @@ fn many_streams_of_one_http_2_connection_on_each_back_end() {
             let streams = (0..CONNECTIONS).map(|number| {
                 let mut requests = requests.clone();
                 spawn(async move {
-                    for request in 0..REQUESTS / 10 {
+                    for request in 0..REQUESTS / 4 {
                         let sent = body(number, request * 9);
                         requests.ready().await.unwrap();
                         let answer = requests.send_request(post(sent.clone())).await.unwrap();

@@ -172,7 +172,7 @@ fn an_order_goes_on_after_a_kill_at_any_moment() {
     const AUTHORITIES: u64 = 3;
     let resumed = std::thread::scope(|scope| {
         let killed =
-            |first| scope.spawn(move || killed_at((first..36).step_by(AUTHORITIES as usize)));
+            |first| scope.spawn(move || killed_at((first..18).step_by(AUTHORITIES as usize)));
         let all: Vec<_> = (0..AUTHORITIES).map(killed).collect();
         all.into_iter().map(|one| one.join().unwrap()).reduce(|a, b| Some(a? + b?)).unwrap()
     });
@@ -180,7 +180,7 @@ fn an_order_goes_on_after_a_kill_at_any_moment() {
     assert!(resumed.is_none_or(|resumed| resumed > 0), "no order went on in another server");
 }
 
-/// Kills servers at some moments of their orders, in steps of 60 ms; returns how many orders went
+/// Kills servers at some moments of their orders, in steps of 120 ms; returns how many orders went
 /// on in another server. `None` if there is no authority.
 fn killed_at(moments: impl Iterator<Item = u64>) -> Option<u32> {
     let settings = [("PEBBLE_VA_NOSLEEP", ""), ("PEBBLE_VA_SLEEPTIME", "1")];
@@ -193,7 +193,7 @@ fn killed_at(moments: impl Iterator<Item = u64>) -> Option<u32> {
         until("an order is under way", || {
             record.exists() || server.errors().contains("got a certificate")
         });
-        std::thread::sleep(Duration::from_millis(moment * 60));
+        std::thread::sleep(Duration::from_millis(moment * 120));
         server.signal("KILL");
         server.ended();
         let before = std::fs::read_to_string(&record).ok();
