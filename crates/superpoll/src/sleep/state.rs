@@ -1,5 +1,5 @@
-//! The bits by which a sleep and a wake agree, without the descriptor. The file uses nothing of this
-//! crate, as `models/` compiles it alone, with loom's atomics.
+//! The bits by which a sleep and a wake agree, without the descriptor. The file uses nothing of
+//! this crate, as `models/` compiles it alone, with loom's atomics.
 
 #[cfg(superpoll_loom)]
 use loom::sync::atomic::{AtomicU8, Ordering};
