@@ -13,7 +13,6 @@ use futures_rustls::rustls::version::{TLS12, TLS13};
 use futures_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 use superpoll_gateway::Address;
 use superpoll_rt::BackendKind;
-use superpoll_test_support::connect_narrow;
 
 use crate::clients::{post, publish, text, until_subscribers};
 use crate::stage::{BACKENDS, PATIENCE, Stage};
@@ -48,7 +47,7 @@ fn connect(stage: &Stage, trust: &Trust, number: usize) -> Stream {
     let name = ServerName::try_from("localhost").unwrap();
     let client = ClientConnection::new(Arc::new(config), name).unwrap();
     let Address::Tcp { port, .. } = stage.addresses[1] else { panic!("it is TCP") };
-    let stream = connect_narrow(("127.0.0.1", port), None);
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     StreamOwned::new(client, stream)
 }
@@ -96,7 +95,7 @@ fn bodies(bytes: &[u8]) -> Vec<usize> {
 /// From a byte to more than a record, and now and then far more than a socket has room for.
 fn expected_body(number: usize) -> String {
     let length = match number % 10 {
-        9 => 100_000,
+        9 => 400_000,
         8 => 16_384,
         rest => rest * rest * 30,
     };
