@@ -13,6 +13,7 @@ use futures_rustls::rustls::version::{TLS12, TLS13};
 use futures_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 use superpoll_gateway::Address;
 use superpoll_rt::BackendKind;
+use superpoll_test_support::connect_narrow;
 
 use crate::clients::{post, publish, text, until_subscribers};
 use crate::stage::{BACKENDS, PATIENCE, Stage};
@@ -47,7 +48,7 @@ fn connect(stage: &Stage, trust: &Trust, number: usize) -> Stream {
     let name = ServerName::try_from("localhost").unwrap();
     let client = ClientConnection::new(Arc::new(config), name).unwrap();
     let Address::Tcp { port, .. } = stage.addresses[1] else { panic!("it is TCP") };
-    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let stream = connect_narrow(("127.0.0.1", port), Some(16 << 10));
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     StreamOwned::new(client, stream)
 }
