@@ -12,7 +12,6 @@ use crate::fanout::{self, Fanout};
 use crate::files::{self, Files};
 use crate::herd::{self, Herd};
 use crate::http::{self, Http};
-use crate::idle::ramp::IdleRamp;
 use crate::idle::{self, Idle};
 use crate::keep::{self, Keep};
 use crate::latency::{AtrLatency, MixLatency};
@@ -149,7 +148,6 @@ fn run(command: Command) -> Result<()> {
         Command::Relay(options) => present::<Relay>(&options),
         Command::Timers(options) => present::<Timers>(&options),
         Command::Zombies(options) => present::<Zombies>(&options),
-        Command::Idle(options) if options.ramp => present::<IdleRamp>(&options),
         Command::Idle(options) => present::<Idle>(&options),
         Command::Fanout(options) => present::<Fanout>(&options),
         Command::Keep(options) => present::<Keep>(&options),

@@ -128,7 +128,6 @@ experiments! {
     timers: timers::Timers as "timers",
     zombies: zombies::Zombies as "zombies",
     idle: idle::Idle as "idle",
-    idle_ramp: idle::ramp::IdleRamp as "idle-ramp",
     fanout: fanout::Fanout as "fanout",
     sit: keep::Keep as "sit",
     cluster: cluster::Cluster as "cluster",

@@ -27,8 +27,8 @@ pub(crate) struct Record<Row> {
     pub schema: u32,
     /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`, `models`,
     /// `registrations`, `zombies`, `idle`, `fanout`, `sit`, `cluster`, `million`, `targets`,
-    /// `gate`, `threads`; `atr-latency`, `mix-latency`, `herd-dups` and `idle-ramp`, other views of
-    /// four of them.
+    /// `gate`, `threads`; `atr-latency`, `mix-latency` and `herd-dups`, other views of three of
+    /// them.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,

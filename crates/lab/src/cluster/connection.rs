@@ -7,7 +7,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::TcpStream;
 use superpoll_rt::time;
 
-use crate::fanout::wire::{Head, chunk};
+use crate::server::http::{self, Head};
 
 /// How long a connection, or the head of an answer to a handshake, may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -17,15 +17,6 @@ const ROOM: usize = 4096;
 
 /// The longest answer.
 const LONGEST: usize = 1 << 24;
-
-/// The parts of an answer's head that matter here.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Answer {
-    /// The status.
-    pub code: u16,
-    length: Option<usize>,
-    is_chunked: bool,
-}
 
 /// A connection, with the bytes that have arrived and were not taken yet.
 #[derive(Debug)]
@@ -71,45 +62,31 @@ impl Connection {
         self.bytes.drain(..count);
     }
 
-    /// Reads the head of an answer; `check` may look at it before it is taken off.
+    /// Reads the head of an answer, which `check` has to accept.
     pub(super) async fn head(
         &mut self,
         check: impl Fn(&Head<'_>) -> Result<(), String>,
-    ) -> Result<Answer, String> {
+    ) -> Result<(), String> {
         loop {
             if let Some(head) = Head::parse(&self.bytes)? {
                 check(&head)?;
-                let Head { code, length, is_chunked, end, .. } = head;
+                let end = head.end;
                 self.take(end);
-                return Ok(Answer { code, length, is_chunked });
+                return Ok(());
             }
             self.more().await?;
         }
     }
 
-    /// Reads the body of an answer.
-    pub(super) async fn body(&mut self, answer: Answer) -> Result<Vec<u8>, String> {
-        if answer.is_chunked {
-            let mut body = Vec::new();
-            loop {
-                match chunk(&self.bytes)? {
-                    None => self.more().await?,
-                    Some((data, length)) => {
-                        let is_last = data.is_empty();
-                        body.extend_from_slice(data);
-                        self.take(length);
-                        if is_last {
-                            return Ok(body);
-                        }
-                    }
-                }
+    /// Reads an answer; returns its status and its body.
+    pub(super) async fn answer(&mut self) -> Result<(u16, Vec<u8>), String> {
+        loop {
+            if let Some((head, body, length)) = http::answer(&self.bytes)? {
+                let answer = (head.code, body.into_owned());
+                self.take(length);
+                return Ok(answer);
             }
-        }
-        let length = answer.length.unwrap_or(0);
-        while self.bytes.len() < length {
             self.more().await?;
         }
-        let rest = self.bytes.split_off(length);
-        Ok(std::mem::replace(&mut self.bytes, rest))
     }
 }

@@ -14,9 +14,10 @@ use superpoll_rt::{Runtime, spawn, time};
 use crate::cluster::CHANNEL;
 use crate::cluster::connection::{Connection, PATIENCE};
 use crate::error::{Error, Result};
-use crate::fanout::wire::{FIELDS, check, chunk, frame};
 use crate::random::Random;
 use crate::server::clients::Clients;
+use crate::server::http::{chunk, request};
+use crate::server::wire::{FIELDS, Lines, Polled, check, frame};
 use crate::sys::process;
 
 /// How long it may take until all subscribers are accepted.
@@ -275,25 +276,6 @@ struct Frame<'a> {
     missed: bool,
 }
 
-/// The answer to a long-poll.
-#[derive(Deserialize)]
-struct Polled<'a> {
-    #[serde(borrow)]
-    messages: Vec<Item<'a>>,
-    next: u64,
-    #[serde(borrow)]
-    epoch: Cow<'a, str>,
-    #[serde(default)]
-    missed: bool,
-}
-
-#[derive(Deserialize)]
-struct Item<'a> {
-    id: u64,
-    #[serde(borrow)]
-    data: Cow<'a, str>,
-}
-
 impl Subscriber {
     /// Subscribes, and subscribes again after each lost connection.
     pub(super) async fn run(mut self) {
@@ -313,7 +295,7 @@ impl Subscriber {
 
     async fn open(&mut self, fields: &str, target: &str) -> Result<Connection, String> {
         let mut connection = Connection::open(self.shared.servers[self.server]).await?;
-        connection.send(request(fields, target).as_bytes()).await?;
+        connection.send(request("GET", target, fields, None).as_bytes()).await?;
         Ok(connection)
     }
 
@@ -378,11 +360,12 @@ impl Subscriber {
     async fn events(&mut self) -> Result<(), String> {
         let fields = format!("accept: text/event-stream\r\nlast-event-id: {}\r\n", self.resume);
         let mut connection = self.open(&fields, CHANNEL).await?;
-        let head = time::timeout(PATIENCE, connection.head(|_| Ok(())));
-        let answer = head.await.map_err(|_| "a stream of events is not answered")??;
-        if answer.code != 200 {
-            return Err(format!("a stream of events is answered {}", answer.code));
-        }
+        let head = connection.head(|head| match head.code {
+            200 => Ok(()),
+            code => Err(format!("a stream of events is answered {code}")),
+        });
+        let head = time::timeout(PATIENCE, head);
+        head.await.map_err(|_| "a stream of events is not answered")??;
         self.accepted();
         let mut lines = Lines::default();
         loop {
@@ -392,17 +375,16 @@ impl Subscriber {
                 if data.is_empty() {
                     return Err("the stream of events ended".to_owned());
                 }
-                let mut wrong = Ok(());
-                lines.take(data, &mut |event| match event {
-                    Event::Missed => self.missed(),
-                    Event::Message(text, id) => match Position::parse(&id) {
-                        Ok(position) => self.hear(position, &text),
-                        Err(error) => wrong = Err(error),
-                    },
-                });
-                wrong?;
-                if let Some(id) = &lines.last_id {
-                    self.resume.clone_from(id);
+                lines.take(data, &mut |(kind, data, id)| {
+                    let (text, id) = (String::from_utf8_lossy(data), String::from_utf8_lossy(id));
+                    match kind {
+                        b"missed" => self.missed(),
+                        _ => self.hear(Position::parse(&id)?, &text),
+                    }
+                    Ok(())
+                })?;
+                if !lines.last_id.is_empty() {
+                    self.resume = String::from_utf8_lossy(&lines.last_id).into_owned();
                 }
                 taken += length;
             }
@@ -417,23 +399,18 @@ impl Subscriber {
         let mut connection = self.open("", &format!("{CHANNEL}?after={}", self.resume)).await?;
         self.accepted();
         loop {
-            let answer = connection.head(|_| Ok(())).await?;
-            match answer.code {
-                200 => {
-                    let body = connection.body(answer).await?;
-                    self.polled(&body)?;
-                }
-                204 => {}
-                code => return Err(format!("a long-poll is answered {code}")),
+            match connection.answer().await? {
+                (200, body) => self.polled(&body)?,
+                (204, _) => {}
+                (code, _) => return Err(format!("a long-poll is answered {code}")),
             }
             let target = format!("{CHANNEL}?after={}", self.resume);
-            connection.send(request("", &target).as_bytes()).await?;
+            connection.send(request("GET", &target, "", None).as_bytes()).await?;
         }
     }
 
     fn polled(&mut self, body: &[u8]) -> Result<(), String> {
-        let polled: Polled<'_> =
-            serde_json::from_slice(body).map_err(|error| format!("a long-poll: {error}"))?;
+        let polled = Polled::parse(body)?;
         if polled.missed {
             self.missed();
         }
@@ -442,64 +419,6 @@ impl Subscriber {
         }
         self.resume = Position::of(polled.next, &polled.epoch)?.to_string();
         Ok(())
-    }
-}
-
-fn request(fields: &str, target: &str) -> String {
-    format!("GET {target} HTTP/1.1\r\nhost: cluster\r\n{fields}\r\n")
-}
-
-// Server-sent events with their ids, as a page's `EventSource` takes them.
-
-/// An event.
-#[derive(Debug, PartialEq)]
-pub(super) enum Event {
-    /// A message, with its id.
-    Message(String, String),
-    /// The notice that messages were missed.
-    Missed,
-}
-
-/// The lines of a stream, up to the event in them.
-#[derive(Debug, Default)]
-pub(super) struct Lines {
-    line: Vec<u8>,
-    kind: String,
-    data: Option<String>,
-    /// The last id, with which the stream is resumed.
-    pub last_id: Option<String>,
-}
-
-impl Lines {
-    /// Takes bytes, and calls `hear` with each complete event.
-    pub(super) fn take(&mut self, bytes: &[u8], hear: &mut dyn FnMut(Event)) {
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.line.extend_from_slice(part);
-            if part.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.line);
-                if let Some(event) = self.line(String::from_utf8_lossy(&line).trim_end()) {
-                    hear(event);
-                }
-            }
-        }
-    }
-
-    fn line(&mut self, line: &str) -> Option<Event> {
-        if line.is_empty() {
-            let (kind, data) = (std::mem::take(&mut self.kind), self.data.take()?);
-            let id = self.last_id.clone().unwrap_or_default();
-            return Some(if kind == "missed" { Event::Missed } else { Event::Message(data, id) });
-        }
-        let (field, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "data" => self.data = Some(value.to_owned()),
-            "event" => value.clone_into(&mut self.kind),
-            "id" => self.last_id = Some(value.to_owned()),
-            // Comments, and the time to wait before the next connection.
-            _ => {}
-        }
-        None
     }
 }
 
@@ -715,21 +634,6 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn events_come_with_their_ids_wherever_the_stream_is_cut() {
-        let text = "retry: 2000\nid: 0-a\n: hi\nevent: missed\nid: 0-a\ndata: true\n\n\
-                    id: 1-a\ndata: x\n\nid: 2-a\ndata: y\n";
-        for cut in 0..text.len() {
-            let (mut lines, mut heard) = (Lines::default(), Vec::new());
-            for part in [&text[..cut], &text[cut..]] {
-                lines.take(part.as_bytes(), &mut |event| heard.push(event));
-            }
-            let message = Event::Message("x".to_owned(), "1-a".to_owned());
-            assert_eq!(heard, [Event::Missed, message]);
-            assert_eq!(lines.last_id.as_deref(), Some("2-a"));
-        }
-    }
 
     fn at(epoch: u64, id: u64) -> Position {
         Position { epoch, id }

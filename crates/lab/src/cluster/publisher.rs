@@ -20,6 +20,7 @@ use crate::cluster::connection::Connection;
 use crate::cluster::crowd::Position;
 use crate::error::{Doing, Error, Result};
 use crate::server::clients::Clients;
+use crate::server::http;
 use crate::sys::process;
 
 /// How long an answer may take.
@@ -232,19 +233,15 @@ impl Publisher {
             Some(connection) => connection,
             None => Connection::open(self.office.servers[server]).await?,
         };
-        let length = text.len();
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nhost: cluster\r\nidempotency-key: {text}\r\n\
-             content-length: {length}\r\n\r\n{text}"
-        );
+        let key = format!("idempotency-key: {text}\r\n");
+        let request = http::request("POST", path, &key, Some(text));
         connection.send(request.as_bytes()).await?;
         if hangs_up {
             return Ok(None);
         }
-        let answer = connection.head(|_| Ok(())).await?;
-        let body = connection.body(answer).await?;
+        let (code, body) = connection.answer().await?;
         self.connections[server] = Some(connection);
-        outcome(answer.code, &body).map(Some)
+        outcome(code, &body).map(Some)
     }
 }
 

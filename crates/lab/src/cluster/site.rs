@@ -1,7 +1,6 @@
 //! Redis, the servers, the subscribers and the publishers.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use crate::cluster::{CHANNEL, Fault, LOCAL, SERVERS};
 use crate::error::{Doing, Error, Result};
 use crate::findings::Named;
 use crate::server::clients::{Clients, most};
+use crate::server::http::Client;
 use crate::server::{Server, program};
 use crate::sys::process;
 use crate::{rivals, statistics};
@@ -192,15 +192,9 @@ impl Gateway {
     }
 
     fn is_ready(&self) -> bool {
-        let answer = TcpStream::connect(self.address).and_then(|mut stream| {
-            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-            let request =
-                format!("GET {READY} HTTP/1.1\r\nhost: cluster\r\nconnection: close\r\n\r\n");
-            stream.write_all(request.as_bytes())?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).map(|_| answer)
-        });
-        answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
+        Client::new(self.address, Duration::from_secs(2))
+            .get(READY)
+            .is_ok_and(|(code, _)| code == 200)
     }
 
     /// Returns the processor time that it has used, in nanoseconds.

@@ -10,12 +10,13 @@
 //! All servers of a point are alive at the same time and take turns: in groups of connects, and in
 //! rounds of messages. Each has one worker on a processor of its own (a rival may have processes
 //! for parts of the work, all of them there). The subscribers live in processes on the other
-//! processor (`crowd.rs`), each with one epoll set, one read for a message and one comparison, so
+//! processor (`server/crowd.rs`), each with one epoll set, one read for a message and one comparison, so
 //! that the load is cheaper than any server; its time is not counted. Every message is checked at
-//! every subscriber: number, order and each byte (`wire/`). A subscriber that misses a message,
+//! every subscriber: number, order and each byte (`server/wire.rs`). A subscriber that misses a message,
 //! gets one twice or gets another one ends the server's part in the experiment.
 //!
-//! `service.rs` lists the servers, starts them, and posts messages; `hyper.rs` and `server.js` are
+//! `service.rs` lists the servers, starts them, and posts messages; `load.rs` is the load of one;
+//! `hyper.rs` and `server.js` are
 //! servers that a programmer would write with hyper and with `ws`. `trial.rs` lets the servers take
 //! turns.
 
@@ -27,24 +28,11 @@ use crate::server::trial::Figures;
 use crate::statistics::{self, Ratio};
 use crate::table::{self, Part, Table};
 
-mod crowd;
 #[cfg(feature = "http")]
 mod hyper;
+mod load;
 pub(crate) mod service;
 mod trial;
-pub(crate) mod wire;
-
-crate::by_name::named! {
-    /// The protocol of a subscriber.
-    pub(crate) enum Transport {
-        /// A connection after the handshake of RFC 6455.
-        WebSocket = "websocket",
-        /// An answer that does not end, of type `text/event-stream`.
-        Events = "sse",
-        /// A request for each message.
-        LongPoll = "long-poll",
-    }
-}
 
 crate::options::options! {
     /// Options of `superpoll-lab fanout`.
@@ -99,14 +87,6 @@ pub(crate) struct Row {
     /// The times of its rounds; a request is a message to all subscribers.
     #[serde(flatten)]
     pub figures: Figures,
-}
-
-/// Returns the text of a message: its number, and letters that depend on the number.
-fn message(number: u64, bytes: usize) -> String {
-    let mut text = format!("{number:012} ");
-    let letters = (0..bytes.saturating_sub(text.len()) as u64).map(|place| number + place);
-    text.extend(letters.map(|sum| char::from(b'a' + (sum % 26) as u8)));
-    text
 }
 
 /// The fewest and the most bytes of a message.
@@ -235,15 +215,6 @@ pub(crate) fn bars(rows: &[Row]) -> String {
 mod tests {
     use super::*;
     use crate::statistics::Ratio;
-
-    #[test]
-    fn messages_have_their_length_and_differ() {
-        for bytes in [16, 17, 100] {
-            assert_eq!(message(7, bytes).len(), bytes);
-        }
-        assert_eq!(message(7, 16), "000000000007 hij");
-        assert_ne!(message(7, 100)[13..], message(8, 100)[13..]);
-    }
 
     #[test]
     fn each_kind_of_subscribers_has_its_targets_and_rivals_have_none() {

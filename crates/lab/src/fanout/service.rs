@@ -1,7 +1,7 @@
 //! The servers, each started with one channel.
 
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
-use crate::fanout::Transport;
-use crate::fanout::wire::{Form, Head, Subscription};
 use crate::record::write;
 use crate::rivals;
+use crate::server::http::{self, Client};
 use crate::server::subject::{self, Entry, not_installed, rival};
+use crate::server::wire::{Form, Subscription, Transport};
 use crate::server::{ProcessOptions, Server, program};
 
 /// Messages a second beyond which pushpin would delay them, which is more than any round has.
@@ -88,11 +88,8 @@ fn superpoll(
     own: &Path,
 ) -> Result<(Server, u16)> {
     let backend = backend.map(|name| format!("[server]\nbackend = {name:?}\n")).unwrap_or_default();
-    let text = format!(
-        "{backend}[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
-         path = \"/channel\"\nchannel = {{ poll = \"24h\" }}\n\
-         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n"
-    );
+    let channel = program::channel("/channel", "poll = \"24h\"");
+    let text = program::configuration(&program::listener(0), &[channel], &backend);
     program::superpoll_serve(name, process, own, &text, &[])
 }
 
@@ -288,83 +285,36 @@ impl Body {
 pub(super) struct Publisher {
     subject: &'static str,
     publishing: Publishing,
-    stream: Option<TcpStream>,
+    client: Client,
 }
 
 impl Publisher {
     /// Creates a publisher.
     pub(super) fn new(subject: &'static str, publishing: Publishing) -> Publisher {
-        Publisher { subject, publishing, stream: None }
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, publishing.port));
+        Publisher { subject, publishing, client: Client::new(address, PATIENCE) }
     }
 
     /// Publishes a message, and waits until the server has confirmed it.
     pub(super) fn publish(&mut self, text: &str) -> Result<()> {
         let Publishing { path, body, .. } = self.publishing;
-        let body = body.of(text);
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\n\
-             content-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        self.exchange(request.as_bytes()).map_err(|error| Error::Work {
-            subject: self.subject,
+        let fields = "content-type: text/plain\r\n";
+        let request = http::request("POST", path, fields, Some(&body.of(text)));
+        let confirmed = self.client.send(&request).and_then(|()| match self.client.answer()? {
+            (200..300, _) => Ok(()),
+            (code, text) => Err(io::Error::other(format!("it answered {code} {text:?}"))),
+        });
+        let subject = self.subject;
+        confirmed.map_err(|error| Error::Work {
+            subject,
             found: format!("it did not take a message: {error}"),
         })
-    }
-
-    fn exchange(&mut self, request: &[u8]) -> io::Result<()> {
-        let mut stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => {
-                let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.publishing.port))?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream
-            }
-        };
-        stream.write_all(request)?;
-        if !confirmed(&mut stream)? {
-            self.stream = Some(stream);
-        }
-        Ok(())
-    }
-}
-
-/// Reads an answer that confirms a message; returns whether the connection ends with it.
-fn confirmed(stream: &mut impl Read) -> io::Result<bool> {
-    let (mut answer, mut room) = (Vec::new(), [0; 4096]);
-    loop {
-        if let Some(head) = Head::parse(&answer).map_err(io::Error::other)? {
-            if !(200..300).contains(&head.code) {
-                let text = String::from_utf8_lossy(&answer);
-                return Err(io::Error::other(format!("it answered {text:?}")));
-            }
-            if answer.len() >= head.end + head.length.unwrap_or(0) {
-                return Ok(head.closes);
-            }
-        }
-        match stream.read(&mut room)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => answer.extend_from_slice(&room[..count]),
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_message_is_published_when_the_answer_is_complete_and_says_so() {
-        let mut good = &b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nokHTTP"[..];
-        assert!(!confirmed(&mut good).unwrap());
-        let mut last = &b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"[..];
-        assert!(confirmed(&mut last).unwrap());
-        let mut cut = &b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\no"[..];
-        assert_eq!(confirmed(&mut cut).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        let mut refused = &b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n"[..];
-        assert!(confirmed(&mut refused).unwrap_err().to_string().contains("503"));
-    }
 
     #[test]
     fn pushpin_is_given_every_form_of_a_message() {

@@ -7,14 +7,16 @@ use serde_json::json;
 
 use crate::budget::Budget;
 use crate::error::{Error, Result};
-use crate::fanout::crowd::{self, Load};
+use crate::fanout::load::Load;
 use crate::fanout::service::{self, Publisher, Service, Software, Subject};
-use crate::fanout::{BYTES, Options, Row, Transport};
+use crate::fanout::{BYTES, Options, Row};
 use crate::record::Record;
 use crate::rivals::Lost;
 use crate::run::Run;
+use crate::server::crowd::{Crowd, Settings};
 use crate::server::subject::names;
 use crate::server::trial::{self, Figures, Plan, Runner, Trial};
+use crate::server::wire::{Opening, Transport};
 use crate::server::{Server, clients, memory};
 use crate::statistics::{self, Ratio};
 use crate::{channel, options};
@@ -171,7 +173,14 @@ fn start(
     let processes = subscribers.div_ceil(clients::most());
     let crowds = (0..processes)
         .map(|number| {
-            crowd::start(subject.name, clients::address(number), port, subscription, bytes)
+            Crowd::start(Settings {
+                subject: subject.name,
+                from: clients::address(number),
+                port,
+                opening: Opening::Subscribe(subscription),
+                bytes,
+                tls: None,
+            })
         })
         .collect::<Result<Vec<_>>>()?;
     let pids = servers.iter().map(Server::pid).collect();

@@ -17,9 +17,9 @@
 //! machine does meanwhile.
 //!
 //! Our servers are started as a user would start them, by this command (`server/program.rs`); nginx
-//! and haproxy take part where they are installed. `superpoll-lab idle --ramp` goes on until it
-//! meets a limit (`ramp/`). `service.rs` starts each server, `clients.rs` are the clients,
+//! and haproxy take part where they are installed. `service.rs` starts each server and its clients,
 //! `server/memory.rs` reads the memory, and `trial.rs` runs the servers in turn.
+//! `superpoll-lab million` goes on until it meets a limit.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +27,6 @@ use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::plot;
 use crate::table::{self, Part, Table};
 
-mod clients;
-pub(crate) mod ramp;
 pub(crate) mod service;
 pub(crate) mod trial;
 
@@ -36,22 +34,12 @@ crate::options::options! {
     /// Options of `superpoll-lab idle`.
     pub(crate) struct Options;
 
-    /// Connections to each server; with --ramp, those of the first step [default: 4000, or 1000 if
-    /// quick; with --ramp 1000, or 250 if quick]
+    /// Connections to each server [default: 4000, or 1000 if quick]
     connections: Option<usize> = N,
     /// How connections come: one-by-one, burst or all
     arrival: String = LIST "all",
     /// Servers and kinds of connections, with commas, or all
     subjects: Option<String> = LIST,
-    /// Adds connections in steps, each doubling their number, until something sets a limit
-    ramp: bool,
-    /// With --ramp: steps at most [default: 12, or 3 if quick]
-    #[arg(requires = "ramp")]
-    steps: Option<usize> = N,
-    /// With --ramp: processes of a server at most, each with as many connections as its limit of
-    /// descriptors allows
-    #[arg(requires = "ramp")]
-    servers: usize = N 8,
 }
 
 /// A figure over all rounds.

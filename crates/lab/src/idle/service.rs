@@ -1,17 +1,19 @@
 //! The servers, each started with the settings of its kind of connection.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::ring;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{ClientConfig, RootCertStore};
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, Result};
 use crate::http::{self, BODY};
-use crate::record::write;
+use crate::relay::peers::{self, Task};
+use crate::server::crowd::{Crowd, Settings};
 use crate::server::subject::{self, Entry, not_installed, rival};
+use crate::server::wire::{Form, Opening, Subscription, Transport};
 use crate::server::{ProcessOptions, Server, program};
 
 /// A server at work.
@@ -34,11 +36,6 @@ pub(super) fn start(
 ) -> Result<Service> {
     let of = |server, port| Service { server, port, _behind: None };
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let root = folder.join("root");
-    std::fs::create_dir_all(&root)
-        .and_then(|()| std::fs::write(root.join("index.html"), BODY))
-        .doing(format_args!("writing into {}", root.display()))?;
-    let file = folder.join(format!("{name}.conf"));
     match (start.software, start.kind) {
         (Software::Superpoll, Kind::Relay) => {
             let (behind, to) =
@@ -49,18 +46,13 @@ pub(super) fn start(
             Ok(Service { server, port, _behind: Some(behind) })
         }
         (Software::Superpoll, kind) => {
-            let tls = format!(
-                "tls = {{ certificate = {:?}, key = {:?} }}\n",
-                text(&certificate.certificate),
-                text(&certificate.key)
-            );
-            let configuration = format!(
-                "[[listeners]]\naddress = \"127.0.0.1:0\"\n{}[[hosts]]\n[[hosts.routes]]\n\
-                 files = {{ root = {:?} }}\n[[hosts.routes]]\npath = \"/channel\"\n\
-                 channel = {{ poll = \"24h\" }}\n[timeouts]\nidle = \"24h\"\nheader = \"24h\"\n",
-                if kind == Kind::Tls { &tls } else { "" },
-                text(&root),
-            );
+            let (pem, key) = (text(&certificate.certificate), text(&certificate.key));
+            let tls = format!("\ntls = {{ certificate = {pem:?}, key = {key:?} }}");
+            let tls = if kind == Kind::Tls { &*tls } else { "" };
+            let channel = program::channel("/channel", "poll = \"24h\"");
+            let routes = [program::page(folder, BODY)?, channel];
+            let listener = program::listener(0) + tls;
+            let configuration = program::configuration(&listener, &routes, "");
             let (server, port) =
                 program::superpoll_serve(name, process, folder, &configuration, &["--dumpable"])?;
             Ok(of(server, port))
@@ -76,20 +68,13 @@ pub(super) fn start(
         }
         (Software::Nginx, kind) => {
             let port = program::free_port()?;
-            let (ssl, certificates) = match kind {
-                Kind::Tls => (
-                    " ssl",
-                    format!(
-                        "ssl_certificate {:?}; ssl_certificate_key {:?};",
-                        text(&certificate.certificate),
-                        text(&certificate.key)
-                    ),
-                ),
-                _ => ("", String::new()),
-            };
+            program::page(folder, BODY)?;
+            let (pem, key) = (text(&certificate.certificate), text(&certificate.key));
+            let own = format!("ssl_certificate {pem:?}; ssl_certificate_key {key:?};");
+            let (ssl, own) = if kind == Kind::Tls { (" ssl", &*own) } else { ("", "") };
             let inside = format!(
-                "server {{ listen 127.0.0.1:{port}{ssl} backlog=4096; {certificates} root {}; }}",
-                text(&root)
+                "server {{ listen 127.0.0.1:{port}{ssl} backlog=4096; {own} root {}; }}",
+                text(&folder.join("root"))
             );
             let block = program::nginx_http(folder, &inside);
             let server = program::nginx(name, process, folder, port, None, &block)?;
@@ -99,20 +84,27 @@ pub(super) fn start(
             let (behind, to) =
                 Server::accepting("raw-epoll", false, process, http::raw_epoll::serve)?;
             let port = program::free_port()?;
-            write(
-                &file,
-                &format!(
-                    "global\n  nbthread 1\n  maxconn 9000\n\
-                 defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 24h\n\
-                 \x20 timeout server 24h\nlisten relay\n  bind 127.0.0.1:{port} backlog 4096\n\
-                 \x20 server behind 127.0.0.1:{to}\n"
-                ),
-            )?;
-            let arguments = ["-db", "-q", "-f", &text(&file)];
-            let server = program::other(name, process, port, "haproxy", &arguments)?;
+            let task = Task::Bytes { splices: false };
+            let server = peers::haproxy(name, process, folder, [port, to], task)?;
             Ok(Service { server, port, _behind: Some(behind) })
         }
     }
+}
+
+/// Starts clients of a server in a process of their own.
+pub(super) fn clients(
+    Subject { name, start, .. }: Subject,
+    port: u16,
+    certificate: &Certificate,
+) -> Result<Crowd> {
+    Crowd::start(Settings {
+        subject: name,
+        from: Ipv4Addr::LOCALHOST,
+        port,
+        opening: start.kind.opening(),
+        bytes: 0,
+        tls: (start.kind == Kind::Tls).then(|| Arc::clone(&certificate.config)),
+    })
 }
 
 // The servers and the kinds of connections, by name.
@@ -134,6 +126,21 @@ crate::by_name::named! {
         Events = "events",
         /// One request through a relay.
         Relay = "relay",
+    }
+}
+
+impl Kind {
+    /// Returns the request of a connection. A poll is answered when there is a message, which there
+    /// never is.
+    fn opening(self) -> Opening {
+        let (transport, path) = match self {
+            Kind::Silent => return Opening::Silent,
+            Kind::KeepAlive | Kind::Tls | Kind::Relay => return Opening::Get(BODY),
+            Kind::LongPoll => (Transport::LongPoll, "/channel?after=0&wait=86400"),
+            Kind::WebSocket => (Transport::WebSocket, "/channel"),
+            Kind::Events => (Transport::Events, "/channel"),
+        };
+        Opening::Subscribe(Subscription { transport, path, form: Form::Superpoll })
     }
 }
 
@@ -254,15 +261,5 @@ impl Certificate {
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Certificate { certificate, key, config: Arc::new(config) })
-    }
-
-    /// A client's side of an encrypted connection.
-    pub(super) fn client(&self) -> Result<ClientConnection> {
-        ServerName::try_from("localhost")
-            .map_err(|error| Error::usage(format!("naming a server: {error}")))
-            .and_then(|name| {
-                ClientConnection::new(self.config.clone(), name)
-                    .map_err(|error| Error::usage(format!("beginning with TLS: {error}")))
-            })
     }
 }

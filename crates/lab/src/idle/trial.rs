@@ -1,16 +1,15 @@
 //! The servers in turn, round by round, each from its start to the end of its last connection.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 
 use serde_json::json;
 
 use crate::budget::Budget;
 use crate::error::{Error, Result};
-use crate::idle::clients::{self, Order};
 use crate::idle::service::{self, Certificate, Kind, Subject};
 use crate::idle::{Options, Row, Spread};
 use crate::record::Record;
+use crate::server::crowd::Order;
 use crate::server::memory::{self, Memory};
 use crate::server::subject::names;
 use crate::server::trial::Plan;
@@ -19,20 +18,20 @@ use crate::sys::process;
 use crate::{channel, statistics};
 
 /// Descriptors that a server needs in addition to its connections.
-pub(super) const RESERVE: usize = 64;
+const RESERVE: usize = 64;
 
 /// How long it takes until a server that parks silent connections has parked them and given their
 /// memory back. Our server parks after a second, checks its memory once a second, and waits for
 /// another second if there is little to give back. With less time than this, the memory of the
 /// first half may be read before it is given back, which shows as a negative size.
-pub(super) const PARKING_NS: u64 = 4_000_000_000;
+const PARKING_NS: u64 = 4_000_000_000;
 
 /// How long it takes until other servers have done their work on a connection that fell silent.
-pub(super) const SETTLING_NS: u64 = 200_000_000;
+const SETTLING_NS: u64 = 200_000_000;
 
 crate::by_name::named! {
     /// How connections come.
-    pub(super) enum Arrival {
+    enum Arrival {
         /// Each does its part before the next one connects.
         OneByOne = "one-by-one",
         /// All connect, then all ask, then all are answered.
@@ -42,16 +41,17 @@ crate::by_name::named! {
 
 impl Arrival {
     /// The command for the clients.
-    pub(super) const fn order(self, count: usize) -> Order {
-        match self {
-            Arrival::OneByOne => Order::OneByOne(count),
-            Arrival::Burst => Order::Burst(count),
-        }
+    const fn order(self, count: usize) -> Order {
+        let at_once = match self {
+            Arrival::OneByOne => 1,
+            Arrival::Burst => count,
+        };
+        Order::Open { count, at_once }
     }
 }
 
 /// Returns the requested arrivals, each once.
-pub(super) fn arrivals(text: &str) -> Result<Vec<Arrival>> {
+fn arrivals(text: &str) -> Result<Vec<Arrival>> {
     crate::options::named(text, &Arrival::ALL, |one| one.name(), |_| true, "no arrival")
 }
 
@@ -130,15 +130,15 @@ fn round(
 ) -> Result<RoundMemory> {
     let service = service::start(subject, process, own, certificate)?;
     let pid = service.server.pid();
-    let mut clients = clients::start(subject, Ipv4Addr::LOCALHOST, service.port, certificate)?;
+    let mut clients = service::clients(subject, service.port, certificate)?;
     let settling = if subject.start.parks() { PARKING_NS } else { SETTLING_NS };
     let start = memory::at_rest(&[pid], 0)?;
-    clients.send(&arrival.order(connections / 2))?;
+    clients.ask(&arrival.order(connections / 2))?;
     let half = memory::at_rest(&[pid], settling)?;
-    clients.send(&arrival.order(connections / 2))?;
+    clients.ask(&arrival.order(connections / 2))?;
     let full = memory::at_rest(&[pid], settling)?;
-    clients.send(&Order::Check)?;
-    clients.send(&Order::Close)?;
+    clients.ask(&Order::Check)?;
+    clients.ask(&Order::Close)?;
     process::sleep(SETTLING_NS);
     let closed = memory::at_rest(&[pid], 0)?;
     Ok(RoundMemory { start, half, full, closed })

@@ -1,20 +1,19 @@
 //! The processes of the server, each with a keeper: `superpoll serve` and `superpoll keep`, as a
 //! user starts them.
 
-use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::io::{self, Read, Seek};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use superpoll_keeper::KeeperLink;
 use tempfile::TempDir;
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, Result};
 use crate::http::BODY;
 use crate::million::CHANNEL;
-use crate::record::write;
+use crate::server::http::{Client, request};
 use crate::server::{ProcessOptions, Server, memory, program};
 use crate::sys::process;
 
@@ -26,10 +25,13 @@ const PARKING: Duration = Duration::from_secs(120);
 /// message to thousands of subscribers.
 const ANSWERING: Duration = Duration::from_secs(60);
 
-/// How long a connection is silent before it is parked.
-const PARK: &str = "100ms";
+/// A connection is parked soon after it fell silent. The parked ones are a metric.
+const SETTINGS: &str = "park = \"100ms\"\n[metrics]";
 
-const NAME: &str = "superpoll serve";
+/// The settings of the channel: no poll ends by itself.
+const CHANNEL_SETTINGS: &str = "history = 10, poll = \"24h\"";
+
+pub(super) const NAME: &str = "superpoll serve";
 
 const PROCESS: ProcessOptions = ProcessOptions { processor: None, second_thread: false };
 
@@ -71,10 +73,6 @@ impl Fleet {
     /// Chooses the ports of so many servers, and starts none.
     pub(super) fn new(processes: usize, has_keepers: bool) -> Result<Fleet> {
         let folder = program::folder("million")?;
-        let root = folder.path().join("root");
-        std::fs::create_dir(&root)
-            .and_then(|()| std::fs::write(root.join("index.html"), BODY))
-            .doing(format_args!("writing into {}", root.display()))?;
         let member =
             |_| Ok(Member { port: program::free_port()?, spent_ns: 0, server: None, keeper: None });
         let members = (0..processes).map(member).collect::<Result<_>>()?;
@@ -102,16 +100,15 @@ impl Fleet {
     }
 
     fn start_server(&mut self, number: usize) -> Result<()> {
-        let port = self.members[number].port;
-        let file = self.folder.path().join(format!("server-{number}.toml"));
-        write(&file, &configuration(port, &self.folder.path().join("root")))?;
-        let (file, keeper) = (text(&file), text(&self.keeper_path(number)));
+        let own = self.folder.path().join(number.to_string());
+        let routes = [program::page(&own, BODY)?, program::channel(CHANNEL, CHANNEL_SETTINGS)];
+        let listener = program::listener(self.members[number].port);
+        let configuration = program::configuration(&listener, &routes, SETTINGS);
+        let keeper = text(&self.keeper_path(number));
         // Statistics sockets of killed servers would be left in a folder of the user's.
-        let mut arguments = vec!["serve", "--workers", "1", "-c", &file, "--stats", "off"];
-        if self.has_keepers {
-            arguments.extend(["--keeper", &keeper]);
-        }
-        let (server, _) = program::superpoll(NAME, PROCESS, &arguments)?;
+        let more = ["--stats", "off", "--keeper", &keeper];
+        let more = if self.has_keepers { &more[..] } else { &more[..2] };
+        let (server, _) = program::superpoll_serve(NAME, PROCESS, &own, &configuration, more)?;
         self.members[number].server = Some(server);
         Ok(())
     }
@@ -134,23 +131,13 @@ impl Fleet {
     /// Publishes a message at every server. The channels are each server's own.
     pub(super) fn publish(&self, message: &str) -> Result<()> {
         let failed = |e: io::Error| wrong(format!("a publication failed: {e}"));
-        let request = format!(
-            "POST {CHANNEL} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
-             content-length: {}\r\n\r\n{message}",
-            message.len()
-        );
-        let mut streams = Vec::new();
-        for member in &self.members {
-            streams.push(connect(member.port).map_err(failed)?);
-        }
-        for stream in &mut streams {
-            stream.write_all(request.as_bytes()).map_err(failed)?;
-        }
-        for mut stream in streams {
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).map_err(failed)?;
-            if !answer.starts_with("HTTP/1.1 201 ") {
-                return Err(wrong(format!("a publication was answered {answer:?}")));
+        let request = request("POST", CHANNEL, "", Some(message));
+        let mut all: Vec<Client> = self.members.iter().map(|member| client(member.port)).collect();
+        all.iter_mut().try_for_each(|one| one.send(&request)).map_err(failed)?;
+        for one in &mut all {
+            let (code, answer) = one.answer().map_err(failed)?;
+            if code != 201 {
+                return Err(wrong(format!("a publication was answered {code} {answer:?}")));
             }
         }
         Ok(())
@@ -211,20 +198,6 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn configuration(port: u16, root: &Path) -> String {
-    let mut all = String::new();
-    // Writing to a string succeeds. Nothing but silence may end a connection, nor wake one up.
-    let _ = write!(
-        all,
-        "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n[[hosts]]\n\
-         [[hosts.routes]]\nfiles = {{ root = {:?} }}\n\
-         [[hosts.routes]]\npath = \"{CHANNEL}\"\nchannel = {{ history = 10, poll = \"24h\" }}\n\
-         [timeouts]\npark = \"{PARK}\"\nidle = \"24h\"\nheader = \"24h\"\n[metrics]\n",
-        text(root)
-    );
-    all
-}
-
 fn start_keeper(path: &Path) -> Result<Server> {
     let command = text(&program::command()?);
     let (keeper, mut errors) =
@@ -250,23 +223,15 @@ fn said(errors: &mut File) -> String {
     all.lines().last().unwrap_or("it said nothing").to_owned()
 }
 
-fn connect(port: u16) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(ANSWERING))?;
-    Ok(stream)
+fn client(port: u16) -> Client {
+    Client::new(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), ANSWERING)
 }
 
 /// Returns the answer to a request on a connection of its own.
 fn get(port: u16, path: &str) -> Result<String> {
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    let answer = connect(port).and_then(|mut stream| {
-        stream.write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).map(|_| answer)
-    });
-    match answer {
-        Ok(answer) if answer.starts_with("HTTP/1.1 200 ") => Ok(answer),
-        Ok(answer) => Err(wrong(format!("GET {path} was answered {answer:?}"))),
+    match client(port).get(path) {
+        Ok((200, answer)) => Ok(answer),
+        Ok((code, answer)) => Err(wrong(format!("GET {path} was answered {code} {answer:?}"))),
         Err(error) => Err(wrong(format!("GET {path} was not answered: {error}"))),
     }
 }

@@ -4,23 +4,23 @@
 //! of `superpoll serve`, each with a keeper, and as many processes of clients. Every process of
 //! clients connects to one server, from an address of its own (127.0.1.1 and up), which has all
 //! ports to itself. First come connections that have sent one request and stay open, then, in a
-//! second pass with new processes, subscribers of a channel by WebSocket.
+//! second pass with new processes, subscribers of a channel by WebSocket; other kinds on request.
 //!
 //! When all connections are parked, memory and processor time are read. Then a message is published
 //! to all subscribers, a server is killed and started again with the same keeper, and every
 //! connection must answer, or receive another message, once. The folder `/proc/PID/fd` is never
 //! read: a look there makes the kernel hold memory for each descriptor.
 //!
-//! `fleet.rs` has the servers and their keepers, `crowd.rs` the connections of a process of clients
-//! and the judge of the bytes that each one receives. `trial.rs` finds the limit and takes all
-//! connections of each kind through the steps.
+//! `fleet.rs` has the servers and their keepers, `server/crowd.rs` the clients. `trial.rs` finds the
+//! limit and takes all connections of each kind through the steps.
 
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
+use crate::http::BODY;
+use crate::server::wire::{Form, Opening, Subscription, Transport};
 use crate::table::{self, Part, Table};
 
-mod crowd;
 mod fleet;
 mod trial;
 
@@ -33,9 +33,9 @@ crate::options::options! {
 
     /// Connections at once [default: as many as the machine allows, or 300 if quick]
     connections: Option<usize> = N,
-    /// Kinds of connections, one after the other: keep-alive, websocket or all
+    /// Kinds of connections, one after the other: keep-alive, websocket, events, long-poll or all
     #[arg(long = "kind")]
-    kinds: String = LIST "all",
+    kinds: String = LIST "keep-alive,websocket",
     /// Processes of the server, and of clients [default: as many as the connections need, or 2 if
     /// quick]
     processes: Option<usize> = N,
@@ -45,12 +45,28 @@ crate::options::options! {
 
 crate::by_name::named! {
     /// A kind of connections.
-    #[derive(Serialize, Deserialize)]
     pub(crate) enum Kind {
         /// A request was answered, and the connection stays open.
         KeepAlive = "keep-alive",
         /// A subscriber of a channel by WebSocket.
         WebSocket = "websocket",
+        /// The same by server-sent events.
+        Events = "events",
+        /// The same by long-polls.
+        LongPoll = "long-poll",
+    }
+}
+
+impl Kind {
+    /// Returns the request that opens a connection.
+    fn opening(self) -> Opening {
+        let transport = match self {
+            Kind::KeepAlive => return Opening::Get(BODY),
+            Kind::WebSocket => Transport::WebSocket,
+            Kind::Events => Transport::Events,
+            Kind::LongPoll => Transport::LongPoll,
+        };
+        Opening::Subscribe(Subscription { transport, path: CHANNEL, form: Form::Superpoll })
     }
 }
 

@@ -8,14 +8,14 @@ use serde_json::json;
 use crate::budget::Budget;
 use crate::environment::{self, Headroom, Limit};
 use crate::error::{Error, Result};
-use crate::million::crowd::{self, Opening, Order, Report};
-use crate::million::fleet::{Fleet, Use};
+use crate::million::fleet::{Fleet, NAME, Use};
 use crate::million::{Crash, Kind, Options, Round, Row};
 use crate::options::{self, Output};
 use crate::record::Record;
 use crate::run::{self, Run};
-use crate::server::clients::Clients;
+use crate::server::crowd::{Crowd, Order, Report, Settings};
 use crate::server::memory;
+use crate::server::wire::message;
 use crate::sys::process;
 
 /// The steps of a kind.
@@ -210,8 +210,13 @@ const IN_FLIGHT: usize = 50;
 /// its memory once a second, and waits for another second if there is little to give back.
 const SETTLING_NS: u64 = 4_000_000_000;
 
-/// How long it takes until all clients wait for a message.
+/// How long it takes until all clients wait for a message, and how long they listen for another one
+/// after the last one has its message.
 const LISTENING_NS: u64 = 300_000_000;
+const LISTEN_MS: u64 = 200;
+
+/// Bytes of a message.
+const MESSAGE: usize = 16;
 
 /// All processes of a kind.
 #[derive(Debug)]
@@ -220,11 +225,11 @@ pub(super) struct Stage<'a> {
     kind: Kind,
     // Declared before the servers: the clients reset their connections before a server closes them,
     // so that no port stays occupied.
-    crowds: Vec<Clients>,
+    crowds: Vec<Crowd>,
     fleet: Fleet,
     /// The open connections of each process of clients.
     open: Vec<usize>,
-    messages: usize,
+    messages: u64,
     row: Row,
     /// Failures, in words.
     pub complaints: Vec<String>,
@@ -242,9 +247,19 @@ struct Start {
 impl<'a> Stage<'a> {
     /// Starts all processes, without connections.
     pub(super) fn start(plan: &'a Plan, kind: Kind) -> Result<Stage<'a>> {
-        // Processes are forked before there is anything that they could inherit.
-        let crowds = (0..plan.processes).map(|_| crowd::start()).collect::<Result<Vec<_>>>()?;
         let mut fleet = Fleet::new(plan.processes, plan.has_keepers)?;
+        // Processes are forked before there is anything that they could inherit.
+        let crowd = |number: usize| {
+            Crowd::start(Settings {
+                subject: NAME,
+                from: address(number),
+                port: fleet.port(number),
+                opening: kind.opening(),
+                bytes: MESSAGE,
+                tls: None,
+            })
+        };
+        let crowds = (0..plan.processes).map(crowd).collect::<Result<Vec<_>>>()?;
         fleet.start()?;
         let open = vec![0; plan.processes];
         let (row, complaints) = (Row::default(), Vec::new());
@@ -271,12 +286,14 @@ impl<'a> Stage<'a> {
         step("parks");
         self.measure(start)?;
         let before = self.all();
-        if self.kind == Kind::WebSocket {
+        if self.kind != Kind::KeepAlive {
             step("publishes");
             self.row.message = Some(self.publish()?);
         }
         if self.plan.has_keepers {
             step("crashes");
+            // Clients that poll have asked again since the message.
+            self.fleet.until_parked(self.all())?;
             let connections = self.open[0];
             let seconds = seconds(self.fleet.crash()?);
             self.row.crash = Some(Crash { connections, lost: 0, seconds });
@@ -284,7 +301,7 @@ impl<'a> Stage<'a> {
         step("checks");
         self.row.check = match self.kind {
             Kind::KeepAlive => self.ask()?,
-            Kind::WebSocket => self.publish()?,
+            _ => self.publish()?,
         };
         let lost = before.saturating_sub(self.all());
         if let Some(crash) = &mut self.row.crash {
@@ -302,8 +319,7 @@ impl<'a> Stage<'a> {
         let begun = Instant::now();
         let floor = Headroom::here().memory / 4;
         let mut limit = None;
-        let (plan, kind) = (self.plan, self.kind);
-        let ports: Vec<u16> = (0..plan.processes).map(|one| self.fleet.port(one)).collect();
+        let plan = self.plan;
         let orders = |number: usize| {
             let refusal = if run::signal().is_some() {
                 Some("interrupted")
@@ -313,16 +329,8 @@ impl<'a> Stage<'a> {
                 (Headroom::here().memory < floor).then_some("memory")
             };
             limit = limit.or(refusal);
-            limit.is_none().then(|| {
-                let (count, port) = (plan.share(number), ports[number]);
-                Order::Open(Opening {
-                    kind,
-                    from: address(number),
-                    port,
-                    count,
-                    in_flight: IN_FLIGHT,
-                })
-            })
+            let open = Order::Open { count: plan.share(number), at_once: IN_FLIGHT };
+            limit.is_none().then_some(open)
         };
         let reports =
             in_turn(&mut self.crowds, AT_ONCE, orders, |report| report.complaint.is_none())?;
@@ -353,7 +361,7 @@ impl<'a> Stage<'a> {
         let memory = self.fleet.memory(SETTLING_NS)?;
         let slab = memory::of_machine()?.slab;
         // The memory is that of connections that are all there at this time.
-        let reports = in_turn(&mut self.crowds, AT_ONCE, |_| Some(Order::Count), |_| true)?;
+        let reports = in_turn(&mut self.crowds, AT_ONCE, |_| Some(Order::Check), |_| true)?;
         self.note(&reports);
         let count = self.all();
         let (servers, keepers) = memory.since(start.memory, count);
@@ -376,16 +384,16 @@ impl<'a> Stage<'a> {
     /// Publishes a message to all connections.
     fn publish(&mut self) -> Result<Round> {
         self.messages += 1;
-        let text = format!("message {}", self.messages);
+        let text = message(self.messages, MESSAGE);
         for crowd in &mut self.crowds {
-            crowd.order(&Order::Receive(text.clone()))?;
+            crowd.order(&Order::Receive { number: self.messages, listen_ms: LISTEN_MS })?;
         }
         process::sleep(LISTENING_NS);
         let (before, begun) = (self.fleet.processor_time()?, process::now());
         self.fleet.publish(&text)?;
         let mut reports = Vec::new();
         for crowd in &mut self.crowds {
-            reports.push(Some(crowd.answer()?));
+            reports.push(Some(crowd.report()?));
         }
         self.round(&reports, before, begun)
     }
@@ -393,8 +401,8 @@ impl<'a> Stage<'a> {
     /// Sends a request on each connection.
     fn ask(&mut self) -> Result<Round> {
         let (before, begun) = (self.fleet.processor_time()?, process::now());
-        let reports =
-            in_turn(&mut self.crowds, AT_ONCE, |_| Some(Order::Ask(IN_FLIGHT)), |_| true)?;
+        let all = Order::Ask { count: usize::MAX, at_once: IN_FLIGHT };
+        let reports = in_turn(&mut self.crowds, AT_ONCE, |_| Some(all.clone()), |_| true)?;
         self.round(&reports, before, begun)
     }
 
@@ -426,7 +434,7 @@ fn address(process: usize) -> Ipv4Addr {
 /// the reports. No further process gets an order after one without an order, or after a report that
 /// is not good.
 fn in_turn(
-    crowds: &mut [Clients],
+    crowds: &mut [Crowd],
     at_once: usize,
     mut order: impl FnMut(usize) -> Option<Order>,
     is_good: impl Fn(&Report) -> bool,
@@ -445,7 +453,7 @@ fn in_turn(
         }
         goes_on &= given < crowds.len();
         if reports.len() < given {
-            let report: Report = crowds[reports.len()].answer()?;
+            let report = crowds[reports.len()].report()?;
             goes_on &= is_good(&report);
             reports.push(Some(report));
         }
@@ -504,11 +512,15 @@ mod tests {
     fn options_are_checked() {
         let quick = of(|options| options.output.quick = true).unwrap();
         assert_eq!((quick.connections, quick.processes), (300, 2));
-        assert_eq!(quick.kinds, Kind::ALL);
+        assert_eq!(quick.kinds, [Kind::KeepAlive, Kind::WebSocket]);
+        assert_eq!(of(|options| options.kinds = "all".to_owned()).unwrap().kinds, Kind::ALL);
         assert!(quick.has_keepers && quick.note.is_none());
         assert!(!of(|options| options.no_keeper = true).unwrap().has_keepers);
         for (change, about) in [
-            ((|o| o.kinds = "telnet".to_owned()) as fn(&mut Options), "keep-alive, websocket"),
+            (
+                (|o| o.kinds = "telnet".to_owned()) as fn(&mut Options),
+                "keep-alive, websocket, events",
+            ),
             (|o| o.connections = Some(0), "--connections 0"),
             (|o| o.processes = Some(0), "--processes 0"),
             (|o| o.processes = Some(5000), "--processes 5000"),
@@ -519,11 +531,11 @@ mod tests {
         }
     }
 
-    fn echo(count: usize) -> Vec<Clients> {
+    fn crowds(count: usize) -> Vec<Crowd> {
         let one = |number: usize| {
-            Clients::start("absent", move |order: Order| {
-                let Order::Ask(in_flight) = order else { return Err(Error::usage("no request")) };
-                Ok(Report { open: number, done: in_flight, ..Report::default() })
+            Crowd::by("absent", move |order| {
+                let Order::Connect(done) = order else { return Err(Error::usage("no connect")) };
+                Ok(Report { open: number, done, ..Report::default() })
             })
         };
         (0..count).map(|number| one(number).unwrap()).collect()
@@ -531,15 +543,15 @@ mod tests {
 
     #[test]
     fn every_process_has_its_turn_until_one_fails() {
-        let mut crowds = echo(5);
-        let order = |number| Some(Order::Ask(10 * number));
+        let mut crowds = crowds(5);
+        let order = |number| Some(Order::Connect(10 * number));
         let reports = in_turn(&mut crowds, 2, order, |_| true).unwrap();
         let done: Vec<_> = reports.iter().flatten().map(|one| (one.open, one.done)).collect();
         assert_eq!(done, [(0, 0), (1, 10), (2, 20), (3, 30), (4, 40)]);
         let given = Cell::new(0);
         let order = |number| {
             given.set(number + 1);
-            Some(Order::Ask(number))
+            Some(Order::Connect(number))
         };
         let reports = in_turn(&mut crowds, 2, order, |one| one.done < 1).unwrap();
         assert_eq!((given.get(), reports.iter().flatten().count()), (3, 3));

@@ -36,7 +36,7 @@ pub(super) fn nginx_stream() -> Option<Option<PathBuf>> {
 
 /// The work of a program between its clients and the origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Task {
+pub(crate) enum Task {
     /// Passes bytes on, by splice if that is forced.
     Bytes { splices: bool },
     /// Passes HTTP on, and keeps this many connections to the origin, as our proxy does.
@@ -52,7 +52,7 @@ fn haproxy_configuration([port, origin]: [u16; 2], task: Task) -> String {
             } else {
                 ""
             };
-            format!("    mode tcp\n    timeout client 60s\n    timeout server 60s\n{splice}")
+            format!("    mode tcp\n    timeout client 24h\n    timeout server 24h\n{splice}")
         }
         // haproxy's pool has no limit; the origin learns the client's address as from our proxy.
         Task::Http { .. } => "    mode http\n    timeout client 24h\n    timeout server 24h\n    \
@@ -88,7 +88,7 @@ fn nginx_blocks(folder: &Path, [port, origin]: [u16; 2], task: Task) -> String {
 }
 
 /// Starts haproxy, from a port to another.
-pub(super) fn haproxy(
+pub(crate) fn haproxy(
     name: &'static str,
     process: ProcessOptions,
     folder: &Path,

@@ -97,11 +97,6 @@ impl Clients {
             .doing(format_args!("sending an order to the clients of {}", self.subject))
     }
 
-    /// Waits until the last order was carried out.
-    pub(crate) fn done(&mut self) -> Result<()> {
-        self.answer()
-    }
-
     /// Waits until the last order was carried out, and returns the answer.
     pub(crate) fn answer<Answer: DeserializeOwned>(&mut self) -> Result<Answer> {
         let mut text = String::new();
@@ -113,11 +108,6 @@ impl Clients {
             (Ok(1..), Ok(Err((false, reason)))) => Err(Error::Usage(reason)),
             _ => Err(wrong("its process, or that of its clients, ended by itself".to_owned())),
         }
-    }
-
-    /// Gives an order and waits until it was carried out.
-    pub(crate) fn send<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
-        self.ask(order)
     }
 
     /// Gives an order and waits for the answer.
@@ -142,10 +132,10 @@ mod tests {
             if sum > 5 { Err(Error::usage(format!("{sum} is too much"))) } else { Ok(()) }
         })
         .unwrap();
-        clients.send(&2).unwrap();
-        clients.send(&3).unwrap();
-        assert_eq!(clients.send(&1).unwrap_err().to_string(), "6 is too much");
-        let error = clients.send(&"one").unwrap_err().to_string();
+        clients.ask::<_, ()>(&2).unwrap();
+        clients.ask::<_, ()>(&3).unwrap();
+        assert_eq!(clients.ask::<_, ()>(&1).unwrap_err().to_string(), "6 is too much");
+        let error = clients.ask::<_, ()>(&"one").unwrap_err().to_string();
         assert!(error.contains("not understood"), "{error}");
     }
 
@@ -154,7 +144,7 @@ mod tests {
         // Not by a panic: another test may have held the lock of its message when this one forked.
         let mut clients =
             Clients::start("absent", |(): ()| -> Result<()> { std::process::abort() }).unwrap();
-        let error = clients.send(&()).unwrap_err().to_string();
+        let error = clients.ask::<_, ()>(&()).unwrap_err().to_string();
         assert!(error.contains("absent") && error.contains("ended by itself"), "{error}");
     }
 }

@@ -5,8 +5,10 @@
 //! receives a byte on the line only if it is a server that counts, and answers with its counters. A
 //! server's processor time is read from its process' clock from outside, round by round. A load
 //! generator on a processor of its own asks the servers in turn. `subject.rs` has the servers by
-//! name, `program.rs` starts those that are programs, `trial.rs` has the frame of an experiment
-//! with servers, and `web.rs` the clients of those that are web servers.
+//! name, `program.rs` starts those that are programs, and `trial.rs` has the frame of an experiment
+//! with servers. `web.rs` has clients that ask for the same again and again, `crowd.rs` thousands
+//! that are mostly silent, `wire.rs` the bytes that these receive, and `http.rs` a client that asks
+//! once.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -22,11 +24,14 @@ use crate::second_thread::SecondThread;
 use crate::sys::{descriptor, process, socket};
 
 pub(crate) mod clients;
+pub(crate) mod crowd;
+pub(crate) mod http;
 pub(crate) mod memory;
 pub(crate) mod program;
 pub(crate) mod subject;
 pub(crate) mod trial;
 pub(crate) mod web;
+pub(crate) mod wire;
 
 /// A child that reports nothing for this long never will.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -93,6 +93,36 @@ pub(crate) fn superpoll_serve(
     superpoll(name, process, &[&["serve", "--workers", "1", "-c", &*file], more].concat())
 }
 
+/// Returns a configuration for [`superpoll_serve`]: a listener with these settings, these routes,
+/// and timeouts that let connections be silent for as long as an experiment takes.
+pub(crate) fn configuration(listener: &str, routes: &[String], more: &str) -> String {
+    let routes: String =
+        routes.iter().map(|route| format!("[[hosts.routes]]\n{route}\n")).collect();
+    format!(
+        "[[listeners]]\n{listener}\n[[hosts]]\n{routes}\
+         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n{more}\n"
+    )
+}
+
+/// Returns the address of a listener on a port of the loopback address; zero for any free one.
+pub(crate) fn listener(port: u16) -> String {
+    format!("address = \"127.0.0.1:{port}\"")
+}
+
+/// Makes a folder with a page in a server's folder, and returns the route that serves it.
+pub(crate) fn page(folder: &Path, body: &[u8]) -> Result<String> {
+    let root = folder.join("root");
+    std::fs::create_dir_all(&root)
+        .and_then(|()| std::fs::write(root.join("index.html"), body))
+        .doing(format_args!("writing into {}", root.display()))?;
+    Ok(format!("files = {{ root = {:?} }}", root.to_string_lossy()))
+}
+
+/// Returns the route of a channel.
+pub(crate) fn channel(path: &str, settings: &str) -> String {
+    format!("path = \"{path}\"\nchannel = {{ {settings} }}")
+}
+
 /// Starts nginx in one process, with its files in the folder: with a module, and these blocks after
 /// `events`.
 pub(crate) fn nginx(

@@ -318,22 +318,6 @@ impl<C: Connection> Generator<C> {
         let events = vec![epoll::Raw { events: 0, u64: 0 }; count.clamp(1, EVENTS)];
         Ok(Generator { subject, set, connections, events, room, busy_ns: 0 })
     }
-
-    /// Checks that the server has sent nothing since the last answer, and has closed no connection.
-    pub(crate) fn check_silence(&mut self) -> Result<()> {
-        let subject = self.subject;
-        let wrong = |found: String| Error::Work { subject, found };
-        loop {
-            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut self.events, 0);
-            let Ok(ready @ 1..) = usize::try_from(ready) else { return Ok(()) };
-            for event in &self.events[..ready] {
-                // An edge may be reported for bytes that were read already.
-                if self.connections[event.u64 as usize].read(&mut self.room).map_err(wrong)? {
-                    return Err(wrong("an answer arrived without a request".to_owned()));
-                }
-            }
-        }
-    }
 }
 
 impl<C: Connection> Load for Generator<C> {

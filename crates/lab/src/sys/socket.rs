@@ -57,7 +57,11 @@ pub(crate) fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
 /// Connects to a port of the loopback device from an address of its network, and waits for that.
 /// Each address has all ports to itself.
 pub(crate) fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
-    let socket = bound(from, SockFlag::empty())?;
+    let socket = stream(SockFlag::empty())?;
+    // The kernel chooses the port at the connect, when the peer is known; without this option it
+    // chooses now, from far fewer.
+    let _ = setsockopt(&socket, sockopt::IpBindAddressNoPort, &true);
+    socket::bind(socket.as_raw_fd(), &address(from, 0))?;
     let peer = address(Ipv4Addr::LOCALHOST, port);
     loop {
         match socket::connect(socket.as_raw_fd(), &peer) {
@@ -65,23 +69,6 @@ pub(crate) fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
             outcome => return Ok(outcome.map(|()| socket)?),
         }
     }
-}
-
-/// Like [`connect_from`], without waiting: the socket is non-blocking, and takes data when it is
-/// connected.
-pub(crate) fn begin_to_connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
-    let socket = bound(from, SockFlag::SOCK_NONBLOCK)?;
-    connect(&socket, port)?;
-    Ok(socket)
-}
-
-/// Returns a socket with an address of its own. The kernel chooses the port at the connect, when
-/// the peer is known; without that option it chooses now, from far fewer.
-fn bound(from: Ipv4Addr, flags: SockFlag) -> io::Result<OwnedFd> {
-    let socket = stream(flags)?;
-    let _ = setsockopt(&socket, sockopt::IpBindAddressNoPort, &true);
-    socket::bind(socket.as_raw_fd(), &address(from, 0))?;
-    Ok(socket)
 }
 
 /// Accepts a connection and closes it; returns whether there was a connection.

@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use Work::{Echo, Gateway, Web};
-use serde::{Deserialize, Serialize};
 use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Select, Uring};
 use tempfile::TempDir;
 
@@ -13,14 +12,16 @@ use crate::echo::drain::{self, serve};
 use crate::echo::load::Connections;
 use crate::echo::subject::Software::{self, Other, Poller, Runtime};
 use crate::echo::{self};
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result};
 use crate::http::{self, BODY};
 use crate::loops::{EDGE, LEVEL, RawEpoll};
-use crate::server::clients::{self, Clients};
+use crate::server::clients;
+use crate::server::crowd::{Order, Settings};
 use crate::server::subject::{self, Entry, rival};
 use crate::server::trial::Runner;
-use crate::server::web::{self, Connection, Generator, Load};
-use crate::server::{Control, ProcessOptions, Server, memory, program};
+use crate::server::web::{self, Connection, Generator};
+use crate::server::wire::{ECHO, Opening};
+use crate::server::{self, Control, ProcessOptions, Server, memory, program};
 use crate::sys::socket;
 use crate::zombies::trial::{Point, share};
 
@@ -127,90 +128,56 @@ fn accept(listener: TcpListener, count: usize) -> std::io::Result<Vec<OwnedFd>> 
 
 // The clients that have sent one request and are silent.
 
-/// The length of a request to an echo server.
-pub(super) const BYTES: usize = 64;
-
-/// The commands for a process of zombies.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum Order {
-    /// Connect.
-    Appear,
-    /// Send one request and read the answer, on one connection.
-    Begin,
-    /// Send a request and read the answer.
-    Ask,
-    /// Check that all connections are silent and none was closed.
-    Check,
-}
-
 /// The zombies of one server; they end when this value is dropped.
-#[derive(Debug)]
 pub(super) struct Crowd {
-    processes: Vec<Clients>,
+    processes: Vec<server::crowd::Crowd>,
 }
 
 impl Crowd {
     /// Makes the given number of connections to each of these ports. Each port has the addresses to
     /// itself: 127.0.0.2 and up, one for each process.
-    pub(super) fn gather(
-        subject: &'static str,
-        family: Family,
-        ports: &[(u16, usize)],
-    ) -> Result<Crowd> {
+    fn gather(subject: &'static str, family: Family, ports: &[(u16, usize)]) -> Result<Crowd> {
+        let opening = match family {
+            Family::Echo => Opening::Echo,
+            Family::Web => Opening::Get(BODY),
+        };
         let mut processes = Vec::new();
         let each = clients::most();
         for &(port, zombies) in ports {
             for (number, first) in (0..zombies).step_by(each).enumerate() {
-                let count = each.min(zombies - first);
                 let from = clients::address(number);
-                let to = [port];
-                processes.push(match family {
-                    Family::Echo => start(subject, move || echo_load(subject, from, &to, count)),
-                    Family::Web => {
-                        start(subject, move || http::raw_epoll::load(subject, from, &to, count))
-                    }
-                }?);
+                let settings = Settings { subject, from, port, opening, bytes: 0, tls: None };
+                let mut process = server::crowd::Crowd::start(settings)?;
+                process.order(&Order::Connect(each.min(zombies - first)))?;
+                processes.push(process);
             }
         }
         let mut crowd = Crowd { processes };
-        crowd.send(Order::Appear)?;
+        crowd.done()?;
         Ok(crowd)
     }
 
     /// Makes each zombie send one request, one of each process before all the remaining ones. A
     /// server that reads a file for its first answer then has it in memory, and needs no
     /// descriptors for it when all zombies send at the same time.
-    pub(super) fn ask(&mut self) -> Result<()> {
-        self.send(Order::Begin)?;
-        self.send(Order::Ask)
+    fn ask(&mut self) -> Result<()> {
+        let at_once = usize::MAX;
+        [1, usize::MAX].iter().try_for_each(|&count| self.send(&Order::Ask { count, at_once }))
     }
 
     /// Checks that all zombies are still connected and have received nothing.
     pub(super) fn check(&mut self) -> Result<()> {
-        self.send(Order::Check)
+        self.send(&Order::Check)
     }
 
-    fn send(&mut self, order: Order) -> Result<()> {
-        self.processes.iter_mut().try_for_each(|process| process.order(&order))?;
-        self.processes.iter_mut().try_for_each(Clients::done)
+    fn send(&mut self, order: &Order) -> Result<()> {
+        self.processes.iter_mut().try_for_each(|process| process.order(order))?;
+        self.done()
     }
-}
 
-fn start<C: Connection>(
-    subject: &'static str,
-    connect: impl Fn() -> Result<Generator<C>>,
-) -> Result<Clients> {
-    let mut zombies = None;
-    Clients::start(subject, move |order: Order| match (order, &mut zombies) {
-        (Order::Appear, _) => {
-            zombies = Some(connect()?);
-            Ok(())
-        }
-        (Order::Begin, Some(zombies)) => zombies.go(1).map(drop),
-        (Order::Ask, Some(zombies)) => zombies.go(zombies.connections() as u64).map(drop),
-        (Order::Check, Some(zombies)) => zombies.check_silence(),
-        (_, None) => Err(Error::usage("zombies were asked for requests before they appeared")),
-    })
+    fn done(&mut self) -> Result<()> {
+        self.processes.iter_mut().try_for_each(|process| process.done().map(drop))
+    }
 }
 
 /// Connections to an echo server, to each of its ports in turn.
@@ -224,7 +191,7 @@ pub(super) fn echo_load(
     let sockets: std::io::Result<Vec<OwnedFd>> =
         ports.map(|&port| web::connect_from(from, port)).collect();
     let sockets = sockets.doing(format_args!("connecting {count} times to {subject}"))?;
-    echo::load::load(subject, sockets, BYTES)
+    echo::load::load(subject, sockets, ECHO)
 }
 
 // `superpoll serve` with a folder of one file, as a user would start it.
@@ -235,17 +202,9 @@ pub(super) fn start_gateway(
     process: ProcessOptions,
     backend: BackendKind,
 ) -> Result<(Server, u16, TempDir)> {
-    let failed = |e| Error::system("making a folder to be served", e);
-    let folder = tempfile::tempdir().map_err(failed)?;
-    let root = folder.path().join("root");
-    std::fs::create_dir(&root).map_err(failed)?;
-    std::fs::write(root.join("index.html"), BODY).map_err(failed)?;
-    // Zombies are silent for as long as the experiment takes.
-    let config = format!(
-        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\nfiles = {{ root = {:?} }}\n\
-         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n",
-        root.to_string_lossy()
-    );
+    let folder = program::folder(name)?;
+    let page = program::page(folder.path(), BODY)?;
+    let config = program::configuration(&program::listener(0), &[page], "");
     let backend = ["--backend", backend.name()];
     let (server, port) = program::superpoll_serve(name, process, folder.path(), &config, &backend)?;
     Ok((server, port, folder))

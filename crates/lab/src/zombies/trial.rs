@@ -12,9 +12,10 @@ use crate::server::clients;
 use crate::server::subject::names;
 use crate::server::trial::{self, Figures, Plan, Trial};
 use crate::server::web::Connection;
+use crate::server::wire::ECHO;
 use crate::statistics::{self, Ratio};
 use crate::sys::process;
-use crate::zombies::fleet::{self, BYTES, Connect, Family, Subject, echo_load};
+use crate::zombies::fleet::{self, Connect, Family, Subject, echo_load};
 use crate::zombies::{Options, Row};
 use crate::{channel, http, options};
 
@@ -73,7 +74,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("workers", json!(points.iter().flatten().map(|p| p.workers).collect::<Vec<_>>())),
         ("active", json!(options.active)),
         ("requests", json!(options.requests)),
-        ("bytes", json!(BYTES)),
+        ("bytes", json!(ECHO)),
     ];
     plan.run(&groups, own, |trial, group| match group.subjects[0].start.family() {
         Family::Echo => measure(options, trial, group, echo_load),
