@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::error::{Doing, Error, Result};
@@ -67,14 +68,20 @@ pub(crate) fn most_pairs() -> usize {
 
 /// Refuses a number of pairs that does not fit under the limit of this process, and none at all.
 pub(crate) fn check_total(total: usize) -> Result<()> {
-    let most = most_pairs();
-    if (1..=most).contains(&total) {
-        return Ok(());
-    }
-    Err(Error::usage(format!(
-        "--total {total} is not possible: give 1 to {most}, as the limit of {} descriptors leaves",
-        superpoll::limits::nofile().1
-    )))
+    fits("--total", total, 1..=most_pairs())
+}
+
+/// Refuses a value of an option outside of this range, whose end is what the limit of descriptors
+/// leaves.
+pub(crate) fn fits(option: &str, value: usize, range: RangeInclusive<usize>) -> Result<()> {
+    let (least, most, limit) = (range.start(), range.end(), superpoll::limits::nofile().1);
+    let text = || {
+        format!(
+            "{option} {value} is not possible: give {least} to {most}, as the limit of {limit} \
+             descriptors leaves"
+        )
+    };
+    range.contains(&value).then_some(()).ok_or_else(|| Error::usage(text()))
 }
 
 /// The pairs.

@@ -3,13 +3,14 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::error::{Doing, Error, Result};
-use crate::server::{ProcessOptions, Server, program};
+use crate::error::{Doing, Result};
+use crate::server::program::{PROCESS, until};
+use crate::server::{Server, program};
 use crate::sys::process;
 
 /// The program, and the package of Debian's that has it.
@@ -21,8 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a command may take.
 const ANSWER: Duration = Duration::from_secs(5);
-
-pub(super) const PROCESS: ProcessOptions = ProcessOptions { processor: None, second_thread: false };
 
 /// A server of Redis.
 #[derive(Debug)]
@@ -113,22 +112,6 @@ fn reply(from: &mut impl BufRead) -> io::Result<String> {
         }
         _ => Err(io::Error::other(format!("Redis answers {line:?}"))),
     }
-}
-
-/// Waits until something is so.
-pub(super) fn until(
-    otherwise: &str,
-    patience: Duration,
-    mut is_so: impl FnMut() -> Result<bool>,
-) -> Result<()> {
-    let begun = Instant::now();
-    while !is_so()? {
-        if begun.elapsed() > patience {
-            return Err(Error::usage(format!("{otherwise} within {} s", patience.as_secs())));
-        }
-        process::sleep(10_000_000);
-    }
-    Ok(())
 }
 
 // A master of Redis, its replica, and the sentinel that promotes the replica.

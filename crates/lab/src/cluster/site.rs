@@ -9,12 +9,13 @@ use tempfile::TempDir;
 
 use crate::cluster::crowd::{self, Report};
 use crate::cluster::publisher::{Load, Order, Publishers};
-use crate::cluster::redis::{PROCESS, Redis, Watched, until};
+use crate::cluster::redis::{Redis, Watched};
 use crate::cluster::{CHANNEL, Fault, LOCAL, SERVERS};
 use crate::error::{Doing, Error, Result};
 use crate::findings::Named;
 use crate::server::clients::{Clients, most};
 use crate::server::http::Client;
+use crate::server::program::{PROCESS, until};
 use crate::server::{Server, program};
 use crate::sys::process;
 use crate::{rivals, statistics};

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::fanout::service::Publisher;
-use crate::server::crowd::{Crowd, Order};
+use crate::server::crowd::{self, Crowd, Order};
 use crate::server::web;
 use crate::server::wire::message;
 use crate::sys::process;
@@ -95,9 +95,7 @@ impl web::Load for Load {
             until_asleep(&self.pids);
         }
         self.times.push(times);
-        for crowd in &mut self.crowds {
-            crowd.ask(&Order::Check)?;
-        }
+        crowd::ask_all(&mut self.crowds, &Order::Check)?;
         Ok(process::now() - begun)
     }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use serde_json::json;
 
 use crate::budget::Budget;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fanout::load::Load;
 use crate::fanout::service::{self, Publisher, Service, Software, Subject};
 use crate::fanout::{BYTES, Options, Row};
@@ -51,15 +51,7 @@ fn points(options: &Options) -> Result<Vec<Point>> {
         options::named(&options.transport, &Transport::ALL, |one| one.name(), |_| true, nothing)?;
     let numbers = options::numbers("--subscribers", &options.subscribers)?;
     let most = (2 * channel::most_pairs()).saturating_sub(RESERVE);
-    for &number in &numbers {
-        if !(2..=most).contains(&number) {
-            return Err(Error::usage(format!(
-                "--subscribers {number} is not possible: give 2 to {most}, as the limit of {} \
-                 descriptors leaves",
-                superpoll::limits::nofile().1
-            )));
-        }
-    }
+    numbers.iter().try_for_each(|&number| channel::fits("--subscribers", number, 2..=most))?;
     options::within("--bytes", options.bytes, BYTES)?;
     let numbers = crate::table::distinct(numbers);
     let of = |&transport: &Transport| {

@@ -77,15 +77,7 @@ fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
     let notes =
         rooms.min_by_key(|room| room.most).map_or_else(Vec::new, |room| shrink(&mut sizes, &room));
     // One descriptor for each, and some for everything else.
-    let most = channel::most_pairs() * 2;
-    if options.dups > most {
-        return Err(Error::usage(format!(
-            "--dups {} is not possible: give at most {most}, as the limit of {} descriptors \
-             leaves",
-            options.dups,
-            superpoll::limits::nofile().1
-        )));
-    }
+    channel::fits("--dups", options.dups, 0..=channel::most_pairs() * 2)?;
     let of: &[bool] = if options.dups > 0 { &[false, true] } else { &[false] };
     let points = of.iter().flat_map(|&of_pipe| {
         sizes.iter().map(move |&processes| Point { processes, dups: options.dups, of_pipe })

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::budget::Budget;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::idle::service::{self, Certificate, Kind, Subject};
 use crate::idle::{Options, Row, Spread};
 use crate::record::Record;
@@ -60,13 +60,7 @@ fn connections(options: &Options, subjects: &[Subject]) -> Result<usize> {
     // A relay has two descriptors for each.
     let each = 1 + usize::from(subjects.iter().any(|one| one.start.kind == Kind::Relay));
     let most = (2 * channel::most_pairs()).saturating_sub(RESERVE) / each;
-    if !(2..=most).contains(&asked) {
-        let limit = superpoll::limits::nofile().1;
-        return Err(Error::usage(format!(
-            "--connections {asked} is not possible: give 2 to {most}, as the limit of {limit} \
-             descriptors leaves"
-        )));
-    }
+    channel::fits("--connections", asked, 2..=most)?;
     Ok(asked / 2 * 2)
 }
 

@@ -10,7 +10,7 @@
 //! twice.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -21,8 +21,9 @@ use crate::keep::moves::KeeperProcess;
 use crate::server::clients::{self, Clients};
 use crate::server::crowd::{Crowd, Order, Settings};
 use crate::server::http::{Client, request};
+use crate::server::program::{PROCESS, until};
 use crate::server::wire::{Form, Opening, Subscription, Transport, message};
-use crate::server::{ProcessOptions, Server, program};
+use crate::server::{Server, program};
 use crate::sys::process;
 
 /// How long it may take until connections are left with the keeper, and until a server ends or
@@ -67,8 +68,6 @@ pub(super) struct Site {
     messages: u64,
     folder: TempDir,
 }
-
-const PROCESS: ProcessOptions = ProcessOptions { processor: None, second_thread: false };
 
 impl Site {
     /// Starts all of them, and makes the clients connect.
@@ -124,19 +123,10 @@ impl Site {
     }
 
     fn until_held(&self) -> Result<()> {
-        let begun = Instant::now();
-        loop {
-            let held = self.keeper.descriptors()?.saturating_sub(self.own);
-            if held >= self.connections {
-                return Ok(());
-            }
-            if begun.elapsed() > PATIENCE {
-                let all = self.connections;
-                let found = format!("{held} of {all} idle connections were left with the keeper");
-                return Err(Site::wrong(found));
-            }
-            process::sleep(10_000_000);
-        }
+        let all = self.connections;
+        until(&format!("{all} idle connections were not left with the keeper"), PATIENCE, || {
+            Ok(self.keeper.descriptors()?.saturating_sub(self.own) >= all)
+        })
     }
 
     /// Makes the next server follow the present one. Returns the nanoseconds until the new process
@@ -166,13 +156,7 @@ impl Site {
         }
         let answer_ns = (process::now() - begun) as f64;
         if let Some(before) = self.server.replace(server) {
-            let begun = Instant::now();
-            while !before.has_ended() {
-                if begun.elapsed() > PATIENCE {
-                    return Err(Site::wrong("a server that was replaced does not end"));
-                }
-                process::sleep(1_000_000);
-            }
+            until("a server that was replaced does not end", PATIENCE, || Ok(before.has_ended()))?;
         }
         let outcome: Vec<u64> = self.publisher.answer()?;
         let numbers = (first..).zip(outcome);
@@ -242,13 +226,7 @@ fn publisher(port: u16) -> Result<Clients> {
             Ok((first..first + count as u64).map(one).collect())
         }
         Publish::Last(number) => {
-            let begun = Instant::now();
-            while !publish(number) {
-                if begun.elapsed() > HEARING {
-                    return Err(Site::wrong("the last message was not confirmed in 20 s"));
-                }
-                process::sleep(1_000_000);
-            }
+            until("the last message was not confirmed", HEARING, || Ok(publish(number)))?;
             Ok(Vec::new())
         }
     })

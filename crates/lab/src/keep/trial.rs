@@ -62,12 +62,7 @@ fn plan(options: &Options) -> Result<Plan> {
     let pairs = channel::most_pairs();
     let watched = WATCHED.min(pairs);
     let limit = superpoll::limits::nofile().1;
-    if batches.iter().any(|&batch| batch > watched) {
-        return Err(Error::usage(format!(
-            "--batch {} is not possible: give at most {watched}, as the limit of {limit} descriptors leaves",
-            options.batch
-        )));
-    }
+    batches.iter().try_for_each(|&batch| channel::fits("--batch", batch, 1..=watched))?;
     let is_shared = parts.contains(&Stage::Busy);
     let most = (if is_shared { pairs } else { 2 * pairs }).saturating_sub(RESERVE).max(2);
     let note = (asked > most).then(|| {

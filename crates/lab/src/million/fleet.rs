@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 use crate::http::BODY;
 use crate::million::CHANNEL;
 use crate::server::http::{Client, request};
-use crate::server::{ProcessOptions, Server, memory, program};
+use crate::server::program::{PROCESS, until};
+use crate::server::{Server, memory, program};
 use crate::sys::process;
 
 /// How long a keeper may take to listen, and connections to be parked.
@@ -32,8 +33,6 @@ const SETTINGS: &str = "park = \"100ms\"\n[metrics]";
 const CHANNEL_SETTINGS: &str = "history = 10, poll = \"24h\"";
 
 pub(super) const NAME: &str = "superpoll serve";
-
-const PROCESS: ProcessOptions = ProcessOptions { processor: None, second_thread: false };
 
 /// Anonymous memory, in bytes, or processor time, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -146,21 +145,13 @@ impl Fleet {
     /// Waits until so many connections are parked, and watched by a keeper if there are any.
     pub(super) fn until_parked(&self, connections: usize) -> Result<()> {
         let name = if self.has_keepers { "connections_away" } else { "connections_parked" };
-        let begun = Instant::now();
-        loop {
-            let mut parked = 0;
-            for member in &self.members {
-                parked += gauge(&get(member.port, "/metrics")?, name);
-            }
-            if parked >= connections {
-                return Ok(());
-            }
-            if begun.elapsed() > PARKING {
-                let found = format!("{parked} of {connections} idle connections were parked");
-                return Err(wrong(found));
-            }
-            process::sleep(500_000_000);
-        }
+        let parked = || {
+            let each =
+                self.members.iter().map(|member| Ok(gauge(&get(member.port, "/metrics")?, name)));
+            each.sum::<Result<usize>>()
+        };
+        let otherwise = format!("{connections} idle connections were not all parked");
+        until(&otherwise, PARKING, || Ok(parked()? >= connections))
     }
 
     /// Returns the anonymous memory when it no longer changes, in bytes.

@@ -148,6 +148,13 @@ impl Crowd {
     }
 }
 
+/// Gives an order to several crowds at once, and waits until it was carried out. A complaint is an
+/// error.
+pub(crate) fn ask_all(crowds: &mut [Crowd], order: &Order) -> Result<()> {
+    crowds.iter_mut().try_for_each(|crowd| crowd.order(order))?;
+    crowds.iter_mut().try_for_each(|crowd| crowd.done().map(drop))
+}
+
 /// A connection.
 struct Connection {
     stream: TcpStream,

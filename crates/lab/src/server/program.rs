@@ -34,6 +34,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The name of the command that serves. Cargo puts it into the same folder as this program.
 const COMMAND: &str = "superpoll";
 
+/// Where programs run that are not measured on a processor of their own.
+pub(crate) const PROCESS: ProcessOptions = ProcessOptions { processor: None, second_thread: false };
+
+/// Waits until something is so; `otherwise` is the beginning of the error.
+pub(crate) fn until(
+    otherwise: &str,
+    patience: Duration,
+    mut is_so: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so()? {
+        if begun.elapsed() > patience {
+            return Err(Error::usage(format!("{otherwise} within {} s", patience.as_secs())));
+        }
+        process::sleep(10_000_000);
+    }
+    Ok(())
+}
+
 /// Returns the path of the command that serves, next to a program of the laboratory.
 fn next_to(program: &Path) -> Result<PathBuf> {
     let command = program.with_file_name(COMMAND);

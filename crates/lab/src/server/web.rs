@@ -375,14 +375,7 @@ pub(crate) fn check_connections(connections: usize, servers: usize) -> Result<()
     // One process holds the generator's ends of all connections, and while it starts a server, that
     // server's ends too.
     let most = 2 * channel::most_pairs() / (servers + 1);
-    if connections == 0 || connections > most {
-        return Err(Error::usage(format!(
-            "--connections {connections} is not possible: give 1 to {most}, as the limit of {} \
-             descriptors leaves with {servers} servers",
-            superpoll::limits::nofile().1
-        )));
-    }
-    Ok(())
+    channel::fits("--connections", connections, 1..=most)
 }
 
 #[cfg(test)]

@@ -16,12 +16,12 @@ use crate::error::{Doing, Result};
 use crate::http::{self, BODY};
 use crate::loops::{EDGE, LEVEL, RawEpoll};
 use crate::server::clients;
-use crate::server::crowd::{Order, Settings};
+use crate::server::crowd::{self, Crowd, Order, Settings};
 use crate::server::subject::{self, Entry, rival};
 use crate::server::trial::Runner;
 use crate::server::web::{self, Connection, Generator};
 use crate::server::wire::{ECHO, Opening};
-use crate::server::{self, Control, ProcessOptions, Server, memory, program};
+use crate::server::{Control, ProcessOptions, Server, memory, program};
 use crate::sys::socket;
 use crate::zombies::trial::{Point, share};
 
@@ -35,7 +35,7 @@ pub(super) type Connect<C> = fn(&'static str, Ipv4Addr, &[u16], usize) -> Result
 /// A server with its zombies and its load.
 pub(super) struct Live<C: Connection> {
     /// The silent connections.
-    pub crowd: Crowd,
+    pub crowds: Vec<Crowd>,
     /// The server, and the clients of its load.
     pub runner: Runner<Generator<C>>,
     /// The growth of the kernel's memory per zombie, in bytes: slabs and pages for sockets.
@@ -66,17 +66,21 @@ pub(super) fn set_up<C: Connection>(
         ports.push(port);
         zombies.push((port, own));
     }
-    let mut crowd = Crowd::gather(name, work.family(), &zombies)?;
+    let mut crowds = gather(name, work.family(), &zombies)?;
     let load = connect(name, Ipv4Addr::LOCALHOST, &ports, active)?;
     if !matches!(work, Work::Gateway(_)) {
         servers.iter_mut().try_for_each(Server::until_ready)?;
     }
-    crowd.ask()?;
+    // One of each process before all the remaining ones: a server that reads a file for its first
+    // answer then has it in memory, and needs no descriptors for it when all zombies send at once.
+    for count in [1, usize::MAX] {
+        crowd::ask_all(&mut crowds, &Order::Ask { count, at_once: usize::MAX })?;
+    }
     let now = memory::of_machine()?;
     let taken = (now.slab + now.sockets) as f64 - (before.slab + before.sockets) as f64;
     let kernel_bytes_per_zombie = (point.zombies > 0).then(|| taken / point.zombies as f64);
     let runner = Runner::of_workers(name, servers, load)?;
-    Ok(Live { crowd, runner, kernel_bytes_per_zombie, folders })
+    Ok(Live { crowds, runner, kernel_bytes_per_zombie, folders })
 }
 
 /// Starts one process for `connections` connections. Returns its port, and the folder that it
@@ -128,56 +132,26 @@ fn accept(listener: TcpListener, count: usize) -> std::io::Result<Vec<OwnedFd>> 
 
 // The clients that have sent one request and are silent.
 
-/// The zombies of one server; they end when this value is dropped.
-pub(super) struct Crowd {
-    processes: Vec<server::crowd::Crowd>,
-}
-
-impl Crowd {
-    /// Makes the given number of connections to each of these ports. Each port has the addresses to
-    /// itself: 127.0.0.2 and up, one for each process.
-    fn gather(subject: &'static str, family: Family, ports: &[(u16, usize)]) -> Result<Crowd> {
-        let opening = match family {
-            Family::Echo => Opening::Echo,
-            Family::Web => Opening::Get(BODY),
-        };
-        let mut processes = Vec::new();
-        let each = clients::most();
-        for &(port, zombies) in ports {
-            for (number, first) in (0..zombies).step_by(each).enumerate() {
-                let from = clients::address(number);
-                let settings = Settings { subject, from, port, opening, bytes: 0, tls: None };
-                let mut process = server::crowd::Crowd::start(settings)?;
-                process.order(&Order::Connect(each.min(zombies - first)))?;
-                processes.push(process);
-            }
+/// Makes the given number of connections to each of these ports, without a request. Each port has the
+/// addresses to itself: 127.0.0.2 and up, one for each process.
+fn gather(subject: &'static str, family: Family, ports: &[(u16, usize)]) -> Result<Vec<Crowd>> {
+    let opening = match family {
+        Family::Echo => Opening::Echo,
+        Family::Web => Opening::Get(BODY),
+    };
+    let mut crowds = Vec::new();
+    let each = clients::most();
+    for &(port, zombies) in ports {
+        for (number, first) in (0..zombies).step_by(each).enumerate() {
+            let from = clients::address(number);
+            let settings = Settings { subject, from, port, opening, bytes: 0, tls: None };
+            let mut crowd = Crowd::start(settings)?;
+            crowd.order(&Order::Connect(each.min(zombies - first)))?;
+            crowds.push(crowd);
         }
-        let mut crowd = Crowd { processes };
-        crowd.done()?;
-        Ok(crowd)
     }
-
-    /// Makes each zombie send one request, one of each process before all the remaining ones. A
-    /// server that reads a file for its first answer then has it in memory, and needs no
-    /// descriptors for it when all zombies send at the same time.
-    fn ask(&mut self) -> Result<()> {
-        let at_once = usize::MAX;
-        [1, usize::MAX].iter().try_for_each(|&count| self.send(&Order::Ask { count, at_once }))
-    }
-
-    /// Checks that all zombies are still connected and have received nothing.
-    pub(super) fn check(&mut self) -> Result<()> {
-        self.send(&Order::Check)
-    }
-
-    fn send(&mut self, order: &Order) -> Result<()> {
-        self.processes.iter_mut().try_for_each(|process| process.order(order))?;
-        self.done()
-    }
-
-    fn done(&mut self) -> Result<()> {
-        self.processes.iter_mut().try_for_each(|process| process.done().map(drop))
-    }
+    crowds.iter_mut().try_for_each(|crowd| crowd.done().map(drop))?;
+    Ok(crowds)
 }
 
 /// Connections to an echo server, to each of its ports in turn.

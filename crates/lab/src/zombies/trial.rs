@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::run::Run;
 use crate::server::clients;
+use crate::server::crowd::{self, Order};
 use crate::server::subject::names;
 use crate::server::trial::{self, Figures, Plan, Trial};
 use crate::server::web::Connection;
@@ -103,7 +104,7 @@ fn measure<C: Connection>(
                 Ok(live) => {
                     runners.push(live.runner);
                     about.push((subject, point, live.kernel_bytes_per_zombie));
-                    crowds.push(live.crowd);
+                    crowds.push(live.crowds);
                     folders.extend(live.folders);
                 }
                 Err(Error::Usage(reason)) if subject.start.is_limited() && zombies > 0 => {
@@ -124,7 +125,7 @@ fn measure<C: Connection>(
     let requests = trial::take_turns_of(&mut runners, budget, most, lost, begins)?;
     let mut rows = trial::rows(&mut runners, lost, |place, runner| {
         let (subject, point, kernel_bytes_per_zombie) = about[place];
-        crowds[place].check()?;
+        crowd::ask_all(&mut crowds[place], &Order::Check)?;
         let figures = runner.figures(requests[place])?;
         let ns = statistics::median(&figures.clock_ns);
         Ok(Row {
