@@ -10,10 +10,11 @@
 //! All servers of a point are alive at the same time and take turns: in groups of connects, and in
 //! rounds of messages. Each has one worker on a processor of its own (a rival may have processes
 //! for parts of the work, all of them there). The subscribers live in processes on the other
-//! processor (`server/crowd.rs`), each with one epoll set, one read for a message and one comparison, so
-//! that the load is cheaper than any server; its time is not counted. Every message is checked at
-//! every subscriber: number, order and each byte (`server/wire.rs`). A subscriber that misses a message,
-//! gets one twice or gets another one ends the server's part in the experiment.
+//! processor (`server/crowd.rs`), each with one epoll set, one read for a message and one
+//! comparison, so that the load is cheaper than any server; its time is not counted. Every message
+//! is checked at every subscriber: number, order and each byte (`server/wire.rs`). A subscriber
+//! that misses a message, gets one twice or gets another one ends the server's part in the
+//! experiment.
 //!
 //! `service.rs` lists the servers, starts them, and posts messages; `load.rs` is the load of one;
 //! `hyper.rs` and `server.js` are

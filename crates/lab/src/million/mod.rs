@@ -11,8 +11,8 @@
 //! connection must answer, or receive another message, once. The folder `/proc/PID/fd` is never
 //! read: a look there makes the kernel hold memory for each descriptor.
 //!
-//! `fleet.rs` has the servers and their keepers, `server/crowd.rs` the clients. `trial.rs` finds the
-//! limit and takes all connections of each kind through the steps.
+//! `fleet.rs` has the servers and their keepers, `server/crowd.rs` the clients. `trial.rs` finds
+//! the limit and takes all connections of each kind through the steps.
 
 use serde::{Deserialize, Serialize};
 

@@ -2,9 +2,9 @@
 //! comparison for what a connection receives.
 //!
 //! They share a processor with clients of other servers, which are silent meanwhile. The set is a
-//! plain one of the kernel's: a load on our own poller would measure one of the servers by a part of
-//! that server. A connection that ends, or that receives anything but what it waits for, is counted
-//! and described; whether that ends an experiment is the experiment's choice.
+//! plain one of the kernel's: a load on our own poller would measure one of the servers by a part
+//! of that server. A connection that ends, or that receives anything but what it waits for, is
+//! counted and described; whether that ends an experiment is the experiment's choice.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

@@ -132,8 +132,8 @@ fn accept(listener: TcpListener, count: usize) -> std::io::Result<Vec<OwnedFd>> 
 
 // The clients that have sent one request and are silent.
 
-/// Makes the given number of connections to each of these ports, without a request. Each port has the
-/// addresses to itself: 127.0.0.2 and up, one for each process.
+/// Makes the given number of connections to each of these ports, without a request. Each port has
+/// the addresses to itself: 127.0.0.2 and up, one for each process.
 fn gather(subject: &'static str, family: Family, ports: &[(u16, usize)]) -> Result<Vec<Crowd>> {
     let opening = match family {
         Family::Echo => Opening::Echo,

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use crate::program::program;
 use crate::record::{Field, check_record, json, not_negative, positive};
-use crate::start::{refused, succeed};
+use crate::start::{lab, refused, succeed};
 
 #[test]
 fn lab_million_keeps_every_connection_through_a_message_and_a_crash() {
@@ -59,6 +60,35 @@ fn lab_million_runs_without_keepers_and_kills_no_server_then() {
     let row = &record["rows"][0];
     assert_eq!((&row["crash"], &row["keeper_bytes"]), (&Value::Null, &Value::from(0)));
     assert_eq!((&row["check"]["received"], &row["check"]["wrong"]), (&20.into(), &0.into()));
+}
+
+#[test]
+fn lab_million_takes_subscribers_of_each_kind_until_descriptors_are_used_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = format!(
+        "ulimit -n 200 && exec {} million --quick --connections 1000 --no-keeper \
+         --kind events,long-poll --no-report --json m",
+        lab().get_program().display()
+    );
+    let output =
+        program("bash").current_dir(folder.path()).args(["-c", &command]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("260 connections instead of 1000"), "{errors}");
+    let record = json(&folder.path().join("m"));
+    let rows = record["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let kind = &row["kind"];
+        assert_eq!((&row["connections"], &row["limit"]), (&260.into(), &"descriptors".into()));
+        for round in ["message", "check"] {
+            assert_eq!(
+                (&row[round]["received"], &row[round]["wrong"]),
+                (&260.into(), &0.into()),
+                "{kind}"
+            );
+        }
+    }
 }
 
 #[test]
