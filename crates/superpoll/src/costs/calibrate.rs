@@ -65,7 +65,7 @@ fn measure_until(stops: [Duration; 3]) -> Costs {
     let start = Instant::now();
     let mut costs = Costs::ASSUMED;
     for (kind, stop) in Kind::MEASURED.into_iter().zip(stops) {
-        if let Ok(times) = measure_kind(kind, start + stop) {
+        if let Ok((times, _)) = measure_kind(kind, start + stop) {
             take_over(&mut costs, kind, &times);
         }
     }
@@ -88,52 +88,24 @@ fn take_over(costs: &mut Costs, kind: Kind, times: &Times) {
     costs.measured = true;
 }
 
-/// The shortest time of each step so far, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    /// How often each step was done.
-    repetitions: u32,
-    poll_one: f32,
-    poll_idle: f32,
-    poll_ready: f32,
-    poll_last_ready: f32,
-    poll_blocking: f32,
-    poll_with_epoll: f32,
-    wait_idle: f32,
-    wait_edge: f32,
-    wait_level: f32,
-    wait_recheck: f32,
-    write_free: f32,
-    write_watched: f32,
-    write_queued: f32,
-    write_parked: f32,
-    add: f32,
-    modify: f32,
-    delete: f32,
+macro_rules! times {
+    ($($step:ident),*) => {
+        /// The shortest time of each step so far, in nanoseconds.
+        #[derive(Clone, Copy, Debug)]
+        struct Times { $($step: f32),* }
+
+        impl Times {
+            /// No step was made yet.
+            const NONE: Times = Times { $($step: f32::INFINITY),* };
+        }
+    };
 }
+#[cfg(feature = "uring")]
+pub(crate) use times;
+
+times! { poll_one, poll_idle, poll_ready, poll_last_ready, poll_blocking, poll_with_epoll, wait_idle, wait_edge, wait_level, wait_recheck, write_free, write_watched, write_queued, write_parked, add, modify, delete }
 
 impl Times {
-    const NONE: Times = Times {
-        repetitions: 0,
-        poll_one: f32::INFINITY,
-        poll_idle: f32::INFINITY,
-        poll_ready: f32::INFINITY,
-        poll_last_ready: f32::INFINITY,
-        poll_blocking: f32::INFINITY,
-        poll_with_epoll: f32::INFINITY,
-        wait_idle: f32::INFINITY,
-        wait_edge: f32::INFINITY,
-        wait_level: f32::INFINITY,
-        wait_recheck: f32::INFINITY,
-        write_free: f32::INFINITY,
-        write_watched: f32::INFINITY,
-        write_queued: f32::INFINITY,
-        write_parked: f32::INFINITY,
-        add: f32::INFINITY,
-        modify: f32::INFINITY,
-        delete: f32::INFINITY,
-    };
-
     /// The costs that follow; `None` if they make no sense.
     fn per_descriptor(&self) -> Option<KindCosts> {
         let count = COUNT as f32;
@@ -237,8 +209,8 @@ fn connect(listener: &TcpListener) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader.into(), writer.into()))
 }
 
-/// Measures until the repetitions are done or the time is up; at least once.
-fn measure_kind(kind: Kind, stop: Instant) -> io::Result<Times> {
+/// Measures until the repetitions are done or the time is up; at least once. Returns the times, and how often each step was done.
+fn measure_kind(kind: Kind, stop: Instant) -> io::Result<(Times, u32)> {
     let mut calls = Calls::default();
     let mut pairs = Pairs::new(kind)?;
     let set = epoll::create(&mut calls)?;
@@ -252,15 +224,12 @@ fn measure_kind(kind: Kind, stop: Instant) -> io::Result<Times> {
         set,
         raw: Vec::with_capacity(COUNT + 1),
     };
-    let mut times = Times::NONE;
-    for _ in 0..REPETITIONS {
+    let (mut times, mut repetitions) = (Times::NONE, 0);
+    while repetitions == 0 || (repetitions < REPETITIONS && Instant::now() < stop) {
         bench.repetition(&mut pairs, &mut times)?;
-        times.repetitions += 1;
-        if Instant::now() >= stop {
-            break;
-        }
+        repetitions += 1;
     }
-    Ok(times)
+    Ok((times, repetitions))
 }
 
 struct Bench {
@@ -365,7 +334,6 @@ mod tests {
 
     fn plausible() -> Times {
         Times {
-            repetitions: 1,
             poll_one: 262.0,
             poll_idle: 262.0 + 15.0 * 28.0,
             poll_ready: 262.0 + 15.0 * 28.0 + 16.0 * 2.0,
@@ -522,8 +490,8 @@ mod tests {
     fn each_kind_goes_through_all_steps_even_without_time() {
         let now = Instant::now();
         for kind in Kind::MEASURED {
-            let times = measure_kind(kind, now).unwrap();
-            assert_eq!(times.repetitions, 1, "the time was up");
+            let (times, repetitions) = measure_kind(kind, now).unwrap();
+            assert_eq!(repetitions, 1, "the time was up");
             let steps = [
                 [times.poll_one, times.poll_idle, times.poll_ready, times.poll_last_ready],
                 [times.poll_blocking, times.poll_with_epoll, times.wait_idle, times.wait_edge],
@@ -535,8 +503,8 @@ mod tests {
                 assert!(time.is_finite() && *time > 0.0, "{kind:?}: {times:?}");
             }
         }
-        let times = measure_kind(Kind::Pipe, now + Duration::from_secs(3600)).unwrap();
-        assert_eq!(times.repetitions, REPETITIONS);
+        let (_, repetitions) = measure_kind(Kind::Pipe, now + Duration::from_secs(3600)).unwrap();
+        assert_eq!(repetitions, REPETITIONS);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{ASSUMED, OfKind, Prices, Reads};
 use crate::backend::ReadCall;
 use crate::backend::uring::Batch;
-use crate::costs::calibrate::{ABSURD, COUNT, Pairs, REPETITIONS, expect, time};
+use crate::costs::calibrate::{ABSURD, COUNT, Pairs, REPETITIONS, expect, time, times};
 use crate::costs::{Kind, RingCosts};
 use crate::key::Key;
 use crate::stats::Calls;
@@ -38,25 +38,9 @@ pub(super) fn measure(costs: &RingCosts, stops: [Duration; 3]) -> io::Result<Pri
     Ok(prices)
 }
 
-/// The shortest time of each step so far, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    enter: f32,
-    call: f32,
-    call_in_vain: f32,
-    together: f32,
-    together_in_vain: f32,
-}
+times! { enter, call, call_in_vain, together, together_in_vain }
 
 impl Times {
-    const NONE: Times = Times {
-        enter: f32::INFINITY,
-        call: f32::INFINITY,
-        call_in_vain: f32::INFINITY,
-        together: f32::INFINITY,
-        together_in_vain: f32::INFINITY,
-    };
-
     /// The price of a read that follows from the times; `None` if it makes no sense.
     fn per_read(&self) -> Option<Reads> {
         let reads = Reads {

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-use super::{ABSURD, COUNT, Pairs, REPETITIONS, expect, time};
+use super::{ABSURD, COUNT, Pairs, REPETITIONS, expect, time, times};
 use crate::costs::{Kind, RingCosts, RingKindCosts};
 use crate::error::{Error, Result};
 use crate::stats::Calls;
@@ -48,27 +48,9 @@ fn measure_until(ring: Ring, stops: [Duration; 3]) -> io::Result<RingCosts> {
     Ok(RingCosts { pipe, unix, tcp, enter: times[0].enter })
 }
 
-/// The shortest time of each step so far, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    enter: f32,
-    arm: f32,
-    wait: f32,
-    cancel: f32,
-    write_free: f32,
-    write_watched: f32,
-}
+times! { enter, arm, wait, cancel, write_free, write_watched }
 
 impl Times {
-    const NONE: Times = Times {
-        enter: f32::INFINITY,
-        arm: f32::INFINITY,
-        wait: f32::INFINITY,
-        cancel: f32::INFINITY,
-        write_free: f32::INFINITY,
-        write_watched: f32::INFINITY,
-    };
-
     /// The costs that follow; `None` if they make no sense.
     fn per_descriptor(&self) -> Option<RingKindCosts> {
         let beyond_a_call = |time: f32| (time - self.enter) / COUNT as f32;
