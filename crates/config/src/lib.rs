@@ -41,6 +41,7 @@ mod logs;
 mod mercure;
 mod mistake;
 mod model;
+mod named;
 mod origins;
 mod overlap;
 mod password;

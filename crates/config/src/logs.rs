@@ -6,34 +6,20 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::log_field::Field;
+use crate::named::named;
 
-/// How much an event matters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// All is well.
-    Info,
-    /// A change by an operator or another process.
-    Notice,
-    /// An error that the server deals with.
-    Warning,
-    /// An error that makes the server do less than it was asked to.
-    Error,
-}
-
-impl Level {
-    /// All levels, the least first.
-    pub const ALL: [Level; 4] = [Level::Info, Level::Notice, Level::Warning, Level::Error];
-
-    /// Returns the level's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::Info => "info",
-            Level::Notice => "notice",
-            Level::Warning => "warning",
-            Level::Error => "error",
-        }
+named! {
+    /// How much an event matters.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+    pub enum Level {
+        /// All is well.
+        Info = "info",
+        /// A change by an operator or another process.
+        Notice = "notice",
+        /// An error that the server deals with.
+        Warning = "warning",
+        /// An error that makes the server do less than it was asked to.
+        Error = "error",
     }
 }
 
