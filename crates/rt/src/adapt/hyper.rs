@@ -56,7 +56,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use hyper::rt::{self, Executor, Read, ReadBuf, ReadBufCursor, Write};
 use pin_project_lite::pin_project;
 
-use crate::adapt::{CLEARED, our_writers, poll_read_to, wrapper, write_through};
+use crate::adapt::{CLEARED, our_streams, poll_read_to, read_by, wrapper, write_through};
 use crate::async_fd::AsyncFd;
 use crate::net;
 use crate::sys;
@@ -88,16 +88,10 @@ pin_project! {
 
 wrapper!(FuturesIo);
 
-impl<T: AsyncRead> Read for FuturesIo<T> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        let io = self.project().io;
-        sys::buffer::read_initialised(&mut buffer, CLEARED, |room| io.poll_read(cx, room))
-    }
-}
+read_by!([T: AsyncRead] FuturesIo<T>: Read, ReadBufCursor<'_>, |wrapper, cx, room| {
+    let io = wrapper.project().io;
+    sys::buffer::read_initialised(&mut room, CLEARED, |room| io.poll_read(cx, room))
+});
 
 write_through!(
     [T: AsyncWrite] FuturesIo<T>: AsyncWrite, poll_close => Write, poll_shutdown,
@@ -121,49 +115,9 @@ write_through!(
     |wrapper| wrapper.project().io
 );
 
-macro_rules! read_straight {
-    ($($type:ty: |$stream:ident| $fd:expr),* $(,)?) => {$(
-        impl Read for $type {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                mut buffer: ReadBufCursor<'_>,
-            ) -> Poll<io::Result<()>> {
-                let $stream = &*self;
-                let requested = buffer.remaining();
-                poll_read_to($fd, cx, requested, |io| sys::buffer::read_to_cursor(io, &mut buffer))
-            }
-        }
-    )*};
-}
-
-macro_rules! read_cleared {
-    ($($type:ty),* $(,)?) => {$(
-        impl Read for $type {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                mut buffer: ReadBufCursor<'_>,
-            ) -> Poll<io::Result<()>> {
-                sys::buffer::read_initialised(&mut buffer, CLEARED, |room| {
-                    AsyncRead::poll_read(self, cx, room)
-                })
-            }
-        }
-    )*};
-}
-
-read_straight! {
-    net::TcpStream: |stream| stream.async_fd(),
-    AsyncFd<TcpStream>: |stream| stream,
-}
-
-// Only these streams' own reading can interpret a short read: descriptors may come along.
-read_cleared!(net::unix::UnixStream, AsyncFd<UnixStream>);
-
-our_writers! {
-    Write, poll_shutdown:
-    net::TcpStream, net::unix::UnixStream, AsyncFd<TcpStream>, AsyncFd<UnixStream>,
+our_streams! {
+    Read, ReadBufCursor<'_>, sys::buffer::read_to_cursor, sys::buffer::read_initialised;
+    Write, poll_shutdown
 }
 
 /// Spawns hyper's tasks on the engine of the thread that hyper runs on. They need not be `Send`.

@@ -123,14 +123,61 @@ macro_rules! write_through {
     };
 }
 
-/// Implements a trait of writers for each of our streams.
-macro_rules! our_writers {
-    ($to:path, $to_close:ident: $($type:ty),* $(,)?) => {$(
-        $crate::adapt::write_through!(
-            [] $type: futures_io::AsyncWrite, poll_close => $to, $to_close,
-            |writer| writer, vectored |_stream| true
-        );
-    )*};
+/// Implements a trait of readers by an expression that reads into a buffer.
+macro_rules! read_by {
+    (
+        [$($generics:tt)*] $type:ty: $to:ident, $buffer:ty,
+        |$reader:ident, $cx:ident, $room:ident| $read:expr
+    ) => {
+        impl<$($generics)*> $to for $type {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                $cx: &mut Context<'_>,
+                buffer: $buffer,
+            ) -> Poll<io::Result<()>> {
+                let ($reader, mut $room) = (self, buffer);
+                $read
+            }
+        }
+    };
 }
 
-use {our_writers, wrapper, write_through};
+/// Implements a library's traits for each of our streams. `$straight` reads from a descriptor into
+/// the buffer that the library lends, and `$initialised` makes another reader fill it.
+macro_rules! our_streams {
+    (
+        $read:ident, $buffer:ty, $straight:path, $initialised:path;
+        $write:path, $close:ident
+    ) => {
+        our_streams!(straight net::TcpStream: $read, $buffer, $straight, |stream| stream.async_fd());
+        our_streams!(straight AsyncFd<TcpStream>: $read, $buffer, $straight, |stream| &*stream);
+        // Only these streams' own reading can interpret a short read: descriptors may come along.
+        our_streams!(initialised net::unix::UnixStream: $read, $buffer, $initialised);
+        our_streams!(initialised AsyncFd<UnixStream>: $read, $buffer, $initialised);
+        our_streams!(write net::TcpStream: $write, $close);
+        our_streams!(write net::unix::UnixStream: $write, $close);
+        our_streams!(write AsyncFd<TcpStream>: $write, $close);
+        our_streams!(write AsyncFd<UnixStream>: $write, $close);
+    };
+    (straight $type:ty: $read:ident, $buffer:ty, $straight:path, |$stream:ident| $fd:expr) => {
+        $crate::adapt::read_by!([] $type: $read, $buffer, |$stream, cx, room| {
+            let requested = room.remaining();
+            poll_read_to($fd, cx, requested, |io| $straight(io, &mut room))
+        });
+    };
+    (initialised $type:ty: $read:ident, $buffer:ty, $initialised:path) => {
+        $crate::adapt::read_by!([] $type: $read, $buffer, |stream, cx, room| {
+            $initialised(&mut room, CLEARED, |room| {
+                futures_io::AsyncRead::poll_read(stream, cx, room)
+            })
+        });
+    };
+    (write $type:ty: $write:path, $close:ident) => {
+        $crate::adapt::write_through!(
+            [] $type: futures_io::AsyncWrite, poll_close => $write, $close,
+            |writer| writer, vectored |_stream| true
+        );
+    };
+}
+
+use {our_streams, read_by, wrapper, write_through};

@@ -33,7 +33,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::adapt::{CLEARED, our_writers, poll_read_to, wrapper, write_through};
+use crate::adapt::{CLEARED, our_streams, poll_read_to, read_by, wrapper, write_through};
 use crate::async_fd::AsyncFd;
 use crate::net;
 use crate::sys;
@@ -50,18 +50,23 @@ pin_project! {
 
 wrapper!(Compat);
 
-impl<T: futures_io::AsyncRead> AsyncRead for Compat<T> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let room = buffer.initialize_unfilled_to(buffer.remaining().min(CLEARED));
-        let done = ready!(self.project().io.poll_read(cx, room))?;
-        buffer.advance(done);
-        Poll::Ready(Ok(()))
-    }
+/// Makes `read` fill the front of the buffer, at most `limit` bytes, which are initialised first.
+/// `read` returns how many bytes it has filled.
+fn read_initialised(
+    buffer: &mut ReadBuf<'_>,
+    limit: usize,
+    read: impl FnOnce(&mut [u8]) -> Poll<io::Result<usize>>,
+) -> Poll<io::Result<()>> {
+    let room = buffer.initialize_unfilled_to(limit.min(buffer.remaining()));
+    let done = ready!(read(room))?;
+    buffer.advance(done);
+    Poll::Ready(Ok(()))
 }
+
+read_by!([T: futures_io::AsyncRead] Compat<T>: AsyncRead, &mut ReadBuf<'_>, |wrapper, cx, room| {
+    let io = wrapper.project().io;
+    read_initialised(&mut room, CLEARED, |room| io.poll_read(cx, room))
+});
 
 write_through!(
     [T: futures_io::AsyncWrite] Compat<T>: futures_io::AsyncWrite, poll_close => AsyncWrite, poll_shutdown,
@@ -85,48 +90,7 @@ write_through!(
     |wrapper| wrapper.project().io
 );
 
-macro_rules! read_straight {
-    ($($type:ty: |$stream:ident| $fd:expr),* $(,)?) => {$(
-        impl AsyncRead for $type {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffer: &mut ReadBuf<'_>,
-            ) -> Poll<io::Result<()>> {
-                let $stream = &*self;
-                let requested = buffer.remaining();
-                poll_read_to($fd, cx, requested, |io| sys::buffer::read_to_buf(io, buffer))
-            }
-        }
-    )*};
-}
-
-macro_rules! read_cleared {
-    ($($type:ty),* $(,)?) => {$(
-        impl AsyncRead for $type {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffer: &mut ReadBuf<'_>,
-            ) -> Poll<io::Result<()>> {
-                let room = buffer.initialize_unfilled_to(buffer.remaining().min(CLEARED));
-                let done = ready!(futures_io::AsyncRead::poll_read(self, cx, room))?;
-                buffer.advance(done);
-                Poll::Ready(Ok(()))
-            }
-        }
-    )*};
-}
-
-read_straight! {
-    net::TcpStream: |stream| stream.async_fd(),
-    AsyncFd<TcpStream>: |stream| stream,
-}
-
-// Only these streams' own reading can interpret a short read: descriptors may come along.
-read_cleared!(net::unix::UnixStream, AsyncFd<UnixStream>);
-
-our_writers! {
-    AsyncWrite, poll_shutdown:
-    net::TcpStream, net::unix::UnixStream, AsyncFd<TcpStream>, AsyncFd<UnixStream>,
+our_streams! {
+    AsyncRead, &mut ReadBuf<'_>, sys::buffer::read_to_buf, read_initialised;
+    AsyncWrite, poll_shutdown
 }

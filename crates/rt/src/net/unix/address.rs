@@ -1,7 +1,8 @@
-//! Unix addresses between `std` and `socket2`, and connecting to them.
+//! Unix addresses between `std` and `socket2`, connecting to them, and pairs without an address.
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
@@ -9,7 +10,10 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use crate::async_fd::AsyncFd;
 use crate::error;
+use crate::io_registration::IoRegistration;
+use crate::peer_wake::{self, PairedEnd};
 use crate::time;
 
 /// How long to wait for room in a listener's queue: the first pause, and the longest.
@@ -53,4 +57,18 @@ pub(super) async fn connected(kind: Type, address: &SocketAddr) -> io::Result<So
         time::sleep(nap).await;
         nap = (nap * 2).min(longest);
     }
+}
+
+/// Returns the two ends of a connection (`socketpair(2)`), which wake each other on one engine;
+/// `register` makes their registrations.
+pub(super) fn pair<T: AsFd + From<Socket>>(
+    kind: Type,
+    doing: &'static str,
+    register: impl Fn(PairedEnd) -> IoRegistration,
+) -> io::Result<(AsyncFd<T>, AsyncFd<T>)> {
+    let (one, other) = Socket::pair(Domain::UNIX, kind.nonblocking(), None)
+        .map_err(|error| error::limit(doing, error))?;
+    let (here, there) = peer_wake::pair();
+    let end = |socket: Socket, end| AsyncFd::with_registration(socket.into(), register(end));
+    Ok((end(one, here), end(other, there)))
 }

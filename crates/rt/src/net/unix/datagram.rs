@@ -6,14 +6,14 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use socket2::{Domain, Socket, Type};
+use socket2::Type;
 
+use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
 use crate::io_registration::IoRegistration;
 use crate::net::descriptor::descriptor;
-use crate::peer_wake;
 use crate::sources::Direction;
 use crate::sys;
 use crate::time;
@@ -47,17 +47,9 @@ impl UnixDatagram {
     /// Any error of `socketpair(2)`; at the [limit of
     /// descriptors](crate::net#the-limit-of-descriptors), the error says how many there may be.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
-        let (one, other) = Socket::pair(Domain::UNIX, Type::DGRAM.nonblocking(), None)
-            .map_err(|error| error::limit("making a pair of Unix datagram sockets", error))?;
-        let (here, there) = peer_wake::pair();
-        Ok((
-            UnixDatagram {
-                fd: AsyncFd::with_registration(one.into(), IoRegistration::paired(here)),
-            },
-            UnixDatagram {
-                fd: AsyncFd::with_registration(other.into(), IoRegistration::paired(there)),
-            },
-        ))
+        let doing = "making a pair of Unix datagram sockets";
+        let (here, there) = address::pair(Type::DGRAM, doing, IoRegistration::paired)?;
+        Ok((UnixDatagram { fd: here }, UnixDatagram { fd: there }))
     }
 
     /// Returns a socket without a name: it can send, and no receiver can answer.

@@ -11,10 +11,8 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
-use crate::error;
 use crate::io_registration::IoRegistration;
 use crate::net::descriptor::descriptor;
-use crate::peer_wake;
 use crate::sources::Direction;
 use crate::sys;
 
@@ -42,15 +40,9 @@ impl UnixSeqpacket {
     /// Any error of `socketpair(2)`; at the [limit of
     /// descriptors](crate::net#the-limit-of-descriptors), the error says how many there may be.
     pub fn pair() -> io::Result<(UnixSeqpacket, UnixSeqpacket)> {
-        let (one, other) = Socket::pair(Domain::UNIX, Type::SEQPACKET.nonblocking(), None)
-            .map_err(|error| {
-                error::limit("making a pair of Unix sockets of sequenced packets", error)
-            })?;
-        let (here, there) = peer_wake::pair();
-        Ok((
-            UnixSeqpacket { fd: AsyncFd::with_registration(one, IoRegistration::paired(here)) },
-            UnixSeqpacket { fd: AsyncFd::with_registration(other, IoRegistration::paired(there)) },
-        ))
+        let doing = "making a pair of Unix sockets of sequenced packets";
+        let (here, there) = address::pair(Type::SEQPACKET, doing, IoRegistration::paired)?;
+        Ok((UnixSeqpacket { fd: here }, UnixSeqpacket { fd: there }))
     }
 
     /// Connects to a path. While the listener's queue is full, it tries again now and then.

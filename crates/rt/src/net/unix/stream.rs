@@ -12,16 +12,14 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll};
 
-use socket2::{Domain, Socket, Type};
+use socket2::Type;
 use superpoll::call;
 
 use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
-use crate::error;
 use crate::io_registration::IoRegistration;
 use crate::net::stream::{StreamSocket, stream_socket};
-use crate::peer_wake;
 use crate::short_reads::{IoState, total_len};
 use crate::sources::Direction;
 use crate::sys::message;
@@ -65,20 +63,10 @@ impl UnixStream {
     /// Any error of `socketpair(2)`; at the [limit of
     /// descriptors](crate::net#the-limit-of-descriptors), the error says how many there may be.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
-        let (one, other) = Socket::pair(Domain::UNIX, Type::STREAM.nonblocking(), None)
-            .map_err(|error| error::limit("making a pair of Unix streams", error))?;
-        let (here, there) = peer_wake::pair();
-        Ok((
-            UnixStream {
-                fd: AsyncFd::with_registration(one.into(), IoRegistration::paired(here).stream()),
-            },
-            UnixStream {
-                fd: AsyncFd::with_registration(
-                    other.into(),
-                    IoRegistration::paired(there).stream(),
-                ),
-            },
-        ))
+        let doing = "making a pair of Unix streams";
+        let (here, there) =
+            address::pair(Type::STREAM, doing, |end| IoRegistration::paired(end).stream())?;
+        Ok((UnixStream { fd: here }, UnixStream { fd: there }))
     }
 
     /// Connects to a path. While the listener's queue is full, it tries again now and then.
