@@ -14,7 +14,7 @@ macro_rules! named {
             /// All of them, in the order in which they are declared.
             pub const ALL: [$kind; [$($name),+].len()] = [$($kind::$value),+];
 
-            /// Returns the name, in the configuration and in what is written.
+            /// Returns the name that configurations, logs and answers have.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {

@@ -8,7 +8,7 @@ use prometheus_client::registry::Unit;
 
 use Figure::{Bytes, Counter, Fraction, Gauge, Moment, SecondsCounter};
 
-/// The labels of a subject; empty for what exists only once.
+/// The labels of a subject; empty for a subject without equals.
 pub type Labels = Vec<(&'static str, String)>;
 
 /// A family of metrics: its name, its help and its figure.
