@@ -125,10 +125,10 @@ pub struct ConnectionRecord {
     pub local: Option<SocketAddr>,
     /// The seconds for which the connection may stay as it is; zero: indefinitely.
     pub seconds: u32,
-    /// The bytes that had been written to the connection, as [`written`](crate::sys::written)
+    /// The bytes that had been written to the connection, as `written`
     /// counts.
     pub written: u64,
-    /// The bytes that had been read from the connection, as [`read`](crate::sys::read) counts.
+    /// The bytes that had been read from the connection, as `read` counts.
     pub read: u64,
     /// The activity of the connection.
     pub activity: Activity,

@@ -5,7 +5,7 @@
 //! with the number of the protocol, and the first answer says whether it is the same: the types of
 //! another one differ. Messages come from processes of the same user only ([`is_own`]); a length
 //! above
-//! [`LARGEST`] ends the connection.
+//! `LARGEST` ends the connection.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

@@ -7,7 +7,7 @@
 //! forgotten with the next sweep: the table has as many clients as have come within the last burst,
 //! give or take a factor of two.
 //!
-//! The table has a bound, [`MOST_CLIENTS`]. Clients that come while it is full share the allowance
+//! The table has a bound, `MOST_CLIENTS`. Clients that come while it is full share the allowance
 //! of one client. So a flood from many addresses neither grows the table nor escapes the limit, and
 //! the clients in the table are not affected by it. A sweep looks at the whole table, and there are
 //! at most four in a second.

@@ -11,7 +11,7 @@
 //! | an address that is not trusted | that address |
 //! | nothing more | the last address that was read |
 //! | `unknown`, `_name`, or an item that is no address | the last address that was read |
-//! | more than [`MOST_HOPS`] trusted proxies | the last address that was read |
+//! | more than `MOST_HOPS` trusted proxies | the last address that was read |
 //!
 //! The connection's own peer counts as the first address that is read. Two rules keep a client from
 //! gaining rights by a forged list:

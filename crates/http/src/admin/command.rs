@@ -81,7 +81,7 @@ impl From<Operation> for CommandRequest {
 /// A line in answer to a command.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CommandReply {
-    /// The version of the form of snapshots: [`SCHEMA`](super::SCHEMA).
+    /// The version of the form of snapshots: `SCHEMA`.
     pub schema: u32,
     /// The version of the commands: [`COMMAND_PROTOCOL`].
     pub protocol: u32,

@@ -11,7 +11,7 @@
 //!    also replace or remove the fields before.
 //!
 //! Most responses bypass hyper, which has a map of fields ([`Additions::apply_to`]). The lane
-//! copies the lines of fields instead, and asks for each whether it stays ([`Additions::keeps`]). A
+//! copies the lines of fields instead, and asks for each whether it stays (`Additions::keeps`). A
 //! subscriber of a channel that was parked is answered behind the back of the router, and its
 //! channel has the rules ([`AnswerRules::change`]).
 //!

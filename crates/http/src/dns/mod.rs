@@ -6,7 +6,7 @@
 //! upstream servers are looked up here, with sockets of the runtime. The format of messages is that
 //! of a library (`message`); the rules for names, retries and answers are these:
 //!
-//! - Without servers of its own, a [`Resolver`] does as the C library: `/etc/hosts` comes first,
+//! - Without servers of its own, a `Resolver` does as the C library: `/etc/hosts` comes first,
 //!   and `/etc/resolv.conf` says the servers, the search list and the limits. Both files are read
 //!   again for each look-up, so a change needs no reload. A name that the servers of
 //!   `/etc/resolv.conf` do not know is looked up by `getaddrinfo` as well, which knows more
@@ -17,8 +17,8 @@
 //! - A truncated answer is asked for again by TCP.
 //! - Only records of the name itself count, or of the name at the end of its chain of aliases.
 //! - A server that fails, refuses or is silent says nothing about the name
-//!   ([`LookupError::Failed`]). Only an answer says that a name is not there
-//!   ([`LookupError::Absent`]).
+//!   (`LookupError::Failed`). Only an answer says that a name is not there
+//!   (`LookupError::Absent`).
 //!
 //! | bound | value |
 //! |---|---|

@@ -12,7 +12,7 @@
 //! which paths there are.
 //!
 //! The rules are opened once for all engines: files are read, and users are known by the passwords
-//! that were verified ([`Login`]).
+//! that were verified (`Login`).
 //!
 //! The address of a client is that of its connection, or that of the header of the PROXY protocol
 //! where the listener expects one. Fields as `X-Forwarded-For` say nothing here, as every client

@@ -25,7 +25,7 @@ const H2: &[u8] = b"h2";
 const BUFFER: usize = 4096;
 
 /// Prepares a configuration for connections that leave rustls. Its suites are
-/// [`telling`](super::traffic_keys::telling).
+/// `telling`.
 pub fn prepare(config: &mut ServerConfig) {
     config.key_log = Arc::new(SecretLog);
 }

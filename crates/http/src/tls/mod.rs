@@ -6,7 +6,7 @@
 //! ciphers are ring's, as rustls' are.
 //!
 //! The reason is idleness. An object of rustls can neither be small nor go elsewhere. A record
-//! layer between two records is two secrets and two numbers ([`PooledKeys`]), so a connection on
+//! layer between two records is two secrets and two numbers (`PooledKeys`), so a connection on
 //! which nothing happens is parked with 136 bytes more than one that is not encrypted. A connection
 //! of HTTP/2 is not parked, but its stream has no buffers either while nothing happens.
 //!
@@ -22,7 +22,7 @@
 //! ```
 //!
 //! A number is spent before a record is sealed with it, and whoever seals owns the only copy of the
-//! keys: [`TlsStream::park`] and
+//! keys: `TlsStream::park` and
 //! [`ParkedStream::resume`](crate::parked_stream::ParkedStream::resume) consume the stream that
 //! they are called on. Two records with one number would give away both texts, and with AES-GCM the
 //! key that authenticates.

@@ -258,7 +258,7 @@ impl KeysRecord {
         Some(Parts { suite, counts, must_change: flags & 1 != 0, numbers, secrets })
     }
 
-    /// Reads the output of [`bytes`](KeysRecord::bytes); `None` if it is no such output.
+    /// Reads the output of `bytes`; `None` if it is no such output.
     pub fn read(bytes: &[u8]) -> Option<KeysRecord> {
         let record = KeysRecord(Zeroizing::new(bytes.to_vec()));
         record.parts().is_some().then_some(record)

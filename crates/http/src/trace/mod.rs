@@ -17,9 +17,9 @@
 //! over.
 //!
 //! hyper's way changes maps of fields, and the lane leaves lines out and appends lines. Both ways
-//! have the same decisions here: [`RequestTrace::forward`] next to [`RequestTrace::passes`] and
-//! [`RequestTrace::write_forwarded`], and [`RequestTrace::mark`] next to [`RequestTrace::replaces`]
-//! and [`RequestTrace::write_mark`].
+//! have the same decisions here: `RequestTrace::forward` next to `RequestTrace::passes` and
+//! `RequestTrace::write_forwarded`, and [`RequestTrace::mark`] next to `RequestTrace::replaces`
+//! and `RequestTrace::write_mark`.
 
 mod context;
 mod request_id;

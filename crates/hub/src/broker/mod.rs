@@ -11,9 +11,9 @@
 //! (all engines)                 (engine 0)            (engine 0, one by shard)
 //! ```
 //!
-//! [`log`] is the interface of an engine, `redis` implements it (a feature of the build), and so
-//! does [`local`] for the processes of one server. The [`publisher`] has one connection for
-//! messages and questions. Each [`shard`] of logs has one for reading ([`reader`]). All of them run
+//! `log` is the interface of an engine, `redis` implements it (a feature of the build), and so
+//! does [`local`] for the processes of one server. The `publisher` has one connection for
+//! messages and questions. Each `shard` of logs has one for reading (`reader`). All of them run
 //! on the first engine of the runtime, as tasks. A connection that fails is opened again without
 //! end; the first failure of a time is reported, and that all is well again.
 //!
@@ -177,7 +177,7 @@ impl Broker {
         self.config().map_or(LOCAL_PUBLISH, |config| config.publish)
     }
 
-    /// Begins to work with the engine, as [`start`](Broker::start) does.
+    /// Begins to work with the engine, as `start` does.
     ///
     /// # Errors
     ///

@@ -7,6 +7,11 @@ use superpoll_rt::Handle;
 
 use super::{Broker, WITHOUT_REDIS};
 
+/// Refuses a broker.
+///
+/// # Errors
+///
+/// Always, with the advice to build it with the feature.
 pub async fn check(_config: &superpoll_config::Broker) -> Result<(), String> {
     Err(WITHOUT_REDIS.to_owned())
 }

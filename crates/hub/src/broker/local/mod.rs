@@ -1,6 +1,6 @@
 //! Logs in another process of the same server: its supervisor, which lives longer than the workers.
 //!
-//! The [`store`](store) has the logs, [`service`] answers the workers, and this is the side of a
+//! The [`store`] has the logs, [`service`] answers the workers, and this is the side of a
 //! worker: one request at a time on each connection, as the tasks that use it make them. A read
 //! that waits is interrupted through the publisher's connection, by its name.
 //!

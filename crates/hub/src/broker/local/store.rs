@@ -5,7 +5,7 @@
 //! it keeps none. The store keeps at most [`Store::new`]'s number of bytes: a log drops its own
 //! oldest entries for a new one, and refuses it if that is not enough. The beginnings of logs are
 //! not refused: there are as many logs as the workers have channels. Of each publication it keeps
-//! for a while where it is, so that a repeated one is found; at most [`RECORDS`] of them.
+//! for a while where it is, so that a repeated one is found; at most `RECORDS` of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -4,16 +4,16 @@
 //! A hub of Mercure is a channel with another outside. An update is a message whose publisher has
 //! said its topics (`update`); it is numbered, kept, recorded for a successor and limited as any
 //! other message is. A subscriber is a stream of server-sent events that is given some of the
-//! messages ([`reader`]), parked while nothing happens, and continues with another server.
+//! messages (`reader`), parked while nothing happens, and continues with another server.
 //!
 //! | part | file |
 //! |---|---|
 //! | topic selectors | [`superpoll_http::mercure::selector`] |
-//! | the form of a publication, and ids | [`update`] |
-//! | who gets which update | [`reader`] |
-//! | what a token allows | [`claims`] |
+//! | the form of a publication, and ids | `update` |
+//! | who gets which update | `reader` |
+//! | what a token allows | `claims` |
 //! | requests | [`answer`] |
-//! | active subscriptions: updates and web API | [`subscriptions`] |
+//! | active subscriptions: updates and web API | `subscriptions` |
 //!
 //! The id of an update is its publisher's, or else its place in the log, `#ID-EPOCH`. All places
 //! are valid as a `Last-Event-ID`, so a stream begins with its own: a client that loses the

@@ -100,7 +100,7 @@ impl SharedRights {
     ///
     /// # Errors
     ///
-    /// As [`new`](SharedRights::new), with the path of the channel.
+    /// As `new`, with the path of the channel.
     pub fn all(config: &Config, report: &Report) -> Result<Vec<Arc<SharedRights>>, String> {
         let routes = config.hosts.iter().flat_map(|host| &host.routes);
         let channels = routes.filter_map(|route| match &route.action {
