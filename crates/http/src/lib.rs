@@ -2,7 +2,8 @@
 //! requests and answers, rules, files, upstreams, logs and counters.
 //!
 //! A part of `superpoll-gateway`, without an interface of its own that would stay the same.
-//! Programs use that crate. `superpoll-hub`, the channels, is built on this one, and the gateway on both.
+//! Programs use that crate. `superpoll-hub`, the channels, is built on this one, and the gateway on
+//! both.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

@@ -52,9 +52,9 @@
 //! connection between two requests as served.
 //! [`LocalSubscribers`](superpoll_hub::channel::LocalSubscribers) answers a long-poll, which makes
 //! the connection served, and writes messages to a parked WebSocket without resuming it as long as
-//! the socket has room. When the server ends (`Worker::drain`), every parked connection is resumed with
-//! [`ResumeReason::Draining`]: idle ones are closed, long-polls are answered and WebSockets closed
-//! with a reason.
+//! the socket has room. When the server ends (`Worker::drain`), every parked connection is resumed
+//! with [`ResumeReason::Draining`]: idle ones are closed, long-polls are answered and WebSockets
+//! closed with a reason.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};

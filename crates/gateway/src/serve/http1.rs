@@ -6,8 +6,8 @@
 //!
 //! A connection on which nothing happens for a while is taken from hyper and parked, see
 //! [`park`](superpoll_http::parking_lot). [`Watched`] shows, by hyper's use of the transport,
-//! whether hyper holds bytes of the connection. If hyper gives back the beginning of another request, the
-//! connection continues with that instead.
+//! whether hyper holds bytes of the connection. If hyper gives back the beginning of another
+//! request, the connection continues with that instead.
 
 use std::future::{Future, poll_fn};
 use std::io;

@@ -209,7 +209,8 @@ fn connect(listener: &TcpListener) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader.into(), writer.into()))
 }
 
-/// Measures until the repetitions are done or the time is up; at least once. Returns the times, and how often each step was done.
+/// Measures until the repetitions are done or the time is up; at least once. Returns the times, and
+/// how often each step was done.
 fn measure_kind(kind: Kind, stop: Instant) -> io::Result<(Times, u32)> {
     let mut calls = Calls::default();
     let mut pairs = Pairs::new(kind)?;
