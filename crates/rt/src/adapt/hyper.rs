@@ -90,7 +90,7 @@ wrapper!(FuturesIo);
 
 read_by!([T: AsyncRead] FuturesIo<T>: Read, ReadBufCursor<'_>, |wrapper, cx, room| {
     let io = wrapper.project().io;
-    sys::buffer::read_initialised(&mut room, CLEARED, |room| io.poll_read(cx, room))
+    sys::buffer::read_initialised(room, CLEARED, |room| io.poll_read(cx, room))
 });
 
 write_through!(

@@ -135,7 +135,8 @@ macro_rules! read_by {
                 $cx: &mut Context<'_>,
                 buffer: $buffer,
             ) -> Poll<io::Result<()>> {
-                let ($reader, mut $room) = (self, buffer);
+                let ($reader, mut buffer) = (self, buffer);
+                let $room = &mut buffer;
                 $read
             }
         }
@@ -162,12 +163,12 @@ macro_rules! our_streams {
     (straight $type:ty: $read:ident, $buffer:ty, $straight:path, |$stream:ident| $fd:expr) => {
         $crate::adapt::read_by!([] $type: $read, $buffer, |$stream, cx, room| {
             let requested = room.remaining();
-            poll_read_to($fd, cx, requested, |io| $straight(io, &mut room))
+            poll_read_to($fd, cx, requested, |io| $straight(io, room))
         });
     };
     (initialised $type:ty: $read:ident, $buffer:ty, $initialised:path) => {
         $crate::adapt::read_by!([] $type: $read, $buffer, |stream, cx, room| {
-            $initialised(&mut room, CLEARED, |room| {
+            $initialised(room, CLEARED, |room| {
                 futures_io::AsyncRead::poll_read(stream, cx, room)
             })
         });

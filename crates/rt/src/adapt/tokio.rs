@@ -65,7 +65,7 @@ fn read_initialised(
 
 read_by!([T: futures_io::AsyncRead] Compat<T>: AsyncRead, &mut ReadBuf<'_>, |wrapper, cx, room| {
     let io = wrapper.project().io;
-    read_initialised(&mut room, CLEARED, |room| io.poll_read(cx, room))
+    read_initialised(room, CLEARED, |room| io.poll_read(cx, room))
 });
 
 write_through!(
