@@ -39,7 +39,7 @@ fn bodies_of_all_sizes_come_back() {
                 client.send(format!(
                     "{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
                 ));
-                client.send(&body);
+                client.send(body);
                 let reply = client.reply();
                 assert!(reply.body == body, "{length}");
                 assert_eq!(reply.field("x-server").unwrap(), "echo");
