@@ -35,12 +35,16 @@ fn narrow(stage: &crate::stage::Stage) -> WebSocket<TcpStream> {
 
 /// Reads some bytes; `None` if the connection was ended.
 fn read_some(stream: &mut TcpStream, room: &mut [u8], gaps: &mut Gaps) -> Option<usize> {
-    gaps.turn();
-    match stream.read(room) {
-        Ok(0) => None,
-        Ok(count) => Some(count),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no byte comes: {error}"),
-        Err(_) => None,
+    loop {
+        gaps.turn();
+        return match stream.read(room) {
+            Ok(0) => None,
+            Ok(count) => Some(count),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no byte comes: {error}"),
+            // A process that was stopped finds its call interrupted.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => None,
+        };
     }
 }
 
@@ -76,9 +80,12 @@ fn read_up_to(stream: &mut TcpStream, end: &[u8], gaps: &mut Gaps) -> Option<()>
 
 /// Whether the client was not ended. If it was, that must be due to a gap in what it read.
 fn is_alive(hub: &Hub, read: Option<()>, gaps: &Gaps, backend: impl Debug) -> bool {
-    let is_alive = read.is_some() && hub.subscribers() == 1;
+    let (is_read, subscribers) = (read.is_some(), hub.subscribers());
+    let is_alive = is_read && subscribers == 1;
     if !is_alive {
-        gaps.assert_reached(GAP, format_args!("{backend:?}: a client that reads was ended"));
+        let ended = "a client that reads was ended";
+        let how = format_args!("all was read: {is_read}, subscribers: {subscribers}");
+        gaps.assert_reached(GAP, format_args!("{backend:?}: {ended} ({how})"));
     }
     is_alive
 }

@@ -8,7 +8,9 @@
 //! Bytes that are written are no such sign, and the queue grows with them. So they are added to the
 //! length at the last check, and the queue is compared with the sum. If no bytes waited at the last
 //! check, none has to leave: the peer's kernel also acknowledges small messages for a process that
-//! has stopped.
+//! has stopped. But if a task had more to write than the socket took, and the queue was empty when
+//! the task came to look, the peer has read all of it in between: what was written since then
+//! counts.
 
 use std::num::NonZeroU32;
 use std::os::fd::AsFd;
@@ -51,6 +53,13 @@ impl SendQueue {
     /// Whether bytes waited at the last check, and none of them has left.
     pub(super) fn is_stuck(self, socket: impl AsFd) -> bool {
         !self.is_empty() && !self.has_moved(socket)
+    }
+
+    /// Whether the peer has read since the last check, at which the task's output waited for room
+    /// (`has_waited`), and some of which was written since (`has_written`).
+    pub(super) fn is_read(self, socket: impl AsFd, has_waited: bool, has_written: bool) -> bool {
+        let was_full = has_waited && has_written;
+        if self.is_empty() { was_full } else { self.has_moved(socket) }
     }
 
     /// Whether some of the bytes that waited at the last check, or were written since, have left.
@@ -116,6 +125,25 @@ mod tests {
         let server = listener.accept().unwrap().0;
         server.set_nonblocking(true).unwrap();
         check(server, client);
+    }
+
+    /// A task may be kept from running after it has filled the socket, and look when all has left.
+    #[test]
+    fn a_peer_that_has_emptied_a_full_queue_has_read() {
+        let (mut server, mut client) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let written = fill(&server);
+        client.read_exact(&mut vec![0; written]).unwrap();
+        let mut queue = SendQueue::measure(&server);
+        assert_eq!(queue, SendQueue::default());
+        queue.wrote(server.write(b"more").unwrap());
+        assert!(queue.is_read(&server, true, true));
+        // Nothing waited, or nothing of it was written.
+        assert!(!queue.is_read(&server, false, true) && !queue.is_read(&server, true, false));
+        // From now on the peer stands still, whatever is written.
+        let mut queue = SendQueue::measure(&server);
+        queue.wrote(fill(&server));
+        assert!(!queue.is_read(&server, true, true));
     }
 
     #[test]

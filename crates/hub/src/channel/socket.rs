@@ -541,9 +541,10 @@ impl SocketSession {
             }
             // A client whose output waits is not read, and its pong waits behind that output.
             let lives = self.heard || self.session.is_held_up();
+            let (has_waited, has_written) = (self.has_waited, self.has_written);
             let takes = match transport.plain() {
-                Some(plain) => self.sends.has_moved(plain),
-                None => self.has_waited && self.has_written,
+                Some(plain) => self.sends.is_read(plain, has_waited, has_written),
+                None => has_waited && has_written,
             };
             if self.ends || !(lives || takes) {
                 return Poll::Ready(Next::Gone);
