@@ -51,7 +51,7 @@ pub enum Purpose {
     Failed {
         /// The number of the process.
         process: u32,
-        /// The reason.
+        /// The text of the error that the sender reports.
         error: String,
     },
     /// It asks for the configuration that is in use.

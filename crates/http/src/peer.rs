@@ -53,9 +53,9 @@ pub enum Permit {
     /// There is no limit.
     #[default]
     Unlimited,
-    /// That of a client.
+    /// The permit of a client's connection.
     Client(ConnectionPermit),
-    /// That of a client of the admin listener.
+    /// The permit of a connection to the admin listener.
     Admin(AdminPermit),
 }
 

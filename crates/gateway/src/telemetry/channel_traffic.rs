@@ -7,7 +7,7 @@
 //! again when a viewer asks, at the earliest after [`PAUSE`] times the time that the last look has
 //! taken, so that it takes at most a twentieth of one engine's time. All viewers share its outcome.
 //!
-//! A look goes along the list by which idle channels are found (`channel/route.rs`). That search
+//! A look goes along the list by which idle channels are found (`route.rs` in the hub). That search
 //! moves channels from the front of the list to its end meanwhile, and a look keeps its place by
 //! the number of channels that have left the front: it meets no channel twice. If the search
 //! overtakes the look, which it does only where an engine stands still for a while, channels are

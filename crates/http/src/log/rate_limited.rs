@@ -21,7 +21,7 @@ fn now() -> u64 {
 }
 
 impl RateLimited {
-    /// Allows one report in a period.
+    /// Creates a limit of one report per `period`.
     pub const fn new(period: Duration) -> RateLimited {
         RateLimited { period, next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }

@@ -206,7 +206,7 @@ impl RequestRecord {
 #[derive(Clone, Debug)]
 pub struct RelayRecord {
     pub(crate) at: SystemTime,
-    /// The client, and the bytes of its connection.
+    /// The client's end: its address, cipher suite and server name.
     pub client: ClientEnd,
     /// The address that the relay listens on.
     pub(crate) relay: Arc<str>,

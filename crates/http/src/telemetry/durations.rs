@@ -5,7 +5,7 @@
 //! which is slow for a file, to the ten seconds after which users have left. The requests of a
 //! route have a histogram for each engine, which no other thread writes, and for each class of
 //! status. Their memory is bounded by the configuration: 712 bytes a route and engine, with the
-//! counts of requests that were refused (`refusals`).
+//! counts of requests that were refused (`RefusalCounts`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -95,7 +95,6 @@ impl HistogramState {
     }
 
     /// Returns the counts of the buckets, and the sum of all durations in nanoseconds.
-    #[inline]
     pub fn into_parts(self) -> (Vec<u64>, u64) {
         (self.buckets, self.nanoseconds)
     }
@@ -140,7 +139,6 @@ impl RequestDurations {
     }
 
     /// Sets the reasons for which requests to the route may be refused.
-    #[inline]
     pub fn expect_refusals(&self, reasons: impl Iterator<Item = Reason>) {
         self.refusals.expect(reasons);
     }
@@ -221,7 +219,6 @@ impl RequestCounts {
 
     /// Returns an engine's counts of each route in their order, and last the counts of requests
     /// that have none.
-    #[inline]
     pub fn of_engine(&self, engine: usize) -> Vec<Arc<RequestDurations>> {
         self.routes.iter().map(|route| route.of_engine(engine).clone()).collect()
     }

@@ -57,7 +57,7 @@ pub struct Verifier {
 pub struct Claims {
     /// The second since 1970 after which the token is no longer valid; `None`: it stays valid.
     pub valid_until: Option<u64>,
-    /// All claims.
+    /// All claims of the token, those in the other fields included.
     pub all: Map<String, Value>,
 }
 

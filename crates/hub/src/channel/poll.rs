@@ -36,6 +36,10 @@ impl LocalSubscribers {
     ) -> Response<Body> {
         let since = self.hub.since(asked.after);
         let last = since.last;
+        if !self.have_given(grant) {
+            // The rights changed while the application decided: the client has to come again.
+            return self.no_content(last);
+        }
         if since.missed || since.messages.iter().any(|message| !message.is_expired()) {
             return self.respond_since(&since);
         }
@@ -66,7 +70,7 @@ impl LocalSubscribers {
         let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         let mailbox = Rc::new(Mailbox::default());
         let subscription = self.add(since.last, grant, SubscriberState::Task(mailbox.clone()));
-        if since.missed || !since.messages.is_empty() {
+        if mailbox.ended().is_none() && (since.missed || !since.messages.is_empty()) {
             return self.respond_since(&since);
         }
         let some = poll_fn(|cx| {

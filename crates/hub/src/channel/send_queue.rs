@@ -9,8 +9,8 @@
 //! length at the last check, and the queue is compared with the sum. If no bytes waited at the last
 //! check, none has to leave: the peer's kernel also acknowledges small messages for a process that
 //! has stopped. But if a task had more to write than the socket took, and the queue was empty when
-//! the task came to look, the peer has read all of it in between: what was written since then
-//! counts.
+//! the task came to look, the peer's kernel has taken all of it in between. That counts as reading,
+//! at most as often as the peer's buffer can be filled.
 
 use std::num::NonZeroU32;
 use std::os::fd::AsFd;
@@ -55,8 +55,8 @@ impl SendQueue {
         !self.is_empty() && !self.has_moved(socket)
     }
 
-    /// Whether the peer has read since the last check, at which the task's output waited for room
-    /// (`has_waited`), and some of which was written since (`has_written`).
+    /// Whether the peer has read since the last check. If its queue was empty then, it has if output
+    /// of the task waited for room (`has_waited`) and some of it was written since (`has_written`).
     pub(super) fn is_read(self, socket: impl AsFd, has_waited: bool, has_written: bool) -> bool {
         let was_full = has_waited && has_written;
         if self.is_empty() { was_full } else { self.has_moved(socket) }

@@ -237,7 +237,7 @@ pub struct Connections {
     /// Times a parked connection left for a keeper.
     #[serde(default)]
     pub leavings: u64,
-    /// Times one came back from the keeper.
+    /// Times a parked connection came back from the keeper.
     #[serde(default)]
     pub returns: u64,
     /// Requests that were answered without hyper.

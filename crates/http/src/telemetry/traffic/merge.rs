@@ -32,7 +32,7 @@ impl Requests {
 }
 
 impl Messages {
-    /// Adds the counts of others.
+    /// Adds the counts of another channel or process.
     pub fn add(&mut self, other: &Messages) {
         self.subscribers += other.subscribers;
         self.published += other.published;

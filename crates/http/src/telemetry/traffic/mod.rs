@@ -139,9 +139,9 @@ pub struct ChannelsTraffic {
 /// A channel by the names of its host, separated by commas, and its path.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ChannelName {
-    /// The host.
+    /// The names of its host, separated by commas.
     pub host: String,
-    /// The name of the channel in its route.
+    /// The path of the channel.
     pub name: String,
 }
 

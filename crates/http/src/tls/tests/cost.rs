@@ -1,6 +1,6 @@
 //! The processor time of a record, next to rustls': an experiment, not a test.
 //!
-//! `cargo test --release -p superpoll-gateway --lib tls::tests::cost -- --ignored --nocapture`
+//! `cargo test --release -p superpoll-http --lib tls::tests::cost -- --ignored --nocapture`
 //!
 //! Both subjects take the same steps, without a socket. Sealing begins with text and ends with
 //! records in a buffer. Opening begins with records in a buffer, as a read of the socket leaves

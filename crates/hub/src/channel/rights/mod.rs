@@ -100,7 +100,7 @@ impl SharedRights {
     ///
     /// # Errors
     ///
-    /// As `new`, with the path of the channel.
+    /// The first mistake in the rights of a channel, after the path of that channel.
     pub fn all(config: &Config, report: &Report) -> Result<Vec<Arc<SharedRights>>, String> {
         let routes = config.hosts.iter().flat_map(|host| &host.routes);
         let channels = routes.filter_map(|route| match &route.action {

@@ -7,9 +7,9 @@ use super::{Channels, Figures, Hub};
 /// How a channel is used.
 #[derive(Clone, Debug)]
 pub struct ChannelState {
-    /// The name.
+    /// The name of the channel.
     pub name: Arc<str>,
-    /// How many subscribers it has.
+    /// The number of its subscribers.
     pub subscribers: usize,
     /// The counts of its messages.
     pub messages: Figures,
