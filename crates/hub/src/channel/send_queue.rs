@@ -55,8 +55,9 @@ impl SendQueue {
         !self.is_empty() && !self.has_moved(socket)
     }
 
-    /// Whether the peer has read since the last check. If its queue was empty then, it has if output
-    /// of the task waited for room (`has_waited`) and some of it was written since (`has_written`).
+    /// Whether the peer has read since the last check. If the queue was empty then, it has read if
+    /// output of the task waited for room (`has_waited`) and some of it was written since
+    /// (`has_written`).
     pub(super) fn is_read(self, socket: impl AsFd, has_waited: bool, has_written: bool) -> bool {
         let was_full = has_waited && has_written;
         if self.is_empty() { was_full } else { self.has_moved(socket) }
