@@ -25,4 +25,17 @@ pub(crate) mod reload;
 pub mod socket;
 pub(crate) mod upstreams;
 
-pub use superpoll_http::telemetry::{counters, traffic};
+pub mod counters {
+    //! The counters of each engine, to be read.
+
+    pub use superpoll_http::telemetry::counters::{Counter, EngineCounters};
+}
+
+pub mod traffic {
+    //! Requests by route, servers and channels.
+
+    pub use superpoll_http::telemetry::traffic::{
+        CHANNELS, ChannelTraffic, ChannelsTraffic, Messages, NAME, Quantile, ROUTES, Requests,
+        RouteTraffic, SERVERS, ServerCondition, ServerTraffic, Traffic, quantile,
+    };
+}
