@@ -1,13 +1,11 @@
 //! `superpoll-lab png`: the plots of a report as PNG, for slides and for readers that show no SVG.
 //!
-//! Built with the feature `png` only: it draws with `resvg`, which brings a few dozen crates. Text
-//! needs a font of the system, since none is part of a plot; without any, a plot would have lines
-//! and no words, so that is refused.
+//! The program `rsvg-convert` draws them (Debian: librsvg2-bin), with the system's fonts.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-#[cfg(feature = "png")]
-use crate::error::Doing;
 use crate::error::{Error, Result};
 
 /// Options of `superpoll-lab png`.
@@ -17,21 +15,26 @@ pub(crate) struct Options {
     #[arg(value_name = "FOLDER", default_value = "superpoll-report")]
     pub report: PathBuf,
     /// The width of each picture, in pixels
-    #[arg(long, value_name = "N", default_value_t = 1800)]
+    #[arg(long, value_name = "N", default_value_t = 1800, value_parser = clap::value_parser!(u32).range(100..=10_000))]
     pub width: u32,
 }
 
 /// Draws every SVG of a report's folder as a PNG next to it, and prints their names.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if !(100..=10_000).contains(&options.width) {
-        return Err(Error::usage(format!(
-            "--width {} is out of range: give 100 to 10000",
-            options.width
-        )));
-    }
-    let plots = plots(&options.report)?;
-    for path in draw(&plots, options.width)? {
-        crate::say!("{}", path.display())?;
+    for plot in plots(&options.report)? {
+        let target = plot.with_extension("png");
+        let failed = |why: String| Error::usage(format!("drawing {}: {why}", plot.display()));
+        let width = format!("--width={}", options.width);
+        let mut program = Command::new("rsvg-convert");
+        program.arg(width).arg("--output").args([&target, &plot]);
+        let output = program.output().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => failed("install rsvg-convert (Debian: librsvg2-bin)".into()),
+            _ => Error::system("starting rsvg-convert", error),
+        })?;
+        if !output.status.success() {
+            return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+        }
+        crate::say!("{}", target.display())?;
     }
     Ok(())
 }
@@ -56,76 +59,23 @@ fn plots(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(plots)
 }
 
-#[cfg(not(feature = "png"))]
-fn draw(_: &[PathBuf], _: u32) -> Result<Vec<PathBuf>> {
-    Err(Error::usage("PNG is not built in: build with --features png"))
-}
-
-#[cfg(feature = "png")]
-fn draw(plots: &[PathBuf], width: u32) -> Result<Vec<PathBuf>> {
-    use std::sync::Arc;
-
-    use resvg::{tiny_skia, usvg};
-
-    let mut fonts = usvg::fontdb::Database::new();
-    fonts.load_system_fonts();
-    // Plots ask for "sans-serif", for which a system need not have the family that the library
-    // expects.
-    let families = ["DejaVu Sans", "Liberation Sans", "Noto Sans", "Arial", "Helvetica"];
-    let known = |family: &&str| {
-        fonts.faces().any(|face| face.families.iter().any(|(name, _)| name == family))
-    };
-    let family = families.iter().find(|family| known(family)).map(|&family| family.to_owned());
-    let first = || fonts.faces().next().and_then(|face| Some(face.families.first()?.0.clone()));
-    let Some(family) = family.or_else(first) else {
-        return Err(Error::usage(
-            "no font is installed, so the plots would have no words: install one (Debian: fonts-dejavu-core)",
-        ));
-    };
-    fonts.set_sans_serif_family(family);
-    let options = usvg::Options { fontdb: Arc::new(fonts), ..usvg::Options::default() };
-    let mut drawn = Vec::new();
-    for path in plots {
-        let shown = path.display();
-        let text = crate::record::read(path)?;
-        let refused = |why: String| Error::usage(format!("drawing {shown}: {why}"));
-        let tree = usvg::Tree::from_str(&text, &options).map_err(|e| refused(e.to_string()))?;
-        let scale = width as f32 / tree.size().width();
-        let height = (tree.size().height() * scale).ceil() as u32;
-        let mut picture = tiny_skia::Pixmap::new(width, height)
-            .ok_or_else(|| refused(format!("{width} by {height} pixels are too many")))?;
-        let transform = tiny_skia::Transform::from_scale(scale, scale);
-        resvg::render(&tree, transform, &mut picture.as_mut());
-        let target = path.with_extension("png");
-        let png = picture.encode_png().map_err(|e| refused(e.to_string()))?;
-        std::fs::write(&target, png).doing(format_args!("writing {}", target.display()))?;
-        drawn.push(target);
-    }
-    Ok(drawn)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn options(folder: &Path, width: u32) -> Options {
-        Options { report: folder.to_owned(), width }
+    fn said(folder: &Path) -> String {
+        run(&Options { report: folder.to_owned(), width: 450 }).unwrap_err().to_string()
     }
 
     #[test]
     fn an_invalid_drawing_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let said = |options: &Options| run(options).unwrap_err().to_string();
-        assert!(said(&options(folder.path(), 50)).contains("--width 50"));
-        assert!(said(&options(folder.path(), 800)).contains("no plot"));
-        assert!(said(&options(&folder.path().join("none"), 800)).contains("reading the folder"));
+        assert!(said(folder.path()).contains("no plot"));
+        assert!(said(&folder.path().join("none")).contains("reading the folder"));
         std::fs::write(folder.path().join("a.svg"), "<svg").unwrap();
-        let error = said(&options(folder.path(), 800));
-        let reason = if cfg!(feature = "png") { "a.svg" } else { "--features png" };
-        assert!(error.contains(reason) || error.contains("no font"), "{error}");
+        assert!(said(folder.path()).contains("a.svg"));
     }
 
-    #[cfg(feature = "png")]
     #[test]
     fn a_plot_becomes_a_picture_of_the_width_that_was_asked_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -133,14 +83,14 @@ mod tests {
         let plot = crate::plot::Plot::of("a title".to_owned(), "x", "y", curves);
         let svg = crate::plot::standalone(&plot.svg().unwrap());
         std::fs::write(folder.path().join("a.svg"), svg).unwrap();
-        let made = draw(&plots(folder.path()).unwrap(), 450);
-        let Ok(made) = made else {
-            let error = made.unwrap_err().to_string();
-            assert!(error.contains("no font"), "{error}");
+        let made = run(&Options { report: folder.path().to_owned(), width: 450 });
+        if let Err(error) = made {
+            let error = error.to_string();
+            assert!(error.contains("install rsvg-convert"), "{error}");
             println!("skipped: {error}");
             return;
-        };
-        let png = std::fs::read(&made[0]).unwrap();
+        }
+        let png = std::fs::read(folder.path().join("a.png")).unwrap();
         assert_eq!(&png[1..4], b"PNG");
         // The width and height of the header, as the format has them.
         assert_eq!(png[16..24], [0, 0, 1, 194, 0, 0, 1, 4]);
