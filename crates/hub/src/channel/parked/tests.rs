@@ -103,10 +103,14 @@ fn subscribers(hub: &Arc<Hub>, lot: &Rc<ParkingLot>) -> Rc<LocalSubscribers> {
 /// A connection of another server, and its client.
 fn connection() -> (ParkedConnection, UnixStream) {
     let (server, client) = UnixStream::pair().unwrap();
-    server.set_nonblocking(true).unwrap();
     client.set_nonblocking(true).unwrap();
+    (parked(server), client)
+}
+
+fn parked(server: UnixStream) -> ParkedConnection {
+    server.set_nonblocking(true).unwrap();
     let (socket, peer) = (Socket::Unix(server), Rc::new(Peer::default()));
-    (ParkedConnection { stream: socket.into(), peer, token: 0, pending: None }, client)
+    ParkedConnection { stream: socket.into(), peer, token: 0, pending: None }
 }
 
 /// Reads as many bytes as are expected.

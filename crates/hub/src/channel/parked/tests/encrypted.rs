@@ -160,6 +160,56 @@ fn a_successor_goes_on_behind_records_that_are_not_kept() {
     });
 }
 
+/// A subscriber that reads nothing for a while: its socket takes a part of some records. Each message
+/// arrives once, whichever record that was.
+#[test]
+fn records_that_are_written_in_part_are_sent_once() {
+    Runtime::new().unwrap().block_on(async {
+        let lot = parking_lot();
+        for ((suite, is_orderly), form) in
+            CASES.into_iter().flat_map(|case| FORMS.map(|form| (case, form)))
+        {
+            let (keys, reader) = keys_left(suite);
+            for length in [1000, 1500, 4000, 9000] {
+                let what = format!("{suite} {form:?} {length}");
+                let before = messages(form);
+                let hub = Hub::restore("/c".into(), EPOCH, before.clone());
+                hub.change(Channel { history: 100, ..Channel::default() });
+                let subscribers = subscribers(&hub, &lot);
+                let (server, client) = UnixStream::pair().unwrap();
+                client.set_nonblocking(true).unwrap();
+                socket2::SockRef::from(&server).set_send_buffer_size(1).unwrap();
+                let (parked, keys) = (parked(server), Some(keys.clone()));
+                let left = LeftConnection { parked, sent: 0, keys, is_orderly };
+                let (state, rights) = ((before.len() as u64, None, false), whole(form));
+                assert!(subscribers.adopt(left, left_by(form, state, rights)).is_some(), "{what}");
+                let end = Instant::now() + PATIENCE;
+                let all_parked = async |expected: usize| {
+                    while lot.parked() != expected {
+                        assert!(Instant::now() < end, "{what}");
+                        yield_now().await;
+                    }
+                };
+                all_parked(1).await;
+                let texts = (0..8).map(|number| vec![b'a' + number; length]);
+                let new: Vec<Message> =
+                    (5..).zip(texts).map(|(id, text)| message(form, id, text)).collect();
+                new.iter().for_each(|message| publish(&hub, form, message.data.clone()));
+                // Its socket is full, so a task waits for room in it.
+                all_parked(0).await;
+                let expected = encoded(form, &new);
+                let found = text_of(&client, &reader, expected.len()).await;
+                assert!(found == expected, "{what}");
+                drop(client);
+                while hub.subscribers() > 0 {
+                    assert!(Instant::now() < end, "{what}");
+                    yield_now().await;
+                }
+            }
+        }
+    });
+}
+
 /// A message that is longer than a record is sent by a task, whose records no successor counts: so
 /// none was sent while its subscriber's state was left.
 #[test]
