@@ -230,7 +230,7 @@ impl ParkingLot {
             has_reported_loss: Cell::new(false),
             report,
             counters,
-            opened: Instant::now(),
+            opened: time::now(),
             soonest: Cell::new(0),
             draining: Cell::new(false),
             tasks: RefCell::default(),
@@ -263,7 +263,7 @@ impl ParkingLot {
     }
 
     fn now(&self) -> u32 {
-        u32::try_from(self.opened.elapsed().as_secs()).unwrap_or(u32::MAX)
+        u32::try_from((time::now() - self.opened).as_secs()).unwrap_or(u32::MAX)
     }
 
     /// Parks a connection. After `limit`, rounded up to seconds, it is given back in any case.

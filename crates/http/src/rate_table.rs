@@ -22,6 +22,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use superpoll_config::Rate;
+use superpoll_rt::time;
 
 /// The most clients that are known at a time. They take about 4 MiB.
 const MOST_CLIENTS: usize = 1 << 16;
@@ -35,7 +36,7 @@ const SWEEP_PERIOD: u64 = 250_000_000;
 /// Returns the nanoseconds since the first call of the process.
 fn now() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    nanoseconds(START.elapsed())
+    nanoseconds(time::now().saturating_duration_since(*START))
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

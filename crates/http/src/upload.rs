@@ -6,12 +6,12 @@ use std::io;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use superpoll_rt::time::{Sleep, sleep};
+use superpoll_rt::time::{self, Sleep, sleep};
 
 use crate::io_activity::IoActivity;
 use crate::log::Entry;
@@ -152,7 +152,7 @@ impl Upload {
     fn waits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.patience)));
         if !std::mem::replace(&mut self.is_waited_for, true) {
-            timer.reset(Instant::now() + self.patience);
+            timer.reset(time::now() + self.patience);
         }
         timer.as_mut().poll(cx)
     }

@@ -401,7 +401,7 @@ impl Engine {
         // A timer that the slack has held up is not late, nor is one that a test has jumped over.
         let wake = self.timers.borrow().next_wake();
         let late = wake.is_some_and(|wake| now.saturating_duration_since(wake) > LATE_AFTER);
-        if late && self.clock.is_system() && !self.late_timers_may_fire() {
+        if late && !self.clock.is_paused() && !self.late_timers_may_fire() {
             return;
         }
         let mut due = self.due.take();

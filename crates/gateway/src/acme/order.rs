@@ -20,7 +20,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeStatus, ChallengeType, Error,
@@ -29,7 +29,7 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use serde::{Deserialize, Serialize};
 use superpoll_rt::blocking::unblock;
-use superpoll_rt::time::sleep;
+use superpoll_rt::time::{self, sleep};
 
 use super::certificate::Certificate;
 use super::challenges::{Challenges, Offer};
@@ -386,10 +386,10 @@ impl Ordering<'_> {
 
     /// Waits until an order has left a state.
     async fn wait(&self, order: &mut Order, state: OrderStatus, step: &str) -> Result<(), Failure> {
-        let until = Instant::now() + STEP;
+        let until = time::now() + STEP;
         let mut pause = Duration::from_millis(200);
         while order.state().status == state {
-            if Instant::now() >= until {
+            if time::now() >= until {
                 let minutes = STEP.as_secs() / 60;
                 let what = format!("{step} takes longer than {minutes} minutes");
                 let kind = FailureKind::Unreachable;

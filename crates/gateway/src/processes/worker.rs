@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_channel::{mpsc, oneshot};
 use futures_lite::{StreamExt, future};
@@ -182,13 +182,13 @@ async fn talk(
         if !tickets.is_empty() {
             link.say(FromWorker::Tickets(tickets));
         }
-        let end = Instant::now() + AWAY;
+        let end = time::now() + AWAY;
         stream = loop {
             match introduce(&link.place).await {
                 Ok(stream) => break stream,
                 // Its socket stays open while its program is replaced: if nobody listens, it has
                 // ended.
-                Err(error) if !is_end(&error) && Instant::now() < end => time::sleep(AGAIN).await,
+                Err(error) if !is_end(&error) && time::now() < end => time::sleep(AGAIN).await,
                 Err(_) => {
                     // A process that is about to end does not listen any more.
                     let _ = lose.send(());

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use superpoll_http::upstream::Group;
+use superpoll_rt::time;
 
 use crate::config::Address;
 
@@ -67,7 +68,7 @@ impl NameLookup {
         NameLookup {
             host: host.to_owned(),
             port,
-            began: Instant::now(),
+            began: time::now(),
             fresh_until: AtomicU64::new(0),
             is_running: AtomicBool::new(false),
         }
@@ -81,7 +82,7 @@ impl NameLookup {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from((time::now() - self.began).as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn is_fresh(&self) -> bool {

@@ -69,7 +69,7 @@ pub(super) async fn introduce(
     mut active: ActivePair,
 ) {
     let settings = active.settings().clone();
-    let until = Instant::now() + settings.rules.greeting;
+    let until = time::now() + settings.rules.greeting;
     let mut addresses = Addresses { client: address, local: None };
     let mut rest = Bytes::new();
     if let Some(patience) = settings.rules.header {
@@ -273,7 +273,7 @@ fn connect(client: Plain, mut ahead: Vec<u8>, rest: &[u8], active: ActivePair) {
 fn note_connect(active: &ActivePair, began: Option<Instant>) {
     active.note(|record| {
         if let Some(upstream) = &mut record.upstream {
-            upstream.connect = began.map(|began| began.elapsed());
+            upstream.connect = began.map(|began| time::now() - began);
         }
     });
 }
@@ -283,7 +283,7 @@ async fn reach(to: &Address, active: &ActivePair) -> Option<Plain> {
     count(Call::Socket);
     count(Call::Connect);
     active.note(|record| record.upstream(None).tries(0, &to.to_string().into()));
-    let began = active.is_logged().then(Instant::now);
+    let began = active.is_logged().then(time::now);
     match upstream::connect(to, active.options().connect_timeout).await {
         Ok(upstream) => {
             note_connect(active, began);
@@ -306,7 +306,7 @@ async fn reach_known(active: &ActivePair) -> Option<Plain> {
     if let Some(to) = &settings.to {
         active.note(|record| record.upstream(None).tries(0, &to.to_string().into()));
     }
-    let began = active.is_logged().then(Instant::now);
+    let began = active.is_logged().then(time::now);
     match upstream::connect_any(known.clone(), active.options().connect_timeout).await {
         Ok(upstream) => {
             note_connect(active, began);
@@ -347,7 +347,7 @@ async fn reach_one_of(
             let upstream = record.upstream(Some(group.shared_name()));
             upstream.tries(server.id, &server.label);
         });
-        let began = active.is_logged().then(Instant::now);
+        let began = active.is_logged().then(time::now);
         let in_use = ActiveServer::new(&server);
         server.dials.fetch_add(1, Ordering::Relaxed);
         let error = match upstream::dial_for_relay(group, &server, header, limit).await {

@@ -354,7 +354,7 @@ impl Relay {
         let mut nap = Duration::from_millis(1);
         loop {
             let left = self.counters().active;
-            let now = std::time::Instant::now();
+            let now = time::now();
             if left == 0 || now >= end {
                 return left;
             }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use superpoll_http::log::BrokenBy;
 use superpoll_rt::Direction;
-use superpoll_rt::time::{Sleep, sleep_until};
+use superpoll_rt::time::{self, Sleep, sleep_until};
 
 use super::deferral::After;
 use super::deferred::{DeferredEntry, Outcome};
@@ -364,7 +364,7 @@ impl Pair {
     fn watch_time(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         if self.clock.is_none() {
             let Some(limit) = self.limit() else { return Poll::Pending };
-            let active = Instant::now();
+            let active = time::now();
             self.clock = Some(Box::new(Clock { sleep: sleep_until(active + limit), active }));
         }
         let Some(clock) = &mut self.clock else { return Poll::Pending };
@@ -386,7 +386,7 @@ impl Pair {
             return Poll::Pending;
         };
         let due = clock.active + limit;
-        if Instant::now() < due {
+        if time::now() < due {
             clock.sleep = sleep_until(due);
             return Poll::Ready(Step::On);
         }
@@ -413,7 +413,7 @@ impl Pair {
             if (up.read | up.written | down.read | down.written) > 0
                 && let Some(clock) = &mut self.clock
             {
-                clock.active = Instant::now();
+                clock.active = time::now();
             }
             let ended = self.ends() > ends;
             if ended || (up.read | up.written | down.read | down.written) > 0 {

@@ -31,7 +31,7 @@ use socket2::SockRef;
 use superpoll_http::log::BrokenBy;
 use superpoll_http::tls::TlsStream;
 use superpoll_http::transport::{Layered, Plain};
-use superpoll_rt::time::{Sleep, sleep_until};
+use superpoll_rt::time::{self, Sleep, sleep_until};
 
 use super::flow::{Broken, Flow, Moved};
 use super::shared::ActivePair;
@@ -181,7 +181,7 @@ struct Idleness {
 
 impl Idleness {
     fn new(limit: Duration) -> Idleness {
-        let active = Instant::now();
+        let active = time::now();
         Idleness { limit, sleep: sleep_until(active + limit), active }
     }
 
@@ -190,7 +190,7 @@ impl Idleness {
         loop {
             ready!(Pin::new(&mut self.sleep).poll(cx));
             let due = self.active + self.limit;
-            if Instant::now() >= due {
+            if time::now() >= due {
                 return Poll::Ready(());
             }
             self.sleep = sleep_until(due);
@@ -273,7 +273,7 @@ impl Future for SealedPair {
         }
         let Some(idleness) = &mut this.idleness else { return Poll::Pending };
         if (up.read | up.written | down.read | down.written) > 0 {
-            idleness.active = Instant::now();
+            idleness.active = time::now();
         }
         ready!(idleness.poll(cx));
         this.active.broken_by(BrokenBy::Timeout);

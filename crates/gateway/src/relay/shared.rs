@@ -13,13 +13,14 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_rustls::rustls::ServerConfig;
 use serde::{Deserialize, Serialize};
 use superpoll_http::connection_limits::{ConnectionLimits, ConnectionPermit};
 use superpoll_http::log::{AccessLogSink, AccessLogWriter, BrokenBy, RelayEntry, RelayRecord};
 use superpoll_http::upstream::{Group, GroupServer, Pool};
+use superpoll_rt::time;
 
 use super::concurrency_limit::Permit;
 use super::deferred::DeferredPairs;
@@ -272,7 +273,7 @@ impl Shared {
     pub(super) fn not_connected(&self, to: &Address, error: io::Error) {
         self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
         let kind = (0, error.raw_os_error(), 0);
-        if let Some(left_out) = self.reports.admit(kind, Instant::now()) {
+        if let Some(left_out) = self.reports.admit(kind, time::now()) {
             (self.report)(&Failure::Connect { to: to.clone(), error, left_out });
         }
     }
@@ -290,7 +291,7 @@ impl Shared {
             self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
         }
         let kind = (3, error.raw_os_error(), number_of(group, server.id));
-        if let Some(left_out) = self.reports.admit(kind, Instant::now()) {
+        if let Some(left_out) = self.reports.admit(kind, time::now()) {
             let upstream = group.name().to_owned();
             let server = server.address.clone();
             let failure = Failure::Server { upstream, server, error, is_retried, left_out };
@@ -303,7 +304,7 @@ impl Shared {
     pub(super) fn none_up(&self, group: &Group) {
         self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
         let kind = (4, None, number_of(group, u64::MAX));
-        if let Some(left_out) = self.reports.admit(kind, Instant::now()) {
+        if let Some(left_out) = self.reports.admit(kind, time::now()) {
             (self.report)(&Failure::NoneUp { upstream: group.name().to_owned(), left_out });
         }
     }
@@ -312,7 +313,7 @@ impl Shared {
     #[cold]
     pub(super) fn not_looked_up(&self, to: &Address, error: io::Error) {
         let kind = (5, error.raw_os_error(), 0);
-        if let Some(left_out) = self.reports.admit(kind, Instant::now()) {
+        if let Some(left_out) = self.reports.admit(kind, time::now()) {
             (self.report)(&Failure::LookUp { to: to.clone(), error, left_out });
         }
     }
@@ -322,7 +323,7 @@ impl Shared {
     pub(super) fn shed(&self, on: &str, clients: u64) {
         self.totals.shed.fetch_add(clients, Ordering::Relaxed);
         for _ in 0..clients {
-            if let Some(left_out) = self.reports.admit((1, None, 0), Instant::now()) {
+            if let Some(left_out) = self.reports.admit((1, None, 0), time::now()) {
                 (self.report)(&Failure::Shed { on: on.to_owned(), left_out });
             }
         }
@@ -332,7 +333,7 @@ impl Shared {
     #[cold]
     pub(super) fn not_accepted(&self, on: &str, error: io::Error) {
         let kind = (2, error.raw_os_error(), 0);
-        if let Some(left_out) = self.reports.admit(kind, Instant::now()) {
+        if let Some(left_out) = self.reports.admit(kind, time::now()) {
             (self.report)(&Failure::Accept { on: on.to_owned(), error, left_out });
         }
     }

@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_lite::future::or;
@@ -206,8 +206,8 @@ impl Server {
             return HandedOver { elsewhere: 0, here: self.connections() };
         };
         // Connections that this server has not taken over yet could not continue anywhere.
-        let end = Instant::now() + LEAVING;
-        while self.adopting.load(Ordering::Acquire) && Instant::now() < end {
+        let end = time::now() + LEAVING;
+        while self.adopting.load(Ordering::Acquire) && time::now() < end {
             time::sleep(NAP).await;
         }
         self.has_yielded = true;
@@ -224,14 +224,14 @@ impl Server {
             local.closed.borrow().set(true);
             local.worker.park_idle_connections();
         });
-        let end = Instant::now() + REST;
-        while self.engines.iter().any(|engine| engine.active.get() > 0) && Instant::now() < end {
+        let end = time::now() + REST;
+        while self.engines.iter().any(|engine| engine.active.get() > 0) && time::now() < end {
             time::sleep(NAP).await;
         }
         self.channels.hand_over();
         let left = self.on_engines(|local| local.worker.hand_over());
-        let end = Instant::now() + LEAVING;
-        while left.load(Ordering::Acquire) > 0 && Instant::now() < end {
+        let end = time::now() + LEAVING;
+        while left.load(Ordering::Acquire) > 0 && time::now() < end {
             time::sleep(NAP).await;
         }
         if left.load(Ordering::Acquire) > 0 {
@@ -247,8 +247,8 @@ impl Server {
             counted.fetch_add(local.worker.parking_lot.drop_handed_over(), Ordering::AcqRel);
         });
         // Only then does the other server alone count them.
-        let end = Instant::now() + LEAVING;
-        while busy.load(Ordering::Acquire) > 0 && Instant::now() < end {
+        let end = time::now() + LEAVING;
+        while busy.load(Ordering::Acquire) > 0 && time::now() < end {
             time::sleep(NAP).await;
         }
         let elsewhere = elsewhere.load(Ordering::Acquire) as u64;

@@ -10,6 +10,8 @@
 
 use std::time::{Duration, Instant};
 
+use superpoll_rt::time;
+
 use super::answer::ConnectionState;
 
 /// The reason for which a connection leaves hyper.
@@ -50,7 +52,7 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn new(state: &ConnectionState) -> Clock {
         let (moved, requests) = (state.io_activity.moved.get(), state.requests.get());
-        let (written, now) = (state.io_activity.written.get(), Instant::now());
+        let (written, now) = (state.io_activity.written.get(), time::now());
         Clock { moved, written, unstuck: now, queued: None, requests, since: now, head: None }
     }
 

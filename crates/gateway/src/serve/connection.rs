@@ -57,7 +57,7 @@
 //! closed with a reason.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_rustls::rustls::ServerConnection;
@@ -69,7 +69,7 @@ use superpoll_http::proxy_protocol;
 use superpoll_http::tls::{self, Accepted};
 use superpoll_http::transport::{Plain, Transport};
 use superpoll_rt::spawn;
-use superpoll_rt::time::timeout_at;
+use superpoll_rt::time::{self, timeout_at};
 
 use super::http1::InitialState;
 use super::listener_context::ListenerContext;
@@ -78,7 +78,7 @@ use super::{http1, http2};
 impl ListenerContext {
     /// Begins a connection that has just been accepted.
     pub(super) async fn begin(self: Rc<ListenerContext>, mut plain: Plain, mut peer: Peer) {
-        let until = Instant::now() + self.worker.timeouts.get().header;
+        let until = time::now() + self.worker.timeouts.get().header;
         let mut before = Bytes::new();
         let counters = &self.worker.counters;
         if self.is_behind_proxy() {

@@ -14,7 +14,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_io::{AsyncRead, AsyncWrite};
@@ -31,7 +31,7 @@ use superpoll_http::parking_lot::{
 use superpoll_http::peer::Peer;
 use superpoll_http::peer::RequestForm;
 use superpoll_http::transport::Transport;
-use superpoll_rt::time::{sleep, timeout, timeout_at};
+use superpoll_rt::time::{self, sleep, timeout, timeout_at};
 
 use super::answer::{ConnectionState, serve_one};
 use super::clock::{Clock, ExitReason, limit_of_idleness};
@@ -100,7 +100,7 @@ pub(super) async fn serve(
                 return Some(ExitReason::Idle);
             }
             if context.worker.is_parking_at_once() {
-                let now = Instant::now();
+                let now = time::now();
                 // The first look notes the bytes that have moved since the last.
                 let end = clock.tick(&state, now).or_else(|| clock.tick(&state, now));
                 if end.is_some() {
@@ -108,7 +108,7 @@ pub(super) async fn serve(
                 }
             }
             while timer.as_mut().poll(cx).is_ready() {
-                let now = Instant::now();
+                let now = time::now();
                 if let Some(end) = clock.tick(&state, now) {
                     return Some(end);
                 }
@@ -232,7 +232,7 @@ pub(super) async fn serve(
                 }
                 match below.park() {
                     Ok(stream) => {
-                        let quiet = clock.since.elapsed();
+                        let quiet = time::now() - clock.since;
                         let limit = limit_of_idleness(&state).saturating_sub(quiet);
                         let peer = state.peer.clone();
                         let token = state.requests();
@@ -302,7 +302,7 @@ async fn settle(
     read: Bytes,
     context: &ListenerContext,
 ) -> Option<(ParkedStream, Bytes)> {
-    let until = Instant::now() + context.worker.timeouts.get().header;
+    let until = time::now() + context.worker.timeouts.get().header;
     let mut before = BytesMut::from(read);
     loop {
         match transport.park() {

@@ -15,7 +15,6 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::server::conn::http2;
@@ -24,7 +23,7 @@ use superpoll_http::admin::Protocol;
 use superpoll_http::peer::Peer;
 use superpoll_http::transport::Transport;
 use superpoll_rt::hyper::EngineTimer;
-use superpoll_rt::time::sleep;
+use superpoll_rt::time::{self, sleep};
 
 use super::answer::ConnectionState;
 use super::clock::{Clock, ExitReason};
@@ -107,7 +106,7 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
         }
         let is_idle = connection.is_some() && state.is_between_streams() && streams.are_done();
         while timer.as_mut().poll(cx).is_ready() {
-            let now = Instant::now();
+            let now = time::now();
             // Frames come and go without being requests.
             state.io_activity.unused.set(false);
             state.io_activity.unflushed.set(false);

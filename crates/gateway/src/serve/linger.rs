@@ -11,12 +11,12 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncWrite};
 use superpoll_http::io_activity::SHARE;
 use superpoll_http::transport::Transport;
-use superpoll_rt::time::sleep;
+use superpoll_rt::time::{self, sleep};
 
 use super::listener_context::ListenerContext;
 use super::worker::ActiveConnection;
@@ -41,7 +41,7 @@ pub(super) async fn linger(
     context: &ListenerContext,
     active: &ActiveConnection,
 ) {
-    let begun = Instant::now();
+    let begun = time::now();
     let (mut moved, mut ending) = (begun, None);
     let (mut is_closed, mut left) = (false, MOST);
     let mut timer = pin!(sleep(PAUSE));
@@ -72,11 +72,11 @@ pub(super) async fn linger(
             if left == 0 {
                 return Poll::Ready(());
             }
-            moved = Instant::now();
+            moved = time::now();
         }
         let mut end = (moved + PAUSE).min(begun + LONGEST);
         if context.worker.is_draining() {
-            end = end.min(*ending.get_or_insert_with(Instant::now) + ENDING);
+            end = end.min(*ending.get_or_insert_with(time::now) + ENDING);
         }
         if timer.deadline() != end {
             timer.as_mut().get_mut().reset(end);

@@ -58,7 +58,7 @@ use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_channel::oneshot;
 use superpoll_http::admin_connections::AdminConnections;
@@ -581,11 +581,11 @@ impl Server {
     /// Waits until there are no connections left, for at most this long; returns how many there
     /// are.
     pub async fn drained(&self, patience: Duration) -> u64 {
-        let end = Instant::now() + patience;
+        let end = time::now() + patience;
         let mut nap = Duration::from_millis(1);
         loop {
             let left = self.connections() + self.admin_connections.in_use() as u64;
-            let now = Instant::now();
+            let now = time::now();
             if left == 0 || now >= end {
                 return left;
             }

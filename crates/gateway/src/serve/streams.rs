@@ -27,7 +27,7 @@ use http::Response;
 use http_body::{Frame, SizeHint};
 use hyper::rt::Executor;
 use slab::Slab;
-use superpoll_rt::{JoinHandle, spawn};
+use superpoll_rt::{JoinHandle, spawn, time};
 
 use super::answer::{Answer, Serving};
 
@@ -88,7 +88,7 @@ impl Streams {
             index: Cell::new(0),
             held: Cell::new(0),
             has_moved: Cell::new(false),
-            since: Cell::new(Instant::now()),
+            since: Cell::new(time::now()),
             is_over: Cell::new(false),
             waker: RefCell::default(),
             is_waiting: Cell::new(false),
@@ -180,7 +180,7 @@ impl Stream {
 
     fn hold(&self, bytes: usize) {
         if self.held.get() == 0 {
-            self.since.set(Instant::now());
+            self.since.set(time::now());
         }
         self.held.set(self.held.get() + bytes);
         self.streams.held.set(self.streams.held.get() + bytes);

@@ -118,13 +118,13 @@ impl ChannelSurvey {
         let is_due = state
             .last
             .as_ref()
-            .is_none_or(|found| found.at.elapsed() >= (found.cost * PAUSE).max(SHORTEST_PAUSE));
+            .is_none_or(|found| time::now() - found.at >= (found.cost * PAUSE).max(SHORTEST_PAUSE));
         if is_due && !std::mem::replace(&mut state.is_under_way, true) {
             let survey = self.clone();
             spawn(async move { survey.look(routes).await }).detach();
         }
         let Some(found) = &state.last else { return ChannelsTraffic::default() };
-        let age = u64::try_from(found.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let age = u64::try_from((time::now() - found.at).as_nanos()).unwrap_or(u64::MAX);
         ChannelsTraffic { age_ns: age, ..found.channels.clone() }
     }
 
@@ -134,7 +134,7 @@ impl ChannelSurvey {
     }
 
     async fn look(self: Arc<Self>, routes: Vec<(Arc<str>, Arc<Channels>)>) {
-        let at = Instant::now();
+        let at = time::now();
         let mut cost = Duration::ZERO;
         let mut look = Look::default();
         for (host, channels) in routes {

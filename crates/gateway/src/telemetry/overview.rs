@@ -18,7 +18,7 @@ use superpoll_http::telemetry::process::ProcessState;
 use superpoll_http::telemetry::traffic::{ChannelName, Traffic};
 use superpoll_http::upstream::Group;
 use superpoll_hub::channel::{Registry, RouteState};
-use superpoll_rt::{Handle, Stats, blocking};
+use superpoll_rt::{Handle, Stats, blocking, time};
 
 use super::broker::BrokerState;
 use super::relays::RelayState;
@@ -121,7 +121,7 @@ impl Overview {
         connection_limits: Arc<ConnectionLimits>,
         renewals: Arc<RenewalCounters>,
     ) -> Overview {
-        let (started, since) = (Instant::now(), SystemTime::now());
+        let (started, since) = (time::now(), SystemTime::now());
         let ending = AtomicBool::new(false);
         let (channels, certificates) = (Mutex::default(), Arc::default());
         let (upstreams, requests, relays) = (Mutex::default(), Mutex::default(), Mutex::default());
@@ -281,7 +281,7 @@ impl Overview {
             // An engine that has ended gives no answer.
             let Ok(task) = asked else { continue };
             let Ok(Ok(stats)) = task.await else { continue };
-            engines.push(Engine::new(number, self.started.elapsed(), &stats, Some(counters)));
+            engines.push(Engine::new(number, time::now() - self.started, &stats, Some(counters)));
         }
         engines
     }
@@ -297,7 +297,7 @@ impl Overview {
         let requests = self.of_routes(move |requests| requests.states(process)).await;
         Counts {
             started_seconds,
-            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            uptime_seconds: (time::now() - self.started).as_secs_f64(),
             connections: self.connection_limits.in_use(),
             engines: engines.into_iter().map(|engine| (process, engine)).collect(),
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
@@ -321,7 +321,7 @@ impl Overview {
 
     /// Returns when the server was started, and how long ago.
     pub(super) fn started(&self) -> (SystemTime, Duration) {
-        (self.since, self.started.elapsed())
+        (self.since, time::now() - self.started)
     }
 
     /// Whether a look at many channels is under way.

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use http::{HeaderValue, Uri};
+use superpoll_rt::time;
 
 use super::AccessLogWriter;
 use super::record::{BrokenBy, RelayRecord, RequestRecord};
@@ -35,7 +36,7 @@ impl Entry {
     /// Begins with a request that has arrived now.
     #[inline]
     pub fn new(access_log: Rc<AccessLogWriter>, record: RequestRecord) -> Rc<Entry> {
-        let (begun, record) = (Instant::now(), RefCell::new(record));
+        let (begun, record) = (time::now(), RefCell::new(record));
         Rc::new(Entry { access_log, begun, record, is_void: Cell::new(false) })
     }
 
@@ -47,7 +48,7 @@ impl Entry {
 
     /// Notes the head of the response.
     pub fn answered(&self, status: u16) {
-        let took = self.begun.elapsed();
+        let took = time::now() - self.begun;
         self.note(|record| {
             record.status = status;
             record.first_byte = Some(took);
@@ -121,7 +122,7 @@ impl Drop for Entry {
         if !record.is_whole {
             record.broken_by(BrokenBy::Client);
         }
-        self.access_log.write(record, self.begun.elapsed());
+        self.access_log.write(record, time::now() - self.begun);
     }
 }
 
@@ -137,7 +138,7 @@ pub struct RelayEntry {
 impl RelayEntry {
     /// Begins with a connection that was accepted now.
     pub fn new(access_log: Rc<AccessLogWriter>, record: RelayRecord) -> RelayEntry {
-        let (begun, record) = (Instant::now(), RefCell::new(record));
+        let (begun, record) = (time::now(), RefCell::new(record));
         RelayEntry { access_log, begun, record, is_void: Cell::new(false) }
     }
 
@@ -159,6 +160,6 @@ impl Drop for RelayEntry {
         if self.is_void.get() {
             return;
         }
-        self.access_log.write_relay(self.record.get_mut(), self.begun.elapsed());
+        self.access_log.write_relay(self.record.get_mut(), time::now() - self.begun);
     }
 }

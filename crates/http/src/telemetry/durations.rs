@@ -18,6 +18,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use serde::{Deserialize, Serialize};
+use superpoll_rt::time;
 
 use super::counters::{self, RefusalCounts, RefusalStates};
 use super::families::{self, Labels};
@@ -302,7 +303,7 @@ pub struct RequestTimer {
 impl RequestTimer {
     /// Begins with a request that has arrived now.
     pub fn begin(counts_in: &Arc<RequestDurations>) -> RequestTimer {
-        RequestTimer { begun: Instant::now(), counts_in: counts_in.clone() }
+        RequestTimer { begun: time::now(), counts_in: counts_in.clone() }
     }
 
     /// Counts the request for another route.
@@ -320,7 +321,7 @@ impl RequestTimer {
     /// Counts the request: the head of its response is there.
     #[inline]
     pub fn answered(&self, status: u16) {
-        self.counts_in.count(status, self.begun.elapsed());
+        self.counts_in.count(status, time::now() - self.begun);
     }
 }
 

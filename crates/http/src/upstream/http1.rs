@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -29,7 +29,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use superpoll_rt::time::{Sleep, sleep};
+use superpoll_rt::time::{self, Sleep, sleep};
 
 use super::outgoing::{Outgoing, UploadProgress};
 use crate::transport::{Upstream, poll_write_all};
@@ -228,7 +228,7 @@ impl ResponseTimer {
             if (frames, is_over) != (self.frames, self.was_over) {
                 (self.frames, self.was_over) = (frames, is_over);
                 if let Some(timer) = &mut self.timer {
-                    timer.reset(Instant::now() + self.limit);
+                    timer.reset(time::now() + self.limit);
                 }
             }
         }

@@ -9,12 +9,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
-use superpoll_rt::time::{Sleep, sleep};
+use superpoll_rt::time::{self, Sleep, sleep};
 
 use super::pool::Lease;
 use crate::body::Body;
@@ -106,7 +106,7 @@ impl Relayed {
 
     /// Whether no bytes have arrived for too long while the client waited for them.
     fn has_waited(&mut self, cx: &mut Context<'_>) -> bool {
-        let due = Instant::now() + self.timeout;
+        let due = time::now() + self.timeout;
         let timer = self.timer.get_or_insert_with(|| sleep(self.timeout));
         if !std::mem::replace(&mut self.is_waiting, true) {
             timer.reset(due);

@@ -26,11 +26,11 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use superpoll_config::{Address, Dns, ServerAddress};
 use superpoll_rt::Handle;
-use superpoll_rt::time::sleep;
+use superpoll_rt::time::{self, sleep};
 
 use super::balance::{hash, mix};
 use super::group::{Group, ListChange};
@@ -85,8 +85,8 @@ pub(super) async fn keep_found(group: Weak<Group>, number: usize) {
                 }
                 Err(LookupError::Absent(ttl)) => {
                     failures = 0;
-                    let since = *absent_since.get_or_insert_with(Instant::now);
-                    let left = dns.hold.saturating_sub(since.elapsed());
+                    let since = *absent_since.get_or_insert_with(time::now);
+                    let left = dns.hold.saturating_sub(time::now() - since);
                     let error = LookupError::Absent(ttl);
                     group.report_missing(number, &error, Stay::For(left));
                     if left.is_zero() {

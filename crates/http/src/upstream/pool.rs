@@ -16,7 +16,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use superpoll_rt::time::sleep;
+use superpoll_rt::time::{self, sleep};
 
 use super::dial::ClientAddresses;
 use super::fault::{Fault, Outcome};
@@ -206,7 +206,7 @@ impl PooledServer {
         let shared = &mut self.connections.borrow_mut().shared;
         shared.retain(|shared| shared.connection.is_usable());
         let found = shared.iter_mut().find(|shared| shared.addresses == addresses)?;
-        found.used = Instant::now();
+        found.used = time::now();
         Some(found.connection.clone())
     }
 }
@@ -356,7 +356,7 @@ impl Pool {
                 return;
             }
             let counted = IdleCount::new(&server.server);
-            let since = Instant::now();
+            let since = time::now();
             idle.push_back(IdleConnection { connection, addresses, since, _counted: counted });
         }
         drop(oldest);
@@ -377,7 +377,7 @@ impl Pool {
         let shared = SharedConnection {
             connection: connection.clone(),
             addresses,
-            used: Instant::now(),
+            used: time::now(),
             _counted: IdleCount::new(&server.server),
         };
         server.connections.borrow_mut().shared.push(shared);
@@ -393,7 +393,7 @@ impl Pool {
             loop {
                 sleep(CHECK_INTERVAL).await;
                 let Some(pool) = pool.upgrade() else { return };
-                if !pool.drop_expired(Instant::now()) {
+                if !pool.drop_expired(time::now()) {
                     return pool.is_watched.set(false);
                 }
             }
@@ -456,7 +456,7 @@ impl Lease {
             let name = pool.group.shared_name();
             entry.note(|record| record.upstream(name).tries(server.id, &server.label));
         }
-        let (since, answered) = (Instant::now(), Cell::new(None));
+        let (since, answered) = (time::now(), Cell::new(None));
         let (connection, raw, trace) = (None, None, None);
         Lease { pool, server, addresses, route, connection, raw, trace, entry, since, answered }
     }
@@ -473,13 +473,13 @@ impl Lease {
     pub(super) fn dialled(&self) {
         self.server.dials.fetch_add(1, Ordering::Relaxed);
         self.note(|end, since| {
-            (end.is_reused, end.connect) = (false, Some(since.elapsed()));
+            (end.is_reused, end.connect) = (false, Some(time::now() - since));
         });
     }
 
     /// Notes that the server has answered with the head of a response.
     pub(super) fn answered(&self, status: StatusCode) {
-        let took = self.since.elapsed();
+        let took = time::now() - self.since;
         self.server.durations.count(took);
         self.note(|end, _| {
             (end.status, end.first_byte) = (Some(status.as_u16()), Some(took));
@@ -522,6 +522,6 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.server.active.fetch_sub(1, Ordering::Relaxed);
-        self.note(|end, since| end.total = Some(since.elapsed()));
+        self.note(|end, since| end.total = Some(time::now() - since));
     }
 }

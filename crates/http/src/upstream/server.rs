@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use superpoll_config::Address;
+use superpoll_rt::time;
 
 use super::balance;
 use super::error_record::ErrorRecord;
@@ -56,12 +57,12 @@ pub(super) struct Clock(Instant);
 
 impl Clock {
     pub(super) fn start() -> Clock {
-        Clock(Instant::now())
+        Clock(time::now())
     }
 
     /// Returns the time; at least 1, as 0 stands for no time.
     pub(super) fn now(self) -> u64 {
-        u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
+        u64::try_from((time::now() - self.0).as_millis()).unwrap_or(u64::MAX).max(1)
     }
 }
 

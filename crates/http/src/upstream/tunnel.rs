@@ -13,11 +13,11 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
-use superpoll_rt::time::{Sleep, sleep};
+use superpoll_rt::time::{self, Sleep, sleep};
 
 use super::pool::Lease;
 use crate::log::BrokenBy;
@@ -143,7 +143,7 @@ impl Idleness {
             if self.quiet == LOOKS {
                 return Poll::Ready(());
             }
-            self.timer.reset(Instant::now() + self.period);
+            self.timer.reset(time::now() + self.period);
         }
         Poll::Pending
     }

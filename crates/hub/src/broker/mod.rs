@@ -35,13 +35,13 @@ pub(crate) mod tests;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_channel::oneshot;
 use ring::rand::{SecureRandom, SystemRandom};
 use superpoll_config::{self, Channel};
 use superpoll_http::log::{Event, Level, RateLimited, Report, others};
-use superpoll_rt::{Handle, spawn};
+use superpoll_rt::{Handle, spawn, time};
 
 pub(crate) use self::log::{
     Append, Appended, Content, Entry, Key, LogOptions, LogPosition, Look, Looked, Payload,
@@ -250,7 +250,7 @@ impl Broker {
         &self,
         append: Append,
     ) -> oneshot::Receiver<Result<Appended, Unpublished>> {
-        self.queue.publish(append, Instant::now() + self.patience())
+        self.queue.publish(append, time::now() + self.patience())
     }
 
     /// Looks at a log, which begins if there is none.
@@ -260,7 +260,7 @@ impl Broker {
     /// If the broker is away, or refuses it.
     pub(crate) async fn look(&self, look: Look) -> Result<Looked, Unpublished> {
         let (answer, looked) = oneshot::channel();
-        let until = Instant::now() + self.patience();
+        let until = time::now() + self.patience();
         self.queue.push(Command::Look(Question { look, until, answer }));
         looked.await.unwrap_or(Err(Unpublished::Away))
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_lite::future;
-use superpoll_rt::time::{sleep, timeout};
+use superpoll_rt::time::{self, sleep, timeout};
 
 use super::Broker;
 use super::log::{Append, Connect, Failure, Look, MessageLog, Refusal};
@@ -94,7 +94,7 @@ impl Work {
 
     /// Answers everything whose time is over.
     fn expire(&mut self, broker: &Broker) {
-        let now = Instant::now();
+        let now = time::now();
         let is_over = |one: &mut Publication| match one.lacks_copies {
             // Another attempt would be cut off, and the connection with it.
             true => one.until <= now + LAST_ATTEMPT,
@@ -120,7 +120,7 @@ impl Work {
     fn limit(&self, most: Duration) -> Duration {
         let publications = self.publications.iter().map(|one| one.until);
         let first = publications.chain(self.questions.iter().map(|one| one.until)).min();
-        first.map_or(most, |until| most.min(until.saturating_duration_since(Instant::now())))
+        first.map_or(most, |until| most.min(until.saturating_duration_since(time::now())))
     }
 
     /// Sends all of it once, and removes everything that was answered.
@@ -148,9 +148,9 @@ impl Work {
             }
         }
         if self.settled.is_none() {
-            self.settled = Some(Instant::now() + log.settling().await?);
+            self.settled = Some(time::now() + log.settling().await?);
         }
-        if self.publications.is_empty() || self.settled > Some(Instant::now()) {
+        if self.publications.is_empty() || self.settled > Some(time::now()) {
             return Ok(());
         }
         self.publications.iter_mut().for_each(|one| one.was_sent = true);

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use superpoll_rt::time::{sleep, timeout};
+use superpoll_rt::time::{self, sleep, timeout};
 
 use super::Broker;
 use super::log::{BLOCK, Connect, Failure, Look, MessageLog, Position};
@@ -76,12 +76,12 @@ async fn read<L: MessageLog>(
     let mut readable: Vec<Arc<dyn Follower>> = Vec::new();
     while !shard.is_closed() {
         let mut generation = shard.generation();
-        let is_due = looked.is_none_or(|(of, at)| of != generation || at.elapsed() >= LOOK);
+        let is_due = looked.is_none_or(|(of, at)| of != generation || time::now() - at >= LOOK);
         if is_due {
             let all;
             (generation, all) = shard.followers();
             readable = look(log, &all).await?;
-            looked = Some((generation, Instant::now()));
+            looked = Some((generation, time::now()));
             shard.set_up(true);
             broker.recovers();
             pause.reset();

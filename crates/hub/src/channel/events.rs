@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -25,7 +25,7 @@ use superpoll_http::parking_lot::WaitingRequest;
 use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::reply;
 use superpoll_http::trace::RequestTrace;
-use superpoll_rt::time::{Sleep, sleep};
+use superpoll_rt::time::{self, Sleep, sleep};
 
 use super::cursor::Cursor;
 use super::event_text::{self, COMMENT};
@@ -374,7 +374,7 @@ impl http_body::Body for EventsBody {
             }
             text.extend_from_slice(COMMENT);
         }
-        this.timer.reset(Instant::now() + this.writer.channels.limit(this.silence));
+        this.timer.reset(time::now() + this.writer.channels.limit(this.silence));
         Poll::Ready(Some(Ok(Frame::data(text.into()))))
     }
 }

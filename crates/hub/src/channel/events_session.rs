@@ -22,7 +22,7 @@ use superpoll_http::parking_lot::ParkedConnection;
 use superpoll_http::peer::Peer;
 use superpoll_http::transport::Transport;
 use superpoll_rt::spawn;
-use superpoll_rt::time::{Sleep, sleep, timeout};
+use superpoll_rt::time::{self, Sleep, sleep, timeout};
 
 use super::event_text;
 use super::events::EventWriter;
@@ -82,7 +82,7 @@ impl EventsSession {
             output: backlog.rest,
             head: 0,
             is_last: false,
-            quiet_until: Instant::now(),
+            quiet_until: time::now(),
             ends: false,
             sends: None,
             had_part: false,
@@ -136,7 +136,7 @@ impl EventsSession {
 
     async fn run(mut self, mut transport: Transport) {
         let silence = self.channel().hub().silence();
-        self.quiet_until = Instant::now() + silence;
+        self.quiet_until = time::now() + silence;
         let mut timer = pin!(sleep(self.writer.channels.limit(silence)));
         // What has made an encrypted stream readable is still to be read.
         let mut reads = !matches!(transport, Transport::Plain(_));
@@ -273,10 +273,10 @@ impl EventsSession {
         let ended = self.channel().mailbox.ended();
         if ended.is_some_and(|why| why != EndReason::Slow) && !self.ends {
             self.ends = true;
-            timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
+            timer.as_mut().get_mut().reset(time::now() + CLOSE);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            let now = Instant::now();
+            let now = time::now();
             if !self.ends && now < self.quiet_until {
                 // It is due for the end of the grant, which the next round notices.
                 let rest = self.writer.channels.limit(self.quiet_until - now).max(MOMENT);

@@ -34,7 +34,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// Returns the seconds since the first channel of this process.
 pub(super) fn now() -> u32 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    u32::try_from(START.elapsed().as_secs()).unwrap_or(u32::MAX)
+    u32::try_from(time::now().saturating_duration_since(*START).as_secs()).unwrap_or(u32::MAX)
 }
 
 /// The reason for which a message was not published.
@@ -655,8 +655,8 @@ impl Hub {
     /// Waits until the published messages are available to a successor, at most for a moment.
     pub(in crate::channel) async fn wait_until_recorded(&self) {
         let Some(records) = self.state().history.records() else { return };
-        let end = Instant::now() + SAFE;
-        while !records.has_room() && Instant::now() < end {
+        let end = time::now() + SAFE;
+        while !records.has_room() && time::now() < end {
             time::sleep(NAP).await;
         }
     }

@@ -25,7 +25,7 @@ use superpoll_http::peer::Peer;
 use superpoll_http::reply;
 use superpoll_http::transport::Transport;
 use superpoll_rt::spawn;
-use superpoll_rt::time::{Sleep, sleep, timeout};
+use superpoll_rt::time::{self, Sleep, sleep, timeout};
 use tungstenite::handshake::derive_accept_key;
 use tungstenite::protocol::frame::coding::CloseCode;
 
@@ -303,7 +303,7 @@ impl SocketSession {
             form,
             heard: true,
             sends: SendQueue::default(),
-            quiet_until: Instant::now(),
+            quiet_until: time::now(),
             has_waited: false,
             has_written: false,
             ends: false,
@@ -323,7 +323,7 @@ impl SocketSession {
 
     async fn run(mut self, mut transport: Transport) {
         let silence = self.channels.silence();
-        self.quiet_until = Instant::now() + silence;
+        self.quiet_until = time::now() + silence;
         let mut timer = pin!(sleep(self.channels.limit(silence)));
         // What has made an encrypted connection readable is still to be read.
         let mut is_read = matches!(transport, Transport::Plain(_));
@@ -524,10 +524,10 @@ impl SocketSession {
         }
         if self.session.state() != SessionState::Open && !self.ends {
             self.ends = true;
-            timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
+            timer.as_mut().get_mut().reset(time::now() + CLOSE);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            let now = Instant::now();
+            let now = time::now();
             if !self.ends && self.channels.limit(CLOSE).is_zero() {
                 // Its output is full: the client may not even read why.
                 self.ends = true;

@@ -27,6 +27,11 @@ pub fn now() -> Instant {
 /// limit, the limit is reached at once. Let the test be that other side, or [`resume`] the clock
 /// first.
 ///
+/// A test whose clients are other threads lets time pass where it wants to: a task calls `pause`,
+/// awaits a [`sleep`](super::sleep) and calls [`resume`]. Each timer that is due within that time
+/// fires at its time. Nothing else is skipped, and before and after it the clock runs as the
+/// system's does.
+///
 /// Only the timers of this crate follow the clock. `Instant::now` and timers of other libraries do
 /// not, and neither does a timer that is created or awaited on a thread without this runtime.
 ///

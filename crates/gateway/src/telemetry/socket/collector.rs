@@ -55,14 +55,14 @@ impl Collector {
     pub(super) async fn take_snapshot(&mut self) -> Snapshot {
         let subject = self.subject.clone();
         let mut snapshot =
-            Snapshot::new(subject.program, subject.backend, subject.started.elapsed());
+            Snapshot::new(subject.program, subject.backend, time::now() - subject.started);
         match &subject.engines {
             Engines::Here { counters, connections, overview } => {
                 self.ask(counters).await;
                 snapshot.engines = self.last.iter().flatten().cloned().collect();
                 snapshot.connections = connections();
                 // Rates are made of the counts of this moment.
-                snapshot.set_uptime(subject.started.elapsed());
+                snapshot.set_uptime(time::now() - subject.started);
                 let wanted = &self.wanted;
                 if let Some(overview) = overview {
                     snapshot.traffic = Some(overview.traffic(wanted).await);
@@ -71,7 +71,7 @@ impl Collector {
             Engines::There(workers) => {
                 let asked = Kind::Statistics(self.processes.wanted());
                 let Answers { all, missing } = workers.ask(asked).await;
-                snapshot.set_uptime(subject.started.elapsed());
+                snapshot.set_uptime(time::now() - subject.started);
                 snapshot.missing_processes = missing;
                 let read = all.iter().filter_map(|answer| {
                     Some((answer.slot, postcard::from_bytes(&answer.bytes).ok()?))
@@ -89,14 +89,14 @@ impl Collector {
     /// Asks the engines of this process.
     async fn ask(&mut self, counters: &[Arc<EngineCounters>]) {
         let Collector { subject, asked, last, .. } = self;
-        let answer = || Stats::current().ok().map(|stats| (stats, Instant::now()));
+        let answer = || Stats::current().ok().map(|stats| (stats, time::now()));
         for (number, asked) in asked.iter_mut().enumerate() {
             if asked.is_none() {
                 // An engine that has ended has no answer any more.
                 *asked = subject.handle.spawn_on(number, async move { answer() }).ok();
             }
         }
-        let end = Instant::now() + PATIENCE;
+        let end = time::now() + PATIENCE;
         for (number, slot) in asked.iter_mut().enumerate() {
             if let Some(engine) = &mut last[number] {
                 engine.answers = false;
@@ -128,7 +128,7 @@ impl Kept {
         subject: Arc<Subject>,
         wanted: Vec<ChannelName>,
     ) -> Snapshot {
-        self.asked.set(Some(Instant::now()));
+        self.asked.set(Some(time::now()));
         if !self.is_watched.replace(true) {
             let kept = self.clone();
             spawn(async move { kept.drop_later().await }).detach();
@@ -143,7 +143,7 @@ impl Kept {
 
     async fn drop_later(&self) {
         while let Some(asked) = self.asked.get()
-            && asked.elapsed() < WATCHED
+            && time::now() - asked < WATCHED
         {
             time::sleep_until(asked + WATCHED).await;
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use superpoll_http::admin::command::{CommandAnswer, ServerCommand};
 use superpoll_http::admin::{Operate, Operation, Outcome, Refusal, Report};
 use superpoll_http::telemetry::counters::EngineCounters;
-use superpoll_rt::Handle;
+use superpoll_rt::{Handle, time};
 
 use super::answer;
 use super::queue::CommandSender;
@@ -71,7 +71,7 @@ impl Subject {
         handle: Handle,
         engines: Engines,
     ) -> Subject {
-        let (started, commands, operate) = (Instant::now(), None, None);
+        let (started, commands, operate) = (time::now(), None, None);
         Subject { program, backend, handle, started, engines, commands, operate }
     }
 

@@ -11,11 +11,12 @@ use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
 use http::{Method, Request, Response, StatusCode};
+use superpoll_rt::time;
 
 use super::body::{self, LAST_CHUNK, Length, Rest, Step};
 use super::buffer::{SIZE, WriteBuffer};
@@ -288,7 +289,7 @@ impl Forwarder {
         (out, timer): (&mut Vec<u8>, &mut LimitTimer),
     ) -> Result<Begun, Missed> {
         let limit = self.response;
-        let begun = Instant::now();
+        let begun = time::now();
         let (due, mut at) = (begun + limit, 0);
         poll_fn(|cx| {
             let lost = |lost, at| {
@@ -315,7 +316,7 @@ impl Forwarder {
                             if !matches!(written, Poll::Ready(Ok(()))) {
                                 connection.send_along(&sent.bytes[at..]);
                             }
-                            let left = due.saturating_duration_since(Instant::now());
+                            let left = due.saturating_duration_since(time::now());
                             return Poll::Ready(Err(Missed::Irregular(was_idle, left)));
                         }
                     }
@@ -515,7 +516,7 @@ async fn more(
     client: &mut impl Client,
     (limit, timer): (Duration, &mut LimitTimer),
 ) -> Result<(), Lost> {
-    let due = Instant::now() + limit;
+    let due = time::now() + limit;
     poll_fn(|cx| {
         if let Poll::Ready(outcome) = poll_more(connection, cx) {
             return Poll::Ready(outcome);

@@ -8,11 +8,12 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::rt::Write;
 use rustix::pipe::fcntl_setpipe_size;
 use superpoll_rt::pipe::{PipeReader, PipeWriter, pipe};
+use superpoll_rt::time;
 
 use super::connection::RawConnection;
 use super::connection::{LimitTimer, Lost};
@@ -111,7 +112,7 @@ pub(super) async fn pass(
 ) -> Result<(), Lost> {
     let Some(pipe) = Pipe::take() else { return Ok(()) };
     let mut held = 0;
-    let mut due = Instant::now() + limit;
+    let mut due = time::now() + limit;
     let passed = poll_fn(|cx| {
         while held > 0 || *left > 0 {
             if held > 0 {
@@ -119,7 +120,7 @@ pub(super) async fn pass(
                     Poll::Ready(Ok(count @ 1..)) => {
                         held -= count;
                         body.set(body.get() + count as u64);
-                        due = Instant::now() + limit;
+                        due = time::now() + limit;
                         continue;
                     }
                     Poll::Ready(_) => return Poll::Ready(Err(Lost::Client)),

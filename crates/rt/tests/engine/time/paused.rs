@@ -143,6 +143,39 @@ fn a_limit_is_reached_when_nothing_else_can_happen_and_not_before() {
 }
 
 #[test]
+fn a_test_lets_time_pass_for_clients_outside_of_the_runtime() {
+    Runtime::new().unwrap().block_on(async {
+        let elapse = async |duration| {
+            pause();
+            sleep(duration).await;
+            resume();
+        };
+        let (mut server, client) = UnixStream::pair().unwrap();
+        let mut client = std::os::unix::net::UnixStream::from(client.into_std());
+        let served = spawn(async move {
+            let mut bytes = Vec::new();
+            let mut room = [0];
+            while let Ok(count) = timeout(HOUR, server.read(&mut room)).await {
+                bytes.push(room[0]);
+                assert_eq!(count.unwrap(), 1);
+            }
+            bytes
+        });
+        for byte in 0..4 {
+            client.write_all(&[byte]).unwrap();
+            elapse(HOUR / 10 * 9).await;
+            assert!(!served.is_finished());
+        }
+        elapse(HOUR / 10).await;
+        assert_eq!(served.await.unwrap(), [0, 1, 2, 3]);
+        // Outside of that the clock runs as the system's does.
+        let (begun, at) = (Instant::now(), now());
+        sleep(MS).await;
+        assert!(now() - at >= MS && now() - at <= begun.elapsed());
+    });
+}
+
+#[test]
 fn ticks_keep_their_schedule() {
     paused(async {
         let start = now();
