@@ -17,6 +17,9 @@ use crate::stage::{BACKENDS, PATIENCE, Stage, folder};
 const NO_TABLE: &[u8] = &[0, 1, 0, 0, 0, 0];
 const TABLE: &[u8] = &[0, 1, 0, 0, 0x10, 0];
 
+/// Longer than a connection without a request is left as it is.
+const QUIET: Duration = Duration::from_millis(60);
+
 /// The window that the server has for a connection.
 const WINDOW: usize = 1 << 20;
 
@@ -88,14 +91,15 @@ impl Client {
         }
     }
 
-    /// Waits until the server has asked and was answered. It does not ask again if it was woken
-    /// right then, and is dormant after a while.
-    fn fall_asleep(&mut self) {
+    /// Lets time pass until the server has asked and was answered. It does not ask again if it was
+    /// woken right then, and is dormant after a while.
+    fn fall_asleep(&mut self, stage: &Stage) {
+        stage.elapse(QUIET);
         while self.has_table {
             let frame = self.next().expect("the connection goes on");
             assert!(![RST_STREAM, GOAWAY].contains(&frame.kind), "{frame:?}");
         }
-        std::thread::sleep(Duration::from_millis(60));
+        stage.elapse(QUIET);
     }
 }
 
@@ -123,7 +127,7 @@ fn an_idle_connection_is_dormant_and_goes_on() {
             for _ in 0..3 {
                 client.get();
             }
-            client.fall_asleep();
+            client.fall_asleep(&stage);
             rounds += 1;
         }
         // A client that goes without a word.
@@ -143,7 +147,7 @@ fn what_comes_late_does_not_harm() {
     while dormant < 3 {
         assert!(Instant::now() < end);
         client.get();
-        client.fall_asleep();
+        client.fall_asleep(&stage);
         let (woken, window) = (client.woken, client.window);
         client.frames.send(&[
             Frame::window_update(1, 10),
@@ -174,7 +178,7 @@ fn what_comes_late_does_not_harm() {
     }
     client.get();
     // A stream that has ended cannot begin again.
-    client.fall_asleep();
+    client.fall_asleep(&stage);
     client.frames.send(&[Frame::get(1, "/small.txt")]);
     while let Some(frame) = client.next() {
         assert!(frame.kind != HEADERS && frame.kind != DATA, "{frame:?}");
@@ -197,7 +201,7 @@ fn the_windows_are_those_of_before() {
     client.get();
     let (mut sent, mut expected) = (0, BTreeMap::new());
     while sent < 5 * WINDOW {
-        client.fall_asleep();
+        client.fall_asleep(&stage);
         let mut frames = Vec::new();
         for _ in 0..6 {
             let stream = client.begin();
@@ -243,14 +247,14 @@ fn a_response_takes_no_more_than_the_window_of_its_client() {
             }
         }
         left -= read as u64;
-        client.fall_asleep();
+        client.fall_asleep(&stage);
         // The sum is the largest window again; more would be an error.
         let more = u32::try_from(u64::from(LARGEST) - left).unwrap();
         client.frames.send(&[Frame::window_update(0, more)]);
         left = u64::from(LARGEST);
         client.get();
         left -= 6;
-        client.fall_asleep();
+        client.fall_asleep(&stage);
     }
     assert!(client.woken > 0);
     // One more byte than the largest window allows.
@@ -265,14 +269,18 @@ fn a_response_takes_no_more_than_the_window_of_its_client() {
 fn a_dormant_connection_is_told_to_go_away() {
     let folder = folder();
     let trust = Trust::new(&[b"h2"]);
-    let text = text(&trust, folder.path()).replace("park", "idle = \"300ms\"\npark");
+    let text = text(&trust, folder.path()).replace("park", "idle = \"60s\"\npark");
     for drains in [true, false] {
         let stage = Stage::new(BackendKind::Epoll, 1, &text);
         let mut client = Client::new(&stage, &trust, LARGEST);
         client.get();
-        client.fall_asleep();
+        client.fall_asleep(&stage);
         if drains {
             stage.drain();
+        } else {
+            stage.elapse(Duration::from_secs(50));
+            assert_eq!(stage.count(|engine| &engine.active), 1);
+            stage.elapse(Duration::from_secs(15));
         }
         // It is told twice, and answers the ping in between.
         let mut told = 0;
@@ -307,6 +315,6 @@ fn a_client_that_does_not_agree_is_served() {
                 break;
             }
         }
-        std::thread::sleep(Duration::from_millis(100));
+        stage.elapse(2 * QUIET);
     }
 }

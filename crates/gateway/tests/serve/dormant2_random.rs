@@ -148,8 +148,12 @@ fn fields_and_bodies_are_right_however_often_the_state_is_dropped() {
             for request in requests {
                 request.await.unwrap();
             }
-            // It takes at least 40 ms until the server drops its state.
-            sleep(Duration::from_millis(random.below(120))).await;
+            // It takes at least 40 ms until the server asks, and as long after the answer until it
+            // drops its state.
+            for _ in 0..2 {
+                stage.elapse(Duration::from_millis(random.below(80)));
+                sleep(Duration::from_millis(random.below(4))).await;
+            }
         }
         stage.drain();
         connection.await.unwrap().unwrap();

@@ -1,10 +1,10 @@
 //! Clients that ask for too much, too slowly, or too often.
 
-use std::io::{BufRead, Write};
 use std::time::Duration;
 
-use crate::gaps::until_undisturbed;
-use crate::stage::{Answer, BACKENDS, Client, Stage, folder};
+use superpoll_test_support::until;
+
+use crate::stage::{BACKENDS, Stage, folder};
 
 fn text(folder: &std::path::Path, more: &str) -> String {
     format!(
@@ -13,59 +13,44 @@ fn text(folder: &std::path::Path, more: &str) -> String {
     )
 }
 
-/// Reads a response. There is none if the server has closed the connection before anything came,
-/// since this process was kept from running between connecting and sending.
-fn answer_in_time(client: &mut Client) -> Option<Answer> {
-    let has_come = client.0.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
-    has_come.then(|| client.answer())
-}
-
 #[test]
 fn a_head_that_comes_drop_by_drop_is_not_waited_for() {
     let folder = folder();
-    let text = text(folder.path(), "[timeouts]\nheader = \"300ms\"\npark = \"50ms\"");
+    let text = text(folder.path(), "[timeouts]\nheader = \"60s\"\npark = \"10s\"");
     for backend in BACKENDS {
         let stage = Stage::new(backend, 1, &text);
-        until_undisturbed(|| {
-            let mut good = stage.connect();
-            let mut slow = stage.connect();
-            let before = stage.count(|engine| &engine.timed_out);
-            let _ = slow.0.get_mut().write_all(b"GET / HTTP/1.1\r\n");
-            let begin = std::time::Instant::now();
-            // Each byte is progress, and all of them are not a head.
-            while begin.elapsed() < Duration::from_secs(10) {
-                if slow.0.get_mut().write_all(b"a").is_err()
-                    || stage.count(|engine| &engine.timed_out) > before
-                {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            let Some(answer) = answer_in_time(&mut slow) else { return false };
-            assert_eq!(answer.status, 408, "{backend:?}");
-            assert!(slow.is_closed());
-            // A client that has sent nothing is closed as well, parked or not.
-            assert!(good.is_closed());
-            true
-        });
-        until_undisturbed(|| {
-            let mut client = stage.connect();
-            let _ = client.0.get_mut().write_all(b"GET /small.txt HTTP/1.1\r\nhost: a\r\n\r\n");
-            let Some(answer) = answer_in_time(&mut client) else { return false };
-            assert_eq!(answer.status, 200);
-            true
-        });
+        let (mut good, mut slow) = (stage.connect(), stage.connect());
+        slow.send("GET / HTTP/1.1\r\n");
+        // Each byte is progress, and all of them are not a head.
+        let mut steps = 0;
+        while stage.count(|engine| &engine.timed_out) == 0 {
+            assert!(steps < 14, "{backend:?}");
+            slow.send("a");
+            stage.elapse(Duration::from_secs(5));
+            steps += 1;
+        }
+        assert!(steps >= 12, "{backend:?}: after {steps} steps of 5 s");
+        stage.elapse(Duration::from_secs(5));
+        assert_eq!(slow.answer().status, 408, "{backend:?}");
+        assert!(slow.is_closed());
+        // A client that has sent nothing is closed as well, parked or not.
+        assert!(good.is_closed());
+        assert_eq!(stage.connect().get("/small.txt").status, 200);
     }
 }
 
 #[test]
 fn an_idle_connection_is_closed_in_the_end() {
     let folder = folder();
-    for park in ["10s", "50ms"] {
-        let more = format!("[timeouts]\nidle = \"400ms\"\npark = \"{park}\"");
+    for park in ["100s", "5s"] {
+        let more = format!("[timeouts]\nidle = \"60s\"\npark = \"{park}\"");
         let stage = Stage::new(BACKENDS[3], 1, &text(folder.path(), &more));
         let mut client = stage.connect();
         assert_eq!(client.get("/small.txt").status, 200);
+        stage.elapse(Duration::from_secs(50));
+        let there = stage.count(|engine| &engine.active) + stage.count(|engine| &engine.parked);
+        assert_eq!(there, 1, "{park}");
+        stage.elapse(Duration::from_secs(15));
         assert!(client.is_closed());
         stage.until(|engine| &engine.active, 0);
         stage.until(|engine| &engine.parked, 0);
@@ -79,7 +64,7 @@ fn clients_that_do_not_read_are_disconnected() {
     let stage = Stage::new(
         BACKENDS[2],
         1,
-        &text(folder.path(), "[timeouts]\nbody = \"300ms\"\npark = \"50ms\""),
+        &text(folder.path(), "[timeouts]\nbody = \"60s\"\npark = \"5s\""),
     );
     let mut clients: Vec<_> = (0..3).map(|_| stage.connect()).collect();
     for client in &mut clients {
@@ -87,7 +72,12 @@ fn clients_that_do_not_read_are_disconnected() {
         let request = "GET /large.bin HTTP/1.1\r\nhost: a\r\n\r\n";
         client.send(request.repeat(6));
     }
-    stage.until(|engine| &engine.timed_out, 3);
+    stage.elapse(Duration::from_secs(30));
+    assert_eq!(stage.count(|engine| &engine.timed_out), 0);
+    until("they are given up", || {
+        stage.elapse(Duration::from_secs(5));
+        stage.count(|engine| &engine.timed_out) == 3
+    });
     stage.until(|engine| &engine.active, 0);
     assert_eq!(stage.connect().get("/small.txt").status, 200);
 }
@@ -225,17 +215,13 @@ fn requests_refused_by_their_head_are_in_the_access_log() {
             assert_eq!(client.answer().status, status, "{sent:?}");
         }
         assert_eq!(stage.drained(), 0);
-        let more = format!("{more}[timeouts]\nheader = \"200ms\"\n");
+        let more = format!("{more}[timeouts]\nheader = \"60s\"\n");
         let stage = Stage::new(backend, 1, &text(folder.path(), &more));
-        until_undisturbed(|| {
-            let mut client = stage.connect();
-            let _ = client.0.get_mut().write_all(b"GET /slow HTTP/1.1\r\n");
-            let answer = answer_in_time(&mut client);
-            answer.is_some_and(|answer| {
-                assert_eq!(answer.status, 408, "{answer:?}");
-                true
-            })
-        });
+        let mut client = stage.connect();
+        client.send("GET /slow HTTP/1.1\r\n");
+        stage.elapse(Duration::from_secs(65));
+        assert_eq!(client.answer().status, 408);
+        drop(client);
         assert_eq!(stage.drained(), 0);
         let mut lines = Vec::new();
         let end = std::time::Instant::now() + crate::stage::PATIENCE;
@@ -286,23 +272,20 @@ fn a_dot_in_a_path_is_the_folder_itself() {
 #[test]
 fn a_connection_with_a_discarded_upload_becomes_idle() {
     let folder = folder();
-    let text = text(folder.path(), "[timeouts]\nheader = \"300ms\"\npark = \"50ms\"");
+    let text = text(folder.path(), "[timeouts]\nheader = \"60s\"\npark = \"10s\"");
     for backend in BACKENDS {
-        until_undisturbed(|| {
-            let stage = Stage::new(backend, 1, &text);
-            let mut client = stage.connect();
-            let request = "POST /small.txt HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello";
-            let _ = client.0.get_mut().write_all(request.as_bytes());
-            let Some(answer) = answer_in_time(&mut client) else { return false };
-            assert_eq!(answer.status, 405);
-            assert!(!answer.head.to_lowercase().contains("connection: close"), "{}", answer.head);
-            // It is parked like any other connection, and not told that its next request has not
-            // come in time.
-            stage.until(|engine| &engine.parked, 1);
-            assert_eq!(client.get("/small.txt").status, 200, "{backend:?}");
-            assert_eq!(stage.count(|engine| &engine.timed_out), 0);
-            true
-        });
+        let stage = Stage::new(backend, 1, &text);
+        let mut client = stage.connect();
+        client.send("POST /small.txt HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello");
+        let answer = client.answer();
+        assert_eq!(answer.status, 405);
+        assert!(!answer.head.to_lowercase().contains("connection: close"), "{}", answer.head);
+        // It is parked like any other connection, and not told that its next request has not come
+        // in time.
+        stage.elapse(Duration::from_secs(70));
+        stage.until(|engine| &engine.parked, 1);
+        assert_eq!(client.get("/small.txt").status, 200, "{backend:?}");
+        assert_eq!(stage.count(|engine| &engine.timed_out), 0);
     }
 }
 

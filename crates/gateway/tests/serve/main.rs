@@ -10,7 +10,6 @@ mod file_lane;
 mod file_rules;
 mod floods2;
 mod frames2;
-mod gaps;
 mod guarded;
 mod host_rules;
 mod http1;

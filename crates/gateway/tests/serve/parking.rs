@@ -1,5 +1,7 @@
 //! Connections between two requests.
 
+use std::time::Duration;
+
 use crate::stage::{BACKENDS, Stage, folder};
 
 #[test]
@@ -44,7 +46,7 @@ fn the_beginning_of_a_request_is_not_parked() {
         stage.until(|engine| &engine.parked, 1);
         other.send("GET /small.t");
         stage.until(|engine| &engine.parked, 0);
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        stage.elapse(Duration::from_secs(1));
         assert_eq!(stage.count(|engine| &engine.parked), 0, "{backend:?}");
         client.send("all.txt HTTP/1.1\r\nhost: a\r\n\r\n");
         other.send("xt HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -61,7 +63,7 @@ fn one_that_does_not_take_its_response_is_not_parked() {
     let mut client = stage.connect();
     client.send("GET /large.bin HTTP/1.1\r\nhost: a\r\n\r\n");
     stage.until(|engine| &engine.active, 1);
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    stage.elapse(Duration::from_secs(1));
     assert_eq!(stage.count(|engine| &engine.parked), 0);
     let answer = client.answer();
     assert_eq!(answer.body.len(), 16 << 20);

@@ -1,29 +1,23 @@
 //! Clients that read slowly, and steadily: they are served to the end however long it takes.
 
-use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_rustls::rustls::pki_types::ServerName;
 use futures_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 use superpoll_test_support::connect_narrow;
 
 use crate::frames2::{DATA, Frame, Frames2, LARGEST, RST_STREAM};
-use crate::gaps::{Gaps, until_undisturbed};
 use crate::http2::{Trust, port};
 use crate::stage::{BACKENDS, PATIENCE, Stage};
 
 /// The configured timeout of a body.
-const LIMIT: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(60);
 
-/// The pause between two small reads.
-const PAUSE: Duration = Duration::from_millis(200);
-
-/// A client whose last two reads took less than this reads as it should. Not each small read lets
-/// further bytes come.
-const GAP: Duration = Duration::from_millis(600);
+/// The pause between two small reads. Not each small read lets further bytes come.
+const PAUSE: Duration = Duration::from_secs(12);
 
 /// The bytes of a small read.
 const PIECE: usize = 2048;
@@ -44,46 +38,45 @@ fn noise() -> Vec<u8> {
 }
 
 fn with_limit(text: &str) -> String {
-    text.replace("[timeouts]\n", &format!("[timeouts]\nbody = \"{}ms\"\n", LIMIT.as_millis()))
+    text.replace("[timeouts]\n", &format!("[timeouts]\nbody = \"{}s\"\n", LIMIT.as_secs()))
 }
 
 /// A socket that is read slowly for longer than three timeouts, and then as fast as possible.
 struct Slow<'a> {
     stream: TcpStream,
-    gaps: &'a RefCell<Gaps>,
+    stage: &'a Stage,
     read: usize,
-    begin: Option<Instant>,
+    /// For how long it has been slow.
+    passed: Duration,
 }
 
 impl<'a> Slow<'a> {
-    fn connect(stage: &Stage, gaps: &'a RefCell<Gaps>) -> Slow<'a> {
+    fn connect(stage: &'a Stage) -> Slow<'a> {
         let stream = connect_narrow(("127.0.0.1", port(stage)), Some(4096));
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Slow { stream, gaps, read: 0, begin: None }
+        Slow { stream, stage, read: 0, passed: Duration::ZERO }
     }
 
     /// The same, encrypted.
     fn encrypted(
-        stage: &Stage,
+        stage: &'a Stage,
         config: &ClientConfig,
-        gaps: &'a RefCell<Gaps>,
     ) -> StreamOwned<ClientConnection, Slow<'a>> {
         let name = ServerName::try_from("localhost").unwrap();
         let client = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
-        StreamOwned::new(client, Slow::connect(stage, gaps))
+        StreamOwned::new(client, Slow::connect(stage))
     }
 }
 
 impl Read for Slow<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         // A handshake is not slow.
-        let is_slow =
-            self.read > BEFORE && self.begin.get_or_insert_with(Instant::now).elapsed() < 4 * LIMIT;
+        let is_slow = self.read > BEFORE && self.passed < 4 * LIMIT;
         let most = if is_slow { room.len().min(PIECE) } else { room.len() };
         if is_slow {
-            std::thread::sleep(PAUSE);
+            self.stage.elapse(PAUSE);
+            self.passed += PAUSE;
         }
-        self.gaps.borrow_mut().turn();
         let count = self.stream.read(&mut room[..most]);
         if let Err(error) = &count {
             assert_ne!(error.kind(), ErrorKind::WouldBlock, "no byte comes");
@@ -119,7 +112,7 @@ fn read(client: &mut impl Read, expected: &[u8]) -> io::Result<()> {
 /// A server of one large file on each back-end, all at the same time.
 fn on_all(
     text: impl Fn(&std::path::Path) -> String + Sync,
-    test: impl Fn(&Stage, &[u8], &RefCell<Gaps>) -> io::Result<()> + Sync,
+    test: impl Fn(&Stage, &[u8]) -> io::Result<()> + Sync,
 ) {
     let folder = tempfile::tempdir().unwrap();
     let bytes = noise();
@@ -128,17 +121,10 @@ fn on_all(
         for backend in BACKENDS {
             let (text, test, bytes, folder) = (&text, &test, &bytes, &folder);
             scope.spawn(move || {
-                until_undisturbed(|| {
-                    let stage = Stage::new(backend, 1, &with_limit(&text(folder.path())));
-                    let gaps = RefCell::new(Gaps::new());
-                    let outcome = test(&stage, bytes, &gaps);
-                    let is_served = outcome.is_ok() && stage.count(|engine| &engine.timed_out) == 0;
-                    if !is_served {
-                        let what = format_args!("{backend:?}: it is not served ({outcome:?})");
-                        gaps.borrow().assert_reached(GAP, what);
-                    }
-                    is_served
-                });
+                let stage = Stage::new(backend, 1, &with_limit(&text(folder.path())));
+                let outcome = test(&stage, bytes);
+                let is_served = outcome.is_ok() && stage.count(|engine| &engine.timed_out) == 0;
+                assert!(is_served, "{backend:?}: it is not served ({outcome:?})");
             });
         }
     });
@@ -154,8 +140,8 @@ fn over_http_1() {
              [[hosts]]\n[[hosts.routes]]\nfiles.root = {folder:?}\n"
         )
     };
-    on_all(text, |stage, expected, gaps| {
-        let mut client = Slow::connect(stage, gaps);
+    on_all(text, |stage, expected| {
+        let mut client = Slow::connect(stage);
         client.write_all(REQUEST).unwrap();
         read(&mut client, expected)
     });
@@ -166,8 +152,8 @@ fn over_tls() {
     let trust = Trust::new(&[b"http/1.1"]);
     on_all(
         |folder| trust.text(folder),
-        |stage, expected, gaps| {
-            let mut client = Slow::encrypted(stage, &trust.config, gaps);
+        |stage, expected| {
+            let mut client = Slow::encrypted(stage, &trust.config);
             client.write_all(REQUEST).unwrap();
             read(&mut client, expected)
         },
@@ -179,8 +165,8 @@ fn over_http_2() {
     let trust = Trust::new(&[b"h2"]);
     on_all(
         |folder| trust.text(folder),
-        |stage, expected, gaps| {
-            let slow = Slow::connect(stage, gaps);
+        |stage, expected| {
+            let slow = Slow::connect(stage);
             let mut client = Frames2::over(slow, &trust.config, LARGEST / 2);
             client.send(&[Frame::get(1, "/large.bin")]);
             let mut all = Vec::new();

@@ -3,7 +3,6 @@
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -42,9 +41,15 @@ pub(crate) fn on_each_backend(test: impl Fn(BackendKind) + Sync) {
 /// How long an event may take before it counts as never.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-const GO_ON: u8 = 0;
-const DRAIN: u8 = 1;
-const END: u8 = 2;
+/// What a test has its server do.
+enum Order {
+    Change(Config),
+    /// Lets time pass, and answers.
+    Elapse(Duration, mpsc::Sender<()>),
+    /// Begins to end.
+    Drain,
+    End,
+}
 
 pub(crate) struct Stage {
     pub addresses: Vec<Address>,
@@ -52,8 +57,7 @@ pub(crate) struct Stage {
     /// The channel at `/c`.
     #[allow(dead_code, reason = "only the tests of channels have one")]
     pub channel: Option<Arc<Hub>>,
-    state: Arc<AtomicU8>,
-    changes: mpsc::Sender<Config>,
+    orders: mpsc::Sender<Order>,
     thread: Option<JoinHandle<u64>>,
 }
 
@@ -62,9 +66,7 @@ impl Stage {
     pub(crate) fn new(backend: BackendKind, workers: usize, text: &str) -> Stage {
         let config = Config::parse("test.toml", text).unwrap_or_else(|error| panic!("{error}"));
         let (told, heard) = mpsc::channel();
-        let (changes, changed) = mpsc::channel::<Config>();
-        let state = Arc::new(AtomicU8::new(GO_ON));
-        let seen = state.clone();
+        let (orders, given) = mpsc::channel();
         let run = move || {
             let workers = NonZeroUsize::new(workers).unwrap();
             let runtime = Runtime::builder().backend(backend).workers(workers).build().unwrap();
@@ -74,19 +76,24 @@ impl Stage {
             let channel = server.channel("", "/c");
             told.send((addresses, server.engines().to_vec(), channel)).unwrap();
             let left = runtime.try_block_on(async {
-                while seen.load(Ordering::Relaxed) == GO_ON {
-                    if let Ok(config) = changed.try_recv() {
-                        server.change(&runtime, &config).unwrap();
+                loop {
+                    match next(&given).await {
+                        Order::Change(config) => server.change(&runtime, &config).unwrap(),
+                        Order::Elapse(duration, done) => elapse(duration, &done).await,
+                        Order::Drain => break,
+                        Order::End => return 0,
                     }
-                    time::sleep(Duration::from_millis(2)).await;
                 }
                 server.stop();
                 let drained = server.drained(PATIENCE);
                 let ended = async {
-                    while seen.load(Ordering::Relaxed) != END {
-                        time::sleep(Duration::from_millis(2)).await;
+                    loop {
+                        match next(&given).await {
+                            Order::Elapse(duration, done) => elapse(duration, &done).await,
+                            Order::Change(_) | Order::Drain => {}
+                            Order::End => return 0,
+                        }
                     }
-                    0
                 };
                 futures_lite::future::or(drained, ended).await
             });
@@ -94,7 +101,7 @@ impl Stage {
         };
         let thread = Some(std::thread::spawn(run));
         let (addresses, engines, channel) = heard.recv().expect("the server has started");
-        Stage { addresses, engines, channel, state, changes, thread }
+        Stage { addresses, engines, channel, orders, thread }
     }
 
     /// A server of the files below `folder` with short timeouts.
@@ -132,13 +139,28 @@ impl Stage {
         }
     }
 
+    /// A server that has ended takes no orders.
+    fn order(&self, order: Order) {
+        let _ = self.orders.send(order);
+    }
+
     pub(crate) fn change(&self, text: &str) {
-        self.changes.send(Config::parse("test.toml", text).unwrap()).unwrap();
+        self.order(Order::Change(Config::parse("test.toml", text).unwrap()));
+    }
+
+    /// Lets this much time pass for the server, which has one engine: each of its timers that is
+    /// due by then fires, in its turn, after everything that its clients have sent before.
+    #[track_caller]
+    pub(crate) fn elapse(&self, duration: Duration) {
+        let (done, over) = mpsc::channel();
+        self.order(Order::Elapse(duration, done));
+        let outcome = over.recv_timeout(PATIENCE);
+        assert_ne!(outcome, Err(mpsc::RecvTimeoutError::Timeout), "{duration:?} do not pass");
     }
 
     /// Begins to end.
     pub(crate) fn drain(&self) {
-        self.state.store(DRAIN, Ordering::Relaxed);
+        self.order(Order::Drain);
     }
 
     /// Ends by itself, and returns how many connections were left.
@@ -150,13 +172,31 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        self.state.store(END, Ordering::Relaxed);
+        self.order(Order::End);
         if let Some(thread) = self.thread.take()
             && !std::thread::panicking()
         {
             thread.join().unwrap();
         }
     }
+}
+
+/// Returns the next order.
+async fn next(orders: &mpsc::Receiver<Order>) -> Order {
+    loop {
+        match orders.try_recv() {
+            Ok(order) => return order,
+            Err(mpsc::TryRecvError::Empty) => time::sleep(Duration::from_millis(2)).await,
+            Err(mpsc::TryRecvError::Disconnected) => return Order::End,
+        }
+    }
+}
+
+async fn elapse(duration: Duration, done: &mpsc::Sender<()>) {
+    time::pause();
+    time::sleep(duration).await;
+    time::resume();
+    let _ = done.send(());
 }
 
 /// A client that speaks HTTP/1 by hand.
