@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::Duration;
 
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
@@ -53,6 +54,7 @@ fn unresponsive_clients_do_not_delay_the_end() {
     client.get_mut().write_all(b"\x81").unwrap();
     stage.until(|engine| &engine.parked, 0);
     stage.drain();
+    stage.elapse(Duration::from_secs(5));
     goes_away(&mut client);
     assert_eq!(stage.drained(), 0);
 }

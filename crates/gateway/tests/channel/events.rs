@@ -1,6 +1,7 @@
 //! Subscribing by server-sent events.
 
 use std::io::BufRead;
+use std::time::Duration;
 
 use crate::clients::{Event, Events, publish, socket, stage, text, until_subscribers};
 use crate::stage::{BACKENDS, Stage};
@@ -113,13 +114,19 @@ fn a_returning_client_gets_the_missed_messages() {
 #[test]
 fn in_silence_there_are_comments() {
     for version in VERSIONS {
-        let stage = stage(BACKENDS[3], 1, "poll = \"100ms\"");
+        // A sign of life after ten seconds.
+        let stage = stage(BACKENDS[3], 1, "poll = \"20s\"");
         let (mut events, _) = Events::by(version, &stage, "", "");
+        stage.elapse(Duration::from_secs(9));
+        publish(&stage, "a");
+        let event = events.next().unwrap();
+        assert_eq!((event.is_comment, &event.data[..]), (false, "a"));
         for _ in 0..3 {
+            stage.elapse(Duration::from_secs(12));
             assert!(events.next().unwrap().is_comment);
         }
-        publish(&stage, "a");
-        assert_eq!(events.message(), (1, "a".to_owned()));
+        publish(&stage, "b");
+        assert_eq!(events.message(), (2, "b".to_owned()));
     }
 }
 
@@ -182,11 +189,11 @@ fn a_client_that_has_gone_is_noticed_though_its_body_was_not_sent() {
 
 #[test]
 fn a_body_that_never_comes_does_not_end_a_stream() {
-    let text = text("").replace("[timeouts]", "[timeouts]\nbody = \"100ms\"");
+    let text = text("").replace("[timeouts]", "[timeouts]\nbody = \"5s\"");
     for backend in BACKENDS {
         let stage = Stage::new(backend, 1, &text);
         let (mut events, _) = Events::new(&stage, "", "content-length: 10\r\n");
-        std::thread::sleep(std::time::Duration::from_millis(400));
+        stage.elapse(Duration::from_secs(20));
         publish(&stage, "still there");
         assert_eq!(events.message(), (1, "still there".to_owned()), "{backend:?}");
         drop(events);

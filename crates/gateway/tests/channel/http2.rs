@@ -13,7 +13,6 @@ use superpoll_gateway::channel::Hub;
 use superpoll_rt::{BackendKind, Runtime, time, yield_now};
 
 use crate::clients::{address, text};
-use crate::gaps::{Gaps, until_undisturbed};
 use crate::stage::{BACKENDS, PATIENCE, Stage};
 use crate::tls::Trust;
 use crate::websocket2::{Bytes2, Connection2};
@@ -26,37 +25,20 @@ async fn client(bytes: Bytes2) -> Socket {
 
 /// The next message, which is text.
 async fn next(socket: &mut Socket) -> String {
-    try_next(socket).await.unwrap_or_else(|end| panic!("{end}"))
-}
-
-/// The next message, which is text; an error tells what comes instead.
-async fn try_next(socket: &mut Socket) -> Result<String, String> {
     loop {
         match socket.next().await {
-            Some(Ok(Message::Text(text))) => return Ok(text.to_string()),
+            Some(Ok(Message::Text(text))) => return text.to_string(),
             Some(Ok(Message::Ping(_))) => {}
-            other => return Err(format!("{other:?}")),
+            other => panic!("{other:?}"),
         }
     }
 }
 
-/// Publishes a message to a WebSocket that answers pings while it is read. Returns false if it was
-/// ended because this process was kept from answering for a time, which is `gap` at least.
-async fn tells(
-    hub: &Hub,
-    socket: &mut Socket,
-    text: String,
-    gaps: &mut Gaps,
-    gap: Duration,
-) -> bool {
-    gaps.turn();
+/// Publishes a message to a WebSocket that answers pings while it is read.
+async fn tell(hub: &Hub, socket: &mut Socket, text: String) {
     hub.publish(text.clone());
-    let found = try_next(socket).await;
-    match &found {
-        Ok(found) => assert!(*found == text, "{found:.100}"),
-        Err(end) => gaps.assert_reached(gap, format_args!("a client that answers is ended: {end}")),
-    }
-    found.is_ok()
+    let found = next(socket).await;
+    assert!(found == text, "{found:.100}");
 }
 
 /// Runs a future against a server with a channel and a certificate.
@@ -124,6 +106,8 @@ fn websockets_events_and_requests_share_a_connection() {
             // The client closes one.
             replayed.close(None).await.unwrap();
             while replayed.next().await.is_some() {}
+            // The server waits for the client to end the stream, too.
+            stage.elapse(Duration::from_secs(3));
             until("it has gone", || hub.subscribers() == 2).await;
             until("it is not counted", || stage.count(|engine| &engine.running) == 2).await;
             // One that is dropped, without a word.
@@ -171,120 +155,79 @@ fn what_is_no_websocket_is_refused() {
     });
 }
 
-/// Waits for both WebSockets of a channel. False: it takes until `end`, when the first one may be
-/// gone for its silence.
-async fn have_come(hub: &Hub, end: Instant) -> bool {
-    while hub.subscribers() < 2 && Instant::now() < end {
-        yield_now().await;
-    }
-    hub.subscribers() == 2
-}
-
 /// Its window is full, and stays so.
 #[test]
 fn a_stream_that_is_not_read_is_reset_and_the_others_go_on() {
+    let more = "[timeouts]\nbody = \"60s\"\n";
+    let options = "backlog_bytes = \"200KiB\", poll = \"60s\"";
     for backend in BACKENDS {
-        until_undisturbed(|| others_go_on(backend));
-    }
-}
-
-/// Returns false if a WebSocket was ended because this process was kept from running.
-fn others_go_on(backend: BackendKind) -> bool {
-    const GAP: Duration = Duration::from_millis(400);
-    let more = "[timeouts]\nbody = \"1s\"\n";
-    let options = "backlog_bytes = \"200KiB\", poll = \"1s\"";
-    with(backend, options, more, async |stage, connection| {
-        let hub = stage.channel.clone().unwrap();
-        let (begun, mut gaps) = (Instant::now(), Gaps::new());
-        let (slow, _) = connection.open("/c", &[]).await;
-        let (bytes, _) = connection.open("/c", &[]).await;
-        let mut quick = client(bytes).await;
-        if !have_come(&hub, begun + 2 * GAP).await {
-            return false;
-        }
-        let mut tells = async |text: String| tells(&hub, &mut quick, text, &mut gaps, GAP).await;
-        let mut id = 0;
-        while hub.counters().disconnected.load(Ordering::Relaxed) == 0 {
-            if !tells(format!("{id} {}", "x".repeat(20_000))).await {
-                return false;
+        with(backend, options, more, async |stage, connection| {
+            let hub = stage.channel.clone().unwrap();
+            let (slow, _) = connection.open("/c", &[]).await;
+            let (bytes, _) = connection.open("/c", &[]).await;
+            let mut quick = client(bytes).await;
+            until("both have come", || hub.subscribers() == 2).await;
+            let mut tell = async |text: String| tell(&hub, &mut quick, text).await;
+            let mut id = 0;
+            while hub.counters().disconnected.load(Ordering::Relaxed) == 0 {
+                assert!(id < 1000, "{backend:?}");
+                tell(format!("{id} {}", "x".repeat(20_000))).await;
+                id += 1;
             }
-            id += 1;
-            if id == 1000 {
-                // It was ended earlier if it was silent for too long by then.
-                assert!(begun.elapsed() > 2 * GAP, "{backend:?}");
-                return false;
+            // Its session ends, since none of its bytes is taken, and its last bytes are given up.
+            let mut seconds = 0;
+            while stage.count(|engine| &engine.running) > 1 {
+                assert!(seconds < 200, "{backend:?}");
+                tell("on".to_owned()).await;
+                stage.elapse(Duration::from_secs(1));
+                seconds += 1;
             }
-        }
-        // Its session ends, since none of its bytes is taken, and its last bytes are given up.
-        let end = Instant::now() + PATIENCE;
-        while stage.count(|engine| &engine.running) > 1 {
-            assert!(Instant::now() < end, "{backend:?}");
-            if !tells("on".to_owned()).await {
-                return false;
-            }
-            time::sleep(Duration::from_millis(20)).await;
-        }
-        let left = hub.subscribers();
-        if !tells("on".to_owned()).await {
-            return false;
-        }
-        assert_eq!(left, 1);
-        let mut slow = client(slow).await;
-        let mut read = 0;
-        let end = loop {
-            match slow.next().await {
-                Some(Ok(Message::Text(text))) => {
-                    assert!(text.starts_with(&format!("{read} ")), "{backend:?}");
-                    read += 1;
+            let left = hub.subscribers();
+            tell("on".to_owned()).await;
+            assert_eq!(left, 1);
+            let mut slow = client(slow).await;
+            let mut read = 0;
+            let end = loop {
+                match slow.next().await {
+                    Some(Ok(Message::Text(text))) => {
+                        assert!(text.starts_with(&format!("{read} ")), "{backend:?}");
+                        read += 1;
+                    }
+                    other => break other,
                 }
-                other => break other,
-            }
-            if !tells("on".to_owned()).await {
-                return false;
-            }
-        };
-        assert!(read < id, "{backend:?}");
-        assert!(!matches!(end, Some(Ok(Message::Text(_)))));
-        let is_told = tells("to the other".to_owned()).await;
-        assert_eq!(stage.count(|engine| &engine.timed_out), 0, "{backend:?}");
-        is_told
-    })
+                tell("on".to_owned()).await;
+            };
+            assert!(read < id, "{backend:?}");
+            assert!(!matches!(end, Some(Ok(Message::Text(_)))));
+            tell("to the other".to_owned()).await;
+            assert_eq!(stage.count(|engine| &engine.timed_out), 0, "{backend:?}");
+        });
+    }
 }
 
 #[test]
 fn a_client_that_does_not_answer_pings_is_ended() {
     for backend in [BACKENDS[2], BACKENDS[3]] {
-        until_undisturbed(|| silent_client_is_ended(backend));
-    }
-}
-
-/// Returns false if the other client was ended because this process was kept from running.
-fn silent_client_is_ended(backend: BackendKind) -> bool {
-    with(backend, "poll = \"500ms\"", "", async |stage, connection| {
-        let hub = stage.channel.clone().unwrap();
-        let (begun, mut gaps) = (Instant::now(), Gaps::new());
-        let (silent, _) = connection.open("/c", &[]).await;
-        let (bytes, _) = connection.open("/c", &[]).await;
-        let mut lively = client(bytes).await;
-        let mut tells = async |text: &str| {
-            let gap = Duration::from_millis(200);
-            tells(&hub, &mut lively, text.to_owned(), &mut gaps, gap).await
-        };
-        if !have_come(&hub, begun + Duration::from_millis(400)).await {
-            return false;
-        }
-        let begun = Instant::now();
-        while hub.subscribers() > 1 {
-            assert!(begun.elapsed() < PATIENCE, "{backend:?}");
-            // It answers pings while it reads.
-            if !tells("on").await {
-                return false;
+        // A ping after twenty seconds, and the end after as many.
+        with(backend, "poll = \"40s\"", "", async |stage, connection| {
+            let hub = stage.channel.clone().unwrap();
+            let (silent, _) = connection.open("/c", &[]).await;
+            let (bytes, _) = connection.open("/c", &[]).await;
+            let mut lively = client(bytes).await;
+            until("both have come", || hub.subscribers() == 2).await;
+            let mut seconds = 0;
+            while hub.subscribers() > 1 {
+                assert!(seconds < 100, "{backend:?}");
+                // It answers pings while it reads.
+                tell(&hub, &mut lively, "on".to_owned()).await;
+                stage.elapse(Duration::from_secs(1));
+                seconds += 1;
             }
-            time::sleep(Duration::from_millis(20)).await;
-        }
-        drop(silent);
-        tells("last").await
-    })
+            assert!(seconds > 20, "{backend:?}: {seconds} seconds");
+            drop(silent);
+            tell(&hub, &mut lively, "last".to_owned()).await;
+        });
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::time::Duration;
 
 use crate::clients::{post, read_until, socket, until_subscribers};
 use crate::stage::{Answer, BACKENDS, Client, Stage, on_each_backend};
@@ -47,7 +48,9 @@ fn every_answer_of_a_channel_has_an_id_of_its_own() {
         stage.until(|engine| &engine.active, 0);
         assert_eq!(post(&mut publisher, "second"), 2);
         check(&client.answer());
-        ask(&mut client, "?after=2&wait=1");
+        ask(&mut client, "?after=2&wait=10");
+        until_subscribers(&stage, 1);
+        stage.elapse(Duration::from_secs(15));
         let answer = client.answer();
         assert_eq!(answer.status, 204);
         check(&answer);
@@ -97,7 +100,9 @@ fn the_application_that_decides_gets_the_id() {
     let servers = format!("[upstreams.app]\nservers = [{{ address = \"{at}\" }}]\n");
     let stage = Stage::new(BACKENDS[2], 1, &text(channel, &servers));
     let mut client = stage.connect();
-    ask(&mut client, "?after=0&wait=1");
+    ask(&mut client, "?after=0&wait=10");
+    until_subscribers(&stage, 1);
+    stage.elapse(Duration::from_secs(15));
     let answer = client.answer();
     assert_eq!(answer.status, 204);
     let head = application.join().unwrap();

@@ -51,6 +51,7 @@ fn a_websocket_is_one_line_at_its_end_with_its_bytes_parked_and_not() {
         assert_eq!(stage.connect().get("/c?wait=0").status, 204);
         assert_eq!(lines(&log, 1)[0]["status"], 204);
         client.close(None).unwrap();
+        stage.elapse(Duration::from_secs(5));
         while client.read().is_ok() {}
         let all = lines(&log, 2);
         assert_eq!(all.len(), 2, "{all:?}");
@@ -108,8 +109,13 @@ fn a_websocket_that_answers_no_ping_is_broken_by_its_client() {
     for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        let stage = logged_with(backend, &log, "poll = \"20ms\"", "");
+        // A ping after ten seconds, and the end after as many.
+        let stage = logged_with(backend, &log, "poll = \"20s\"", "");
         let (client, _) = socket(&stage, "");
+        until_subscribers(&stage, 1);
+        stage.elapse(Duration::from_secs(18));
+        until_subscribers(&stage, 1);
+        stage.elapse(Duration::from_secs(12));
         let line = &lines(&log, 1)[0];
         let found = (&line["status"], &line["complete"], &line["broken_by"]);
         assert_eq!(found, (&101.into(), &false.into(), &"client".into()), "{line}");

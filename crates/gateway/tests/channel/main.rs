@@ -9,8 +9,6 @@ mod cluster;
 mod ending;
 mod events;
 mod expiry;
-#[path = "../serve/gaps.rs"]
-mod gaps;
 mod http2;
 mod hub;
 mod ids;

@@ -1,5 +1,7 @@
 //! Subscribing by long-poll.
 
+use std::time::Duration;
+
 use superpoll_rt::BackendKind;
 
 use crate::clients::{
@@ -64,10 +66,14 @@ fn nothing_is_lost_between_two_answers() {
 #[test]
 fn a_long_poll_without_messages_gets_its_position() {
     for backend in [BackendKind::Poll, BackendKind::Adaptive] {
-        let stage = stage(backend, 1, "poll = \"1s\"");
+        let stage = stage(backend, 1, "poll = \"20s\"");
         publish(&stage, "old");
         let mut client = stage.connect();
         ask(&mut client, "?wait=9999");
+        until_subscribers(&stage, 1);
+        stage.elapse(Duration::from_secs(18));
+        until_subscribers(&stage, 1);
+        stage.elapse(Duration::from_secs(5));
         let answer = client.answer();
         assert_eq!((answer.status, field(&answer, "channel-next")), (204, "1"), "{backend:?}");
         assert_eq!(field(&answer, "cache-control"), "no-store");

@@ -1,6 +1,7 @@
 //! The rules of routes with channels, for subscribers that are parked and others.
 
 use std::net::TcpStream;
+use std::time::Duration;
 
 use tungstenite::client::IntoClientRequest;
 
@@ -49,7 +50,10 @@ fn parked_subscribers_get_the_fields_of_their_route() {
         stage.until(|engine| &engine.active, 0);
         assert_eq!(post(&mut publisher, "second"), 2);
         check(&client.answer().head);
-        let answer = ask(&mut client, "/c?after=2&wait=1", "");
+        client.send("GET /c?after=2&wait=10 HTTP/1.1\r\nhost: a\r\n\r\n");
+        until_subscribers(&stage, 1);
+        stage.elapse(Duration::from_secs(15));
+        let answer = client.answer();
         assert_eq!(answer.status, 204);
         check(&answer.head);
         // A stream that leaves hyper, and one that does not.

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use superpoll_rt::BackendKind;
+use superpoll_test_support::until;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Error, Message, WebSocket};
 
-use crate::alive::answering;
 use crate::clients::{Events, address};
-use crate::gaps::{Gaps, until_undisturbed};
 use crate::stage::{BACKENDS, Client, PATIENCE, Stage, on_each_backend};
 use superpoll_test_support::tokens::{rule, token};
 
@@ -329,8 +328,8 @@ fn a_connection_ends_with_the_rights_of_one_channel_and_with_the_server() {
 #[test]
 fn a_client_that_does_not_read_is_disconnected_and_harms_no_one() {
     for backend in BACKENDS {
-        let slow = "backlog_bytes = \"16KiB\", message_bytes = \"64KiB\", poll = \"1s\"";
-        let text = text(slow, slow).replace("[timeouts]", "[timeouts]\nbody = \"1s\"");
+        let slow = "backlog_bytes = \"16KiB\", message_bytes = \"64KiB\", poll = \"20s\"";
+        let text = text(slow, slow).replace("[timeouts]", "[timeouts]\nbody = \"20s\"");
         let stage = Stage::new(backend, 1, &text);
         let silent = open(&stage, "/rooms/1?also=/news").unwrap();
         let (_silent_too, _) = events(&stage, "/rooms/1?also=/news", "");
@@ -345,6 +344,7 @@ fn a_client_that_does_not_read_is_disconnected_and_harms_no_one() {
             post(&mut client, "/news", &message);
             assert_eq!(next(&mut reader).0["channel"], "/news", "{backend:?}");
             assert!(Instant::now() < end, "{backend:?}");
+            stage.elapse(Duration::from_millis(100));
         }
         drop(silent);
     }
@@ -353,35 +353,27 @@ fn a_client_that_does_not_read_is_disconnected_and_harms_no_one() {
 #[test]
 fn a_silent_connection_is_asked_whether_it_lives() {
     on_each_backend(|backend| {
-        until_undisturbed(|| {
-            // A sign of life after two seconds: long enough for an answer of a busy machine.
-            let stage = Stage::new(backend, 1, &text("poll = \"4s\"", ""));
-            let mut gaps = Gaps::new();
-            let mut socket = open(&stage, "/news?also=/rooms/1").unwrap();
-            socket.get_ref().set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-            let (mut stream, _) = events(&stage, "/news?also=/rooms/1", "");
-            let mut pings = 0;
-            while pings < 2 {
-                // tungstenite answers with the next read.
-                match answering(&mut socket, &mut gaps, Duration::from_millis(1500)) {
-                    Some(message) => pings += u32::from(matches!(message, Message::Ping(_))),
-                    None => return false,
-                }
-            }
-            assert!((0..2).all(|_| stream.next().unwrap().is_comment), "{backend:?}");
-            // One that does not answer has gone.
-            let end = Instant::now() + PATIENCE;
-            let mut client = stage.connect();
-            let mut count = || {
-                let answer = client.get("/news?info=1");
-                let info: Value = serde_json::from_slice(&answer.body).unwrap();
-                info["subscribers"].as_u64().unwrap()
-            };
-            while count() != 1 {
-                assert!(Instant::now() < end, "{backend:?}");
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            true
+        // A sign of life after ten seconds.
+        let stage = Stage::new(backend, 1, &text("poll = \"20s\"", ""));
+        let mut socket = open(&stage, "/news?also=/rooms/1").unwrap();
+        let (mut stream, _) = events(&stage, "/news?also=/rooms/1", "");
+        for _ in 0..2 {
+            stage.elapse(Duration::from_secs(12));
+            while !matches!(socket.read().unwrap(), Message::Ping(_)) {}
+            socket.flush().unwrap();
+        }
+        assert!((0..2).all(|_| stream.next().unwrap().is_comment), "{backend:?}");
+        let mut client = stage.connect();
+        let mut count = || {
+            let answer = client.get("/news?info=1");
+            let info: Value = serde_json::from_slice(&answer.body).unwrap();
+            info["subscribers"].as_u64().unwrap()
+        };
+        assert_eq!(count(), 2, "{backend:?}");
+        // One that does not answer has gone.
+        until("it has gone", || {
+            stage.elapse(Duration::from_secs(12));
+            count() == 1
         });
     });
 }

@@ -9,11 +9,9 @@ use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tungstenite::protocol::frame::{Frame, FrameHeader};
 use tungstenite::{Error, Message};
 
-use crate::alive::answering;
 use crate::clients::{
     ROOM, messages, next, publish, socket, stage, subscribe_while_publishing, until_subscribers,
 };
-use crate::gaps::{Gaps, until_undisturbed};
 use crate::stage::BACKENDS;
 
 /// A client's frame as bytes.
@@ -251,42 +249,31 @@ fn a_hang_up_is_noticed() {
 
 #[test]
 fn silent_clients_are_pinged() {
-    const GAP: Duration = Duration::from_millis(400);
-    until_undisturbed(|| {
-        let stage = stage(BackendKind::Poll, 1, "poll = \"1s\"");
-        let mut gaps = Gaps::new();
-        let (mut alive, _) = socket(&stage, "");
-        let (mut dead, _) = socket(&stage, "");
-        let mut within = socket(&stage, "").0;
-        // Pings are asked for by the clock here, so this takes some seconds.
-        within.get_mut().write_all(b"\x81").unwrap();
-        alive.get_ref().set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        for _ in 0..2 {
-            let Some(message) = answering(&mut alive, &mut gaps, GAP) else { return false };
-            assert_eq!(message, Message::Ping("".into()));
-        }
-        let mut rest = Vec::new();
-        dead.get_mut().read_to_end(&mut rest).unwrap();
-        assert_eq!(rest, b"\x89\x00");
-        rest.clear();
-        within.get_mut().read_to_end(&mut rest).unwrap();
-        assert!(rest.starts_with(b"\x89\x00"), "{rest:?}");
-        // It fails where the next read does.
-        let _ = alive.flush();
-        publish(&stage, "still there");
-        loop {
-            match answering(&mut alive, &mut gaps, GAP) {
-                Some(Message::Ping(_)) => {}
-                Some(message) => {
-                    assert_eq!(message, Message::text("still there"));
-                    break;
-                }
-                None => return false,
-            }
-        }
-        until_subscribers(&stage, 1);
-        true
-    });
+    // A ping after ten seconds, and the end after as many.
+    let stage = stage(BackendKind::Poll, 1, "poll = \"20s\"");
+    let (mut alive, _) = socket(&stage, "");
+    let (mut dead, _) = socket(&stage, "");
+    let mut within = socket(&stage, "").0;
+    within.get_mut().write_all(b"\x81").unwrap();
+    until_subscribers(&stage, 3);
+    stage.elapse(Duration::from_secs(9));
+    publish(&stage, "first");
+    assert_eq!(alive.read().unwrap(), Message::text("first"));
+    for (seconds, left) in [(6, 3), (12, 1), (12, 1)] {
+        stage.elapse(Duration::from_secs(seconds));
+        assert_eq!(alive.read().unwrap(), Message::Ping("".into()));
+        alive.flush().unwrap();
+        until_subscribers(&stage, left);
+    }
+    let mut rest = Vec::new();
+    dead.get_mut().read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"\x81\x05first\x89\x00");
+    rest.clear();
+    within.get_mut().read_to_end(&mut rest).unwrap();
+    assert!(rest.starts_with(b"\x81\x05first\x89\x00"), "{rest:?}");
+    publish(&stage, "still there");
+    assert_eq!(next(&mut alive), "still there");
+    until_subscribers(&stage, 1);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_rustls::rustls::pki_types::pem::PemObject;
 use futures_rustls::rustls::pki_types::{CertificateDer, ServerName};
@@ -197,7 +198,10 @@ fn parked_subscribers_are_told_to_stay_with_https() {
             assert_eq!(told(&head), expected, "{backend:?} {host}");
         }
         for (host, expected) in hosts {
-            let head = answer(&mut get(host, "/c?wait=1", ""));
+            let mut poll = get(host, "/c?wait=10", "");
+            until_subscribers(&stage, 1);
+            stage.elapse(Duration::from_secs(15));
+            let head = answer(&mut poll);
             assert!(head.starts_with("http/1.1 204"), "{head}");
             assert_eq!(told(&head), expected, "{backend:?} {host}");
             let head = answer(&mut get(host, "/c", "accept: text/event-stream\r\n"));
@@ -229,18 +233,18 @@ fn parked_subscribers_are_told_to_stay_with_https() {
 #[test]
 fn between_two_requests_the_time_for_a_head_does_not_run() {
     let trust = Trust::new(&[b"http/1.1"]);
-    let stage = trust.stage_with(BackendKind::Epoll, "header = \"5s\"\nidle = \"1h\"");
+    let stage = trust.stage_with(BackendKind::Epoll, "header = \"60s\"\nidle = \"1h\"");
     let name = ServerName::try_from("localhost").unwrap();
     let client = ClientConnection::new(trust.config.clone(), name).unwrap();
     let stream = TcpStream::connect(address(&stage)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut stream = StreamOwned::new(client, stream);
-    for pause in [6, 0] {
+    for pause in [70, 0] {
         stream.write_all(b"POST /c HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello").unwrap();
         let mut room = [0; 4096];
         let count = stream.read(&mut room).unwrap();
         assert!(room[..count].starts_with(b"HTTP/1.1 201"), "{pause}");
-        std::thread::sleep(std::time::Duration::from_secs(pause));
+        stage.elapse(Duration::from_secs(pause));
     }
 }
 
