@@ -1,19 +1,18 @@
 //! Limits of time and number.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
 use superpoll_gateway::relay::Options;
 use superpoll_rt::BackendKind;
 
-use super::gaps::{Gaps, until_undisturbed};
 use super::*;
 
 #[test]
 fn idle_pairs_end_in_time_and_no_more_come_in_than_may() {
     let (listener, to) = upstream();
     let options = Options {
-        idle_timeout: Some(Duration::from_millis(50)),
+        idle_timeout: Some(Duration::from_secs(60)),
         max_connections: Some(1),
         ..Options::default()
     };
@@ -21,6 +20,7 @@ fn idle_pairs_end_in_time_and_no_more_come_in_than_may() {
     let clients = [relay.connect(), relay.connect()];
     for mut client in clients {
         let mut server = accept(&listener);
+        relay.elapse(Duration::from_secs(65));
         assert_eq!(rest(&mut client), b"");
         assert_eq!(rest(&mut server), b"");
     }
@@ -30,38 +30,21 @@ fn idle_pairs_end_in_time_and_no_more_come_in_than_may() {
 
 #[test]
 fn occasional_traffic_keeps_a_pair_alive() {
-    const PAUSE: Duration = Duration::from_millis(100);
+    const LIMIT: Duration = Duration::from_secs(60);
     for backend in backends() {
-        until_undisturbed(|| {
-            let (listener, to) = upstream();
-            let options = Options { idle_timeout: Some(10 * PAUSE), ..Options::default() };
-            let relay = start(backend, "127.0.0.1:0", &to, options);
-            let mut gaps = Gaps::new();
-            let (mut client, mut server) = (relay.connect(), accept(&listener));
-            let mut send = |from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8; 4]| {
-                gaps.turn();
-                let mut room = [0; 4];
-                from.write_all(bytes)?;
-                to.read_exact(&mut room)?;
-                assert_eq!(room, *bytes, "{backend:?}");
-                io::Result::Ok(())
-            };
-            let begun = Instant::now();
-            let mut outcome = Ok(());
-            while outcome.is_ok() && begun.elapsed() < 12 * PAUSE {
-                outcome = send(&mut server, &mut client, b"tick");
-                thread::sleep(PAUSE);
-            }
-            outcome = outcome.and_then(|()| send(&mut client, &mut server, b"last"));
-            let counters = relay.counters_after(|| drop((client, server)));
-            if counters.timed_out > 0 {
-                let what = format_args!("{backend:?}: the pair is ended early ({outcome:?})");
-                gaps.assert_reached(9 * PAUSE, what);
-                return false;
-            }
-            outcome.unwrap();
-            true
-        });
+        let (listener, to) = upstream();
+        let options = Options { idle_timeout: Some(LIMIT), ..Options::default() };
+        let relay = start(backend, "127.0.0.1:0", &to, options);
+        let (mut client, mut server) = (relay.connect(), accept(&listener));
+        for _ in 0..3 {
+            server.write_all(b"tick").unwrap();
+            assert_eq!(read(&mut client, 4), b"tick", "{backend:?}");
+            relay.elapse(LIMIT / 10 * 9);
+        }
+        client.write_all(b"last").unwrap();
+        assert_eq!(read(&mut server, 4), b"last", "{backend:?}");
+        drop((client, server));
+        assert_eq!(relay.counters().timed_out, 0, "{backend:?}");
     }
 }
 
@@ -106,7 +89,7 @@ fn a_stopped_relay_accepts_no_client_and_finishes_all() {
         let (listener, to) = upstream();
         let relay = start(backend, "127.0.0.1:0", &to, Options::default());
         let (mut client, mut server) = (relay.connect(), accept(&listener));
-        relay.end.send(()).unwrap();
+        relay.orders.send(Order::End).unwrap();
         wait(|| TcpStream::connect(relay.address.to_string()).is_err());
         client.write_all(b"still here").unwrap();
         assert_eq!(read(&mut server, 10), b"still here", "{backend:?}");

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use superpoll_gateway::Address;
 use superpoll_gateway::relay::{Counters, Failure, Options, Relay};
@@ -15,8 +15,6 @@ use superpoll_test_support::{find, until};
 
 mod ends;
 mod failures;
-#[path = "../serve/gaps.rs"]
-mod gaps;
 mod groups;
 mod limits;
 mod logged;
@@ -41,16 +39,23 @@ fn backends() -> impl Iterator<Item = BackendKind> {
 /// The time after which a test that hangs fails.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// What a test has its relay do.
+enum Order {
+    /// Lets time pass, and answers.
+    Elapse(Duration, mpsc::Sender<()>),
+    End,
+}
+
 /// A relay on a thread of its own.
 struct Running {
     address: Address,
-    end: mpsc::Sender<()>,
+    orders: mpsc::Sender<Order>,
     thread: JoinHandle<Counters>,
     failures: mpsc::Receiver<String>,
 }
 
 fn start(backend: BackendKind, listen: &str, to: &Address, options: Options) -> Running {
-    let (end, ended) = mpsc::channel();
+    let (orders, given) = mpsc::channel();
     let (tell, told) = mpsc::channel();
     let (fail, failures) = mpsc::channel();
     let (listen, to) = (listen.parse().unwrap(), to.clone());
@@ -60,8 +65,17 @@ fn start(backend: BackendKind, listen: &str, to: &Address, options: Options) -> 
         let relay = Relay::start(&runtime, &listen, &to, options, report).unwrap();
         tell.send(relay.listening().clone()).unwrap();
         let over = async {
-            while ended.try_recv().is_err() {
-                time::sleep(Duration::from_millis(1)).await;
+            loop {
+                match given.try_recv() {
+                    Ok(Order::Elapse(duration, done)) => {
+                        time::pause();
+                        time::sleep(duration).await;
+                        time::resume();
+                        done.send(()).unwrap();
+                    }
+                    Err(mpsc::TryRecvError::Empty) => time::sleep(Duration::from_millis(1)).await,
+                    Ok(Order::End) | Err(mpsc::TryRecvError::Disconnected) => break,
+                }
             }
             relay.stop();
             assert_eq!(relay.drained(LIMIT).await, 0);
@@ -69,7 +83,7 @@ fn start(backend: BackendKind, listen: &str, to: &Address, options: Options) -> 
         runtime.block_on(over);
         relay.counters()
     });
-    Running { address: told.recv().unwrap(), end, thread, failures }
+    Running { address: told.recv().unwrap(), orders, thread, failures }
 }
 
 impl Running {
@@ -79,15 +93,17 @@ impl Running {
         stream
     }
 
-    /// Returns the counters after `done`.
-    fn counters_after(self, done: impl FnOnce()) -> Counters {
-        done();
-        self.counters()
+    /// Lets this much time pass for the relay: each of its timers that is due by then fires, in its
+    /// turn, after everything that has arrived before.
+    fn elapse(&self, duration: Duration) {
+        let (done, over) = mpsc::channel();
+        self.orders.send(Order::Elapse(duration, done)).unwrap();
+        over.recv_timeout(LIMIT).expect("the time passes");
     }
 
     /// Lets all pairs end.
     fn counters(self) -> Counters {
-        self.end.send(()).unwrap();
+        self.orders.send(Order::End).unwrap();
         self.thread.join().unwrap()
     }
 }

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use futures_rustls::rustls::crypto::ring;
 use futures_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -120,11 +121,15 @@ fn servers_are_shown_a_certificate_that_follows_its_files() {
     let gateway = Gateway::start(BackendKind::Epoll, &whole(&upstream(true), "", ""));
     assert_eq!(get(&gateway.address, "/").text(), "one.example");
     authority.write(root, "two.example");
-    wait(|| get(&gateway.address, "/").text() == "two.example");
+    let later = |holds: &dyn Fn() -> bool| {
+        gateway.elapse(Duration::from_secs(1));
+        holds()
+    };
+    wait(|| later(&|| get(&gateway.address, "/").text() == "two.example"));
     let told = gateway.told();
     assert!(told.iter().any(|event| event.0 == "certificate-loaded"), "{told:?}");
     // A key that is not that of the certificate is not used.
     std::fs::write(root.join("client.key"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
-    wait(|| gateway.told().iter().any(|event| event.0 == "certificate-failed"));
+    wait(|| later(&|| gateway.told().iter().any(|event| event.0 == "certificate-failed")));
     assert_eq!(get(&gateway.address, "/").text(), "two.example");
 }

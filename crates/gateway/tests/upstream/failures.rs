@@ -341,7 +341,7 @@ fn a_half_closed_client_is_answered_where_configured() {
         client.stream.shutdown(std::net::Shutdown::Write).unwrap();
         wait(|| origin.seen().len() == 1);
         // Long enough for some checks whether it is still there.
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        gateway.elapse(std::time::Duration::from_secs(1));
         drop(end);
         assert_eq!(client.reply().text(), "late");
     }

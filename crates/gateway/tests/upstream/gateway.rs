@@ -105,6 +105,18 @@ impl Gateway {
         told.recv_timeout(LIMIT).unwrap()
     }
 
+    /// Lets this much time pass for the gateway: each of its timers that is due by then fires, in
+    /// its turn, after everything that has arrived before.
+    pub(crate) fn elapse(&self, duration: Duration) {
+        self.call(move |runtime, _| {
+            runtime.block_on(async {
+                time::pause();
+                time::sleep(duration).await;
+                time::resume();
+            });
+        });
+    }
+
     /// Returns its events so far: the kind, the words, and the reason and status of failures.
     pub(crate) fn told(&self) -> Vec<(&'static str, String, String)> {
         let told = |event: &Event| {

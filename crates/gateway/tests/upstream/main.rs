@@ -7,8 +7,6 @@ mod client_certificates;
 mod compression;
 mod ejection;
 mod failures;
-#[path = "../serve/gaps.rs"]
-mod gaps;
 mod gateway;
 mod heads;
 mod http2;

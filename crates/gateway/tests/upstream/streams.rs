@@ -1,16 +1,14 @@
 //! The layers below HTTP/1.1 and its neighbours: the Unix domain, the PROXY protocol, WebSocket,
 //! and changes of the configuration.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use superpoll_gateway::Config;
-use superpoll_rt::BackendKind;
 
-use crate::gaps::{Gaps, until_undisturbed};
 use crate::gateway::{Gateway, MOST, all, config, wait, whole};
 use crate::origin::{Client, Origin, echo, get};
 
@@ -142,51 +140,37 @@ fn another_protocol_goes_through() {
 #[test]
 fn a_tunnel_on_which_nothing_moves_is_closed() {
     for backend in MOST {
-        until_undisturbed(|| tunnel_is_closed_once_nothing_moves(backend));
-    }
-}
-
-/// Returns false if the tunnel was closed before because this process was kept from running.
-fn tunnel_is_closed_once_nothing_moves(backend: BackendKind) -> bool {
-    let gone = Arc::new(AtomicUsize::new(0));
-    let count = gone.clone();
-    let origin = Origin::start(move |line| {
-        line.request()?;
-        line.send(
-            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-        )?;
-        let mut room = [0; 16];
-        while let 1.. = line.reader.read(&mut room)? {
-            line.send("x")?;
+        let gone = Arc::new(AtomicUsize::new(0));
+        let count = gone.clone();
+        let origin = Origin::start(move |line| {
+            line.request()?;
+            line.send(
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            )?;
+            let mut room = [0; 16];
+            while let 1.. = line.reader.read(&mut room)? {
+                line.send("x")?;
+            }
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        });
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        let text = whole(&servers, "", "[timeouts]\ntunnel = \"60s\"");
+        let gateway = Gateway::start(backend, &text);
+        let mut client = Client::connect(&gateway.address);
+        client.send(UPGRADE);
+        assert_eq!(client.head().unwrap().status, 101);
+        // For longer than the limit some bytes move.
+        for _ in 0..3 {
+            client.send("x");
+            client.reader.read_exact(&mut [0]).unwrap();
+            gateway.elapse(Duration::from_secs(50));
+            assert_eq!(gone.load(Ordering::SeqCst), 0, "{backend:?}");
         }
-        count.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    });
-    let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
-    let text = whole(&servers, "", "[timeouts]\ntunnel = \"1s\"");
-    let gateway = Gateway::start(backend, &text);
-    let mut client = Client::connect(&gateway.address);
-    let mut gaps = Gaps::new();
-    client.send(UPGRADE);
-    assert_eq!(client.head().unwrap().status, 101);
-    let begun = Instant::now();
-    // For longer than the limit some bytes move.
-    while begun.elapsed() < Duration::from_millis(1200) {
-        gaps.turn();
-        let sent = client.stream.write_all(b"x");
-        if let Err(error) = sent.and_then(|()| client.reader.read_exact(&mut [0])) {
-            assert_ne!(error.kind(), ErrorKind::WouldBlock, "{backend:?}: no byte comes back");
-            gaps.assert_reached(
-                Duration::from_millis(900),
-                format_args!("{backend:?}: the tunnel is closed early ({error})"),
-            );
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(20));
+        gateway.elapse(Duration::from_secs(15));
+        assert!(client.is_closed());
+        wait(|| gone.load(Ordering::SeqCst) == 1);
     }
-    assert!(client.is_closed());
-    wait(|| gone.load(Ordering::SeqCst) == 1);
-    true
 }
 
 /// A server that changes the protocol whatever it is asked for: to the protocols of its path, each

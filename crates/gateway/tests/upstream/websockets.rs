@@ -23,7 +23,7 @@ fn with(
     origin: &Origin,
     upstream: &str,
     rest: &str,
-    talk: impl AsyncFnOnce(&mut Connection2),
+    talk: impl AsyncFnOnce(&Gateway, &mut Connection2),
 ) {
     let folder = tempfile::tempdir().unwrap();
     certificate(folder.path());
@@ -47,7 +47,7 @@ fn with(
     Runtime::new().unwrap().block_on(async {
         let mut connection = Connection2::new(&connector, &gateway.address, "/plain").await;
         let patience = std::time::Duration::from_secs(60);
-        time::timeout(patience, talk(&mut connection)).await.expect("it takes too long");
+        time::timeout(patience, talk(&gateway, &mut connection)).await.expect("it takes too long");
     });
 }
 
@@ -86,7 +86,7 @@ fn chat() -> Origin {
 fn a_websocket_goes_through() {
     for backend in MOST {
         let origin = chat();
-        with(backend, &origin, "", "", async |connection| {
+        with(backend, &origin, "", "", async |_, connection| {
             let fields = [
                 ("sec-websocket-protocol", "chat"),
                 ("origin", "https://localhost"),
@@ -131,7 +131,7 @@ fn a_websocket_goes_through() {
 fn a_server_may_refuse_and_may_not_know_websockets() {
     for backend in MOST {
         let origin = chat();
-        with(backend, &origin, "", "", async |connection| {
+        with(backend, &origin, "", "", async |_, connection| {
             for (path, status) in [("/denied", 403), ("/page", 501), ("/wrong", 502)] {
                 let version = [("sec-websocket-version", "13")];
                 let response = connection.ask("websocket", path, &version).await;
@@ -148,12 +148,20 @@ fn a_server_may_refuse_and_may_not_know_websockets() {
 #[test]
 fn a_websocket_on_which_nothing_moves_is_closed() {
     let origin = chat();
-    let rest = "[timeouts]\ntunnel = \"1s\"";
-    with(BackendKind::Adaptive, &origin, "", rest, async |connection| {
+    let rest = "[timeouts]\ntunnel = \"60s\"";
+    with(BackendKind::Adaptive, &origin, "", rest, async |gateway, connection| {
         let (mut stream, _) = connection.open("/chat", &[]).await;
+        let mut greeting = [0; 5];
+        stream.read_exact(&mut greeting).await.unwrap();
+        for _ in 0..2 {
+            gateway.elapse(std::time::Duration::from_secs(50));
+            stream.write_all(b"x").await.unwrap();
+            stream.read_exact(&mut [0]).await.unwrap();
+        }
+        gateway.elapse(std::time::Duration::from_secs(65));
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all).await;
-        assert!(all.starts_with(b"hello"));
+        assert_eq!((&greeting, all.len()), (b"hello", 0));
         // The connection goes on.
         assert_eq!(connection.send("GET", "/page", &[], "").await.status(), 200);
     });
