@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use superpoll_rt::time::sleep;
+use superpoll_rt::time::{self, sleep};
 
 use crate::broker::log::{
     Append, Appended, Connect, Content, Entry, Failure, LogOptions, LogPosition, Look, Looked,
@@ -74,7 +74,7 @@ impl Toy {
     pub(crate) fn go_back(&self) {
         let mut world = self.world();
         world.data = world.saved.clone();
-        (world.run, world.since) = (world.run + 1, Some(Instant::now()));
+        (world.run, world.since) = (world.run + 1, Some(time::now()));
     }
 
     /// Appends a message.
@@ -210,7 +210,7 @@ impl MessageLog for ToyLog {
 
     async fn settling(&self) -> Result<Duration, Failure> {
         self.use_it(|world| {
-            world.since.map_or(Duration::ZERO, |since| GRACE.saturating_sub(since.elapsed()))
+            world.since.map_or(Duration::ZERO, |since| GRACE.saturating_sub(time::now() - since))
         })
     }
 
