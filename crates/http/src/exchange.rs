@@ -8,7 +8,6 @@
 //! stream any more.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -142,12 +141,5 @@ impl Exchange {
     }
 }
 
-impl fmt::Debug for Exchange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchange")
-            .field("peer", &self.peer)
-            .field("can_take_over", &self.can_take_over)
-            .field("can_wait", &self.can_wait)
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Exchange, it =>
+    peer: it.peer, can_take_over: it.can_take_over, can_wait: it.can_wait);

@@ -6,7 +6,6 @@
 //! direction the window of the stream is the bound.
 
 use std::any::Any;
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -60,8 +59,4 @@ impl AsyncWrite for Http2Stream {
     }
 }
 
-impl fmt::Debug for Http2Stream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http2Stream").finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Http2Stream);

@@ -26,7 +26,6 @@ mod refused;
 mod waiting;
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::{Rc, Weak};
@@ -576,8 +575,4 @@ impl Drop for ParkingLot {
     }
 }
 
-impl fmt::Debug for ParkingLot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ParkingLot").field("parked", &self.parked.get()).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(ParkingLot, it => parked: it.parked.get());

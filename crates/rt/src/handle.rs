@@ -1,6 +1,5 @@
 //! Reaching a runtime from any thread.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -103,11 +102,7 @@ impl Handle {
     }
 }
 
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("engines", &self.engines()).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Handle, it => engines: it.engines());
 
 /// While one of these lives, the engines of a runtime measure their turns with the precise clock,
 /// which is read twice a turn at about four times the price of the coarse clock. See

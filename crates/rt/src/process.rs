@@ -11,7 +11,6 @@
 //! lost by it.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -256,14 +255,7 @@ impl Drop for Child {
     }
 }
 
-impl fmt::Debug for Child {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Child")
-            .field("id", &self.id)
-            .field("status", &self.status)
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Child, it => id: it.id, status: it.status);
 
 /// The children that were left, and the thread that waits for them.
 struct Reaper {

@@ -1,7 +1,6 @@
 //! The part of an engine that other threads reach: its inbox, the poller's waker, and its number of
 //! tasks, by which work is spread.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Wake;
@@ -120,8 +119,4 @@ impl Wake for Remote {
     }
 }
 
-impl fmt::Debug for Remote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").field("id", &self.id).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Remote, it => id: it.id);

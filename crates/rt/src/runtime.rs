@@ -1,6 +1,5 @@
 //! Starting engines, blocking on a future, and ending in order.
 
-use std::fmt;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::pin::pin;
@@ -346,11 +345,4 @@ impl Drop for Runtime {
     }
 }
 
-impl fmt::Debug for Runtime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtime")
-            .field("backend", &self.backend())
-            .field("engines", &(1 + self.workers.len()))
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Runtime, it => backend: it.backend(), engines: 1 + it.workers.len());

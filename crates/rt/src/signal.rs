@@ -13,7 +13,6 @@
 //! the handlers that began before it are done, so no arrival falls between the two.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -209,11 +208,7 @@ impl Drop for Signal {
     }
 }
 
-impl fmt::Debug for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Signal").field("kind", &self.kind).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Signal, it => kind: it.kind);
 
 /// Waits for Ctrl-C (`SIGINT`), from the first poll on. Afterwards the signal no longer ends the
 /// process: if a second Ctrl-C should end it, make a [`Signal`] and count.

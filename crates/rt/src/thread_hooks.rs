@@ -1,7 +1,6 @@
 //! Everything that surrounds an engine on its thread: functions that the program has called there,
 //! and the context of a tokio runtime.
 
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,14 +21,8 @@ pub(crate) struct ThreadHooks {
     pub tokio: Option<Arc<TokioContext>>,
 }
 
-impl fmt::Debug for ThreadHooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThreadHooks")
-            .field("on_start", &self.on_start.is_some())
-            .field("on_stop", &self.on_stop.is_some())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(ThreadHooks, it =>
+    on_start: it.on_start.is_some(), on_stop: it.on_stop.is_some());
 
 /// An engine's thread, from the first function to the last.
 pub(crate) struct HookedThread {

@@ -34,7 +34,6 @@
 //! the order in which they were freed, last first. After many were cancelled here and there that is
 //! a cache miss for each, so with no timer left the wheel begins from the front again.
 
-use std::fmt;
 use std::mem;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -517,14 +516,7 @@ fn time_of(tick: u64, is_exact: bool) -> Duration {
     Duration::new((nanos / SECOND) as u64, (nanos % SECOND) as u32)
 }
 
-impl fmt::Debug for Wheel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wheel")
-            .field("len", &self.len)
-            .field("elapsed", &self.elapsed)
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Wheel, it => len: it.len, elapsed: it.elapsed);
 
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,6 @@
 //! `/proc/self/fdinfo` lists a pipe that was registered with the tokio runtime. Where `/proc` is
 //! absent, the thread starts with the runtime.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -147,11 +146,7 @@ impl Wake for TokioContext {
     }
 }
 
-impl fmt::Debug for TokioContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokioContext").finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(TokioContext);
 
 /// Returns a duplicate of the epoll set of a tokio runtime's driver; `None` without `/proc`.
 fn driver_set(handle: &Handle) -> io::Result<Option<OwnedFd>> {

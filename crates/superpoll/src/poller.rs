@@ -78,14 +78,8 @@ pub struct Poller {
     shared_files: HashMap<u32, Arc<dyn Any + Send + Sync>>,
 }
 
-impl std::fmt::Debug for Poller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Poller")
-            .field("backend", &self.backend.status().name)
-            .field("registrations", &self.table.len())
-            .finish_non_exhaustive()
-    }
-}
+crate::debug_fields!(Poller, it =>
+    backend: it.backend.status().name, registrations: it.table.len());
 
 impl Poller {
     /// A poller with the back-end that `SUPERPOLL_BACKEND` names (`auto` for io_uring where it is

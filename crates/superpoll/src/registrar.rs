@@ -9,7 +9,6 @@
 //! Dropped owners use the same queue, so the order between "this descriptor is detached" and "its
 //! number is registered again" is the order in which the threads did it.
 
-use std::fmt;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
@@ -114,8 +113,4 @@ impl Registrar {
     }
 }
 
-impl fmt::Debug for Registrar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registrar").finish_non_exhaustive()
-    }
-}
+crate::debug_fields!(Registrar);

@@ -1,6 +1,5 @@
 //! The handle that wakes a poller from another thread.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -27,8 +26,4 @@ impl Waker {
     }
 }
 
-impl fmt::Debug for Waker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waker").finish_non_exhaustive()
-    }
-}
+crate::debug_fields!(Waker);

@@ -7,7 +7,6 @@
 //! work as well, and a restart has nothing to read but the root.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,11 +58,7 @@ pub(crate) struct Authority {
     made: Mutex<HashMap<String, (Arc<CertifiedKey>, SystemTime)>>,
 }
 
-impl fmt::Debug for Authority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authority").field("root", &self.root).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Authority, it => root: it.root);
 
 /// Returns the parameters of the root with a key. They follow from the key, except for the time.
 fn root_params(key: &KeyPair, now: SystemTime) -> CertificateParams {

@@ -6,7 +6,6 @@
 //! hour.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,11 +50,7 @@ pub(crate) struct Plan {
     challenges: Arc<Challenges>,
 }
 
-impl fmt::Debug for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan").field("acme", &self.acme).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Plan, it => acme: it.acme);
 
 /// The outcomes of attempts to get a certificate.
 #[derive(Default, Debug)]

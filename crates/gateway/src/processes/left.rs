@@ -44,11 +44,7 @@ pub struct Left {
     pub workers: Vec<(u32, u32)>,
 }
 
-impl std::fmt::Debug for Left {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Left").field("workers", &self.workers).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Left, it => workers: it.workers);
 
 /// The parts of a supervisor that stay.
 pub(super) struct Leaving<'a> {
@@ -68,11 +64,7 @@ pub struct Leave {
     kept: Vec<OwnedFd>,
 }
 
-impl std::fmt::Debug for Leave {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Leave").field("kept", &self.kept.len()).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Leave, it => kept: it.kept.len());
 
 impl Leave {
     /// Writes the file.

@@ -92,11 +92,7 @@ pub(crate) struct SupervisorLink {
     pub(super) settings: Mutex<Settings>,
 }
 
-impl fmt::Debug for SupervisorLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SupervisorLink").field("place", &self.place).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(SupervisorLink, it => place: it.place);
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code that can panic runs under these locks.

@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsFd;
@@ -122,14 +121,7 @@ pub struct Supervisor {
     workers: Workers,
 }
 
-impl fmt::Debug for Supervisor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Supervisor")
-            .field("name", &self.name)
-            .field("members", &self.members.borrow().len())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Supervisor, it => name: it.name, members: it.members.borrow().len());
 
 /// Returns a name that no other supervisor has.
 fn name() -> Result<String, Error> {

@@ -1,7 +1,6 @@
 //! A worker's side: its connection to the supervisor.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -41,11 +40,7 @@ pub struct Worker {
     lost: oneshot::Receiver<()>,
 }
 
-impl fmt::Debug for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("slot", &self.link.place.slot).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Worker, it => slot: it.link.place.slot);
 
 impl Worker {
     /// Joins the server of a supervisor, from a task of the first engine. Returns the listeners as

@@ -370,15 +370,10 @@ impl Drop for Relay {
     }
 }
 
-impl fmt::Debug for Relay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Relay")
-            .field("listening", &self.listening)
-            .field("to", &self.shared.destination().map(|to| to.to_string()))
-            .field("counters", &self.counters())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Relay, it =>
+    listening: it.listening,
+    to: it.shared.destination().map(|to| to.to_string()),
+    counters: it.counters());
 
 /// One engine's part of a relay.
 struct Accepting {

@@ -52,7 +52,6 @@ use frontend::{Frontend, Kind};
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -603,11 +602,5 @@ impl Drop for Server {
     }
 }
 
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server")
-            .field("listening", &self.listening().collect::<Vec<_>>())
-            .field("connections", &self.connections())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Server, it =>
+    listening: it.listening().collect::<Vec<_>>(), connections: it.connections());

@@ -2,7 +2,6 @@
 //! it is available, or nothing happens.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use futures_rustls::rustls::ServerConfig;
@@ -208,11 +207,7 @@ impl Preparation {
     }
 }
 
-impl fmt::Debug for Preparation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Preparation").finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Preparation);
 
 impl PreparedConfig {
     /// Returns the configuration.
@@ -222,11 +217,7 @@ impl PreparedConfig {
     }
 }
 
-impl fmt::Debug for PreparedConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PreparedConfig").finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(PreparedConfig);
 
 impl Server {
     /// Returns the state of the server that the preparation of another configuration begins with.

@@ -9,7 +9,6 @@
 //! A listener's keys depend on the certificates that it asks of its clients. The identity of a
 //! client is in its ticket, and a listener must not believe another one's.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_rustls::rustls::server::ProducesTickets;
@@ -164,13 +163,8 @@ impl TicketSecrets {
     }
 }
 
-impl fmt::Debug for TicketSecrets {
-    /// Shows no secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.state().secrets.len();
-        f.debug_struct("TicketSecrets").field("secrets", &count).finish_non_exhaustive()
-    }
-}
+// Shows no secret.
+superpoll::debug_fields!(TicketSecrets, it => secrets: it.state().secrets.len());
 
 /// A key of tickets, and its name, with which each of its tickets begins.
 struct TicketKey {
@@ -287,12 +281,8 @@ impl ProducesTickets for Ticketer {
     }
 }
 
-impl fmt::Debug for Ticketer {
-    /// Shows no secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticketer").field("secrets", &self.secrets).finish_non_exhaustive()
-    }
-}
+// Shows no secret.
+superpoll::debug_fields!(Ticketer, it => secrets: it.secrets);
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! A site: a folder and its options.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::rc::Rc;
@@ -41,11 +40,7 @@ pub struct Site {
     cache: RefCell<Cache>,
 }
 
-impl fmt::Debug for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Site").field("options", &self.options).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Site, it => options: it.options);
 
 /// The destination of a path.
 enum Resolved {

@@ -9,7 +9,6 @@
 //! Without an access log there is no entry, and noting is the test of an `Option`.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -104,11 +103,7 @@ impl Entry {
     }
 }
 
-impl fmt::Debug for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("record", &self.record).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Entry, it => record: it.record);
 
 impl Drop for Entry {
     fn drop(&mut self) {

@@ -175,11 +175,7 @@ impl Drop for ErrorLog {
     }
 }
 
-impl std::fmt::Debug for ErrorLog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ErrorLog").finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(ErrorLog);
 
 // Opening all logs of a process again, after their files were moved away.
 

@@ -21,7 +21,6 @@ mod tests;
 mod writer;
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,11 +115,7 @@ impl AccessLogSink {
     }
 }
 
-impl fmt::Debug for AccessLogSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccessLogSink").field("format", &self.format).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(AccessLogSink, it => format: it.format);
 
 /// One engine's part of a log.
 pub struct AccessLogWriter {

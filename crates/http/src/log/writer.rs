@@ -445,11 +445,7 @@ impl Drop for WriterThread {
     }
 }
 
-impl fmt::Debug for WriterThread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WriterThread").field("completion", &self.completion).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(WriterThread, it => completion: it.completion);
 
 /// The threads of earlier logs, some of which still write. Dropping it waits for all of them, for
 /// at most about two seconds; those that engines use are waited for there.

@@ -179,17 +179,9 @@ impl ParkedKeys {
     }
 }
 
-impl fmt::Debug for ParkedKeys {
-    /// Shows no secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ParkedKeys { suite, tx_number, rx_number, .. } = self;
-        f.debug_struct("ParkedKeys")
-            .field("suite", suite)
-            .field("tx_number", tx_number)
-            .field("rx_number", rx_number)
-            .finish_non_exhaustive()
-    }
-}
+// Shows no secret.
+superpoll::debug_fields!(ParkedKeys, it =>
+    suite: it.suite, tx_number: it.tx_number, rx_number: it.rx_number);
 
 #[cfg(test)]
 impl ParkedKeys {

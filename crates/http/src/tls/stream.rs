@@ -6,7 +6,6 @@
 //! buffer at all.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
@@ -316,13 +315,6 @@ impl AsyncWrite for TlsStream {
     }
 }
 
-impl fmt::Debug for TlsStream {
-    /// Shows no text.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsStream")
-            .field("plain", &self.plain)
-            .field("records", &self.records)
-            .field("reading", &self.reading)
-            .finish_non_exhaustive()
-    }
-}
+// Shows no text.
+superpoll::debug_fields!(TlsStream, it =>
+    plain: it.plain, records: it.records, reading: it.reading);

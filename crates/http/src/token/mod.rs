@@ -229,8 +229,4 @@ impl Verifier {
     }
 }
 
-impl fmt::Debug for Verifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verifier").field("keys", &self.keys.len()).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Verifier, it => keys: it.keys.len());

@@ -377,11 +377,4 @@ impl fmt::Display for Broker {
     }
 }
 
-impl fmt::Debug for Broker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Broker")
-            .field("engine", &self.engine)
-            .field("is_up", &self.is_up())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Broker, it => engine: it.engine, is_up: it.is_up());

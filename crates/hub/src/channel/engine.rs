@@ -125,13 +125,7 @@ impl Drop for ChannelEngine {
     }
 }
 
-impl std::fmt::Debug for ChannelEngine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChannelEngine")
-            .field("channels", &self.subscribers.borrow().len())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(ChannelEngine, it => channels: it.subscribers.borrow().len());
 
 /// The messages of one channel on their way to an engine's subscribers.
 struct ChannelDelivery {

@@ -1,7 +1,6 @@
 //! The history of a channel: its last messages, numbered from 1, and their copies for a successor.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -383,11 +382,4 @@ impl Drop for History {
     }
 }
 
-impl fmt::Debug for History {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("History")
-            .field("last", &self.last)
-            .field("kept", &self.log.len())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(History, it => last: it.last, kept: it.log.len());

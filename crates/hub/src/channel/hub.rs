@@ -2,7 +2,6 @@
 
 mod presence;
 
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -521,15 +520,7 @@ impl HubState {
     }
 }
 
-impl fmt::Debug for Hub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state();
-        f.debug_struct("Hub")
-            .field("epoch", &self.epoch)
-            .field("history", &state.history)
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Hub, it => epoch: it.epoch, history: it.state().history);
 
 // The turns of the publishers that wait for room in a channel, see `channel/publisher_queue.rs`.
 

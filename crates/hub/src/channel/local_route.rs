@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -156,11 +155,5 @@ impl LocalRoute {
     }
 }
 
-impl fmt::Debug for LocalRoute {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalRoute")
-            .field("channels", &self.channels)
-            .field("here", &self.subscribers.borrow().len())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(LocalRoute, it =>
+    channels: it.channels, here: it.subscribers.borrow().len());

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -396,11 +395,5 @@ impl Drop for LocalSubscribers {
     }
 }
 
-impl fmt::Debug for LocalSubscribers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalSubscribers")
-            .field("hub", &self.hub)
-            .field("subscribers", &self.subscribers.borrow().len())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(LocalSubscribers, it =>
+    hub: it.hub, subscribers: it.subscribers.borrow().len());

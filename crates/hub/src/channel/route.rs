@@ -13,7 +13,6 @@
 mod list;
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
@@ -509,14 +508,7 @@ fn most_bytes(pattern: &Pattern, options: &Channel) -> u64 {
     if pattern.has_parameters() { options.max_bytes } else { u64::MAX }
 }
 
-impl fmt::Debug for Channels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channels")
-            .field("pattern", &self.pattern)
-            .field("channels", &self.state().hubs.len())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Channels, it => pattern: it.pattern, channels: it.state().hubs.len());
 
 #[cfg(test)]
 mod tests {

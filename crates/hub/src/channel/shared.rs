@@ -19,7 +19,6 @@
 //! of the old hub learn that they have missed something. The same happens if the log has dropped
 //! messages before they were read.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -315,11 +314,4 @@ impl Follower for SharedChannel {
 #[cfg(test)]
 mod tests;
 
-impl fmt::Debug for SharedChannel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedChannel")
-            .field("key", &self.key)
-            .field("at", &self.state().place.at)
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(SharedChannel, it => key: it.key, at: it.state().place.at);

@@ -31,7 +31,6 @@
 //! a client's certificate; connections of the Unix domain, whose bytes the kernel does not count;
 //! and connections in the middle of a request. An upgrade waits for these.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -350,11 +349,7 @@ impl RecordStore for Succession {
     }
 }
 
-impl fmt::Debug for Succession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Succession").field("control", &*self.control()).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Succession, it => control: *it.control());
 
 impl PredecessorState {
     fn from_adopted(adopted: Adopted) -> PredecessorState {

@@ -223,15 +223,8 @@ impl Drop for Listeners {
     }
 }
 
-impl fmt::Debug for Listeners {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listeners")
-            .field("address", &self.address)
-            .field("spread", &self.spread)
-            .field("accepted", &self.accepted())
-            .finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Listeners, it =>
+    address: it.address, spread: it.spread, accepted: it.accepted());
 
 fn refuse_without_epoll(remote: &Remote) -> io::Result<()> {
     match remote.backend {

@@ -1,6 +1,5 @@
 //! A future that waits until a point in time.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -197,8 +196,4 @@ impl Future for Sleep {
     }
 }
 
-impl fmt::Debug for Sleep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep").field("deadline", &self.deadline).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Sleep, it => deadline: it.deadline);

@@ -41,11 +41,7 @@ pub struct Select {
     troubled: Vec<u32>,
 }
 
-impl std::fmt::Debug for Select {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Select").field("len", &self.len).finish_non_exhaustive()
-    }
-}
+crate::debug_fields!(Select, it => len: it.len);
 
 /// As the table of back-ends has it.
 pub(super) const ENTRY: Entry = Entry {

@@ -19,11 +19,7 @@ pub struct Builder {
 /// Makes a back-end from the costs of watching and the topology for idle descriptors.
 type Make = Box<dyn FnOnce(Option<Costs>, Topology) -> Result<Box<dyn Backend>>>;
 
-impl std::fmt::Debug for Builder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("kind", &self.kind).finish_non_exhaustive()
-    }
-}
+crate::debug_fields!(Builder, it => kind: it.kind);
 
 impl Builder {
     /// Uses this back-end, whatever the environment says.

@@ -152,11 +152,7 @@ pub(crate) struct Ring {
     pub failing: (i32, u32),
 }
 
-impl std::fmt::Debug for Ring {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ring").field("fd", &self.ring.as_raw_fd()).finish_non_exhaustive()
-    }
-}
+crate::debug_fields!(Ring, it => fd: it.ring.as_raw_fd());
 
 impl Ring {
     /// A ring that belongs to no thread yet.

@@ -13,7 +13,6 @@
 //! A process that is about to end, or to be replaced by another program, waits until the answers
 //! that it has given are [written](CommandQueue::written).
 
-use std::fmt;
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,11 +57,7 @@ pub struct CommandCall {
     _unanswered: CountGuard,
 }
 
-impl fmt::Debug for CommandCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("command", &self.command).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(CommandCall, it => command: it.command);
 
 impl CommandCall {
     /// Says that the command was carried out.
@@ -87,11 +82,7 @@ pub struct CommandQueue {
     sender: CommandSender,
 }
 
-impl fmt::Debug for CommandQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CommandQueue").field("sender", &self.sender).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(CommandQueue, it => sender: it.sender);
 
 impl Default for CommandQueue {
     fn default() -> Self {
@@ -154,11 +145,7 @@ pub struct CommandSender {
     unwritten: Arc<AtomicUsize>,
 }
 
-impl fmt::Debug for CommandSender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CommandSender").finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(CommandSender);
 
 impl CommandSender {
     /// Gives the program a command, and returns its answer; `None` if the program ends.

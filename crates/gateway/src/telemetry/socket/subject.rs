@@ -1,6 +1,5 @@
 //! The process that a statistics socket reports on.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -135,10 +134,4 @@ pub(crate) async fn carry_out(subject: Option<Arc<Subject>>, operation: &[u8]) -
     serde_json::to_vec(&outcome).unwrap_or_default()
 }
 
-impl fmt::Debug for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let engines = self.handle.engines();
-        let mut fields = f.debug_struct("Subject");
-        fields.field("program", &self.program).field("engines", &engines).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Subject, it => program: it.program, engines: it.handle.engines());

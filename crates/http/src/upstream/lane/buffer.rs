@@ -1,9 +1,9 @@
 //! Buffers for reading, which connections have only as long as there is something in them.
 
 use std::cell::RefCell;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::{fmt, io};
 
 use futures_io::AsyncRead;
 
@@ -144,8 +144,4 @@ impl Drop for ReadBuffer {
     }
 }
 
-impl fmt::Debug for ReadBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadBuffer").field("len", &self.bytes().len()).finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(ReadBuffer, it => len: it.bytes().len());

@@ -31,7 +31,6 @@ mod refusal;
 mod source;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -447,8 +446,4 @@ impl Rights {
     }
 }
 
-impl fmt::Debug for Rights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rights").finish_non_exhaustive()
-    }
-}
+superpoll::debug_fields!(Rights);

@@ -35,11 +35,7 @@ pub(crate) struct Loan {
     filled: u32,
 }
 
-impl std::fmt::Debug for Loan {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Loan").field("is_lent", &self.is_lent).finish_non_exhaustive()
-    }
-}
+crate::debug_fields!(Loan, it => is_lent: it.is_lent);
 
 impl Loan {
     /// A loan of room to read into.
