@@ -50,26 +50,17 @@ impl Default for Acme {
     }
 }
 
-/// How a certificate authority verifies that a name leads to this server.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
-pub enum ChallengeKind {
-    /// By a handshake on port 443 (RFC 8737). The default.
-    #[default]
-    #[serde(rename = "tls-alpn-01")]
-    TlsAlpn01,
-    /// By a request on port 80.
-    #[serde(rename = "http-01")]
-    Http01,
-}
-
-impl ChallengeKind {
-    /// Returns the name that RFCs use.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ChallengeKind::TlsAlpn01 => "tls-alpn-01",
-            ChallengeKind::Http01 => "http-01",
-        }
+superpoll::named! {
+    /// How a certificate authority verifies that a name leads to this server.
+    #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+    pub enum ChallengeKind {
+        /// By a handshake on port 443 (RFC 8737). The default.
+        #[default]
+        #[serde(rename = "tls-alpn-01")]
+        TlsAlpn01 = "tls-alpn-01",
+        /// By a request on port 80.
+        #[serde(rename = "http-01")]
+        Http01 = "http-01",
     }
 }
 

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
 use toml::Spanned;
 
 use super::scalar;
 use crate::broker_url::BrokerUrl;
+use crate::table::table;
 
 /// The engine that keeps the messages of channels for several servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,21 +28,13 @@ pub struct Broker {
     pub publish: Duration,
 }
 
-/// The same as it is written.
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct RawBroker {
-    pub(super) url: Option<Spanned<String>>,
-    pub(super) ca: Option<Spanned<PathBuf>>,
-    pub(super) prefix: Spanned<String>,
-    pub(super) replicas: u32,
-    #[serde(deserialize_with = "scalar::some_duration")]
-    pub(super) publish: Option<Duration>,
-}
-
-impl Default for RawBroker {
-    fn default() -> RawBroker {
-        let prefix = Spanned::new(0..0, "superpoll:".to_owned());
-        RawBroker { url: None, ca: None, prefix, replicas: 0, publish: None }
+table! {
+    /// The same as it is written.
+    pub(super) struct RawBroker {
+        pub(super) url: Option<Spanned<String>> = None,
+        pub(super) ca: Option<Spanned<PathBuf>> = None,
+        pub(super) prefix: Spanned<String> = Spanned::new(0..0, "superpoll:".to_owned()),
+        pub(super) replicas: u32 = 0,
+        pub(super) publish: Option<Duration> as "scalar::some_duration" = None,
     }
 }

@@ -1,6 +1,5 @@
 //! The configurations that need no file, and what the command line adds to them.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::acme::Automatic;
@@ -8,11 +7,9 @@ use crate::address::Address;
 use crate::channel::Channel;
 use crate::check::host_name;
 use crate::encryption::{Https, Tls, TlsVersion};
-use crate::logs::Log;
-use crate::model::{Action, Config, Files, Host, Limits, Listener, Process, Route, Timeouts};
+use crate::model::{Action, Config, Files, Host, Listener, Route};
 use crate::rights::Right;
-use crate::rules::{Access, ErrorPages, HeaderChanges, Rules};
-use crate::tracing::Tracing;
+use crate::rules::Rules;
 
 impl Config {
     /// Returns the built-in configuration: the demonstration on port 8080 of the loopback address,
@@ -44,32 +41,9 @@ impl Config {
         // A site whose name is made to resolve to this machine (DNS rebinding) has another name.
         let names = ["localhost", "*.localhost"].map(str::to_owned).into();
         Config {
-            server: Process::default(),
             listeners: vec![Listener::plain(address)],
-            hosts: vec![Host {
-                names,
-                default: false,
-                addresses: true,
-                listeners: Vec::new(),
-                https: None,
-                headers: HeaderChanges::default(),
-                errors: ErrorPages::new(),
-                access: Access::default(),
-                rate: None,
-                basic_auth: None,
-                routes: vec![route],
-            }],
-            upstreams: BTreeMap::new(),
-            timeouts: Timeouts::default(),
-            limits: Limits::default(),
-            log: Log::default(),
-            access_log: None,
-            metrics: None,
-            tracing: Tracing::default(),
-            admin: None,
-            keeper: None,
-            broker: None,
-            warnings: Vec::new(),
+            hosts: vec![Host { names, addresses: true, routes: vec![route], ..Host::default() }],
+            ..Config::default()
         }
     }
 

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use super::acme::{Acme, LETS_ENCRYPT, is_local};
 use super::model::{Host, Listener};
-use super::rules::{Access, ErrorPages, HeaderChanges};
 use crate::address::Address;
 
 impl Listener {
@@ -17,16 +16,7 @@ impl Listener {
         let routed = relay.routes.iter().flat_map(|route| &route.server_names);
         Cow::Owned(vec![Host {
             names: relay.names.iter().chain(routed).cloned().collect(),
-            default: false,
-            addresses: false,
-            listeners: Vec::new(),
-            https: None,
-            headers: HeaderChanges::default(),
-            errors: ErrorPages::default(),
-            access: Access::default(),
-            rate: None,
-            basic_auth: None,
-            routes: Vec::new(),
+            ..Host::default()
         }])
     }
 }

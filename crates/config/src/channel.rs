@@ -11,6 +11,7 @@ use super::origins::Origins;
 use super::rate::{self, Rate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::scalar;
+use crate::table::table;
 
 /// The treatment of a subscriber that reads more slowly than publishers send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -22,71 +23,64 @@ pub enum Slow {
     DropOldest,
 }
 
-/// A channel: messages are published by POST and read by WebSocket, server-sent events or
-/// long-poll.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Channel {
-    /// The number of messages that are kept for subscribers that come back. Default: 100.
-    pub history: usize,
-    /// The largest message. Default: 64 KiB.
-    #[serde(deserialize_with = "scalar::size")]
-    pub message_bytes: u64,
-    /// The bytes that may wait for one subscriber before it counts as slow. Default: 256 KiB.
-    #[serde(deserialize_with = "scalar::size")]
-    pub backlog_bytes: u64,
-    /// The bytes that the kernel may hold for one subscriber by TCP and not have sent, 1 KiB to 1
-    /// GiB. Messages beyond them wait in the server, and count in `backlog_bytes`. Default: 16 KiB.
-    #[serde(deserialize_with = "unsent")]
-    pub unsent_bytes: u32,
-    /// The bytes that may be on their way to the subscribers of one worker before publishers wait.
-    /// Default: 1 MiB.
-    #[serde(deserialize_with = "scalar::size")]
-    pub queue_bytes: u64,
-    /// The treatment of slow subscribers. Default: `disconnect`.
-    pub slow: Slow,
-    /// How long a long-poll waits for a message. After half of this time, other subscribers are
-    /// sent a sign of life, which WebSockets have to answer. Default: 60 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub poll: Duration,
-    /// The sites whose pages may use the channel, in addition to those of the host itself. Default:
-    /// none.
-    pub origins: Origins,
-    /// The most channels at a time, on a path with parameters. Default: 10,000.
-    pub max_channels: NonZeroUsize,
-    /// The most bytes of messages that the channels of a path with parameters keep in all. Default:
-    /// 256 MiB.
-    #[serde(deserialize_with = "scalar::size")]
-    pub max_bytes: u64,
-    /// How long a channel of a path with parameters stays without a publisher or a subscriber; it
-    /// is dropped within twice this time. Default: 10 minutes.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub idle: Duration,
-    /// The most messages that one client, an IP address or a network of IPv6 (`/64`), may publish
-    /// to the channels of the route, with a burst of one second's messages. Default: no limit.
-    #[serde(deserialize_with = "rate::some")]
-    pub publish_rate: Option<Rate>,
-    /// Whether the messages are those of the broker, which other servers have as well. Default: no.
-    pub broker: bool,
-    /// Whether messages of the types `join` and `leave` tell the subscribers who comes and goes.
-    /// Default: no.
-    pub presence: bool,
-    /// The clients that may publish. Default: on a listener of the loopback address all clients
-    /// that connect without a proxy, on other listeners none.
-    #[serde(deserialize_with = "rights::some_right")]
-    pub publish: Option<Right>,
-    /// The clients that may subscribe. Default: all.
-    pub subscribe: Right,
-    /// The tokens that clients need, where a right is [`Right::Token`].
-    #[serde(deserialize_with = "rights::shared")]
-    pub token: Option<Arc<TokenRule>>,
-    /// The servers that decide, where a right is [`Right::Authorize`].
-    #[serde(deserialize_with = "rights::shared")]
-    pub authorize: Option<Arc<AuthorizeRule>>,
-    /// The part that only a hub of Mercure has, if it is one. The configuration has it as an action
-    /// of its own.
-    #[serde(skip)]
-    pub mercure: Option<HubOptions>,
+table! {
+    /// A channel: messages are published by POST and read by WebSocket, server-sent events or
+    /// long-poll.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Channel {
+        /// The number of messages that are kept for subscribers that come back. Default: 100.
+        pub history: usize = 100,
+        /// The largest message. Default: 64 KiB.
+        pub message_bytes: u64 as "scalar::size" = 64 << 10,
+        /// The bytes that may wait for one subscriber before it counts as slow. Default: 256 KiB.
+        pub backlog_bytes: u64 as "scalar::size" = 256 << 10,
+        /// The bytes that the kernel may hold for one subscriber by TCP and not have sent, 1 KiB to
+        /// 1 GiB. Messages beyond them wait in the server, and count in `backlog_bytes`. Default:
+        /// 16 KiB.
+        pub unsent_bytes: u32 as "unsent" = 16 << 10,
+        /// The bytes that may be on their way to the subscribers of one worker before publishers
+        /// wait. Default: 1 MiB.
+        pub queue_bytes: u64 as "scalar::size" = 1 << 20,
+        /// The treatment of slow subscribers. Default: `disconnect`.
+        pub slow: Slow = Slow::Disconnect,
+        /// How long a long-poll waits for a message. After half of this time, other subscribers are
+        /// sent a sign of life, which WebSockets have to answer. Default: 60 s.
+        pub poll: Duration as "scalar::duration" = Duration::from_secs(60),
+        /// The sites whose pages may use the channel, in addition to those of the host itself.
+        /// Default: none.
+        pub origins: Origins = Origins::default(),
+        /// The most channels at a time, on a path with parameters. Default: 10,000.
+        pub max_channels: NonZeroUsize = NonZeroUsize::new(10_000).unwrap_or(NonZeroUsize::MIN),
+        /// The most bytes of messages that the channels of a path with parameters keep in all.
+        /// Default: 256 MiB.
+        pub max_bytes: u64 as "scalar::size" = 256 << 20,
+        /// How long a channel of a path with parameters stays without a publisher or a subscriber;
+        /// it is dropped within twice this time. Default: 10 minutes.
+        pub idle: Duration as "scalar::duration" = Duration::from_secs(600),
+        /// The most messages that one client, an IP address or a network of IPv6 (`/64`), may
+        /// publish to the channels of the route, with a burst of one second's messages. Default: no
+        /// limit.
+        pub publish_rate: Option<Rate> as "rate::some" = None,
+        /// Whether the messages are those of the broker, which other servers have as well. Default:
+        /// no.
+        pub broker: bool = false,
+        /// Whether messages of the types `join` and `leave` tell the subscribers who comes and
+        /// goes. Default: no.
+        pub presence: bool = false,
+        /// The clients that may publish. Default: on a listener of the loopback address all clients
+        /// that connect without a proxy, on other listeners none.
+        pub publish: Option<Right> as "rights::some_right" = None,
+        /// The clients that may subscribe. Default: all.
+        pub subscribe: Right = Right::Anyone,
+        /// The tokens that clients need, where a right is [`Right::Token`].
+        pub token: Option<Arc<TokenRule>> as "rights::shared" = None,
+        /// The servers that decide, where a right is [`Right::Authorize`].
+        pub authorize: Option<Arc<AuthorizeRule>> as "rights::shared" = None,
+        /// The part that only a hub of Mercure has, if it is one. The configuration has it as an
+        /// action of its own.
+        #[serde(skip)]
+        pub mercure: Option<HubOptions> = None,
+    }
 }
 
 /// Reads a size that the kernel takes for `TCP_NOTSENT_LOWAT`. It would take zero for no limit.
@@ -107,30 +101,4 @@ pub struct HubOptions {
     pub subscriptions: bool,
     /// Whether the responses of the host's other routes name the hub.
     pub discovery: bool,
-}
-
-impl Default for Channel {
-    fn default() -> Channel {
-        Channel {
-            history: 100,
-            message_bytes: 64 << 10,
-            backlog_bytes: 256 << 10,
-            unsent_bytes: 16 << 10,
-            queue_bytes: 1 << 20,
-            slow: Slow::Disconnect,
-            poll: Duration::from_secs(60),
-            origins: Origins::default(),
-            max_channels: NonZeroUsize::new(10_000).unwrap_or(NonZeroUsize::MIN),
-            max_bytes: 256 << 20,
-            idle: Duration::from_secs(600),
-            publish_rate: None,
-            broker: false,
-            presence: false,
-            publish: None,
-            subscribe: Right::Anyone,
-            token: None,
-            authorize: None,
-            mercure: None,
-        }
-    }
 }

@@ -8,45 +8,30 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 use super::scalar;
 use crate::address::{Address, AddressError};
+use crate::table::table;
 
 /// The port of DNS servers.
 pub const DNS_PORT: u16 = 53;
 
-/// How the names of the servers of an upstream are looked up.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Dns {
-    /// The servers of DNS that are asked, one after the other. Then `/etc/hosts` and the search
-    /// list do not count. Default: those of the system.
-    #[serde(deserialize_with = "resolvers")]
-    pub resolver: Option<Vec<SocketAddr>>,
-    /// The addresses that are used. Default: `auto`.
-    pub family: Family,
-    /// The shortest time for which addresses are used before they are looked up again. Default: 1
-    /// s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub min_ttl: Duration,
-    /// The longest such time. Default: 5 min.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub max_ttl: Duration,
-    /// How long addresses are used on after the answer that there are none. Default: 30 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub hold: Duration,
-    /// How long a server of DNS has for an answer. Default: as `/etc/resolv.conf` says, else 5 s.
-    #[serde(deserialize_with = "scalar::some_duration")]
-    pub timeout: Option<Duration>,
-}
-
-impl Default for Dns {
-    fn default() -> Dns {
-        Dns {
-            resolver: None,
-            family: Family::default(),
-            min_ttl: Duration::from_secs(1),
-            max_ttl: Duration::from_secs(300),
-            hold: Duration::from_secs(30),
-            timeout: None,
-        }
+table! {
+    /// How the names of the servers of an upstream are looked up.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Dns {
+        /// The servers of DNS that are asked, one after the other. Then `/etc/hosts` and the search
+        /// list do not count. Default: those of the system.
+        pub resolver: Option<Vec<SocketAddr>> as "resolvers" = None,
+        /// The addresses that are used. Default: `auto`.
+        pub family: Family = Family::default(),
+        /// The shortest time for which addresses are used before they are looked up again. Default:
+        /// 1 s.
+        pub min_ttl: Duration as "scalar::duration" = Duration::from_secs(1),
+        /// The longest such time. Default: 5 min.
+        pub max_ttl: Duration as "scalar::duration" = Duration::from_secs(300),
+        /// How long addresses are used on after the answer that there are none. Default: 30 s.
+        pub hold: Duration as "scalar::duration" = Duration::from_secs(30),
+        /// How long a server of DNS has for an answer. Default: as `/etc/resolv.conf` says, else 5
+        /// s.
+        pub timeout: Option<Duration> as "scalar::some_duration" = None,
     }
 }
 

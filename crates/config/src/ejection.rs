@@ -7,42 +7,30 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
 use super::scalar;
+use crate::table::table;
 
 /// The most errors that a rule counts: as many are remembered of each server.
 const MOST_ERRORS: u32 = 1000;
 
-/// When a server that answers with errors is left out, and for how long.
-///
-/// An error is a response with a status of 5xx, or a request that has failed.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Ejection {
-    /// How many errors have to come `within` a time. Default: 5.
-    #[serde(deserialize_with = "errors")]
-    pub errors: NonZeroU32,
-    /// That time. Default: 10 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub within: Duration,
-    /// The least share of these errors among the answers of that time. Default: 50 %.
-    pub share: Percentage,
-    /// How long the server is left out; twice, three times and up to ten times as long if it is
-    /// left out again soon. Default: 30 s.
-    #[serde(rename = "for", deserialize_with = "scalar::duration")]
-    pub duration: Duration,
-    /// The largest share of the servers that are left out at once; one server may always be, unless
-    /// no other one is up. Default: 50 %.
-    pub most: Percentage,
-}
-
-impl Default for Ejection {
-    fn default() -> Ejection {
-        Ejection {
-            errors: NonZeroU32::MIN.saturating_add(4),
-            within: Duration::from_secs(10),
-            share: Percentage(50),
-            duration: Duration::from_secs(30),
-            most: Percentage(50),
-        }
+table! {
+    /// When a server that answers with errors is left out, and for how long.
+    ///
+    /// An error is a response with a status of 5xx, or a request that has failed.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Ejection {
+        /// How many errors have to come `within` a time. Default: 5.
+        pub errors: NonZeroU32 as "errors" = NonZeroU32::MIN.saturating_add(4),
+        /// That time. Default: 10 s.
+        pub within: Duration as "scalar::duration" = Duration::from_secs(10),
+        /// The least share of these errors among the answers of that time. Default: 50 %.
+        pub share: Percentage = Percentage(50),
+        /// How long the server is left out; twice, three times and up to ten times as long if it is
+        /// left out again soon. Default: 30 s.
+        #[serde(rename = "for")]
+        pub duration: Duration as "scalar::duration" = Duration::from_secs(30),
+        /// The largest share of the servers that are left out at once; one server may always be,
+        /// unless no other one is up. Default: 50 %.
+        pub most: Percentage = Percentage(50),
     }
 }
 

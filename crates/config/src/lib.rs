@@ -41,7 +41,6 @@ mod logs;
 mod mercure;
 mod mistake;
 mod model;
-mod named;
 mod origins;
 mod overlap;
 mod password;
@@ -60,6 +59,7 @@ mod rules;
 mod scalar;
 mod sticky;
 mod suggestion;
+mod table;
 #[cfg(test)]
 mod tests;
 mod token_key;

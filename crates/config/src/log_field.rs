@@ -2,11 +2,10 @@
 
 use serde::Deserialize;
 
-use crate::named::named;
-
-named! {
+superpoll::named! {
     /// A field of a line in JSON. docs/logs.md describes each.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+    #[serde(rename_all = "snake_case")]
     #[expect(missing_docs, reason = "docs/logs.md has the meaning of each")]
     pub enum Field {
         Time = "time",

@@ -6,11 +6,12 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::log_field::Field;
-use crate::named::named;
+use crate::table::table;
 
-named! {
+superpoll::named! {
     /// How much an event matters.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
     pub enum Level {
         /// All is well.
         Info = "info",
@@ -35,18 +36,18 @@ pub enum MessageFormat {
     Json,
 }
 
-/// The log of events in the server.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Log {
-    /// A file, or `stderr`. Default: `stderr`.
-    pub path: PathBuf,
-    /// The format of a line. Default: `text`.
-    pub format: MessageFormat,
-    /// The level from which on events are logged. Default: `info`, and `notice` for text on
-    /// standard error.
-    #[serde(deserialize_with = "some_level")]
-    pub level: Option<Level>,
+table! {
+    /// The log of events in the server.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Log {
+        /// A file, or `stderr`. Default: `stderr`.
+        pub path: PathBuf = "stderr".into(),
+        /// The format of a line. Default: `text`.
+        pub format: MessageFormat = MessageFormat::Text,
+        /// The level from which on events are logged. Default: `info`, and `notice` for text on
+        /// standard error.
+        pub level: Option<Level> as "some_level" = None,
+    }
 }
 
 fn some_level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Level>, D::Error> {
@@ -56,12 +57,6 @@ fn some_level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Level
         let known = Level::ALL.map(|level| format!("{:?}", level.name())).join(", ");
         D::Error::custom(format!("{text:?} is no level, expected one of {known}"))
     })
-}
-
-impl Default for Log {
-    fn default() -> Log {
-        Log { path: "stderr".into(), format: MessageFormat::Text, level: None }
-    }
 }
 
 /// The format of a line in the access log.
@@ -93,18 +88,19 @@ impl Default for AccessLog {
     }
 }
 
-/// The counters, in the format of Prometheus.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Metrics {
-    /// The path, the same on each host. Default: `/metrics`.
-    pub path: String,
-    /// Whether all clients may read the counters. Default: no, only programs on this machine.
-    pub public: bool,
-    /// The path that tells load balancers whether the server is ready: 200, or 503 while it is
-    /// about to end, while the broker is away, or before its channels are read. The same on each
-    /// host, for all clients. Default: none.
-    pub ready: Option<String>,
+table! {
+    /// The counters, in the format of Prometheus.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Metrics {
+        /// The path, the same on each host. Default: `/metrics`.
+        pub path: String = "/metrics".to_owned(),
+        /// Whether all clients may read the counters. Default: no, only programs on this machine.
+        pub public: bool = false,
+        /// The path that tells load balancers whether the server is ready: 200, or 503 while it is
+        /// about to end, while the broker is away, or before its channels are read. The same on
+        /// each host, for all clients. Default: none.
+        pub ready: Option<String> = None,
+    }
 }
 
 impl Metrics {
@@ -113,11 +109,5 @@ impl Metrics {
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         self.path == path || self.ready.as_deref() == Some(path)
-    }
-}
-
-impl Default for Metrics {
-    fn default() -> Metrics {
-        Metrics { path: "/metrics".to_owned(), public: false, ready: None }
     }
 }

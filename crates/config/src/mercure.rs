@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::channel::{self, Channel, HubOptions, Slow};
 use super::origins::Origins;
 use super::rate::{self, Rate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::scalar;
+use crate::table::table;
 
 /// The path of a hub, which the draft fixes (RFC 8615).
 pub const MERCURE_PATH: &str = "/.well-known/mercure";
@@ -17,78 +16,31 @@ pub const MERCURE_PATH: &str = "/.well-known/mercure";
 /// The cookie that clients of Mercure have their token in.
 const COOKIE: &str = "mercureAuthorization";
 
-/// A hub of Mercure. Its keys are those of a channel, unless it says otherwise.
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Mercure {
-    /// Default: 1000.
-    history: usize,
-    #[serde(deserialize_with = "scalar::size")]
-    message_bytes: u64,
-    #[serde(deserialize_with = "scalar::size")]
-    backlog_bytes: u64,
-    #[serde(deserialize_with = "channel::unsent")]
-    unsent_bytes: u32,
-    #[serde(deserialize_with = "scalar::size")]
-    queue_bytes: u64,
-    slow: Slow,
-    /// After half of this time of silence a subscriber is sent a comment.
-    #[serde(deserialize_with = "scalar::duration")]
-    poll: Duration,
-    origins: Origins,
-    #[serde(deserialize_with = "rate::some")]
-    publish_rate: Option<Rate>,
-    /// Default: `token`, if there is `token`, and else as for a channel.
-    #[serde(deserialize_with = "rights::some_right")]
-    publish: Option<Right>,
-    subscribe: Right,
-    #[serde(deserialize_with = "rights::shared")]
-    token: Option<Arc<TokenRule>>,
-    #[serde(deserialize_with = "rights::shared")]
-    authorize: Option<Arc<AuthorizeRule>>,
-    /// Default: `false`.
-    pub(super) broker: bool,
-    /// Default: `false`.
-    pub(super) subscriptions: bool,
-    /// Default: `true`.
-    discovery: bool,
-}
-
-impl Default for Mercure {
-    fn default() -> Mercure {
-        let Channel {
-            message_bytes,
-            backlog_bytes,
-            unsent_bytes,
-            queue_bytes,
-            slow,
-            poll,
-            origins,
-            publish_rate,
-            publish,
-            subscribe,
-            token,
-            authorize,
-            ..
-        } = Channel::default();
-        Mercure {
-            history: 1000,
-            message_bytes,
-            backlog_bytes,
-            unsent_bytes,
-            queue_bytes,
-            slow,
-            poll,
-            origins,
-            publish_rate,
-            publish,
-            subscribe,
-            token,
-            authorize,
-            broker: false,
-            subscriptions: false,
-            discovery: true,
-        }
+table! {
+    /// A hub of Mercure. Its keys are those of a channel, unless it says otherwise.
+    pub(super) struct Mercure {
+        /// Default: 1000.
+        history: usize = 1000,
+        message_bytes: u64 as "scalar::size" = Channel::default().message_bytes,
+        backlog_bytes: u64 as "scalar::size" = Channel::default().backlog_bytes,
+        unsent_bytes: u32 as "channel::unsent" = Channel::default().unsent_bytes,
+        queue_bytes: u64 as "scalar::size" = Channel::default().queue_bytes,
+        slow: Slow = Channel::default().slow,
+        /// After half of this time of silence a subscriber is sent a comment.
+        poll: Duration as "scalar::duration" = Channel::default().poll,
+        origins: Origins = Channel::default().origins,
+        publish_rate: Option<Rate> as "rate::some" = Channel::default().publish_rate,
+        /// Default: `token`, if there is `token`, and else as for a channel.
+        publish: Option<Right> as "rights::some_right" = Channel::default().publish,
+        subscribe: Right = Channel::default().subscribe,
+        token: Option<Arc<TokenRule>> as "rights::shared" = Channel::default().token,
+        authorize: Option<Arc<AuthorizeRule>> as "rights::shared" = Channel::default().authorize,
+        /// Default: `false`.
+        pub(super) broker: bool = false,
+        /// Default: `false`.
+        pub(super) subscriptions: bool = false,
+        /// Default: `true`.
+        discovery: bool = true,
     }
 }
 

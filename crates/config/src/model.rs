@@ -30,9 +30,10 @@ use super::tracing::Tracing;
 use super::workers::Workers;
 use crate::address::Address;
 use crate::scalar::ProxyVersion;
+use crate::table::table;
 
 /// A valid configuration of the gateway.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct Config {
     /// How the process is run.
     pub server: Process,
@@ -132,44 +133,29 @@ impl Keeper {
     }
 }
 
-/// How the process is run.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Process {
-    /// The number of engines that share the connections, each on a thread of its own. Default: one
-    /// for each processor.
-    pub workers: Workers,
-    /// The number of processes that are this one server, each with its own workers; at most 1024.
-    /// Only the command `superpoll serve` looks at it. Default: 1.
-    #[serde(deserialize_with = "processes::processes")]
-    pub processes: NonZeroUsize,
-    /// The back-end that watches the connections: `select`, `poll`, `epoll`, `adaptive`, `uring` or
-    /// `auto`. Default: the value of `SUPERPOLL_BACKEND`, else `adaptive`.
-    #[serde(deserialize_with = "scalar::some_backend")]
-    pub backend: Option<BackendKind>,
-    /// Whether the live page is at `/_superpoll/`. Default: only for programs on this machine that
-    /// connect without a proxy.
-    pub page: Option<bool>,
-    /// The socket with the statistics, for programs of the same user. Default: in a folder of the
-    /// user's.
-    pub stats: SocketPath,
-    /// The proxies in front, by their addresses. For a request of one of them, the client is the
-    /// last address in `X-Forwarded-For` or `Forwarded` that is none of them. Default: none, the
-    /// client is the peer of the connection.
-    #[serde(deserialize_with = "rules::trusted_proxies")]
-    pub trusted_proxies: Vec<ClientRange>,
-}
-
-impl Default for Process {
-    fn default() -> Process {
-        Process {
-            workers: Workers::Auto,
-            processes: NonZeroUsize::MIN,
-            backend: None,
-            page: None,
-            stats: SocketPath::Default,
-            trusted_proxies: Vec::new(),
-        }
+table! {
+    /// How the process is run.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Process {
+        /// The number of engines that share the connections, each on a thread of its own. Default:
+        /// one for each processor.
+        pub workers: Workers = Workers::Auto,
+        /// The number of processes that are this one server, each with its own workers; at most
+        /// 1024. Only the command `superpoll serve` looks at it. Default: 1.
+        pub processes: NonZeroUsize as "processes::processes" = NonZeroUsize::MIN,
+        /// The back-end that watches the connections: `select`, `poll`, `epoll`, `adaptive`,
+        /// `uring` or `auto`. Default: the value of `SUPERPOLL_BACKEND`, else `adaptive`.
+        pub backend: Option<BackendKind> as "scalar::some_backend" = None,
+        /// Whether the live page is at `/_superpoll/`. Default: only for programs on this machine
+        /// that connect without a proxy.
+        pub page: Option<bool> = None,
+        /// The socket with the statistics, for programs of the same user. Default: in a folder of
+        /// the user's.
+        pub stats: SocketPath = SocketPath::Default,
+        /// The proxies in front, by their addresses. For a request of one of them, the client is
+        /// the last address in `X-Forwarded-For` or `Forwarded` that is none of them. Default:
+        /// none, the client is the peer of the connection.
+        pub trusted_proxies: Vec<ClientRange> as "rules::trusted_proxies" = Vec::new(),
     }
 }
 
@@ -239,7 +225,7 @@ impl Listener {
 }
 
 /// A virtual host: the routes that are served under some names.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct Host {
     /// The names in lower case; `*.` at the start stands for one label or more.
     pub names: Vec<String>,
@@ -312,71 +298,48 @@ pub enum Action {
     Proxy(Proxy),
 }
 
-/// A folder whose files are served.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Files {
-    /// The folder.
-    pub root: PathBuf,
-    /// The files that stand for a folder, the best first. Default: `index.html`.
-    pub index: Vec<String>,
-    /// The path of the file that is sent for a path without a file, as `/index.html`. Default:
-    /// none, such a path is answered by 404.
-    pub fallback: Option<String>,
-    /// Whether a folder without such a file is listed. Default: no.
-    pub listing: bool,
-    /// Whether `FILE.br`, `FILE.zst` and `FILE.gz` are sent in place of `FILE` to clients that
-    /// accept them. Default: yes.
-    pub precompressed: bool,
-    /// Whether files and folders are served whose name begins with a dot. Default: no, except
-    /// `.well-known`.
-    pub hidden: bool,
-    /// How long clients may keep a file without asking again. Default: the server does not say.
-    #[serde(deserialize_with = "scalar::some_duration")]
-    pub max_age: Option<Duration>,
-    /// Whether text, scripts and the like are compressed, once, where there is no compressed file.
-    /// Default: yes.
-    pub compress: bool,
-    /// How hard gzip tries, 1 to 9. Default: 6.
-    pub gzip_level: u32,
-    /// How hard Brotli tries, 0 to 11. Default: 5.
-    pub brotli_level: u32,
-    /// How hard Zstandard tries, 1 to 19. Default: 6.
-    pub zstd_level: u32,
-    /// The memory for files, as they are and compressed, that each worker keeps; 0 keeps nothing
-    /// and compresses nothing. Default: 64 MiB.
-    #[serde(deserialize_with = "scalar::size")]
-    pub cache_bytes: u64,
-    /// Whether requests that are plainly regular take the fast way, which is the same to clients.
-    /// Default: yes.
-    pub lane: bool,
-    /// The name of the character encoding in the `Content-Type` of text, or `off` for none.
-    /// Default: `utf-8`.
-    pub charset: String,
-    /// The media types of files by the extensions of their names, in lower case and without the
-    /// dot. Default: the usual ones.
-    pub types: BTreeMap<String, String>,
-}
-
-impl Default for Files {
-    fn default() -> Files {
-        Files {
-            root: PathBuf::new(),
-            index: vec!["index.html".to_owned()],
-            fallback: None,
-            listing: false,
-            precompressed: true,
-            hidden: false,
-            max_age: None,
-            compress: true,
-            gzip_level: 6,
-            brotli_level: 5,
-            zstd_level: 6,
-            cache_bytes: 64 << 20,
-            lane: true,
-            charset: "utf-8".to_owned(),
-            types: BTreeMap::new(),
-        }
+table! {
+    /// A folder whose files are served.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Files {
+        /// The folder.
+        pub root: PathBuf = PathBuf::new(),
+        /// The files that stand for a folder, the best first. Default: `index.html`.
+        pub index: Vec<String> = vec!["index.html".to_owned()],
+        /// The path of the file that is sent for a path without a file, as `/index.html`. Default:
+        /// none, such a path is answered by 404.
+        pub fallback: Option<String> = None,
+        /// Whether a folder without such a file is listed. Default: no.
+        pub listing: bool = false,
+        /// Whether `FILE.br`, `FILE.zst` and `FILE.gz` are sent in place of `FILE` to clients that
+        /// accept them. Default: yes.
+        pub precompressed: bool = true,
+        /// Whether files and folders are served whose name begins with a dot. Default: no, except
+        /// `.well-known`.
+        pub hidden: bool = false,
+        /// How long clients may keep a file without asking again. Default: the server does not say.
+        pub max_age: Option<Duration> as "scalar::some_duration" = None,
+        /// Whether text, scripts and the like are compressed, once, where there is no compressed
+        /// file. Default: yes.
+        pub compress: bool = true,
+        /// How hard gzip tries, 1 to 9. Default: 6.
+        pub gzip_level: u32 = 6,
+        /// How hard Brotli tries, 0 to 11. Default: 5.
+        pub brotli_level: u32 = 5,
+        /// How hard Zstandard tries, 1 to 19. Default: 6.
+        pub zstd_level: u32 = 6,
+        /// The memory for files, as they are and compressed, that each worker keeps; 0 keeps
+        /// nothing and compresses nothing. Default: 64 MiB.
+        pub cache_bytes: u64 as "scalar::size" = 64 << 20,
+        /// Whether requests that are plainly regular take the fast way, which is the same to
+        /// clients. Default: yes.
+        pub lane: bool = true,
+        /// The name of the character encoding in the `Content-Type` of text, or `off` for none.
+        /// Default: `utf-8`.
+        pub charset: String = "utf-8".to_owned(),
+        /// The media types of files by the extensions of their names, in lower case and without the
+        /// dot. Default: the usual ones.
+        pub types: BTreeMap<String, String> = BTreeMap::new(),
     }
 }
 
@@ -498,114 +461,66 @@ pub enum HealthKind {
     Connect,
 }
 
-/// The health checks of the servers.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Health {
-    /// How a server is checked. Default: by a request of HTTP.
-    pub kind: HealthKind,
-    /// The path that is requested by GET; 2xx and 3xx are good. Default: `/`.
-    pub path: String,
-    /// The time between two checks. Default: 5 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub interval: Duration,
-    /// How long an answer may take. Default: 2 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub timeout: Duration,
-    /// How many good answers in a row make a server healthy. Default: 2.
-    pub rise: NonZeroU32,
-    /// How many bad answers in a row, or failures of forwarded requests, take a server down.
-    /// Default: 3.
-    pub fall: NonZeroU32,
-}
-
-impl Default for Health {
-    fn default() -> Health {
-        Health {
-            kind: HealthKind::Http,
-            path: "/".to_owned(),
-            interval: Duration::from_secs(5),
-            timeout: Duration::from_secs(2),
-            rise: NonZeroU32::MIN.saturating_add(1),
-            fall: NonZeroU32::MIN.saturating_add(2),
-        }
+table! {
+    /// The health checks of the servers.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Health {
+        /// How a server is checked. Default: by a request of HTTP.
+        pub kind: HealthKind = HealthKind::Http,
+        /// The path that is requested by GET; 2xx and 3xx are good. Default: `/`.
+        pub path: String = "/".to_owned(),
+        /// The time between two checks. Default: 5 s.
+        pub interval: Duration as "scalar::duration" = Duration::from_secs(5),
+        /// How long an answer may take. Default: 2 s.
+        pub timeout: Duration as "scalar::duration" = Duration::from_secs(2),
+        /// How many good answers in a row make a server healthy. Default: 2.
+        pub rise: NonZeroU32 = NonZeroU32::MIN.saturating_add(1),
+        /// How many bad answers in a row, or failures of forwarded requests, take a server down.
+        /// Default: 3.
+        pub fall: NonZeroU32 = NonZeroU32::MIN.saturating_add(2),
     }
 }
 
-/// The timeouts of the gateway.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Timeouts {
-    /// For the whole head of a request. Default: 10 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub header: Duration,
-    /// For more of a body, read or written. Default: 30 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub body: Duration,
-    /// For the next request on a connection. Default: 75 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub idle: Duration,
-    /// Until a quiet connection is parked, which frees everything but its descriptor. Default: 1 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub park: Duration,
-    /// For a connection to a server, or to the other end of a relay. Default: 5 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub connect: Duration,
-    /// For the head of a server's response, from the end of the request. Default: 60 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub response: Duration,
-    /// For a byte in either direction of a connection that has left HTTP for another protocol, as
-    /// WebSocket. Default: 1 h.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub tunnel: Duration,
-    /// For the requests under way when the gateway is told to end. Default: 30 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub drain: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Timeouts {
-        Timeouts {
-            header: Duration::from_secs(10),
-            body: Duration::from_secs(30),
-            idle: Duration::from_secs(75),
-            park: Duration::from_secs(1),
-            connect: Duration::from_secs(5),
-            response: Duration::from_secs(60),
-            tunnel: Duration::from_secs(60 * 60),
-            drain: Duration::from_secs(30),
-        }
+table! {
+    /// The timeouts of the gateway.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Timeouts {
+        /// For the whole head of a request. Default: 10 s.
+        pub header: Duration as "scalar::duration" = Duration::from_secs(10),
+        /// For more of a body, read or written. Default: 30 s.
+        pub body: Duration as "scalar::duration" = Duration::from_secs(30),
+        /// For the next request on a connection. Default: 75 s.
+        pub idle: Duration as "scalar::duration" = Duration::from_secs(75),
+        /// Until a quiet connection is parked, which frees everything but its descriptor. Default:
+        /// 1 s.
+        pub park: Duration as "scalar::duration" = Duration::from_secs(1),
+        /// For a connection to a server, or to the other end of a relay. Default: 5 s.
+        pub connect: Duration as "scalar::duration" = Duration::from_secs(5),
+        /// For the head of a server's response, from the end of the request. Default: 60 s.
+        pub response: Duration as "scalar::duration" = Duration::from_secs(60),
+        /// For a byte in either direction of a connection that has left HTTP for another protocol,
+        /// as WebSocket. Default: 1 h.
+        pub tunnel: Duration as "scalar::duration" = Duration::from_secs(60 * 60),
+        /// For the requests under way when the gateway is told to end. Default: 30 s.
+        pub drain: Duration as "scalar::duration" = Duration::from_secs(30),
     }
 }
 
-/// Limits on the requests and connections of clients.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// The largest head of a request. Default: 16 KiB.
-    #[serde(deserialize_with = "scalar::size")]
-    pub header_bytes: u64,
-    /// The largest body of a request. Default: 16 MiB.
-    #[serde(deserialize_with = "scalar::size")]
-    pub body_bytes: u64,
-    /// The most connections at a time. Default: the number that the process's descriptors allow,
-    /// less those that are kept for files and upstream servers.
-    pub connections: Option<NonZeroU32>,
-    /// The most connections of one client address at a time. Default: no limit.
-    pub connections_per_client: Option<NonZeroU32>,
-    /// The most requests of one connection, which is then closed. Default: no limit.
-    pub requests_per_connection: Option<NonZeroU32>,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            header_bytes: 16 << 10,
-            body_bytes: 16 << 20,
-            connections: None,
-            connections_per_client: None,
-            requests_per_connection: None,
-        }
+table! {
+    /// Limits on the requests and connections of clients.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Limits {
+        /// The largest head of a request. Default: 16 KiB.
+        pub header_bytes: u64 as "scalar::size" = 16 << 10,
+        /// The largest body of a request. Default: 16 MiB.
+        pub body_bytes: u64 as "scalar::size" = 16 << 20,
+        /// The most connections at a time. Default: the number that the process's descriptors
+        /// allow, less those that are kept for files and upstream servers.
+        pub connections: Option<NonZeroU32> = None,
+        /// The most connections of one client address at a time. Default: no limit.
+        pub connections_per_client: Option<NonZeroU32> = None,
+        /// The most requests of one connection, which is then closed. Default: no limit.
+        pub requests_per_connection: Option<NonZeroU32> = None,
     }
 }
 

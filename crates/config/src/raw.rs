@@ -28,6 +28,7 @@ use super::scalar::{self, HstsText, ModeText, ProxyProtocol, SizeText};
 use super::sticky::RawSticky;
 use super::tracing::RawTracing;
 use crate::log_field::Field;
+use crate::table::table;
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -75,21 +76,13 @@ pub(super) enum KeeperKind {
     Process,
 }
 
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Keeper {
-    pub(super) kind: KeeperKind,
-    pub(super) socket: PathBuf,
-    #[serde(deserialize_with = "scalar::profile")]
-    pub(super) profile: Profile,
-    pub(super) tls: Option<Spanned<bool>>,
-}
+table! {
 
-impl Default for Keeper {
-    fn default() -> Keeper {
-        let profile = Profile::Chat;
-        let kind = KeeperKind::Process;
-        Keeper { kind, socket: "superpoll.keeper".into(), profile, tls: None }
+    pub(super) struct Keeper {
+        pub(super) kind: KeeperKind = KeeperKind::Process,
+        pub(super) socket: PathBuf = "superpoll.keeper".into(),
+        pub(super) profile: Profile as "scalar::profile" = Profile::Chat,
+        pub(super) tls: Option<Spanned<bool>> = None,
     }
 }
 

@@ -9,6 +9,7 @@ use serde::de::{Deserialize, Deserializer};
 
 use super::scalar;
 use crate::address::Address;
+use crate::table::table;
 
 /// The clients that may publish to a channel, or subscribe to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
@@ -37,49 +38,35 @@ pub enum KeySource {
     Variable(String),
 }
 
-/// The tokens that a channel accepts.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TokenRule {
-    /// The key that they are signed with: a secret for HS256, or a public key as PEM. Either this
-    /// or `jwks` is given.
-    pub key: Option<KeySource>,
-    /// A file with a set of keys (JWKS); the `kid` of a token selects a key.
-    pub jwks: Option<PathBuf>,
-    /// The audience that tokens have to name. Default: tokens must not name any.
-    pub audience: Option<String>,
-    /// The cookie that tokens are taken from, in addition to `Authorization` and `?token=`.
-    /// Default: none.
-    pub cookie: Option<String>,
-    /// By how much the clocks of signers may differ, in whole seconds. Default: 5 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub leeway: Duration,
-}
-
-impl Default for TokenRule {
-    fn default() -> TokenRule {
-        let leeway = Duration::from_secs(5);
-        TokenRule { key: None, jwks: None, audience: None, cookie: None, leeway }
+table! {
+    /// The tokens that a channel accepts.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct TokenRule {
+        /// The key that they are signed with: a secret for HS256, or a public key as PEM. Either
+        /// this or `jwks` is given.
+        pub key: Option<KeySource> = None,
+        /// A file with a set of keys (JWKS); the `kid` of a token selects a key.
+        pub jwks: Option<PathBuf> = None,
+        /// The audience that tokens have to name. Default: tokens must not name any.
+        pub audience: Option<String> = None,
+        /// The cookie that tokens are taken from, in addition to `Authorization` and `?token=`.
+        /// Default: none.
+        pub cookie: Option<String> = None,
+        /// By how much the clocks of signers may differ, in whole seconds. Default: 5 s.
+        pub leeway: Duration as "scalar::duration" = Duration::from_secs(5),
     }
 }
 
-/// The servers that decide about the clients of a channel.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AuthorizeRule {
-    /// The name of one of the upstreams in the configuration.
-    pub upstream: String,
-    /// The path that is requested by GET; 2xx allows. Default: `/`.
-    pub path: String,
-    /// How long the answer may take. Default: 5 s.
-    #[serde(deserialize_with = "scalar::duration")]
-    pub timeout: Duration,
-}
-
-impl Default for AuthorizeRule {
-    fn default() -> AuthorizeRule {
-        let (path, timeout) = ("/".to_owned(), Duration::from_secs(5));
-        AuthorizeRule { upstream: String::new(), path, timeout }
+table! {
+    /// The servers that decide about the clients of a channel.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct AuthorizeRule {
+        /// The name of one of the upstreams in the configuration.
+        pub upstream: String = String::new(),
+        /// The path that is requested by GET; 2xx allows. Default: `/`.
+        pub path: String = "/".to_owned(),
+        /// How long the answer may take. Default: 5 s.
+        pub timeout: Duration as "scalar::duration" = Duration::from_secs(5),
     }
 }
 

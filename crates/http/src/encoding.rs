@@ -9,27 +9,17 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::accept;
 
-/// How a body is compressed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Coding {
-    Brotli = 0,
-    Zstd = 1,
-    Gzip = 2,
+superpoll::named! {
+    /// How a body is compressed: first the codings that make files the shortest.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(crate) enum Coding {
+        Brotli = "br",
+        Zstd = "zstd",
+        Gzip = "gzip",
+    }
 }
 
 impl Coding {
-    /// All of them, first those that make files the shortest.
-    pub(crate) const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
-
-    /// The name, as header fields write it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Coding::Brotli => "br",
-            Coding::Zstd => "zstd",
-            Coding::Gzip => "gzip",
-        }
-    }
-
     /// The suffix of the compressed file's name.
     pub(crate) fn suffix(self) -> &'static str {
         match self {

@@ -6,24 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::unix_time::unix_time;
 
-/// The use that a client makes of a channel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Use {
-    /// It publishes messages.
-    Publish,
-    /// It gets messages.
-    Subscribe,
+superpoll::named! {
+    /// The use that a client makes of a channel.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Use {
+        /// It publishes messages.
+        Publish = "publish",
+        /// It gets messages.
+        Subscribe = "subscribe",
+    }
 }
 
 impl Use {
-    /// Returns the name in claims, and for the servers of the application.
-    pub fn name(self) -> &'static str {
-        match self {
-            Use::Publish => "publish",
-            Use::Subscribe => "subscribe",
-        }
-    }
-
     /// Returns the word for a reason.
     pub fn doing(self) -> &'static str {
         match self {

@@ -26,6 +26,7 @@ pub mod guide;
 mod interest;
 mod key;
 mod key_map;
+mod named;
 mod owned;
 mod policy;
 mod poller;

@@ -22,33 +22,21 @@ use crate::admin::{Operation, OperationReport};
 /// change the version.
 pub const COMMAND_PROTOCOL: u32 = 1;
 
-/// A command to a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ServerCommand {
-    /// Read the configuration again, as for SIGHUP.
-    Reload,
-    /// Let the program on disk take over, as for SIGUSR2.
-    Upgrade,
-    /// End, and let connections end first, as for SIGTERM.
-    Drain,
-    /// Report the state of the server.
-    Status,
-    /// Carry out the operation of the request: list or change upstreams, connections, channels.
-    Operate,
-}
-
-impl ServerCommand {
-    /// The name of the command in a request.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ServerCommand::Reload => "reload",
-            ServerCommand::Upgrade => "upgrade",
-            ServerCommand::Drain => "drain",
-            ServerCommand::Status => "status",
-            ServerCommand::Operate => "operate",
-        }
+superpoll::named! {
+    /// A command to a server.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ServerCommand {
+        /// Read the configuration again, as for SIGHUP.
+        Reload = "reload",
+        /// Let the program on disk take over, as for SIGUSR2.
+        Upgrade = "upgrade",
+        /// End, and let connections end first, as for SIGTERM.
+        Drain = "drain",
+        /// Report the state of the server.
+        Status = "status",
+        /// Carry out the operation of the request: list or change upstreams, connections, channels.
+        Operate = "operate",
     }
 }
 

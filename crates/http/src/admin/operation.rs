@@ -119,28 +119,18 @@ impl<'de> Deserialize<'de> for ClientFilter {
 
 // The changes of an operator to a server of an upstream.
 
-/// The state of a server that an operator has set.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ServerState {
-    /// Nothing is set: the server gets requests if it is healthy.
-    #[default]
-    Up,
-    /// The server gets no new requests. Those that are under way on it end as usual.
-    Down,
-    /// The same, but clients that are bound to the server continue with it.
-    Drain,
-}
-
-impl ServerState {
-    /// Returns the name of the state in requests and answers.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ServerState::Up => "up",
-            ServerState::Down => "down",
-            ServerState::Drain => "drain",
-        }
+superpoll::named! {
+    /// The state of a server that an operator has set.
+    #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ServerState {
+        /// Nothing is set: the server gets requests if it is healthy.
+        #[default]
+        Up = "up",
+        /// The server gets no new requests. Those that are under way on it end as usual.
+        Down = "down",
+        /// The same, but clients that are bound to the server continue with it.
+        Drain = "drain",
     }
 }
 

@@ -167,33 +167,22 @@ impl ServerReport {
     }
 }
 
-/// The protocol of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Protocol {
-    /// HTTP/1.0 or 1.1.
-    #[serde(rename = "http/1.1")]
-    Http1,
-    /// HTTP/2.
-    #[serde(rename = "h2")]
-    Http2,
-    /// A connection that has left HTTP, as a WebSocket does.
-    #[serde(rename = "upgraded")]
-    Upgraded,
-    /// A subscriber of a channel: a WebSocket, server-sent events, or a long-poll that waits.
-    #[serde(rename = "channel")]
-    Channel,
-}
-
-impl Protocol {
-    /// Returns the name of the protocol in answers.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Protocol::Http1 => "http/1.1",
-            Protocol::Http2 => "h2",
-            Protocol::Upgraded => "upgraded",
-            Protocol::Channel => "channel",
-        }
+superpoll::named! {
+    /// The protocol of a connection.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+    pub enum Protocol {
+        /// HTTP/1.0 or 1.1.
+        #[serde(rename = "http/1.1")]
+        Http1 = "http/1.1",
+        /// HTTP/2.
+        #[serde(rename = "h2")]
+        Http2 = "h2",
+        /// A connection that has left HTTP, as a WebSocket does.
+        #[serde(rename = "upgraded")]
+        Upgraded = "upgraded",
+        /// A subscriber of a channel: a WebSocket, server-sent events, or a long-poll that waits.
+        #[serde(rename = "channel")]
+        Channel = "channel",
     }
 }
 

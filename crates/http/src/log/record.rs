@@ -10,27 +10,18 @@ use http::{HeaderValue, Method, Uri, Version};
 
 use crate::trace::RequestTrace;
 
-/// The side that has broken a response, a tunnel or a relayed connection off.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BrokenBy {
-    /// The client has gone, or was too slow.
-    Client,
-    /// The server behind has gone, was too slow, or has sent bytes that cannot be passed on.
-    Upstream,
-    /// This server: a file could not be read, or it has ended.
-    Server,
-    /// No byte has moved for too long.
-    Timeout,
-}
-
-impl BrokenBy {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            BrokenBy::Client => "client",
-            BrokenBy::Upstream => "upstream",
-            BrokenBy::Server => "server",
-            BrokenBy::Timeout => "timeout",
-        }
+superpoll::named! {
+    /// The side that has broken a response, a tunnel or a relayed connection off.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum BrokenBy {
+        /// The client has gone, or was too slow.
+        Client = "client",
+        /// The server behind has gone, was too slow, or has sent bytes that cannot be passed on.
+        Upstream = "upstream",
+        /// This server: a file could not be read, or it has ended.
+        Server = "server",
+        /// No byte has moved for too long.
+        Timeout = "timeout",
     }
 }
 

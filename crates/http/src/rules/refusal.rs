@@ -8,43 +8,22 @@ use crate::reply;
 /// The answer to clients that are not allowed.
 const FORBIDDEN: &str = "403 Forbidden\n";
 
-/// A reason of the rules for clients.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
-    /// The address of the client is not allowed.
-    Address,
-    /// Too many requests of the client.
-    Rate,
-    /// There is no user with a password in the request.
-    NoPassword,
-    /// The password is not that of the user, or there is no such user.
-    WrongPassword,
-    /// Too many wrong passwords of the client.
-    PasswordRate,
-    /// Too many passwords wait to be verified.
-    PasswordQueue,
-}
-
-impl Reason {
-    pub(crate) const ALL: [Reason; 6] = [
-        Reason::Address,
-        Reason::Rate,
-        Reason::NoPassword,
-        Reason::WrongPassword,
-        Reason::PasswordRate,
-        Reason::PasswordQueue,
-    ];
-
-    /// Returns its name in the metrics.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Reason::Address => "address",
-            Reason::Rate => "rate",
-            Reason::NoPassword => "no-password",
-            Reason::WrongPassword => "wrong-password",
-            Reason::PasswordRate => "password-rate",
-            Reason::PasswordQueue => "password-queue",
-        }
+superpoll::named! {
+    /// A reason of the rules for clients.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Reason {
+        /// The address of the client is not allowed.
+        Address = "address",
+        /// Too many requests of the client.
+        Rate = "rate",
+        /// There is no user with a password in the request.
+        NoPassword = "no-password",
+        /// The password is not that of the user, or there is no such user.
+        WrongPassword = "wrong-password",
+        /// Too many wrong passwords of the client.
+        PasswordRate = "password-rate",
+        /// Too many passwords wait to be verified.
+        PasswordQueue = "password-queue",
     }
 }
 

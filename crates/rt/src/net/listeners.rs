@@ -40,33 +40,20 @@ use crate::remote::{Message, Remote};
 use crate::task::spawn;
 use crate::trace;
 
-/// How connections are spread over the engines, see [`Listeners`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Spread {
-    /// All engines wait for one socket, and all are woken.
-    Shared,
-    /// All engines wait for one socket, and the kernel wakes one engine. Needs a back-end on epoll.
-    Exclusive,
-    /// A socket for each engine.
-    ReusePort,
-    /// The first engine accepts, and hands connections over to the engine that has the fewest
-    /// tasks.
-    HandOff,
-}
-
-impl Spread {
-    /// All ways to spread connections.
-    pub const ALL: [Spread; 4] =
-        [Spread::Shared, Spread::Exclusive, Spread::ReusePort, Spread::HandOff];
-
-    /// Returns its name, as users write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Spread::Shared => "shared",
-            Spread::Exclusive => "exclusive",
-            Spread::ReusePort => "reuseport",
-            Spread::HandOff => "hand-off",
-        }
+superpoll::named! {
+    /// How connections are spread over the engines, see [`Listeners`].
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum Spread {
+        /// All engines wait for one socket, and all are woken.
+        Shared = "shared",
+        /// All engines wait for one socket, and the kernel wakes one engine. Needs a back-end on
+        /// epoll.
+        Exclusive = "exclusive",
+        /// A socket for each engine.
+        ReusePort = "reuseport",
+        /// The first engine accepts, and hands connections over to the engine that has the fewest
+        /// tasks.
+        HandOff = "hand-off",
     }
 }
 

@@ -19,22 +19,24 @@
 
 use crate::costs::{Costs, Kind, RingCosts};
 
-/// A typical load.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum Load {
-    /// A loop that sleeps until one descriptor wakes it.
-    Woken,
-    /// The same one of many is ready in each wait.
-    One,
-    /// The same hundred are ready in each wait, of many more.
-    Some,
-    /// A hundred are ready in each wait, different ones each time.
-    Changing,
-    /// A thousand are ready in each wait, and none is idle.
-    All,
-    /// A hundred are ready in each wait, and each is registered for four events.
-    Brief,
+crate::named! {
+    /// A typical load.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    #[non_exhaustive]
+    pub enum Load {
+        /// A loop that sleeps until one descriptor wakes it.
+        Woken = "woken for each",
+        /// The same one of many is ready in each wait.
+        One = "one ready",
+        /// The same hundred are ready in each wait, of many more.
+        Some = "100 ready, the same ones",
+        /// A hundred are ready in each wait, different ones each time.
+        Changing = "100 ready, changing",
+        /// A thousand are ready in each wait, and none is idle.
+        All = "1,000 ready, all there are",
+        /// A hundred are ready in each wait, and each is registered for four events.
+        Brief = "100 ready, for 4 events each",
+    }
 }
 
 /// A load in numbers.
@@ -50,22 +52,6 @@ pub(super) struct Shape {
 }
 
 impl Load {
-    /// All of them.
-    pub const ALL: [Load; 6] =
-        [Load::Woken, Load::One, Load::Some, Load::Changing, Load::All, Load::Brief];
-
-    /// The load in a few words.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Load::Woken => "woken for each",
-            Load::One => "one ready",
-            Load::Some => "100 ready, the same ones",
-            Load::Changing => "100 ready, changing",
-            Load::All => "1,000 ready, all there are",
-            Load::Brief => "100 ready, for 4 events each",
-        }
-    }
-
     pub(super) const fn shape(self) -> Shape {
         let always = Shape { ready: 1.0, same: true, events: f32::INFINITY, sleeps: false };
         match self {

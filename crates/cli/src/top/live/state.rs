@@ -21,98 +21,64 @@ pub(super) enum Page {
     Engines,
 }
 
-/// The lists of the page of requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum List {
-    /// The beginning of each list.
-    #[default]
-    All,
-    Routes,
-    Servers,
-    Channels,
+superpoll::named! {
+    /// The lists of the page of requests.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub(super) enum List {
+        /// The beginning of each list.
+        #[default]
+        All = "all",
+        Routes = "routes",
+        Servers = "servers",
+        Channels = "channels",
+    }
 }
 
 impl List {
-    const EACH: [List; 4] = [List::All, List::Routes, List::Servers, List::Channels];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            List::All => "all",
-            List::Routes => "routes",
-            List::Servers => "servers",
-            List::Channels => "channels",
-        }
-    }
-
     /// Returns the list so many places further.
     fn step(self, by: usize) -> List {
-        let at = List::EACH.iter().position(|list| *list == self).unwrap_or(0);
-        List::EACH[(at + by) % List::EACH.len()]
+        List::ALL[(self as usize + by) % List::ALL.len()]
     }
 }
 
-/// The order of the engines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum EngineOrder {
-    #[default]
-    Number,
-    Events,
-    Calls,
-    Moves,
+superpoll::named! {
+    /// The order of the engines.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub(super) enum EngineOrder {
+        #[default]
+        Number = "number",
+        Events = "events",
+        Calls = "calls",
+        Moves = "moves",
+    }
 }
 
 impl EngineOrder {
     /// Returns the next order.
     pub(super) fn next(self) -> EngineOrder {
-        match self {
-            EngineOrder::Number => EngineOrder::Events,
-            EngineOrder::Events => EngineOrder::Calls,
-            EngineOrder::Calls => EngineOrder::Moves,
-            EngineOrder::Moves => EngineOrder::Number,
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            EngineOrder::Number => "number",
-            EngineOrder::Events => "events",
-            EngineOrder::Calls => "calls",
-            EngineOrder::Moves => "moves",
-        }
+        EngineOrder::ALL[(self as usize + 1) % EngineOrder::ALL.len()]
     }
 }
 
-/// The order of routes, servers and channels.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Order {
-    /// By requests a second; channels by subscribers.
-    #[default]
-    Requests,
-    /// By the ninety-ninth percentile; channels by messages a second.
-    Slowest,
-    /// By failed requests a second; channels by messages that slow subscribers do not get.
-    Errors,
-    Name,
+superpoll::named! {
+    /// The order of routes, servers and channels.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub(super) enum Order {
+        /// By requests a second; channels by subscribers.
+        #[default]
+        Requests = "requests",
+        /// By the ninety-ninth percentile; channels by messages a second.
+        Slowest = "p99",
+        /// By failed requests a second; channels by messages that slow subscribers do not get.
+        Errors = "errors",
+        Name = "name",
+    }
 }
 
 impl Order {
     /// Returns the next order.
     pub(super) fn next(self) -> Order {
-        match self {
-            Order::Requests => Order::Slowest,
-            Order::Slowest => Order::Errors,
-            Order::Errors => Order::Name,
-            Order::Name => Order::Requests,
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Order::Requests => "requests",
-            Order::Slowest => "p99",
-            Order::Errors => "errors",
-            Order::Name => "name",
-        }
+        Order::ALL[(self as usize + 1) % Order::ALL.len()]
     }
 }
 
@@ -253,11 +219,11 @@ impl State {
                 return;
             }
             Key::Character(digit @ '1'..='4') => {
-                self.show(List::EACH[digit as usize - '1' as usize]);
+                self.show(List::ALL[digit as usize - '1' as usize]);
                 return;
             }
             Key::Right => return self.show(self.list.step(1)),
-            Key::Left => return self.show(self.list.step(List::EACH.len() - 1)),
+            Key::Left => return self.show(self.list.step(List::ALL.len() - 1)),
             Key::Home => 0,
             Key::End => usize::MAX,
             Key::Up => self.scroll.get().saturating_sub(1),

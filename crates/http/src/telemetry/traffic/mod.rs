@@ -171,43 +171,31 @@ pub struct ChannelTraffic {
     pub messages: Messages,
 }
 
-/// The condition of a server of an upstream: whether it gets requests, and the reason if it gets
-/// none or fewer ones. The worst comes last.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ServerCondition {
-    /// Nothing is known to be against the server.
-    #[default]
-    Up,
-    /// It has come back lately, and its share of the requests grows.
-    SlowStart,
-    /// An operator has set that it gets no new clients.
-    Drain,
-    /// An operator has taken it out.
-    SetDown,
-    /// It is left out for a few seconds, as requests have failed.
-    Paused,
-    /// It is left out for a while, as it had too many errors.
-    Ejected,
-    /// Checks have found it down, or requests where there are checks.
-    Unhealthy,
+superpoll::named! {
+    /// The condition of a server of an upstream: whether it gets requests, and the reason if it
+    /// gets none or fewer ones. The worst comes last.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum ServerCondition {
+        /// Nothing is known to be against the server.
+        #[default]
+        Up = "up",
+        /// It has come back lately, and its share of the requests grows.
+        SlowStart = "slow start",
+        /// An operator has set that it gets no new clients.
+        Drain = "drain",
+        /// An operator has taken it out.
+        SetDown = "set down",
+        /// It is left out for a few seconds, as requests have failed.
+        Paused = "paused",
+        /// It is left out for a while, as it had too many errors.
+        Ejected = "ejected",
+        /// Checks have found it down, or requests where there are checks.
+        Unhealthy = "down",
+    }
 }
 
 impl ServerCondition {
-    /// Returns the condition in one or two words.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ServerCondition::Up => "up",
-            ServerCondition::SlowStart => "slow start",
-            ServerCondition::Drain => "drain",
-            ServerCondition::SetDown => "set down",
-            ServerCondition::Paused => "paused",
-            ServerCondition::Ejected => "ejected",
-            ServerCondition::Unhealthy => "down",
-        }
-    }
-
     /// Whether an operator wants it so.
     #[must_use]
     pub fn is_set(self) -> bool {

@@ -68,28 +68,17 @@ pub enum Rule {
     },
 }
 
-/// A load with a tuning of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum Profile {
-    /// Most connections are silent most of the time: they leave soon, and those that come back too
-    /// soon wait longer.
-    Chat,
-    /// Most connections are at work: only those that have been silent for long leave, and only
-    /// while the set is quiet.
-    Media,
-}
-
-impl Profile {
-    /// All profiles.
-    pub const ALL: [Profile; 2] = [Profile::Chat, Profile::Media];
-
-    /// Its name, as users write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Profile::Chat => "chat",
-            Profile::Media => "media",
-        }
+crate::named! {
+    /// A load with a tuning of its own.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    #[non_exhaustive]
+    pub enum Profile {
+        /// Most connections are silent most of the time: they leave soon, and those that come back
+        /// too soon wait longer.
+        Chat = "chat",
+        /// Most connections are at work: only those that have been silent for long leave, and only
+        /// while the set is quiet.
+        Media = "media",
     }
 }
 
