@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_lite::AsyncWriteExt;
 use serde::Serialize;
+use superpoll_http::admin::Refusal;
 use superpoll_http::admin::command::{
     COMMAND_PROTOCOL, CommandAnswer, CommandReply, CommandRequest, DrainProgress, EngineStatus,
     ServerCommand, ServerFacts, ServerState, ServerStatus,
@@ -54,31 +55,20 @@ pub(super) async fn answer(
     subject: &Arc<Subject>,
     request: Result<CommandRequest, String>,
 ) -> io::Result<()> {
-    let refuse = |error: &str| reply(subject, CommandAnswer::Error(error.to_owned()));
     let CommandRequest { command, operation, .. } = match request {
         Ok(request) => request,
-        Err(error) => return write(stream, &refuse(&error)).await,
+        Err(error) => return write(stream, &reply(subject, CommandAnswer::Error(error))).await,
     };
-    if command == ServerCommand::Operate {
-        let Some(operation) = operation else {
-            return write(stream, &refuse("the command has no operation")).await;
-        };
-        let answer = match subject.operate(operation).await {
-            Ok(report) => CommandAnswer::Report(Box::new(report)),
-            Err(refusal) => CommandAnswer::Error(refusal.message),
-        };
-        return write(stream, &reply(subject, answer)).await;
-    }
-    if command == ServerCommand::Status {
-        let status = CommandAnswer::Status(Box::new(status(subject).await));
-        return write(stream, &reply(subject, status)).await;
-    }
-    let Some(sender) = &subject.commands else {
-        return write(stream, &refuse("this program takes no commands")).await;
+    let outcome = match (command, operation) {
+        (ServerCommand::Operate, None) => Err(Refusal::invalid("the command has no operation")),
+        (ServerCommand::Operate, Some(operation)) => {
+            let outcome = subject.operate(operation).await;
+            outcome.map(|report| (CommandAnswer::Report(Box::new(report)), None))
+        }
+        (command, _) => subject.command(command).await,
     };
-    let Some((answer, unwritten)) = sender.call(command).await else {
-        return write(stream, &refuse("the server is about to end")).await;
-    };
+    let (answer, unwritten) =
+        outcome.unwrap_or_else(|refusal| (CommandAnswer::Error(refusal.message), None));
     let is_draining = command == ServerCommand::Drain && matches!(answer, CommandAnswer::Done(_));
     write(stream, &reply(subject, answer)).await?;
     drop(unwritten);

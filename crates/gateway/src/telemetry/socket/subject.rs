@@ -9,7 +9,7 @@ use superpoll_http::telemetry::counters::EngineCounters;
 use superpoll_rt::{Handle, time};
 
 use super::answer;
-use super::queue::CommandSender;
+use super::queue::{CommandSender, CountGuard};
 use crate::processes::Workers;
 use crate::telemetry::overview::Overview;
 
@@ -80,21 +80,30 @@ impl Subject {
         Subject { operate: Some(operate), ..self }
     }
 
+    /// Gives a command to the program, and returns its answer. The guard of an answer that the
+    /// program has given is kept until the answer is written.
+    pub(super) async fn command(
+        self: &Arc<Subject>,
+        command: ServerCommand,
+    ) -> Result<(CommandAnswer, Option<CountGuard>), Refusal> {
+        if command == ServerCommand::Status {
+            return Ok((CommandAnswer::Status(Box::new(answer::status(self).await)), None));
+        }
+        let Some(commands) = &self.commands else {
+            return Err(Refusal::unavailable("this program takes no commands"));
+        };
+        let answered = commands.call(command).await;
+        let (answer, unwritten) =
+            answered.ok_or_else(|| Refusal::unavailable("the server is about to end"))?;
+        Ok((answer, Some(unwritten)))
+    }
+
     /// Carries out an operation.
     pub(crate) async fn operate(self: &Arc<Subject>, operation: Operation) -> Outcome {
         match operation {
-            Operation::Command(ServerCommand::Status) => {
-                let status = Box::new(answer::status(self).await);
-                Ok(Report::Command(CommandAnswer::Status(status)).into())
-            }
             Operation::Command(command) => {
-                let Some(commands) = &self.commands else {
-                    return Err(Refusal::unavailable("this program takes no commands"));
-                };
-                match commands.call(command).await {
-                    Some((answer, _)) => Ok(Report::Command(answer).into()),
-                    None => Err(Refusal::unavailable("the server is about to end")),
-                }
+                let (answer, _) = self.command(command).await?;
+                Ok(Report::Command(answer).into())
             }
             operation => match &self.operate {
                 Some(operate) => operate.clone().operate(operation).await,
