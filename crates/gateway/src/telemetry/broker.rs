@@ -8,8 +8,9 @@ use http::{Response, StatusCode};
 use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
 use superpoll_http::body::Body;
+use superpoll_http::families;
 use superpoll_http::reply;
-use superpoll_http::telemetry::families::{self, Family, Figure, Labels, gauge};
+use superpoll_http::telemetry::families::{self, Figure, Labels};
 use superpoll_hub::broker::{Broker, Brokers, Counters};
 
 use super::overview::Overview;
@@ -41,11 +42,12 @@ pub(super) struct BrokerState {
     counts: Vec<u64>,
 }
 
-const IS_UP: Family<BrokerState> = gauge(
-    "broker_up",
-    "Whether messages can be appended to all logs, and all logs are read",
-    |broker| broker.is_up.into(),
-);
+families! {
+    const IS_UP: BrokerState = [
+        Gauge broker_up "Whether messages can be appended to all logs, and all logs are read",
+            |broker| broker.is_up.into();
+    ];
+}
 
 impl BrokerState {
     /// Returns the state of the engine that other machines use, or else of that of the processes.
@@ -64,7 +66,7 @@ impl BrokerState {
 
     /// Writes the families of the broker.
     pub(super) fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        families::write(&[IS_UP], &[(Labels::new(), self)], encoder)?;
+        families::write(IS_UP, &[(Labels::new(), self)], encoder)?;
         for ((name, help, _), count) in COUNTERS.iter().zip(&self.counts) {
             let family = (*name, *help, Figure::Counter(|count: &u64| *count));
             families::write(&[family], &[(Labels::new(), count)], encoder)?;

@@ -13,9 +13,10 @@ use prometheus_client::registry::Registry;
 use superpoll_http::accept;
 use superpoll_http::body::Body;
 use superpoll_http::exchange::LocalFuture;
+use superpoll_http::families;
 use superpoll_http::reply;
 use superpoll_http::telemetry::durations::RouteDurations;
-use superpoll_http::telemetry::families::{self, Family, Figure, Labels, counter, fraction, gauge};
+use superpoll_http::telemetry::families::{self, Labels};
 use superpoll_http::telemetry::process;
 
 use super::overview::{Counts, Overview};
@@ -26,94 +27,83 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-const OF_CONNECTIONS: &[Family<Connections>] = &[
-    counter("connections_accepted", "Connections accepted", |all| all.accepted),
-    counter("connections_refused", "Connections closed at once because of a limit", |all| {
-        all.refused
-    }),
-    counter("connections_timed_out", "Connections closed because they took too long", |all| {
-        all.timed_out
-    }),
-    counter("connections_broken", "Connections that broke or did not speak the protocol", |all| {
-        all.broken
-    }),
-    counter("parkings", "Times a connection was parked", |all| all.parkings),
-    counter("leavings", "Times a parked connection left for the keeper", |all| all.leavings),
-    counter("returns", "Times one came back from the keeper", |all| all.returns),
-    counter(
-        "lane_requests",
-        "Regular requests that were answered without being taken apart",
-        |all| all.lane,
-    ),
-    counter("response_body_bytes", "Bytes of responses' bodies", |all| all.body_bytes),
-    fraction("connections_active", "Connections that have a task", |all| all.active as f64),
-    fraction("connections_parked", "Connections that are parked", |all| all.parked as f64),
-    fraction("connections_away", "Parked connections that a keeper watches", |all| all.away as f64),
-    fraction("requests_running", "Requests under way", |all| all.running as f64),
-];
+families! {
+    const OF_CONNECTIONS: Connections = [
+        Counter connections_accepted "Connections accepted", |all| all.accepted;
+        Counter connections_refused "Connections closed at once because of a limit",
+            |all| all.refused;
+        Counter connections_timed_out "Connections closed because they took too long",
+            |all| all.timed_out;
+        Counter connections_broken "Connections that broke or did not speak the protocol",
+            |all| all.broken;
+        Counter parkings "Times a connection was parked", |all| all.parkings;
+        Counter leavings "Times a parked connection left for the keeper", |all| all.leavings;
+        Counter returns "Times one came back from the keeper", |all| all.returns;
+        Counter lane_requests "Regular requests that were answered without being taken apart",
+            |all| all.lane;
+        Counter response_body_bytes "Bytes of responses' bodies", |all| all.body_bytes;
+        Gauge connections_active "Connections that have a task", |all| all.active;
+        Gauge connections_parked "Connections that are parked", |all| all.parked;
+        Gauge connections_away "Parked connections that a keeper watches", |all| all.away;
+        Gauge requests_running "Requests under way", |all| all.running;
+    ];
 
-const OF_ENGINES: &[Family<Engine>] = &[
-    counter("task_polls", "Times a task was run", |engine| engine.task_runs),
-    counter("turns", "Turns of the engine's loop", |engine| engine.turns),
-    counter("waits", "Waits of the poller", |engine| engine.waits),
-    counter("events", "Events delivered by the poller", |engine| engine.events),
-    counter("events_unwanted", "Events without interest in them", |engine| engine.unwanted),
-    counter("slots_scanned", "Descriptors that poll was asked about", |engine| {
-        engine.slots_scanned
-    }),
-    counter("changes_saved", "Changes that cost no system call", |engine| engine.changes_saved),
-    counter("moves_to_hot", "Moves from epoll to the poll array", |engine| engine.moves_to_hot),
-    counter("moves_to_cold", "Moves from the poll array to epoll", |engine| engine.moves_to_cold),
-    counter("hand_offs", "Times a loop that went quiet gave its poll array to epoll", |engine| {
-        engine.hand_offs
-    }),
-    fraction("tasks", "Tasks", |engine| engine.tasks as f64),
-    fraction("sources", "Descriptors that are waited for or were", |engine| engine.sources as f64),
-    fraction("timers", "Timers", |engine| engine.timers as f64),
-    fraction("longest_turn_seconds", "The longest turn of the engine's loop", |engine| {
-        engine.longest_turn_ns as f64 / 1e9
-    }),
-];
+    const OF_ENGINES: Engine = [
+        Counter task_polls "Times a task was run", |engine| engine.task_runs;
+        Counter turns "Turns of the engine's loop", |engine| engine.turns;
+        Counter waits "Waits of the poller", |engine| engine.waits;
+        Counter events "Events delivered by the poller", |engine| engine.events;
+        Counter events_unwanted "Events without interest in them", |engine| engine.unwanted;
+        Counter slots_scanned "Descriptors that poll was asked about",
+            |engine| engine.slots_scanned;
+        Counter changes_saved "Changes that cost no system call", |engine| engine.changes_saved;
+        Counter moves_to_hot "Moves from epoll to the poll array", |engine| engine.moves_to_hot;
+        Counter moves_to_cold "Moves from the poll array to epoll", |engine| engine.moves_to_cold;
+        Counter hand_offs "Times a loop that went quiet gave its poll array to epoll",
+            |engine| engine.hand_offs;
+        Gauge tasks "Tasks", |engine| engine.tasks as u64;
+        Gauge sources "Descriptors that are waited for or were", |engine| engine.sources as u64;
+        Gauge timers "Timers", |engine| engine.timers as u64;
+        Fraction longest_turn_seconds "The longest turn of the engine's loop",
+            |engine| engine.longest_turn_ns as f64 / 1e9;
+    ];
 
-const RESPONSES: Family<u64> =
-    counter("responses", "Responses by the class of their status", |count| *count);
+    const RESPONSES: u64 = [
+        Counter responses "Responses by the class of their status", |count| *count;
+    ];
 
-const CALLS: Family<u64> =
-    counter("system_calls", "System calls of the poller, by name", |count| *count);
+    const CALLS: u64 = [
+        Counter system_calls "System calls of the poller, by name", |count| *count;
+    ];
 
-const OF_SETS: [Family<Set>; 3] = [
-    gauge("set_descriptors", "Descriptors in a set", |set| set.len as u64),
-    counter("set_watched", "Descriptors that were in a set, summed over its passes", |set| {
-        set.watched
-    }),
-    counter("set_ready", "Descriptors that were ready, summed over its passes", |set| set.active),
-];
+    const OF_SETS: Set = [
+        Gauge set_descriptors "Descriptors in a set", |set| set.len as u64;
+        Counter set_watched "Descriptors that were in a set, summed over its passes",
+            |set| set.watched;
+        Counter set_ready "Descriptors that were ready, summed over its passes", |set| set.active;
+    ];
 
-const RENEWALS: Family<u64> =
-    counter("acme_renewals", "Attempts to get a certificate by ACME", |count| *count);
+    const RENEWALS: u64 = [
+        Counter acme_renewals "Attempts to get a certificate by ACME", |count| *count;
+    ];
 
-const CERTIFICATE_ENDS: Family<u64> = (
-    "tls_certificate_expiry_timestamp",
-    "When a certificate of a listener ends",
-    Figure::Moment(|end| *end),
-);
+    const CERTIFICATE_ENDS: u64 = [
+        Moment tls_certificate_expiry_timestamp "When a certificate of a listener ends", |end| *end;
+    ];
 
-const OF_SERVER: [Family<Counts>; 3] = [
-    (
-        "start_time",
-        "When the server was started, in seconds since 1970",
-        Figure::Moment(|counts| counts.started_seconds),
-    ),
-    gauge("connections", "Connections of all kinds", |counts| counts.connections.into()),
-    counter(
-        "tls_certificate_failures",
-        "Certificates that could not be renewed; the former certificate stayed",
-        |counts| counts.certificate_failures,
-    ),
-];
+    const OF_SERVER: Counts = [
+        Moment start_time "When the server was started, in seconds since 1970",
+            |counts| counts.started_seconds;
+        Gauge connections "Connections of all kinds", |counts| counts.connections.into();
+        Counter tls_certificate_failures
+            "Certificates that could not be renewed; the former certificate stayed",
+            |counts| counts.certificate_failures;
+    ];
 
-const BUILD: Family<Counts> =
-    gauge("build_info", "The version of the server and the back-end of its engines", |_| 1);
+    const BUILD: Counts = [
+        Gauge build_info "The version of the server and the back-end of its engines", |_| 1;
+    ];
+}
 
 /// Returns the engines with their names. Those of several processes have the process' place in
 /// their names.
@@ -154,16 +144,16 @@ fn write_engines(
         let classes = connections.by_class.iter().zip(1..);
         classes.map(move |(count, class)| (with(name, "class", &format!("{class}xx")), count))
     });
-    families::write(&[RESPONSES], &responses.collect::<Vec<_>>(), encoder)?;
+    families::write(RESPONSES, &responses.collect::<Vec<_>>(), encoder)?;
     let calls = engines.iter().flat_map(|(name, engine)| {
         engine.poller_calls.iter().map(move |(call, count)| (with(name, "name", call), count))
     });
-    families::write(&[CALLS], &calls.collect::<Vec<_>>(), encoder)?;
+    families::write(CALLS, &calls.collect::<Vec<_>>(), encoder)?;
     let sets = engines.iter().flat_map(|(name, engine)| {
         [("hot", &engine.hot), ("cold", &engine.cold)]
             .map(|(set, state)| (with(name, "set", set), state))
     });
-    families::write(&OF_SETS, &sets.collect::<Vec<_>>(), encoder)
+    families::write(OF_SETS, &sets.collect::<Vec<_>>(), encoder)
 }
 
 /// Writes the families of the status at one moment.
@@ -178,15 +168,15 @@ fn write(counts: &Counts, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     channels::write(&counts.channels, encoder)?;
     let ends =
         counts.certificate_ends.iter().map(|(name, end)| (vec![("name", name.clone())], end));
-    families::write(&[CERTIFICATE_ENDS], &ends.collect::<Vec<_>>(), encoder)?;
+    families::write(CERTIFICATE_ENDS, &ends.collect::<Vec<_>>(), encoder)?;
     counts.reload.write(encoder)?;
     let renewals =
         counts.renewals.iter().map(|(result, count)| (vec![("result", result.to_string())], count));
-    families::write(&[RENEWALS], &renewals.collect::<Vec<_>>(), encoder)?;
-    families::write(&OF_SERVER, &[(Labels::new(), counts)], encoder)?;
+    families::write(RENEWALS, &renewals.collect::<Vec<_>>(), encoder)?;
+    families::write(OF_SERVER, &[(Labels::new(), counts)], encoder)?;
     let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
     let build = vec![version, ("backend", counts.backend.clone())];
-    families::write(&[BUILD], &[(build, counts)], encoder)
+    families::write(BUILD, &[(build, counts)], encoder)
 }
 
 /// Families of one moment: those of the server, whose names begin with its own, or those that every

@@ -6,7 +6,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
 
 use crate::relay::{Counters, RelayTotals};
-use superpoll_http::telemetry::families::{self, Family, counter, gauge};
+use superpoll_http::families;
+use superpoll_http::telemetry::families;
 
 /// A relay at one moment.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,36 +30,26 @@ impl RelayState {
     }
 }
 
-const FAMILIES: [Family<Counters>; 8] = [
-    counter("relay_connections", "Clients that a relay has accepted", |relay| relay.accepted),
-    counter(
-        "relay_connections_refused",
-        "Clients closed because of a limit, or because no route is for their server name",
-        |relay| relay.refused + relay.shed,
-    ),
-    counter(
-        "relay_connections_unreachable",
-        "Clients closed because no server could be reached",
-        |relay| relay.connect_failures,
-    ),
-    counter(
-        "relay_connections_broken",
-        "Connections that broke at one end or ended without notice, handshakes included",
-        |relay| relay.broken,
-    ),
-    counter(
-        "relay_connections_timed_out",
-        "Connections that were idle or took too long to begin",
-        |relay| relay.timed_out,
-    ),
-    counter("relay_bytes_to_servers", "Bytes from clients that servers were sent", |relay| {
-        relay.bytes_up
-    }),
-    counter("relay_bytes_to_clients", "Bytes from servers that clients were sent", |relay| {
-        relay.bytes_down
-    }),
-    gauge("relay_connections_active", "Connections that a relay has now", |relay| relay.active),
-];
+families! {
+    const FAMILIES: Counters = [
+        Counter relay_connections "Clients that a relay has accepted", |relay| relay.accepted;
+        Counter relay_connections_refused
+            "Clients closed because of a limit, or because no route is for their server name",
+            |relay| relay.refused + relay.shed;
+        Counter relay_connections_unreachable "Clients closed because no server could be reached",
+            |relay| relay.connect_failures;
+        Counter relay_connections_broken
+            "Connections that broke at one end or ended without notice, handshakes included",
+            |relay| relay.broken;
+        Counter relay_connections_timed_out "Connections that were idle or took too long to begin",
+            |relay| relay.timed_out;
+        Counter relay_bytes_to_servers "Bytes from clients that servers were sent",
+            |relay| relay.bytes_up;
+        Counter relay_bytes_to_clients "Bytes from servers that clients were sent",
+            |relay| relay.bytes_down;
+        Gauge relay_connections_active "Connections that a relay has now", |relay| relay.active;
+    ];
+}
 
 /// Writes the families, if there are relays.
 pub(super) fn write(relays: &[RelayState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -68,5 +59,5 @@ pub(super) fn write(relays: &[RelayState], encoder: &mut DescriptorEncoder<'_>) 
     if relays.is_empty() {
         return Ok(());
     }
-    families::write(&FAMILIES, &relays, encoder)
+    families::write(FAMILIES, &relays, encoder)
 }

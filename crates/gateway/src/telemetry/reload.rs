@@ -4,7 +4,8 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
-use superpoll_http::telemetry::families::{self, Family, Figure, Labels, gauge};
+use superpoll_http::families;
+use superpoll_http::telemetry::families::{self, Labels};
 use superpoll_http::unix_time::seconds_now;
 
 /// Whether the last attempt was a success, and when there last was one.
@@ -15,18 +16,16 @@ pub(crate) struct ReloadState {
     succeeded: u64,
 }
 
-const FAMILIES: [Family<ReloadState>; 2] = [
-    gauge(
-        "config_last_reload_successful",
-        "Whether the last attempt to take on a configuration was a success",
-        |reload| reload.is_successful.into(),
-    ),
-    (
-        "config_last_reload_success_timestamp",
-        "When a configuration was last taken on, in seconds since 1970",
-        Figure::Moment(|reload| reload.succeeded),
-    ),
-];
+families! {
+    const FAMILIES: ReloadState = [
+        Gauge config_last_reload_successful
+            "Whether the last attempt to take on a configuration was a success",
+            |reload| reload.is_successful.into();
+        Moment config_last_reload_success_timestamp
+            "When a configuration was last taken on, in seconds since 1970",
+            |reload| reload.succeeded;
+    ];
+}
 
 impl ReloadState {
     /// Returns the state of a configuration that is taken on now.
@@ -49,6 +48,6 @@ impl ReloadState {
     }
 
     pub(super) fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        families::write(&FAMILIES, &[(Labels::new(), self)], encoder)
+        families::write(FAMILIES, &[(Labels::new(), self)], encoder)
     }
 }

@@ -7,9 +7,10 @@ use std::sync::{Arc, Weak};
 
 use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
+use superpoll_http::families;
 use superpoll_http::telemetry::durations::{HistogramState, write_histograms};
-use superpoll_http::telemetry::families::{self, Family, Labels, counter, gauge};
-use superpoll_http::telemetry::traffic::{ServerCondition, ServerTraffic};
+use superpoll_http::telemetry::families::{self, Labels};
+use superpoll_http::telemetry::traffic::ServerTraffic;
 use superpoll_http::upstream::{Group, GroupServer};
 
 /// A server of an upstream at one moment.
@@ -17,21 +18,13 @@ use superpoll_http::upstream::{Group, GroupServer};
 struct ServerState {
     /// The place of the process that says so among the workers, if there are several.
     process: Option<u32>,
-    upstream: String,
-    server: String,
     /// The address with the name that the server was found by.
     name: Option<String>,
-    is_up: bool,
-    condition: ServerCondition,
-    requests: u64,
-    failures: u64,
-    active: u64,
-    retries: u64,
     unchecked: u64,
-    dials: u64,
     ejections: u64,
-    idle: u64,
     durations: HistogramState,
+    /// All other figures; `durations` has its histogram.
+    traffic: ServerTraffic,
 }
 
 /// The servers of upstreams that another configuration has replaced, as long as anything is under
@@ -119,23 +112,9 @@ impl UpstreamStates {
         groups: &[Arc<Group>],
         replaced: &ReplacedRequests,
     ) -> Vec<ServerTraffic> {
-        let of = |state: ServerState| {
-            let (durations, nanoseconds) = state.durations.into_parts();
-            ServerTraffic {
-                upstream: state.upstream,
-                server: state.server,
-                processes: 1,
-                processes_up: u32::from(state.is_up),
-                condition: state.condition,
-                requests: state.requests,
-                failures: state.failures,
-                retries: state.retries,
-                active: state.active,
-                idle: state.idle,
-                dials: state.dials,
-                durations,
-                nanoseconds,
-            }
+        let of = |ServerState { durations, traffic, .. }: ServerState| {
+            let (durations, nanoseconds) = durations.into_parts();
+            ServerTraffic { durations, nanoseconds, ..traffic }
         };
         ServerState::all(groups, replaced, None).into_iter().map(of).collect()
     }
@@ -159,20 +138,24 @@ impl ServerState {
             let servers = group.members();
             let states = servers.iter().map(|server| ServerState {
                 process,
-                upstream: group.name().to_owned(),
-                server: server.address.to_string(),
                 name: server.origin.as_ref().map(ToString::to_string),
-                is_up: group.is_up(server),
-                condition: group.condition(server),
-                requests: server.requests.load(Ordering::Relaxed),
-                failures: server.failures.load(Ordering::Relaxed),
-                active: server.active.load(Ordering::Relaxed) + before(group, server),
-                retries: server.retries.load(Ordering::Relaxed),
                 unchecked: server.unchecked.load(Ordering::Relaxed),
-                dials: server.dials.load(Ordering::Relaxed),
                 ejections: server.ejections.load(Ordering::Relaxed),
-                idle: server.idle.load(Ordering::Relaxed),
                 durations: server.durations.state(),
+                traffic: ServerTraffic {
+                    upstream: group.name().to_owned(),
+                    server: server.address.to_string(),
+                    processes: 1,
+                    processes_up: group.is_up(server).into(),
+                    condition: group.condition(server),
+                    requests: server.requests.load(Ordering::Relaxed),
+                    failures: server.failures.load(Ordering::Relaxed),
+                    retries: server.retries.load(Ordering::Relaxed),
+                    active: server.active.load(Ordering::Relaxed) + before(group, server),
+                    idle: server.idle.load(Ordering::Relaxed),
+                    dials: server.dials.load(Ordering::Relaxed),
+                    ..ServerTraffic::default()
+                },
             });
             states.collect::<Vec<_>>()
         };
@@ -180,7 +163,7 @@ impl ServerState {
     }
 
     fn labels(&self) -> Labels {
-        let own = [("upstream", &*self.upstream), ("server", &*self.server)];
+        let own = [("upstream", &*self.traffic.upstream), ("server", &*self.traffic.server)];
         let mut labels = families::labels(own, self.process);
         let name = self.name.clone().map(|name| ("name", name));
         labels.splice(own.len()..own.len(), name);
@@ -188,57 +171,38 @@ impl ServerState {
     }
 }
 
-const OF_SERVERS: [Family<ServerState>; 9] = [
-    counter(
-        "upstream_requests",
-        "Requests that were forwarded to a server, those that failed included",
-        |server| server.requests,
-    ),
-    counter(
-        "upstream_failures",
-        "Requests that failed on a server, those that were sent again included",
-        |server| server.failures,
-    ),
-    counter(
-        "upstream_retries",
-        "Requests that failed on a server and were sent to another one",
-        |server| server.retries,
-    ),
-    counter(
-        "upstream_checks_prevented",
-        "Checks of a server that a shortage of this machine has prevented",
-        |server| server.unchecked,
-    ),
-    counter(
-        "upstream_connections_opened",
-        "Connections to a server that were opened for requests",
-        |server| server.dials,
-    ),
-    counter(
-        "upstream_ejections",
-        "Times for which a server was left out because of its errors",
-        |server| server.ejections,
-    ),
-    gauge("upstream_up", "Whether requests are forwarded to a server", |server| {
-        server.is_up.into()
-    }),
-    gauge("upstream_requests_active", "Requests under way on a server", |server| server.active),
-    gauge(
-        "upstream_connections_idle",
-        "Connections to a server that are kept for requests",
-        |server| server.idle,
-    ),
-];
+families! {
+    const OF_SERVERS: ServerState = [
+        Counter upstream_requests
+            "Requests that were forwarded to a server, those that failed included",
+            |server| server.traffic.requests;
+        Counter upstream_failures
+            "Requests that failed on a server, those that were sent again included",
+            |server| server.traffic.failures;
+        Counter upstream_retries "Requests that failed on a server and were sent to another one",
+            |server| server.traffic.retries;
+        Counter upstream_checks_prevented
+            "Checks of a server that a shortage of this machine has prevented",
+            |server| server.unchecked;
+        Counter upstream_connections_opened "Connections to a server that were opened for requests",
+            |server| server.traffic.dials;
+        Counter upstream_ejections "Times for which a server was left out because of its errors",
+            |server| server.ejections;
+        Gauge upstream_up "Whether requests are forwarded to a server",
+            |server| server.traffic.processes_up.into();
+        Gauge upstream_requests_active "Requests under way on a server",
+            |server| server.traffic.active;
+        Gauge upstream_connections_idle "Connections to a server that are kept for requests",
+            |server| server.traffic.idle;
+    ];
 
-const OF_NAMES: [Family<NameState>; 3] = [
-    counter("upstream_lookups", "Look-ups of a name of servers", |name| name.lookups),
-    counter(
-        "upstream_lookup_failures",
-        "Look-ups of a name of servers that no resolver has answered",
-        |name| name.failures,
-    ),
-    gauge("upstream_addresses", "Servers that are known by a name", |name| name.addresses),
-];
+    const OF_NAMES: NameState = [
+        Counter upstream_lookups "Look-ups of a name of servers", |name| name.lookups;
+        Counter upstream_lookup_failures
+            "Look-ups of a name of servers that no resolver has answered", |name| name.failures;
+        Gauge upstream_addresses "Servers that are known by a name", |name| name.addresses;
+    ];
+}
 
 /// Writes the families, if there are upstreams.
 pub(super) fn write(states: &UpstreamStates, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -247,13 +211,13 @@ pub(super) fn write(states: &UpstreamStates, encoder: &mut DescriptorEncoder<'_>
     };
     let names: Vec<_> = states.names.iter().map(|name| (labels(name), name)).collect();
     if !names.is_empty() {
-        families::write(&OF_NAMES, &names, encoder)?;
+        families::write(OF_NAMES, &names, encoder)?;
     }
     let servers: Vec<_> = states.servers.iter().map(|server| (server.labels(), server)).collect();
     if servers.is_empty() {
         return Ok(());
     }
-    families::write(&OF_SERVERS, &servers, encoder)?;
+    families::write(OF_SERVERS, &servers, encoder)?;
     let help = "Time from a request to a server to the head of its response, connecting included";
     let all = servers.into_iter().map(|(labels, server)| (labels, &server.durations));
     write_histograms(("upstream_response_duration", help), all, encoder)

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
 
-use super::families::{self, Family, Labels, counter};
+use super::families::{self, Labels};
+use crate::families;
 use crate::rules::Reason;
 
 /// A number that one thread changes and all may read.
@@ -144,11 +145,12 @@ impl RefusalStates {
     }
 }
 
-const REFUSED: Family<u64> = counter(
-    "http_requests_refused",
-    "Requests that the rules for clients have refused, by reason",
-    |count| *count,
-);
+families! {
+    const REFUSED: u64 = [
+        Counter http_requests_refused "Requests that the rules for clients have refused, by reason",
+            |count| *count;
+    ];
+}
 
 /// Writes the refusals of routes, each with its labels.
 pub(super) fn write_refusals<'a>(
@@ -161,7 +163,7 @@ pub(super) fn write_refusals<'a>(
             Some((labels.iter().cloned().chain([reason]).collect(), count.as_ref()?))
         })
     });
-    families::write(&[REFUSED], &counted.collect::<Vec<_>>(), encoder)
+    families::write(REFUSED, &counted.collect::<Vec<_>>(), encoder)
 }
 
 #[cfg(test)]

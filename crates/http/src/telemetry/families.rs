@@ -60,19 +60,25 @@ impl<T> Figure<T> {
     }
 }
 
-/// Declares a count, which only grows.
-pub const fn counter<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -> Family<T> {
-    (name, help, Counter(read))
-}
-
-/// Declares a level, which goes up and down.
-pub const fn gauge<T>(name: &'static str, help: &'static str, read: fn(&T) -> u64) -> Family<T> {
-    (name, help, Gauge(read))
-}
-
-/// Declares a level that is written as a fraction.
-pub const fn fraction<T>(name: &'static str, help: &'static str, read: fn(&T) -> f64) -> Family<T> {
-    (name, help, Fraction(read))
+/// Declares lists of families, each with its figure, its name, its help, and a function that reads
+/// the figure of a subject. For the crates of this workspace.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! families {
+    ($(
+        $(#[$meta:meta])*
+        const $list:ident: $subject:ty =
+            [$($figure:ident $name:ident $help:literal, $read:expr;)+];
+    )+) => {
+        $(
+            $(#[$meta])*
+            const $list: &[$crate::telemetry::families::Family<$subject>] = &[$((
+                stringify!($name),
+                $help,
+                $crate::telemetry::families::Figure::$figure($read),
+            )),+];
+        )+
+    };
 }
 
 /// Adds the label of the process to the labels of a subject, where a server has several.

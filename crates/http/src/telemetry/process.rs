@@ -7,7 +7,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::families::{self, Family, Figure, gauge};
+use super::families;
+use crate::families;
 use crate::sys;
 
 /// A process at one moment.
@@ -49,33 +50,28 @@ impl ProcessState {
     }
 }
 
-const FAMILIES: [Family<ProcessState>; 5] = [
-    (
-        "process_cpu",
-        "Processor time of the process, of the user and the system together",
-        Figure::SecondsCounter(|process| process.cpu_seconds),
-    ),
-    gauge("process_max_fds", "Descriptors that may be open", |process| process.most_descriptors),
-    (
-        "process_virtual_memory",
-        "Address space in use",
-        Figure::Bytes(|process| process.virtual_bytes),
-    ),
-    ("process_resident_memory", "Memory in use", Figure::Bytes(|process| process.resident_bytes)),
-    (
-        "process_start_time",
-        "When the process began to serve, in seconds since 1970",
-        Figure::Moment(|process| process.started_seconds),
-    ),
-];
+families! {
+    const FAMILIES: ProcessState = [
+        SecondsCounter process_cpu
+            "Processor time of the process, of the user and the system together",
+            |process| process.cpu_seconds;
+        Gauge process_max_fds "Descriptors that may be open", |process| process.most_descriptors;
+        Bytes process_virtual_memory "Address space in use", |process| process.virtual_bytes;
+        Bytes process_resident_memory "Memory in use", |process| process.resident_bytes;
+        Moment process_start_time "When the process began to serve, in seconds since 1970",
+            |process| process.started_seconds;
+    ];
 
-const OPEN_FDS: Family<u64> = gauge("process_open_fds", "Open descriptors", |open| *open);
+    const OPEN_FDS: u64 = [
+        Gauge process_open_fds "Open descriptors", |open| *open;
+    ];
+}
 
 /// Writes the families of all processes.
 pub fn write(all: &[ProcessState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let label = |process: &ProcessState| families::labels([], process.process);
     let processes: Vec<_> = all.iter().map(|process| (label(process), process)).collect();
-    families::write(&FAMILIES, &processes, encoder)?;
+    families::write(FAMILIES, &processes, encoder)?;
     let open = |process| Some((label(process), process.open_descriptors.as_ref()?));
-    families::write(&[OPEN_FDS], &all.iter().filter_map(open).collect::<Vec<_>>(), encoder)
+    families::write(OPEN_FDS, &all.iter().filter_map(open).collect::<Vec<_>>(), encoder)
 }
