@@ -113,7 +113,7 @@ impl Accepting {
 
     fn begin(&self, plain: Plain, client: Option<SocketAddr>) {
         // With the PROXY protocol the peer of the connection is not the client.
-        let counted = client.filter(|_| !self.context.is_behind_proxy()).map(|client| client.ip());
+        let counted = client.filter(|_| !self.context.is_behind_proxy).map(|client| client.ip());
         let permit = match self.context.is_admin {
             true => self.admit_operator(counted),
             false => self.admit(counted),
@@ -128,7 +128,7 @@ impl Accepting {
             }
         };
         let local = self.local.or_else(|| plain.local_address());
-        let is_proxied = self.context.is_behind_proxy();
+        let is_proxied = self.context.is_behind_proxy;
         let since = peer::seconds_now();
         let replaced = match &permit {
             Permit::Admin(permit) => Some(permit.replaced()),

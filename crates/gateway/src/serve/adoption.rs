@@ -433,12 +433,12 @@ impl LocalServer {
         let is_encrypted = keys.is_some();
         let context = self.context(address, is_encrypted)?;
         // Connections of the admin listener come to rest no more.
-        if context.requires_certificate() || context.is_admin {
+        if context.requires_certificate || context.is_admin {
             return None;
         }
         let (client, local) = (record.client, record.local);
         let permit = adoption.connection_limits.acquire(client.map(|client| client.ip())).ok()?;
-        let is_proxied = context.is_behind_proxy();
+        let is_proxied = context.is_behind_proxy;
         let permit = Permit::Client(permit);
         let peer = Peer { client, local, is_encrypted, is_proxied, permit, ..Peer::default() };
         let (peer, stream) = (Rc::new(peer), Socket::Tcp(stream).into());
@@ -448,7 +448,16 @@ impl LocalServer {
         let subscribers =
             |space| self.worker.router().local_subscribers(adoption.by_space.get(&space)?);
         let (activity, sub) = record.activity.unnamed();
-        match activity {
+        let subscriber = |form, last, offset, grant, pinged| LeftSubscriber {
+            form,
+            last,
+            offset,
+            pinged,
+            grant,
+            reader: None,
+            sub,
+        };
+        let (space, of) = match activity {
             // A name has no name.
             Activity::Named { .. } => return None,
             // A response was under way when the other server ended.
@@ -456,6 +465,7 @@ impl LocalServer {
             Activity::Idle { requests } => {
                 let parked = left.go_on(0, None)?;
                 context.park(ParkedConnection { token: requests, ..parked }, limit);
+                return Some(());
             }
             Activity::Poll { space, last, grant, form, requests, before } => {
                 let local_subscribers = subscribers(space)?;
@@ -464,28 +474,22 @@ impl LocalServer {
                 let pending = Some(pending);
                 let parked = ParkedConnection { pending, ..left.go_on(0, None)? };
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit, grant);
+                return Some(());
             }
             Activity::Socket { space, last, offset, grant, pinged } => {
-                let (form, reader) = (Form::WebSocket, None);
-                let of = LeftSubscriber { form, last, offset, pinged, grant, reader, sub };
-                subscribers(space)?.adopt(left, of)?;
+                (space, subscriber(Form::WebSocket, last, offset, grant, pinged))
             }
             Activity::JsonSocket { space, last, offset, grant, pinged } => {
-                let (form, reader) = (Form::Json, None);
-                let of = LeftSubscriber { form, last, offset, pinged, grant, reader, sub };
-                subscribers(space)?.adopt(left, of)?;
+                (space, subscriber(Form::Json, last, offset, grant, pinged))
             }
             Activity::Events { space, last, offset, grant, pinged } => {
-                let (form, reader) = (Form::Events, None);
-                let of = LeftSubscriber { form, last, offset, pinged, grant, reader, sub };
-                subscribers(space)?.adopt(left, of)?;
+                (space, subscriber(Form::Events, last, offset, grant, pinged))
             }
             Activity::Mercure { space, last, grant, pinged, reader } => {
-                let (form, offset, reader) = (Form::Mercure, None, Some(reader));
-                let of = LeftSubscriber { form, last, offset, pinged, grant, reader, sub };
-                subscribers(space)?.adopt(left, of)?;
+                let of = subscriber(Form::Mercure, last, None, grant, pinged);
+                (space, LeftSubscriber { reader: Some(reader), ..of })
             }
-        }
-        Some(())
+        };
+        subscribers(space)?.adopt(left, of)
     }
 }

@@ -81,7 +81,7 @@ impl ListenerContext {
         let until = time::now() + self.worker.timeouts.get().header;
         let mut before = Bytes::new();
         let counters = &self.worker.counters;
-        if self.is_behind_proxy() {
+        if self.is_behind_proxy {
             match Box::pin(timeout_at(until, proxy_protocol::read(&mut plain))).await {
                 Ok(Ok(header)) => {
                     before = header.rest;

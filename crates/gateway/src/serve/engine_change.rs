@@ -120,15 +120,8 @@ impl EngineChange {
         local.worker.wake();
         let (mut contexts, mut tasks) = (Vec::new(), Vec::new());
         for opening in self.part.openings {
-            let Opening { listener, on, address, tls, requires_certificate, .. } = opening;
-            let context = ListenerContext::new(
-                local.worker.clone(),
-                &on,
-                address,
-                (tls, requires_certificate),
-                (opening.proxy_protocol, opening.is_admin),
-            );
-            let context = Rc::new(context);
+            let context = Rc::new(ListenerContext::new(local.worker.clone(), &opening));
+            let Opening { listener, on, .. } = opening;
             contexts.push((on.clone(), context.clone()));
             let accepting = Accepting {
                 local: on.only(),

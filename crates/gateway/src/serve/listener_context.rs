@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_rustls::rustls::ServerConfig;
 use hyper::server::conn::http1;
 
+use super::opening::Opening;
 use super::worker::Worker;
 use crate::config;
 use crate::config::Address;
@@ -18,8 +19,10 @@ pub(super) struct ListenerContext {
     pub http1: http1::Builder,
     pub header_bytes: u32,
     pub tls: Option<Arc<ServerConfig>>,
-    requires_certificate: bool,
-    proxy_protocol: bool,
+    /// Whether clients without a certificate are refused.
+    pub requires_certificate: bool,
+    /// Whether a proxy connects in the name of clients.
+    pub is_behind_proxy: bool,
     /// Whether only programs on this machine reach the listener, and no proxy is known to be before
     /// it.
     pub is_private: bool,
@@ -28,13 +31,7 @@ pub(super) struct ListenerContext {
 }
 
 impl ListenerContext {
-    pub(super) fn new(
-        worker: Rc<Worker>,
-        on: &Address,
-        address: Address,
-        (tls, requires_certificate): (Option<Arc<ServerConfig>>, bool),
-        (proxy_protocol, is_admin): (bool, bool),
-    ) -> ListenerContext {
+    pub(super) fn new(worker: Rc<Worker>, opening: &Opening) -> ListenerContext {
         let header_bytes = usize::try_from(worker.limits.get().header_bytes).unwrap_or(usize::MAX);
         let mut http1 = http1::Builder::new();
         // Each connection has its own limits of time, see there. hyper needs room for 8 KiB at
@@ -45,32 +42,22 @@ impl ListenerContext {
             .max_header_size(header_bytes)
             .max_buf_size(header_bytes.max(64 * 1024));
         let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);
-        let is_private = config::is_private(on, proxy_protocol);
+        let is_private = config::is_private(&opening.on, opening.proxy_protocol);
         ListenerContext {
             worker,
-            address,
+            address: opening.address.clone(),
             http1,
             header_bytes,
-            tls,
-            requires_certificate,
-            proxy_protocol,
+            tls: opening.tls.clone(),
+            requires_certificate: opening.requires_certificate,
+            is_behind_proxy: opening.proxy_protocol,
             is_private,
-            is_admin,
+            is_admin: opening.is_admin,
         }
     }
 
     /// Whether connections are encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
-    }
-
-    /// Whether clients without a certificate are refused.
-    pub(super) fn requires_certificate(&self) -> bool {
-        self.requires_certificate
-    }
-
-    /// Whether a proxy connects in the name of clients.
-    pub(super) fn is_behind_proxy(&self) -> bool {
-        self.proxy_protocol
     }
 }

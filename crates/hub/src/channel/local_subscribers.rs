@@ -332,8 +332,9 @@ impl LocalSubscribers {
         }
     }
 
-    /// Makes all subscribers come again: their rights may have changed.
-    pub(super) fn dismiss(self: &Rc<LocalSubscribers>) {
+    /// Ends the subscribers that have a task, and returns those that are parked: the number and
+    /// the key of each, and its form unless it is a long-poll.
+    pub(super) fn end_tasks(&self, why: EndReason) -> Vec<(usize, Key, Option<Form>)> {
         let mut parked = Vec::new();
         for (index, subscriber) in self.subscribers.borrow().iter() {
             match &subscriber.delivery {
@@ -341,10 +342,15 @@ impl LocalSubscribers {
                 SubscriberState::Parked { key, form, .. } => {
                     parked.push((index, *key, Some(*form)))
                 }
-                SubscriberState::Task(mailbox) => mailbox.end(EndReason::Changed),
+                SubscriberState::Task(mailbox) => mailbox.end(why),
             }
         }
-        for (index, key, form) in parked {
+        parked
+    }
+
+    /// Makes all subscribers come again: their rights may have changed.
+    pub(super) fn dismiss(self: &Rc<LocalSubscribers>) {
+        for (index, key, form) in self.end_tasks(EndReason::Changed) {
             let Some(parked) = self.parking_lot.take(key) else { continue };
             match form {
                 None => self.clone().resume(parked, ResumeReason::TimedOut),

@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use superpoll_http::parking_lot::{ParkedConnection, WaitingRequest};
+use superpoll_http::parking_lot::{ParkedConnection, ResumeReason, WaitingRequest};
 
 use super::form::Form;
 use super::local_subscribers::{LocalSubscribers, SubscriberState};
@@ -17,16 +17,7 @@ use super::parked::Backlog;
 impl LocalSubscribers {
     /// Moves all subscribers to the hub that is in the place of theirs.
     pub(super) fn move_on(self: &Rc<LocalSubscribers>) {
-        let mut parked = Vec::new();
-        for (index, subscriber) in self.subscribers.borrow().iter() {
-            match &subscriber.delivery {
-                SubscriberState::Poll(key) => parked.push((index, *key, None)),
-                SubscriberState::Parked { key, form, .. } => {
-                    parked.push((index, *key, Some(*form)))
-                }
-                SubscriberState::Task(mailbox) => mailbox.end(EndReason::Replaced),
-            }
-        }
+        let parked = self.end_tasks(EndReason::Replaced);
         let next = self.successor();
         for (index, key, form) in parked {
             let Some(parked) = self.parking_lot.take(key) else { continue };
@@ -43,11 +34,7 @@ impl LocalSubscribers {
                 (None, None) => {
                     let last = self.last_given(index);
                     self.remove(index);
-                    self.end_poll(
-                        parked,
-                        last,
-                        superpoll_http::parking_lot::ResumeReason::TimedOut,
-                    );
+                    self.end_poll(parked, last, ResumeReason::TimedOut);
                 }
                 (_, Some(form)) => {
                     self.end_subscriber(index, parked, form, EndReason::Replaced);
