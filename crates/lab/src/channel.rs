@@ -120,6 +120,20 @@ impl Pairs {
         Ok(Pairs { readers, writers, reader_numbers, writer_numbers, answers })
     }
 
+    /// Writes this byte to each of these pairs.
+    #[inline(always)]
+    pub(crate) fn write(&self, active: &[u32], byte: u8) -> Result<()> {
+        let mut written = 0;
+        for &pair in active {
+            let writer = self.writer_numbers[pair as usize];
+            written += usize::from(descriptor::write_byte(writer, byte));
+        }
+        if written != active.len() {
+            return Err(Error::last(format!("writing to {} of {}", written + 1, active.len())));
+        }
+        Ok(())
+    }
+
     /// Sends a byte back from each of these readers, where the kind needs it; not to be timed.
     ///
     /// A TCP receiver that never answers acknowledges each segment by a packet of its own, out of

@@ -211,16 +211,9 @@ pub(crate) fn run_round(
 ) -> Result<(f64, f64)> {
     let active = load.round(round);
     let byte = round as u8;
-    let writers = pairs.writers();
-    let mut written = 0;
     let start = Instant::now();
-    for &pair in active {
-        written += usize::from(descriptor::write_byte(writers[pair as usize], byte));
-    }
+    pairs.write(active, byte)?;
     let middle = Instant::now();
-    if written != active.len() {
-        return Err(Error::last(format!("writing to {} of {}", written + 1, active.len())));
-    }
     whole_round(subject, active, log)?;
     let end = Instant::now();
     log.close(entry.name, active, byte)?;

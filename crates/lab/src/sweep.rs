@@ -173,13 +173,13 @@ impl Sweep {
         ]
     }
 
-    /// Returns the sizes of all points for a budget, where each placement is visited this often.
-    pub(crate) fn sizes(&self, times: usize) -> Vec<usize> {
+    /// Returns the sizes of all points, for a budget.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
         let of_total = |&total: &usize| -> Vec<usize> {
             // The rest is the same at each point: starting subjects, and their first rounds.
             let size = |active: usize| active + total / 10 + 150;
             let own: Vec<usize> = self.points(total).into_iter().map(size).collect();
-            own.repeat(self.placements.len() * times)
+            own.repeat(self.placements.len())
         };
         self.totals.iter().flat_map(of_total).collect::<Vec<_>>().repeat(self.kinds.len())
     }
@@ -205,8 +205,8 @@ mod tests {
         assert_eq!(found.points(20), [1, 10, 20]);
         assert_eq!(found.points(100), [1, 50, 100]);
         assert_eq!((found.len(), found.notes.len()), (2 * (3 + 3), 0));
-        assert_eq!(found.sizes(2)[..7], [153, 162, 172, 153, 162, 172, 161]);
-        assert_eq!(found.sizes(2).len(), 2 * found.len());
+        assert_eq!(found.sizes()[..5], [153, 162, 172, 161, 210]);
+        assert_eq!(found.sizes().len(), found.len());
         let asked = sweep(&[20, 100], Some("7,3")).unwrap();
         assert_eq!((asked.points(20), asked.len()), (vec![7, 3], 2 * (2 + 2)));
     }

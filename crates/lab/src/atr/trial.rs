@@ -97,7 +97,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let appendix = if has_appendix(options) { APPENDIX } else { 0.0 };
     let seconds = options.output.seconds.map(|seconds| seconds - appendix);
     let output = Output { seconds, ..options.output.clone() };
-    let budget = Budget::of_sizes(&output, sweep.sizes(1), 15.0, 26.0);
+    let budget = Budget::of_sizes(&output, sweep.sizes(), 15.0, 26.0);
     let (notes, blocks) = (std::mem::take(&mut sweep.notes), sweep.len() * entries.len() * 5);
     let mut run = Run::new("atr", &output, notes, blocks, budget);
     let mut rows = Vec::new();

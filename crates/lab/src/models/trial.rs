@@ -139,7 +139,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let Plan { mut sweep, loops: wanted } = plan(options)?;
     let floor = Entry::named(FLOOR)?;
     let _second = options.output.second_thread.then(SecondThread::start);
-    let budget = Budget::of_sizes(&options.output, sweep.sizes(1), 15.0, 30.0);
+    let budget = Budget::of_sizes(&options.output, sweep.sizes(), 15.0, 30.0);
     let blocks = sweep.len() * (wanted.len() + 1) * 5;
     let notes = std::mem::take(&mut sweep.notes);
     let mut run = Run::new("models", &options.output, notes, blocks, budget);

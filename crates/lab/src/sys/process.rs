@@ -157,12 +157,10 @@ pub(crate) fn thread_time() -> u64 {
     clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Returns how often the threads of this process have given up their processor voluntarily, and how
-/// often it was taken away.
-pub(crate) fn switches() -> (u64, u64) {
-    getrusage(UsageWho::RUSAGE_SELF).map_or((0, 0), |usage| {
-        (usage.voluntary_context_switches() as u64, usage.involuntary_context_switches() as u64)
-    })
+/// Returns how often the threads of this process have given up their processor voluntarily.
+pub(crate) fn sleeps() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF);
+    usage.map_or(0, |usage| usage.voluntary_context_switches() as u64)
 }
 
 /// Prevents this thread, and the threads that it starts, from preempting another task when they

@@ -19,10 +19,10 @@ use crate::channel::{Kind, Pairs};
 use crate::error::{Doing, Error, Result};
 use crate::loops::Ready;
 use crate::measure::watch_now_and_then;
+use crate::statistics;
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process};
 use crate::threads::subject::{Entry, Family, Input};
-use crate::{environment, statistics};
 
 crate::by_name::named! {
     /// Where a subject may run.
@@ -63,12 +63,8 @@ pub(super) struct Block {
     pub write_ns: f64,
     /// How often a thread went to sleep, per event.
     pub voluntary: f64,
-    /// How often a thread lost its processor to another thread, per event.
-    pub involuntary: f64,
-    /// The subject's own report of its set-up.
-    pub set: SetUpReport,
-    /// By how many bytes the kernel's stacks grew during the set-up.
-    pub kernel_stacks: f64,
+    /// Threads of the subject.
+    pub threads: u64,
 }
 
 /// A subject that the system refused to set up.
@@ -80,14 +76,8 @@ pub(super) struct Refusal {
     pub source: std::io::Error,
 }
 
-/// How long to measure.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Length {
-    /// Nanoseconds for the measured rounds.
-    pub ns: f64,
-    /// Rounds at least, and at most.
-    pub rounds: (usize, usize),
-}
+/// Rounds of a block, at least and at most.
+const ROUNDS: (usize, usize) = (12, 4000);
 
 /// Rounds before the measured ones: an adaptive poller has settled its placement after about forty.
 const WARM_UP: (usize, usize) = (96, 8);
@@ -109,31 +99,22 @@ struct Trial<'a> {
     byte: u8,
 }
 
-/// The measurements of a round.
-struct Round {
-    clock_ns: f64,
-    /// The writer's processor time for its writes.
-    write_ns: f64,
-}
-
-/// Sets a subject up and measures it. The inner error says that the system did not allow it that
-/// many threads.
+/// Sets a subject up and measures it for about `ns` nanoseconds. The inner error says that the
+/// system did not allow it that many threads.
 pub(super) fn measure(
     entry: Entry,
     point: Point<'_>,
-    length: Length,
+    ns: f64,
 ) -> Result<std::result::Result<Block, Refusal>> {
     let unwatched = unwatched(point)?;
-    let stacks = environment::kernel_stacks().unwrap_or(0) as f64;
     let mut trial = match Trial::start(entry, point)? {
         Ok(trial) => trial,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let kernel_stacks = environment::kernel_stacks().unwrap_or(0) as f64 - stacks;
-    let block = trial.run(length, unwatched)?;
+    let block = trial.run(ns, unwatched)?;
     drop(trial);
     nothing_is_left(entry, point)?;
-    Ok(Ok(Block { kernel_stacks, ..block }))
+    Ok(Ok(block))
 }
 
 /// Checks whether a subject can be set up at all; returns the refusal if not.
@@ -143,7 +124,7 @@ pub(super) fn probe(entry: Entry, point: Point<'_>) -> Result<Option<Refusal>> {
 
 impl<'a> Trial<'a> {
     fn start(entry: Entry, point: Point<'a>) -> Result<std::result::Result<Trial<'a>, Refusal>> {
-        let (counters, WakePipe { wait, wake }) =
+        let (counters, wait, wake) =
             SharedCounters::new(point.pairs.len(), point.kind != Kind::Pipe)?;
         process::watch(entry.name);
         let child = process::fork(|| {
@@ -161,7 +142,7 @@ impl<'a> Trial<'a> {
                 if entry.family == Family::Threads && is_a_limit(&source) =>
             {
                 process::unwatch();
-                Ok(Err(Refusal { had: trial.counters.report().threads, source }))
+                Ok(Err(Refusal { had: trial.counters.threads(), source }))
             }
             Err(error) => Err(error),
         }
@@ -179,7 +160,7 @@ impl<'a> Trial<'a> {
         Err(Error::Work { subject: self.entry.name, found: "its process has ended".to_owned() })
     }
 
-    fn run(&mut self, length: Length, unwatched: f64) -> Result<Block> {
+    fn run(&mut self, ns: f64, unwatched: f64) -> Result<Block> {
         let active = self.point.active.len() as f64;
         let warm_up = if self.entry.adapts { WARM_UP.0 } else { WARM_UP.1 };
         for round in 0..warm_up {
@@ -187,35 +168,31 @@ impl<'a> Trial<'a> {
             self.round(false)?;
         }
         self.round(true)?;
-        let switches = self.counters.switches();
+        let sleeps = self.counters.sleeps();
         let cpu = self.processor_time()?;
         let start = process::now();
         let (mut clock, mut write_ns) = (Vec::new(), 0.0);
-        let (least, most) = length.rounds;
-        while clock.len() < most
-            && (clock.len() < least || ((process::now() - start) as f64) < length.ns)
+        let (least, most) = ROUNDS;
+        while clock.len() < most && (clock.len() < least || ((process::now() - start) as f64) < ns)
         {
             watch_now_and_then(self.entry.name, clock.len());
-            let round = self.round(false)?;
-            clock.push(round.clock_ns);
-            write_ns += round.write_ns;
+            let (round_ns, of_writes) = self.round(false)?;
+            clock.push(round_ns);
+            write_ns += of_writes;
         }
         let cpu = self.processor_time()? - cpu;
         self.round(true)?;
         process::unwatch();
-        let after = self.counters.switches();
+        let sleeps = self.counters.sleeps() - sleeps;
         let events = active * clock.len() as f64;
-        // The round that brought the report counts among the rounds with thread switches.
-        let switched = |after: u64, before: u64| (after - before) as f64 / (events + active);
         Ok(Block {
             clock_ns: statistics::median(&clock),
             rounds: clock.len(),
             cpu_ns: cpu as f64 / events,
             write_ns: write_ns / events - unwatched,
-            voluntary: switched(after.0, switches.0),
-            involuntary: switched(after.1, switches.1),
-            set: self.counters.report(),
-            kernel_stacks: 0.0,
+            // The round that brought the report counts among the rounds with thread switches.
+            voluntary: sleeps as f64 / (events + active),
+            threads: self.counters.threads(),
         })
     }
 
@@ -223,28 +200,24 @@ impl<'a> Trial<'a> {
         self.child.processor_time().doing("asking for processor time")
     }
 
-    fn round(&mut self, report: bool) -> Result<Round> {
+    /// Runs a round; returns its time on the clock, and the writer's processor time for its writes,
+    /// in nanoseconds.
+    fn round(&mut self, report: bool) -> Result<(f64, f64)> {
         self.byte = self.byte.wrapping_add(1);
-        let (active, writers) = (self.point.active, self.point.pairs.writers());
+        let Point { active, pairs, .. } = self.point;
         self.counters.expect(active.len(), report);
-        let mut written = 0;
         let before = process::thread_time();
         let start = process::now();
-        for &pair in active {
-            written += usize::from(descriptor::write_byte(writers[pair as usize], self.byte));
-        }
+        pairs.write(active, self.byte)?;
         let write_ns = (process::thread_time() - before) as f64;
-        if written != active.len() {
-            return Err(Error::last(format!("writing to {} of {}", written + 1, active.len())));
-        }
         self.wait()?;
         let clock_ns = self.counters.finished().saturating_sub(start) as f64;
         self.counters.close(self.entry.name, active, self.byte)?;
         if self.point.kind != Kind::Pipe {
             self.hear_answers()?;
         }
-        process::sleep(PAUSE.0 + PAUSE.1 * writers.len() as u64);
-        Ok(Round { clock_ns, write_ns })
+        process::sleep(PAUSE.0 + PAUSE.1 * pairs.len() as u64);
+        Ok((clock_ns, write_ns))
     }
 
     /// Reads the bytes that sockets send back.
@@ -282,14 +255,9 @@ fn serve(entry: Entry, point: Point<'_>, counters: &SharedCounters) {
         counters,
         processors: point.processors.len(),
     };
-    let touched = environment::memory_touched().unwrap_or(0);
-    let start = process::now();
     let ended = (entry.set_up)(input).and_then(|reading| {
-        counters.set_up(SetUpReport {
-            ns: process::now() - start,
-            threads: reading.threads() as u64,
-            memory: environment::memory_touched().unwrap_or(0).saturating_sub(touched),
-        });
+        counters.has_threads(reading.threads());
+        counters.wake_writer();
         reading.read_on()
     });
     if let Err(error) = ended {
@@ -309,19 +277,13 @@ fn is_a_limit(error: &std::io::Error) -> bool {
 /// Measures a write, in nanoseconds of this thread's processor time, while no thread waits for the
 /// byte.
 fn unwatched(point: Point<'_>) -> Result<f64> {
-    let (readers, writers) = (point.pairs.readers(), point.pairs.writers());
+    let readers = point.pairs.readers();
     let mut samples = Vec::new();
     for _ in 0..(UNWATCHED_WRITES / point.active.len().max(1)).max(3) {
-        let mut written = 0;
         let before = process::thread_time();
-        for &pair in point.active {
-            written += usize::from(descriptor::write_byte(writers[pair as usize], 0));
-        }
+        point.pairs.write(point.active, 0)?;
         let took = process::thread_time() - before;
-        if written != point.active.len() {
-            return Err(Error::last("writing to a full pair"));
-        }
-        samples.push(took as f64 / written as f64);
+        samples.push(took as f64 / point.active.len() as f64);
         for &pair in point.active {
             while descriptor::read_byte(readers[pair as usize]).is_none() {
                 std::hint::spin_loop();
@@ -365,15 +327,13 @@ const ASKED: usize = 1;
 const READ: usize = 8;
 /// The time that the reader of the last byte notes.
 const FINISHED: usize = 16;
-const VOLUNTARY: usize = 17;
-const INVOLUNTARY: usize = 18;
-/// The subject's report of its set-up.
-const STARTED: usize = 19;
-const MEMORY: usize = 20;
-const SET_UP: usize = 21;
-const FAILURE: usize = 22;
+/// How often the subject's threads went to sleep.
+const SLEEPS: usize = 17;
+/// Threads that the subject has.
+const THREADS: usize = 18;
+const FAILURE: usize = 19;
 /// Threads that are about to wait for the first time.
-const ARRIVED: usize = 23;
+const ARRIVED: usize = 20;
 /// The words of the pairs.
 const FIRST: usize = 24;
 
@@ -399,17 +359,6 @@ pub(super) enum Outcome {
     Ended,
 }
 
-/// A subject's report of its set-up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct SetUpReport {
-    /// Threads it has.
-    pub threads: u64,
-    /// Memory that the set-up has touched, in bytes.
-    pub memory: u64,
-    /// How long the set-up took, in nanoseconds.
-    pub ns: u64,
-}
-
 /// The counters of the writer and the subject. Each process has its own copy of this struct and
 /// shares its numbers.
 #[derive(Clone, Debug)]
@@ -419,21 +368,12 @@ pub(super) struct SharedCounters {
     answers: bool,
 }
 
-/// The pipe by which the writer is woken.
-#[derive(Debug)]
-pub(super) struct WakePipe {
-    /// Where the writer waits.
-    pub wait: OwnedFd,
-    /// The end that the subject writes to. The writer closes its copy, so that the pipe ends when
-    /// the subject does.
-    pub wake: OwnedFd,
-}
-
 impl SharedCounters {
-    /// Creates counters for `pairs` pairs, and the pipe that wakes the writer when a round is done.
-    /// The pipe's writing end must be open in the subject's process. With `answers`, each byte is
+    /// Creates counters for `pairs` pairs, and the pipe that wakes the writer when a round is done:
+    /// the end where the writer waits, and the end that the subject writes to. The writer closes its
+    /// copy of the latter, so that the pipe ends when the subject does. With `answers`, each byte is
     /// sent back as well.
-    pub(super) fn new(pairs: usize, answers: bool) -> Result<(SharedCounters, WakePipe)> {
+    pub(super) fn new(pairs: usize, answers: bool) -> Result<(SharedCounters, OwnedFd, OwnedFd)> {
         let failed = |source| Error::system("creating the counters of a subject", source);
         let (wait, wake) = descriptor::pipe().map_err(failed)?;
         for end in [&wait, &wake] {
@@ -441,7 +381,7 @@ impl SharedCounters {
         }
         let shared = SharedNumbers::new(FIRST + pairs).map_err(failed)?;
         let counters = SharedCounters { shared: Arc::new(shared), done: wake.as_raw_fd(), answers };
-        Ok((counters, WakePipe { wait, wake }))
+        Ok((counters, wait, wake))
     }
 
     /// Reads the bytes that a pair has.
@@ -495,14 +435,13 @@ impl SharedCounters {
     fn finish(&self) {
         self.shared[FINISHED].store(process::now(), Ordering::Relaxed);
         if self.shared[ASKED].load(Ordering::Relaxed) != 0 {
-            let (voluntary, involuntary) = process::switches();
-            self.shared[VOLUNTARY].store(voluntary, Ordering::Relaxed);
-            self.shared[INVOLUNTARY].store(involuntary, Ordering::Relaxed);
+            self.shared[SLEEPS].store(process::sleeps(), Ordering::Relaxed);
         }
         self.wake_writer();
     }
 
-    fn wake_writer(&self) {
+    /// Wakes the writer.
+    pub(super) fn wake_writer(&self) {
         // If the writer is gone, there is no one left to wake.
         let _ = descriptor::write_byte(self.done, b'.');
     }
@@ -517,17 +456,9 @@ impl SharedCounters {
         self.shared[ARRIVED].load(Ordering::Acquire)
     }
 
-    /// Notes that the subject is set up; wakes the writer.
-    pub(super) fn set_up(&self, set: SetUpReport) {
-        self.shared[STARTED].store(set.threads, Ordering::Relaxed);
-        self.shared[MEMORY].store(set.memory, Ordering::Relaxed);
-        self.shared[SET_UP].store(set.ns, Ordering::Relaxed);
-        self.wake_writer();
-    }
-
-    /// Notes that the subject could have only `threads` threads.
-    pub(super) fn limited_to(&self, threads: u64) {
-        self.shared[STARTED].store(threads, Ordering::Relaxed);
+    /// Notes how many threads the subject has, or could have at most.
+    pub(super) fn has_threads(&self, threads: usize) {
+        self.shared[THREADS].store(threads as u64, Ordering::Relaxed);
     }
 
     /// Notes that the subject cannot go on; wakes the writer. The first cause counts.
@@ -546,14 +477,13 @@ impl SharedCounters {
         }
     }
 
-    /// Returns the subject's report of its set-up.
-    pub(super) fn report(&self) -> SetUpReport {
-        let of = |place| self.shared[place].load(Ordering::Relaxed);
-        SetUpReport { threads: of(STARTED), memory: of(MEMORY), ns: of(SET_UP) }
+    /// Returns the threads that the subject has, as it noted.
+    pub(super) fn threads(&self) -> u64 {
+        self.shared[THREADS].load(Ordering::Relaxed)
     }
 
     /// For the writer: `bytes` more bytes make a round, and with `report` the last reader reports
-    /// its process's switches. The writer calls this before it writes any of them.
+    /// how often its threads went to sleep. The writer calls this before it writes any of them.
     pub(super) fn expect(&self, bytes: usize, report: bool) {
         self.shared[ASKED].store(u64::from(report), Ordering::Relaxed);
         self.shared[DUE].fetch_add(bytes as u64, Ordering::Release);
@@ -564,10 +494,9 @@ impl SharedCounters {
         self.shared[FINISHED].load(Ordering::Relaxed)
     }
 
-    /// Switches of all threads, voluntary and not, as reported last.
-    pub(super) fn switches(&self) -> (u64, u64) {
-        let of = |place| self.shared[place].load(Ordering::Relaxed);
-        (of(VOLUNTARY), of(INVOLUNTARY))
+    /// How often the subject's threads went to sleep, as reported last.
+    pub(super) fn sleeps(&self) -> u64 {
+        self.shared[SLEEPS].load(Ordering::Relaxed)
     }
 
     /// Ends a round: the byte of each active pair must have been read once, and no other byte.
@@ -606,8 +535,7 @@ mod tests {
     #[test]
     fn the_last_byte_of_a_round_wakes_the_writer_and_wrong_work_is_found() {
         let pairs = Pairs::open(Kind::Pipe, 3).unwrap();
-        let (counters, pipe) = SharedCounters::new(3, false).unwrap();
-        let wait = &pipe.wait;
+        let (counters, wait, _wake) = SharedCounters::new(3, false).unwrap();
         descriptor::set_blocking(wait.as_raw_fd(), false).unwrap();
         let write =
             |pair: usize, byte| assert!(descriptor::write_byte(pairs.writers()[pair], byte));
@@ -642,7 +570,7 @@ mod tests {
     #[test]
     fn a_socket_answers_and_the_end_of_a_pair_is_no_failure() {
         let pairs = Pairs::open(Kind::Unix, 1).unwrap();
-        let (counters, _pipe) = SharedCounters::new(1, true).unwrap();
+        let (counters, _wait, _wake) = SharedCounters::new(1, true).unwrap();
         let (reader, writer) = (pairs.readers()[0], pairs.writers()[0]);
         counters.expect(1, false);
         assert!(descriptor::write_byte(writer, 255));

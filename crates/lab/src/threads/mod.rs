@@ -90,15 +90,6 @@ pub(crate) struct Row {
     pub cost_ratio: Option<Ratio>,
     /// How often a thread went to sleep, per event.
     pub voluntary_switches_per_event: f64,
-    /// How often a thread lost its processor to another thread, per event.
-    pub involuntary_switches_per_event: f64,
-    /// Private memory that the subject's set-up has touched, in bytes per descriptor.
-    pub memory_per_descriptor: f64,
-    /// By how much the kernel's stacks grew meanwhile, in bytes per descriptor. Threads of other
-    /// processes count as well.
-    pub kernel_stack_per_descriptor: f64,
-    /// How long the set-up took, in nanoseconds per descriptor.
-    pub set_up_ns_per_descriptor: f64,
 }
 
 impl Row {
@@ -285,24 +276,12 @@ pub(crate) fn sweep(rows: &[&Row], account: &Account) -> Table {
     table
 }
 
-/// Formats the median over the rows of a subject.
-fn middle(own: &[&Row], of: fn(&Row) -> f64, unit: f64, digits: usize) -> String {
-    let all: Vec<f64> = own.iter().map(|row| of(row)).collect();
-    format!("{:.digits$}", statistics::median(&all) / unit)
+/// Formats a figure with the fewest active descriptors, and with the most.
+fn from_to(own: &[&Row], digits: usize, of: fn(&Row) -> f64) -> String {
+    format!("{:.digits$}-{:.digits$}", of(own[0]), of(own[own.len() - 1]))
 }
 
-/// Formats a figure with the most active descriptors.
-fn most(own: &[&Row], of: fn(&Row) -> f64, digits: usize) -> String {
-    middle(&own[own.len() - 1..], of, 1.0, digits)
-}
-
-/// Formats a figure with the fewest.
-fn fewest(own: &[&Row], of: fn(&Row) -> f64, digits: usize) -> String {
-    middle(&own[..1], of, 1.0, digits)
-}
-
-/// Each subject in a line: the cost of an event with the fewest and with all descriptors active,
-/// and the memory.
+/// Each subject in a line: the cost of an event with the fewest and with all descriptors active.
 pub(crate) fn subjects(rows: &[&Row]) -> Table {
     table::of(
         &table::subjects(rows, |row| &row.subject, |row| row.active),
@@ -310,19 +289,9 @@ pub(crate) fn subjects(rows: &[&Row]) -> Table {
         &[
             ("subject", |own| own[0].subject.clone()),
             ("threads", |own| own[0].threads.to_string()),
-            ("cpu ns/event, fewest", |own| fewest(own, |row| row.cpu_ns_per_event, 0)),
-            ("most", |own| most(own, |row| row.cpu_ns_per_event, 0)),
-            ("writer's, fewest", |own| fewest(own, |row| row.write_ns_per_event, 0)),
-            ("most", |own| most(own, |row| row.write_ns_per_event, 0)),
-            ("sleeps/event, fewest", |own| fewest(own, |row| row.voluntary_switches_per_event, 3)),
-            ("most", |own| most(own, |row| row.voluntary_switches_per_event, 3)),
-            ("preempted/event, fewest", |own| {
-                fewest(own, |row| row.involuntary_switches_per_event, 3)
-            }),
-            ("most", |own| most(own, |row| row.involuntary_switches_per_event, 3)),
-            ("KiB/descriptor", |own| middle(own, |row| row.memory_per_descriptor, 1024.0, 2)),
-            ("kernel stack", |own| middle(own, |row| row.kernel_stack_per_descriptor, 1024.0, 2)),
-            ("us to set up", |own| middle(own, |row| row.set_up_ns_per_descriptor, 1000.0, 1)),
+            ("cpu ns/event, fewest-most", |own| from_to(own, 0, |row| row.cpu_ns_per_event)),
+            ("writer's", |own| from_to(own, 0, |row| row.write_ns_per_event)),
+            ("sleeps/event", |own| from_to(own, 3, |row| row.voluntary_switches_per_event)),
         ],
     )
 }

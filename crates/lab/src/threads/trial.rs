@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use crate::budget::Budget;
-use crate::channel::{Kind, Pairs};
+use crate::channel::Pairs;
 use crate::error::{Doing, Error, Result};
 use crate::record::Record;
 use crate::run::Run;
 use crate::statistics::{self, Ratio};
-use crate::sweep::Sweep;
+use crate::sweep::{self, Sweep};
 use crate::sys::process;
-use crate::threads::block::{self, Block, Length, Point, Refusal, Where};
+use crate::threads::block::{self, Block, Point, Refusal, Where};
 use crate::threads::subject::{self, Entry, Family};
 use crate::threads::{Options, Row};
 use crate::{environment, options};
@@ -20,9 +20,6 @@ const SHARES: [f64; 9] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.7, 0.8, 1.0];
 
 /// Upper bound for the memory of a thread in bytes, including its stack in the kernel.
 const THREAD_MEMORY: u64 = 48_000;
-
-/// Rounds of a block, at least and at most.
-const ROUNDS: (usize, usize) = (12, 4000);
 
 /// The number of blocks that a block's length leaves room for, unless the options give one.
 const BLOCKS: usize = 5;
@@ -58,43 +55,55 @@ impl Plan {
         self.entries.iter().filter(|e| runs == Where::All || !e.spreads).copied().collect()
     }
 
-    /// Lowers totals to the number of threads that the system allows, and says so.
-    fn shrink_to_limits(&mut self) {
-        if !self.entries.iter().any(|entry| entry.family == Family::Threads) {
-            return;
-        }
-        let rooms =
-            [environment::tasks(), environment::in_memory(THREAD_MEMORY)].into_iter().flatten();
-        let Some(room) = rooms.min_by_key(|room| room.most) else { return };
-        let most = usize::try_from(room.most).unwrap_or(usize::MAX).max(1);
-        for total in self.sweep.totals.clone() {
-            if total > most {
-                self.notes.push(fewer(total, most, &room.limit));
-                self.sweep.lower(total, most);
+    /// Lowers totals to the number of threads that there can be, and says so: first to what the
+    /// limits say, then to what a trial finds.
+    fn shrink_to_limits(&mut self, processors: &[usize]) -> Result<()> {
+        let threads = self.entries.iter().find(|entry| entry.family == Family::Threads);
+        let Some(&entry) = threads else { return Ok(()) };
+        let rooms = [environment::tasks(), environment::in_memory(THREAD_MEMORY)];
+        let room = rooms.into_iter().flatten().min_by_key(|room| room.most);
+        for asked in self.sweep.totals.clone() {
+            let mut total = asked;
+            if let Some(room) = room.as_ref().filter(|room| room.most < total as u64) {
+                total = (room.most as usize).max(1);
+                self.lower(asked, total, &room.limit);
+            }
+            let (kind, runs) = (self.sweep.kinds[0], Where::All);
+            let pairs = Pairs::open(kind, total)?;
+            let point = Point { kind, pairs: &pairs, active: &[], runs, processors };
+            if let Some(refusal) = block::probe(entry, point)? {
+                // Leaves some room for other processes, which start threads, too.
+                let most = usize::try_from(refusal.had).unwrap_or(0) * 9 / 10;
+                if most == 0 {
+                    return Err(Error::system("starting a thread", refusal.source));
+                }
+                self.lower(total, most, &refusal.source.to_string());
             }
         }
+        Ok(())
     }
-}
 
-fn fewer(asked: usize, had: usize, why: &str) -> String {
-    format!(
-        "asked for {asked} threads, there can be {had}: {why}; all subjects have {had} descriptors"
-    )
+    fn lower(&mut self, total: usize, to: usize, why: &str) {
+        self.notes.push(format!(
+            "asked for {total} threads, there can be {to}: {why}; all subjects have {to} descriptors"
+        ));
+        self.sweep.lower(total, to);
+    }
 }
 
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let processors = process::processors();
     let mut plan = plan(options, processors.len())?;
-    plan.shrink_to_limits();
-    let sizes = plan.sweep.sizes(plan.runs.len());
+    plan.shrink_to_limits(&processors)?;
+    let sizes = plan.sweep.sizes().repeat(plan.runs.len());
     let budget = Budget::of_sizes(&options.output, sizes, 25.0, 120.0);
     let subjects: usize = plan.runs.iter().map(|&runs| plan.taking(runs).len()).sum();
     let (notes, blocks) = (std::mem::take(&mut plan.notes), plan.sweep.len() * subjects * BLOCKS);
     let mut run = Run::new("threads", &options.output, notes, blocks, budget);
     let writer = processors.first().copied().unwrap_or(0);
     process::pin(&[writer]).doing(format_args!("moving the writer to processor {writer}"))?;
-    let measured = measure_all(&mut plan, &processors, &mut run);
+    let measured = measure_all(&plan, &processors, &mut run);
     // If the binding cannot be undone, the following experiments run on one processor.
     let _ = process::pin(&processors);
     let rows = measured?;
@@ -109,44 +118,31 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     Ok(run.record(plan.sweep.parameters().into_iter().chain(own), rows))
 }
 
-fn measure_all(plan: &mut Plan, processors: &[usize], run: &mut Run<'_>) -> Result<Vec<Row>> {
+fn measure_all(plan: &Plan, processors: &[usize], run: &mut Run<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for kind in plan.sweep.kinds.clone() {
-        for total in plan.sweep.totals.clone() {
-            let (pairs, total) = pairs_for_all(plan, run, kind, total, processors)?;
-            for placement in plan.sweep.placements.clone() {
-                for &runs in &plan.runs {
-                    for active in plan.sweep.points(total) {
-                        if !run.budget.point() {
-                            continue;
-                        }
-                        let active = placement.choose(total, active);
-                        let point =
-                            Point { kind, pairs: &pairs, active: &active, runs, processors };
-                        let taking = plan.taking(runs);
-                        let (progress, budget) = (&run.progress, &mut run.budget);
-                        let blocks = take_turns(point, &taking, budget, |name| {
-                            let (active, runs) = (active.len(), runs.name());
-                            progress
-                                .step(format!("{kind} {active}/{total} {placement} {runs} {name}"));
-                        });
-                        if let Some(blocks) = run.budget.keep(blocks)? {
-                            let at = Row {
-                                kind: kind.name().to_owned(),
-                                placement: placement.name().to_owned(),
-                                processors: runs.name().to_owned(),
-                                total,
-                                active: active.len(),
-                                ..Row::default()
-                            };
-                            let had_turn = blocks.iter().filter(|own| !own.is_empty()).count();
-                            let taking = &taking[..had_turn];
-                            rows.extend(figures_of(&at, taking, &blocks[..had_turn]));
-                        }
-                    }
-                }
-            }
-        }
+    for &runs in &plan.runs {
+        let taking = plan.taking(runs);
+        let all = |_: &mut Run<'_>, _: &Pairs| Ok(Some(()));
+        plan.sweep.visit(run, all, |run, at, ()| {
+            let sweep::Point { kind, placement, total, active, pairs, ref load } = *at;
+            let point = Point { kind, pairs, active: load.round(0), runs, processors };
+            let (progress, budget) = (&run.progress, &mut run.budget);
+            let blocks = take_turns(point, &taking, budget, |name| {
+                let runs = runs.name();
+                progress.step(format!("{kind} {active}/{total} {placement} {runs} {name}"));
+            })?;
+            let at = Row {
+                kind: kind.name().to_owned(),
+                placement: placement.name().to_owned(),
+                processors: runs.name().to_owned(),
+                total,
+                active,
+                ..Row::default()
+            };
+            let had_turn = blocks.iter().filter(|own| !own.is_empty()).count();
+            rows.extend(figures_of(&at, &taking[..had_turn], &blocks[..had_turn]));
+            Ok(())
+        })?;
     }
     Ok(rows)
 }
@@ -165,47 +161,22 @@ fn take_turns(
         for place in budget.turns(taking.len()) {
             let entry = taking[place];
             begins(entry.name);
-            match block::measure(entry, point, Length { ns, rounds: ROUNDS })? {
+            match block::measure(entry, point, ns)? {
                 Ok(block) => blocks[place].push(block),
-                Err(refusal) => return Err(late(entry, point.pairs.len(), refusal)),
+                Err(Refusal { had, source }) => {
+                    let doing = format!(
+                        "starting thread {} of {} for {}, which it could have before (a smaller \
+                         --total leaves others room)",
+                        had + 1,
+                        point.pairs.len(),
+                        entry.name
+                    );
+                    return Err(Error::system(doing, source));
+                }
             }
         }
     }
     Ok(blocks)
-}
-
-/// The error for a number of threads that the system allowed a moment ago and refuses now.
-fn late(entry: Entry, total: usize, refusal: Refusal) -> Error {
-    let doing = format!(
-        "starting thread {} of {total} for {}, which it could have before (a smaller --total leaves others room)",
-        refusal.had + 1,
-        entry.name
-    );
-    Error::system(doing, refusal.source)
-}
-
-/// Opens pairs, as many as there can be threads for; the number is found by trying.
-fn pairs_for_all(
-    plan: &mut Plan,
-    run: &mut Run<'_>,
-    kind: Kind,
-    total: usize,
-    processors: &[usize],
-) -> Result<(Pairs, usize)> {
-    let pairs = Pairs::open(kind, total)?;
-    let threads = plan.entries.iter().find(|entry| entry.family == Family::Threads);
-    let Some(&entry) = threads else { return Ok((pairs, total)) };
-    let point = Point { kind, pairs: &pairs, active: &[], runs: Where::All, processors };
-    let Some(refusal) = block::probe(entry, point)? else { return Ok((pairs, total)) };
-    // Leaves some room for other processes, which start threads, too.
-    let most = usize::try_from(refusal.had).unwrap_or(0) * 9 / 10;
-    if most == 0 {
-        return Err(Error::system("starting a thread", refusal.source));
-    }
-    run.note(fewer(total, most, &refusal.source.to_string()));
-    plan.sweep.lower(total, most);
-    drop(pairs);
-    Ok((Pairs::open(kind, most)?, most))
 }
 
 // Rows from blocks: medians, and ratios to the best loop over events, turn by turn.
@@ -230,7 +201,6 @@ pub(super) fn figures_of(at: &Row, entries: &[Entry], blocks: &[Vec<Block>]) -> 
     rows.map(|(entry, own)| {
         let all = |of: Account| own.iter().map(of).collect::<Vec<f64>>();
         let middle = |of: Account| statistics::median(&all(of));
-        let per_descriptor = |of: Account| middle(of) / at.total.max(1) as f64;
         let ratios = |of: Account, best: Option<&[Block]>| {
             Ratio::of(&all(of), &best?.iter().map(of).collect::<Vec<f64>>())
         };
@@ -238,7 +208,7 @@ pub(super) fn figures_of(at: &Row, entries: &[Entry], blocks: &[Vec<Block>]) -> 
         Row {
             subject: entry.name.to_owned(),
             family: entry.family.name().to_owned(),
-            threads: own.iter().map(|block| block.set.threads).max().unwrap_or(0),
+            threads: own.iter().map(|block| block.threads).max().unwrap_or(0),
             blocks: own.len(),
             rounds: own.iter().map(|block| block.rounds).sum(),
             clock_ns_per_round: middle(clock),
@@ -249,10 +219,6 @@ pub(super) fn figures_of(at: &Row, entries: &[Entry], blocks: &[Vec<Block>]) -> 
             clock_ratio,
             cost_ratio,
             voluntary_switches_per_event: middle(|block| block.voluntary),
-            involuntary_switches_per_event: middle(|block| block.involuntary),
-            memory_per_descriptor: per_descriptor(|block| block.set.memory as f64),
-            kernel_stack_per_descriptor: per_descriptor(|block| block.kernel_stacks),
-            set_up_ns_per_descriptor: per_descriptor(|block| block.set.ns as f64),
             ..at.clone()
         }
     })
@@ -270,7 +236,6 @@ fn best<'a>(entries: &[Entry], blocks: &'a [Vec<Block>], of: Account) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::block::SetUpReport;
     use crate::threads::{subject, sweeps};
 
     #[test]
@@ -292,10 +257,10 @@ mod tests {
     fn more_threads_than_there_can_be_are_fewer_and_a_note_says_why() {
         let active = Some("1,60".to_owned());
         let mut plan = plan(&Options { active, ..Options::default() }, 2).unwrap();
-        plan.sweep.lower(100, 50);
+        plan.lower(100, 50, "kernel.pid_max is 50");
         assert_eq!(plan.sweep.totals, [50, 1000]);
         assert_eq!((plan.sweep.points(50), plan.sweep.points(1000)), (vec![1, 50], vec![1, 60]));
-        let note = fewer(100, 50, "kernel.pid_max is 50");
+        let note = &plan.notes[0];
         assert!(
             note.starts_with("asked for 100 threads, there can be 50: kernel.pid_max"),
             "{note}"
@@ -327,7 +292,7 @@ mod tests {
             cpu_ns,
             write_ns,
             rounds: 4,
-            set: SetUpReport { threads: 11, memory: 40, ns: 500 },
+            threads: 11,
             ..Block::default()
         };
         let blocks = [
@@ -339,7 +304,6 @@ mod tests {
         let rows = figures_of(&at, &entries, &blocks);
         let threads = &rows[0];
         assert_eq!((threads.threads, threads.blocks, threads.rounds), (11, 3, 12));
-        assert_eq!((threads.memory_per_descriptor, threads.set_up_ns_per_descriptor), (4.0, 50.0));
         let [clock, cost] = [threads.clock_ratio, threads.cost_ratio].map(Option::unwrap);
         assert_eq!([clock.low, clock.median, clock.high], [1.5, 2.0, 4.0]);
         assert_eq!([cost.low, cost.median, cost.high], [1.5, 2.5, 3.0]);

@@ -310,7 +310,7 @@ fn set_up_threads<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
             while counters.read(pair, fd) != Outcome::Ended {}
         };
         let thread = Builder::new().stack_size(STACK).spawn(read).map_err(|source| {
-            input.counters.limited_to(pair as u64);
+            input.counters.has_threads(pair);
             Error::system(
                 format!("starting thread {} of {}", pair + 1, input.pairs.readers().len()),
                 source,
@@ -355,16 +355,16 @@ mod tests {
                 let mut pairs = Pairs::open(kind, 12).unwrap();
                 let writers = pairs.take_writers();
                 let pairs = &pairs;
-                let (counters, pipe) = SharedCounters::new(12, kind != Kind::Pipe).unwrap();
+                let (counters, wait, _wake) = SharedCounters::new(12, kind != Kind::Pipe).unwrap();
                 std::thread::scope(|scope| {
                     let subject = scope.spawn(|| {
                         let input = Input { kind, pairs, counters: &counters, processors: 2 };
                         let reading = (entry.set_up)(input).unwrap();
                         assert!(reading.threads() >= 1);
-                        counters.set_up(crate::threads::block::SetUpReport::default());
+                        counters.wake_writer();
                         reading.read_on()
                     });
-                    let done = || descriptor::read_byte(pipe.wait.as_raw_fd());
+                    let done = || descriptor::read_byte(wait.as_raw_fd());
                     assert_eq!(done(), Some(b'.'), "{}", entry.name);
                     for round in 0..200u32 {
                         let active: Vec<u32> = (0..12)
@@ -372,9 +372,7 @@ mod tests {
                             .collect();
                         let byte = round as u8;
                         counters.expect(active.len(), false);
-                        for &pair in &active {
-                            assert!(descriptor::write_byte(pairs.writers()[pair as usize], byte));
-                        }
+                        pairs.write(&active, byte).unwrap();
                         assert_eq!(done(), Some(b'.'), "{}", entry.name);
                         counters.close(entry.name, &active, byte).unwrap();
                         for &pair in active.iter().filter(|_| kind != Kind::Pipe) {
