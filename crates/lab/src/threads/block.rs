@@ -256,9 +256,9 @@ fn serve(entry: Entry, point: Point<'_>, counters: &SharedCounters) {
         processors: point.processors.len(),
     };
     let ended = (entry.set_up)(input).and_then(|reading| {
-        counters.has_threads(reading.threads());
+        counters.has_threads(reading.threads);
         counters.wake_writer();
-        reading.read_on()
+        (reading.read_on)()
     });
     if let Err(error) = ended {
         match error {

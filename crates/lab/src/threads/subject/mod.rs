@@ -4,19 +4,15 @@
 //! A subject is set up in a process of its own and then reads indefinitely: it takes each byte that
 //! comes to the [`SharedCounters`]. It ends when a writer is gone.
 
-use std::cell::Cell;
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::RawFd;
-use std::rc::Rc;
-use std::task::{Poll, Waker};
 use std::thread::{Builder, JoinHandle};
 
 use futures_lite::{AsyncRead, AsyncReadExt};
 use superpoll::{BackendKind, Mode, Poller};
 use superpoll_rt::net::TcpStream;
 use superpoll_rt::net::unix::UnixStream;
-use superpoll_rt::{Runtime, pipe};
+use superpoll_rt::{Runtime, pipe, spawn};
 
 use crate::by_name::by_name;
 use crate::channel::{Kind, Pairs};
@@ -27,7 +23,7 @@ use crate::subject::ours::Ours;
 use crate::sys::{descriptor, process};
 use crate::threads::block::{Outcome, ROOM, SharedCounters};
 
-type SetUp = for<'a> fn(Input<'a>) -> Result<Box<dyn Reading + 'a>>;
+type SetUp = fn(Input<'_>) -> Result<Reading>;
 
 crate::by_name::named! {
     /// The kind of thread that wakes up when a byte comes.
@@ -121,29 +117,31 @@ pub(crate) struct Input<'a> {
 }
 
 /// A subject that is set up.
-pub(crate) trait Reading {
-    /// Returns the number of its threads, including the calling one.
-    fn threads(&self) -> usize {
-        1
-    }
+pub(crate) struct Reading {
+    /// The number of its threads, including the calling one.
+    pub threads: usize,
+    /// Reads until the writers are gone.
+    pub read_on: Box<dyn FnOnce() -> Result<()>>,
+}
 
-    /// Reads until a writer is gone.
-    fn read_on(self: Box<Self>) -> Result<()>;
+impl Reading {
+    fn in_threads(
+        threads: usize,
+        read_on: impl FnOnce() -> Result<()> + 'static,
+    ) -> Result<Reading> {
+        Ok(Reading { threads, read_on: Box::new(read_on) })
+    }
 }
 
 // A loop over events in one thread.
 
-struct OneThread<L> {
-    run: L,
-    counters: SharedCounters,
-}
-
-fn set_up_loop<'a, L: Loop<SharedCounters> + 'a>(
-    input: Input<'a>,
-    build: impl FnOnce(&'a Pairs) -> Result<L>,
-) -> Result<Box<dyn Reading + 'a>> {
+fn set_up_loop<L: Loop<SharedCounters> + 'static>(
+    input: Input<'_>,
+    build: impl FnOnce(&Pairs) -> Result<L>,
+) -> Result<Reading> {
     do_not_block(input)?;
-    Ok(Box::new(OneThread { run: build(input.pairs)?, counters: input.counters.clone() }))
+    let (run, counters) = (build(input.pairs)?, input.counters.clone());
+    Reading::in_threads(1, || read_all(run, counters))
 }
 
 fn watch<L: Watch<SharedCounters>>(pairs: &Pairs) -> Result<L> {
@@ -157,136 +155,84 @@ fn do_not_block(input: Input<'_>) -> Result<()> {
     })
 }
 
-impl<L: Loop<SharedCounters>> Reading for OneThread<L> {
-    fn read_on(mut self: Box<Self>) -> Result<()> {
-        while self.run.turn(&mut self.counters)? {}
-        Ok(())
-    }
+fn read_all(mut run: impl Loop<SharedCounters>, mut counters: SharedCounters) -> Result<()> {
+    while run.turn(&mut counters)? {}
+    Ok(())
 }
 
 // As many threads as processors, each with its own epoll set over its share of the descriptors,
 // like servers with worker threads. The shares are dealt out in turn, so that neighbours are on
 // different threads.
 
-struct Pool {
-    own: RawEpoll<LEVEL>,
-    counters: SharedCounters,
-    others: Vec<JoinHandle<Result<()>>>,
-}
-
-fn set_up_pool<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
+fn set_up_pool(input: Input<'_>) -> Result<Reading> {
     do_not_block(input)?;
     let workers = input.processors.clamp(1, input.pairs.len().max(1));
     let (readers, room) = (input.pairs.readers(), input.pairs.len().div_ceil(workers));
-    let share = |worker| RawEpoll::over(readers, room, |pair| pair % workers == worker);
+    let share = |worker| RawEpoll::<LEVEL>::over(readers, room, |pair| pair % workers == worker);
     let mut others = Vec::with_capacity(workers - 1);
     for worker in 1..workers {
-        let (mut share, counters) = (share(worker)?, input.counters.clone());
-        let thread = Builder::new().spawn(move || read_all(&mut share, counters));
+        let (share, counters) = (share(worker)?, input.counters.clone());
+        let thread = Builder::new().spawn(|| read_all(share, counters));
         others.push(thread.doing("starting a worker thread")?);
     }
-    Ok(Box::new(Pool { own: share(0)?, counters: input.counters.clone(), others }))
+    let (own, counters) = (share(0)?, input.counters.clone());
+    Reading::in_threads(workers, || {
+        read_all(own, counters)?;
+        join(others)
+    })
 }
 
-fn read_all(share: &mut RawEpoll<LEVEL>, mut counters: SharedCounters) -> Result<()> {
-    while share.turn(&mut counters)? {}
-    Ok(())
-}
-
-impl Reading for Pool {
-    fn threads(&self) -> usize {
-        self.others.len() + 1
-    }
-
-    fn read_on(mut self: Box<Self>) -> Result<()> {
-        read_all(&mut self.own, self.counters)?;
-        for thread in self.others {
-            // A thread that panicked has printed a message, and its bytes are missing.
-            thread.join().unwrap_or(Ok(()))?;
-        }
-        Ok(())
-    }
+/// Waits until these threads have ended. A thread that panicked has printed a message, and its
+/// bytes are missing.
+fn join(threads: Vec<JoinHandle<Result<()>>>) -> Result<()> {
+    threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))
 }
 
 // Our runtime in one thread: a task for each descriptor. A task reads like a thread per descriptor
 // would, and yields instead of blocking. A runtime owns its descriptors, so each task has a
 // duplicate of its descriptor.
 
-/// Whether a task has ended, and the waker to notify.
-#[derive(Default)]
-struct End {
-    reached: Cell<bool>,
-    waker: Cell<Option<Waker>>,
+fn set_up_tasks(input: Input<'_>) -> Result<Reading> {
+    let runtime = Runtime::builder().backend(BackendKind::Adaptive).build()?;
+    let start_all = async {
+        let start = |(pair, &fd): (usize, &RawFd)| {
+            let (own, counters) = (descriptor::duplicate(fd)?, input.counters.clone());
+            io::Result::Ok(match input.kind {
+                Kind::Pipe => spawn(read(pair, fd, counters, pipe::reader_from(own)?)),
+                Kind::Unix => spawn(read(pair, fd, counters, UnixStream::from_std(own.into())?)),
+                Kind::Tcp => spawn(read(pair, fd, counters, TcpStream::from_std(own.into())?)),
+            })
+        };
+        input.pairs.readers().iter().enumerate().map(start).collect::<io::Result<Vec<_>>>()
+    };
+    let tasks = runtime.try_block_on(start_all)?.doing("handing a descriptor to the runtime")?;
+    Reading::in_threads(1, move || {
+        let ended = async {
+            for task in tasks {
+                // A task that panicked has printed a message, and its bytes are missing.
+                let _ = task.await;
+            }
+        };
+        runtime.try_block_on(ended).map_err(Error::from)
+    })
 }
 
-struct Tasks {
-    runtime: Runtime,
-    end: Rc<End>,
-}
-
-/// A task's descriptor, and the counters in which it notes its reads.
-struct Part {
+async fn read(
     pair: usize,
     fd: RawFd,
     counters: SharedCounters,
-    end: Rc<End>,
-}
-
-fn set_up_tasks<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
-    let runtime = Runtime::builder().backend(BackendKind::Adaptive).build()?;
-    let end = Rc::new(End::default());
-    let start_all = async {
-        for (pair, &fd) in input.pairs.readers().iter().enumerate() {
-            let part = Part { pair, fd, counters: input.counters.clone(), end: end.clone() };
-            let own = descriptor::duplicate(fd)?;
-            match input.kind {
-                Kind::Pipe => start(part, pipe::reader_from(own)?),
-                Kind::Unix => start(part, UnixStream::from_std(own.into())?),
-                Kind::Tcp => start(part, TcpStream::from_std(own.into())?),
-            }
+    mut reader: impl AsyncRead + Unpin,
+) {
+    let mut buffer = [0; ROOM];
+    loop {
+        let outcome = match reader.read(&mut buffer).await {
+            Ok(0) => Outcome::Ended,
+            Ok(count) => counters.took(pair, &buffer[..count], fd),
+            Err(error) => counters.broken(&error),
+        };
+        if outcome == Outcome::Ended {
+            return;
         }
-        io::Result::Ok(())
-    };
-    runtime.try_block_on(start_all)?.doing("handing a descriptor to the runtime")?;
-    Ok(Box::new(Tasks { runtime, end }))
-}
-
-fn start(part: Part, mut reader: impl AsyncRead + Unpin + 'static) {
-    superpoll_rt::spawn(async move {
-        let mut buffer = [0; ROOM];
-        loop {
-            match reader.read(&mut buffer).await {
-                Ok(0) => break,
-                Ok(count) => {
-                    if part.counters.took(part.pair, &buffer[..count], part.fd) == Outcome::Ended {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    part.counters.broken(&error);
-                    break;
-                }
-            }
-        }
-        part.end.reached.set(true);
-        if let Some(waker) = part.end.waker.take() {
-            waker.wake();
-        }
-    })
-    .detach();
-}
-
-impl Reading for Tasks {
-    fn read_on(self: Box<Self>) -> Result<()> {
-        let end = self.end.clone();
-        let ended = poll_fn(|cx| {
-            if end.reached.get() {
-                return Poll::Ready(());
-            }
-            end.waker.set(Some(cx.waker().clone()));
-            Poll::Pending
-        });
-        self.runtime.try_block_on(ended).map_err(Error::from)
     }
 }
 
@@ -296,46 +242,30 @@ impl Reading for Tasks {
 /// Address space for a stack. Only the pages that are touched take memory: two or three.
 const STACK: usize = 64 * 1024;
 
-struct ThreadEach {
-    threads: Vec<JoinHandle<()>>,
-}
-
-fn set_up_threads<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
-    let mut threads = Vec::with_capacity(input.pairs.readers().len());
-    for (pair, &fd) in input.pairs.readers().iter().enumerate() {
+fn set_up_threads(input: Input<'_>) -> Result<Reading> {
+    let readers = input.pairs.readers();
+    let mut threads = Vec::with_capacity(readers.len());
+    for (pair, &fd) in readers.iter().enumerate() {
         descriptor::set_blocking(fd, true).doing(format_args!("having descriptor {fd} block"))?;
         let counters = input.counters.clone();
         let read = move || {
             counters.arrive();
             while counters.read(pair, fd) != Outcome::Ended {}
+            Ok(())
         };
-        let thread = Builder::new().stack_size(STACK).spawn(read).map_err(|source| {
-            input.counters.has_threads(pair);
-            Error::system(
-                format!("starting thread {} of {}", pair + 1, input.pairs.readers().len()),
-                source,
-            )
-        })?;
-        threads.push(thread);
+        let thread = Builder::new().stack_size(STACK).spawn(read);
+        threads.push(
+            thread.inspect_err(|_| input.counters.has_threads(pair)).doing(format_args!(
+                "starting thread {} of {}",
+                pair + 1,
+                readers.len()
+            ))?,
+        );
     }
     while input.counters.arrived() < threads.len() as u64 {
         process::sleep(200_000);
     }
-    Ok(Box::new(ThreadEach { threads }))
-}
-
-impl Reading for ThreadEach {
-    fn threads(&self) -> usize {
-        self.threads.len() + 1
-    }
-
-    fn read_on(self: Box<Self>) -> Result<()> {
-        for thread in self.threads {
-            // A thread that panicked has printed a message, and its bytes are missing.
-            let _ = thread.join();
-        }
-        Ok(())
-    }
+    Reading::in_threads(threads.len() + 1, || join(threads))
 }
 
 #[cfg(test)]
@@ -360,9 +290,9 @@ mod tests {
                     let subject = scope.spawn(|| {
                         let input = Input { kind, pairs, counters: &counters, processors: 2 };
                         let reading = (entry.set_up)(input).unwrap();
-                        assert!(reading.threads() >= 1);
+                        assert!(reading.threads >= 1);
                         counters.wake_writer();
-                        reading.read_on()
+                        (reading.read_on)()
                     });
                     let done = || descriptor::read_byte(wait.as_raw_fd());
                     assert_eq!(done(), Some(b'.'), "{}", entry.name);
