@@ -8,24 +8,12 @@ use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Registrar, Wat
 
 use crate::channel::Pairs;
 use crate::error::{Doing, Error, Result};
-use crate::options;
+use crate::server::subject::{self, Entry, Subject};
 use crate::sys::epoll::{self, Change};
 use crate::sys::uring::changes::Changes;
 
-type Start = fn(usize) -> Result<Box<dyn Registry>>;
-
-/// A registry by name.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    /// Its name in tables and records.
-    pub name: &'static str,
-    /// Its description, for lists.
-    pub about: &'static str,
-    /// Whether it needs io_uring.
-    pub rings: bool,
-    /// Starts it, for a number of pairs.
-    pub start: Start,
-}
+/// Starts a registry, for a number of pairs.
+pub(super) type Start = fn(usize) -> Result<Box<dyn Registry>>;
 
 /// The name of the yardstick.
 pub(crate) const YARDSTICK: &str = "raw-epoll";
@@ -33,17 +21,9 @@ pub(crate) const YARDSTICK: &str = "raw-epoll";
 /// The name of the registry that changes an epoll set through a ring.
 pub(crate) const BATCHED: &str = "ring-epoll-ctl";
 
-const fn entry(name: &'static str, about: &'static str, start: Start) -> Entry {
-    Entry { name, about, rings: false, start }
-}
-
-const fn ring(name: &'static str, about: &'static str, start: Start) -> Entry {
-    Entry { rings: true, ..entry(name, about, start) }
-}
-
 /// All registries, the yardstick first.
-pub(super) const ALL: &[Entry] = &[
-    entry(YARDSTICK, "an epoll_ctl call for each change", |total| start(total, false)),
+pub(super) const ALL: &[Entry<Start>] = &[
+    Entry::new(YARDSTICK, "an epoll_ctl call for each change", |total| start(total, false)),
     ring(BATCHED, "an epoll set, changed through a ring in batches", |total| start(total, true)),
     ring("ring-poll", "multishot polls in a ring, cancelled", |total| {
         start_ring_poll(total, false)
@@ -51,10 +31,10 @@ pub(super) const ALL: &[Entry] = &[
     ring("ring-poll-remove", "multishot polls in a ring, removed", |total| {
         start_ring_poll(total, true)
     }),
-    entry("epoll", "our back-end epoll", |total| {
+    Entry::new("epoll", "our back-end epoll", |total| {
         start_ours(total, BackendKind::Epoll, Mode::Level, false)
     }),
-    entry("adaptive", "our back-end adaptive", |total| {
+    Entry::new("adaptive", "our back-end adaptive", |total| {
         start_ours(total, BackendKind::Adaptive, Mode::Auto, false)
     }),
     ring("uring", "our back-end uring, edge-triggered", |total| {
@@ -68,17 +48,15 @@ pub(super) const ALL: &[Entry] = &[
     }),
 ];
 
-/// Returns the requested registries, each once, and the yardstick; and the reasons for leaving out
-/// those that this system does not offer.
-pub(super) fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
-    let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
-    let chosen =
-        options::named(&names, ALL, |entry| entry.name, |_| true, "nothing that registers")?;
-    Ok(without_refused(chosen, BackendKind::Uring.is_available()))
+const fn ring(name: &'static str, about: &'static str, start: Start) -> Entry<Start> {
+    Entry::new(name, about, start).with_ring()
 }
 
-fn without_refused(chosen: Vec<Entry>, rings: bool) -> (Vec<Entry>, Vec<String>) {
-    options::without_rings(chosen, rings, |entry| entry.name, |entry| entry.rings)
+/// Returns the requested registries, each once, and the yardstick; and the reasons for leaving out
+/// those that this system does not offer.
+pub(super) fn chosen(names: Option<&str>) -> Result<(Vec<Subject<Start>>, Vec<String>)> {
+    let names = format!("{YARDSTICK},{}", names.unwrap_or("all"));
+    subject::chosen(ALL, Some(&names), "nothing that registers")
 }
 
 // The interface of everything that descriptors are registered with.
@@ -299,23 +277,10 @@ mod tests {
             chosen(text).unwrap().0.iter().map(|entry| entry.name).collect()
         };
         assert_eq!(names(Some("epoll, raw-epoll,epoll")), ["raw-epoll", "epoll"]);
-        let rings = ALL.iter().filter(|entry| entry.rings).count();
-        let refused = if BackendKind::Uring.is_available() { 0 } else { rings };
+        let refused = if BackendKind::Uring.is_available() { 0 } else { 6 };
         assert_eq!(names(None).len(), ALL.len() - refused);
         assert_eq!(names(Some("adaptive,all")).len(), ALL.len() - refused);
         let error = chosen(Some("kqueue")).unwrap_err().to_string();
         assert!(error.contains("\"kqueue\"") && error.contains("ring-poll"), "{error}");
-    }
-
-    #[test]
-    fn rings_are_left_out_with_a_reason_without_io_uring() {
-        let (kept, notes) = without_refused(ALL.to_vec(), false);
-        assert!(kept.iter().all(|entry| !entry.rings) && kept.len() == 3);
-        assert!(
-            notes[0].starts_with("ring-epoll-ctl, ring-poll, ring-poll-remove, uring, "),
-            "{notes:?}"
-        );
-        assert!(notes.len() == 1 && notes[0].contains(" left out: "), "{notes:?}");
-        assert!(without_refused(ALL.to_vec(), true).1.is_empty());
     }
 }
