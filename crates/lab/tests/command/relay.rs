@@ -1,7 +1,5 @@
 //! `superpoll-lab relay`.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
 use crate::record::{Field, check_record, check_times, is_timed_at, json, not_negative, positive};
@@ -100,16 +98,10 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
         std::fs::read_to_string(report.join("index.html")).unwrap().contains("<h2 id=\"relay\">")
     );
     // On a machine that is busy elsewhere haproxy may be left out at some loads.
-    let mut compared = BTreeSet::new();
     for row in rows {
         let is_timed = is_timed_at(rows, "haproxy", row, &["load"]);
         assert_eq!(not_negative(&row["haproxy_ratio"]["median"]), is_timed, "{row}");
-        if is_timed {
-            compared.insert(row["load"].as_str().unwrap());
-        }
     }
-    let plot = std::fs::read_to_string(report.join("relay.svg"));
-    assert_eq!(plot.is_ok_and(|plot| plot.starts_with("<svg")), compared.len() > 1, "{compared:?}");
 }
 
 #[test]
