@@ -37,10 +37,10 @@ impl Program {
         Program { name, source, built: OnceLock::new() }
     }
 
-    /// Compiles the program, unless that was done. Call this before forking a child that will start
-    /// it.
-    pub(crate) fn build(&self) -> Result<()> {
-        self.built().map(drop)
+    /// Compiles the program, unless that was done, and returns why it cannot be. Call this before
+    /// forking a child that will start it.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.built().err().map(|error| error.to_string())
     }
 
     /// Returns a command that runs it on one processor.
@@ -114,14 +114,14 @@ mod tests {
         static WRONG: Program =
             Program::new("wrong", "package main\n\nfunc main() { nonsense() }\n");
         if rivals::find("go").is_none() {
-            assert_eq!(HELLO.build().unwrap_err().to_string(), ABSENT);
+            assert_eq!(HELLO.refusal().unwrap(), ABSENT);
             return;
         }
         for _ in 0..2 {
             let output = HELLO.command().unwrap().output().unwrap();
             assert_eq!(output.stdout, b"1");
         }
-        let error = WRONG.build().unwrap_err().to_string();
+        let error = WRONG.refusal().unwrap();
         assert!(error.contains("made nothing") && error.contains("nonsense"), "{error}");
     }
 }

@@ -5,7 +5,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use superpoll::call;
 
-use crate::channel::Kind;
 use crate::error::{Error, Result};
 use crate::random::Random;
 use crate::server::Control;
@@ -126,9 +125,7 @@ pub(crate) const EVENTS: usize = 1024;
 /// The connections that a server serves.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    /// TCP or Unix-domain sockets.
-    pub kind: Kind,
-    /// Its ends.
+    /// Its ends: TCP sockets.
     pub sockets: Vec<OwnedFd>,
     /// The size of a buffer: larger than a request.
     pub room: usize,

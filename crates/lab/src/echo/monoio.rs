@@ -3,15 +3,13 @@
 use std::io;
 use std::net::TcpStream as StdTcp;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream as StdUnix;
 
 use monoio::buf::{IoBuf, Slice};
-use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt};
-use monoio::net::{TcpStream, UnixStream};
+use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
+use monoio::net::TcpStream;
 use monoio::task::JoinHandle;
 use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
 
-use crate::channel::Kind;
 use crate::echo::load::Connections;
 use crate::error::{Error, Result};
 use crate::server::Control;
@@ -45,21 +43,12 @@ async fn all(connections: Connections, control: &mut Control) -> Result<()> {
 }
 
 fn spawn(connections: Connections) -> io::Result<Vec<JoinHandle<()>>> {
-    let (kind, room) = (connections.kind, connections.room);
-    let each = connections.sockets.into_iter().map(|socket| match kind {
-        Kind::Tcp => {
-            let stream = TcpStream::from_std(StdTcp::from(socket))?;
-            Ok(monoio::spawn(echo(stream, room)))
-        }
-        _ => {
-            let stream = UnixStream::from_std(StdUnix::from(socket))?;
-            Ok(monoio::spawn(echo(stream, room)))
-        }
-    });
-    each.collect()
+    let Connections { sockets, room } = connections;
+    let stream = |socket| TcpStream::from_std(StdTcp::from(socket));
+    sockets.into_iter().map(|socket| Ok(monoio::spawn(echo(stream(socket)?, room)))).collect()
 }
 
-async fn echo<S: AsyncReadRent + AsyncWriteRent>(mut stream: S, room: usize) {
+async fn echo(mut stream: TcpStream, room: usize) {
     let mut buffer = Vec::with_capacity(room);
     // A connection that breaks is missed by the load generator.
     loop {

@@ -1,16 +1,14 @@
 //! Our runtime, with a task for each connection.
 
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 
-use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll::batch::{Arrivals, BatchReader, Outcome};
+use superpoll::diagnostics::Stats;
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch, call};
-use superpoll_rt::net;
+use superpoll_rt::net::TcpStream;
 
-use crate::channel::Kind;
 use crate::echo::drain::echo_by;
 use crate::echo::load::{Connections, EVENTS};
 use crate::error::{Error, Result};
@@ -30,21 +28,12 @@ pub(crate) fn serve(
 fn spawn(connections: Connections) -> io::Result<()> {
     let room = connections.room;
     for socket in connections.sockets {
-        match connections.kind {
-            Kind::Tcp => {
-                let stream = net::TcpStream::from_std(TcpStream::from(socket))?;
-                superpoll_rt::spawn(echo(stream, room)).detach();
-            }
-            _ => {
-                let stream = net::unix::UnixStream::from_std(UnixStream::from(socket))?;
-                superpoll_rt::spawn(echo(stream, room)).detach();
-            }
-        }
+        superpoll_rt::spawn(echo(TcpStream::from_std(socket.into())?, room)).detach();
     }
     Ok(())
 }
 
-async fn echo<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, room: usize) {
+async fn echo(mut stream: TcpStream, room: usize) {
     let mut buffer = vec![0; room];
     // A connection that breaks is missed by the load generator.
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
@@ -85,7 +74,7 @@ pub(crate) fn serve_polled(
             let key = event.key();
             if key == asked {
                 match call::read(&questions, &mut [0]) {
-                    Ok(1) => control.counted(counts(&poller))?,
+                    Ok(1) => control.counted(counts(poller.stats()))?,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     _ => return Ok(()),
                 }
@@ -105,8 +94,7 @@ pub(crate) fn serve_polled(
     Ok(())
 }
 
-fn counts(poller: &Poller) -> Counts {
-    let calls = poller.stats().calls;
+fn counts(Stats { calls, .. }: Stats) -> Counts {
     Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl(), ..Counts::default() }
 }
 
@@ -140,7 +128,7 @@ pub(super) fn serve_read(
             let goes_on = match (arrival.outcome(), reader.get(key)) {
                 (Outcome::Bytes(bytes), _) if key == asked => {
                     for _ in bytes {
-                        control.counted(counts_of_reader(&reader))?;
+                        control.counted(counts(reader.stats()))?;
                     }
                     true
                 }
@@ -159,9 +147,4 @@ pub(super) fn serve_read(
         }
     }
     Ok(())
-}
-
-fn counts_of_reader(reader: &BatchReader<OwnedFd>) -> Counts {
-    let calls = reader.stats().calls;
-    Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl(), ..Counts::default() }
 }

@@ -2,12 +2,10 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 
-use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use smol::{Async, LocalExecutor, Task};
 
-use crate::channel::Kind;
 use crate::echo::load::Connections;
 use crate::error::{Doing, Result};
 use crate::server::Control;
@@ -25,15 +23,12 @@ pub(super) fn serve(connections: Connections, control: &mut Control) -> Result<(
 }
 
 fn spawn(executor: &LocalExecutor<'_>, connections: Connections) -> io::Result<Vec<Task<()>>> {
-    let (kind, room) = (connections.kind, connections.room);
-    let each = connections.sockets.into_iter().map(|socket| match kind {
-        Kind::Tcp => Ok(executor.spawn(echo(Async::new(TcpStream::from(socket))?, room))),
-        _ => Ok(executor.spawn(echo(Async::new(UnixStream::from(socket))?, room))),
-    });
-    each.collect()
+    let Connections { sockets, room } = connections;
+    let stream = |socket| Async::new(TcpStream::from(socket));
+    sockets.into_iter().map(|socket| Ok(executor.spawn(echo(stream(socket)?, room)))).collect()
 }
 
-async fn echo<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, room: usize) {
+async fn echo(mut stream: Async<TcpStream>, room: usize) {
     let mut buffer = vec![0; room];
     // A connection that breaks is missed by the load generator.
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {

@@ -3,16 +3,15 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 
-use Software::{Compiled, Other, Poller, Reader, Runtime};
+use Software::{Other, Poller, Reader, Runtime};
 use superpoll::BackendKind::{self, Adaptive, Epoll, Uring};
 
 use crate::echo::drain::{self, serve};
 use crate::echo::load::{Connections, Serve};
 use crate::echo::ours;
 use crate::error::{Error, Result};
-use crate::go::{self, Program};
+use crate::go::Program;
 use crate::loops::{EDGE, LEVEL, RawEpoll};
-use crate::rivals;
 use crate::server::Control;
 use crate::server::subject::{self, Entry, Subject, rival};
 use crate::sys::descriptor;
@@ -31,22 +30,12 @@ pub(crate) enum Software {
     Runtime(BackendKind),
     /// Another loop or runtime.
     Other(Serve),
-    /// A program that is compiled at run time, and that its process executes.
-    Compiled(fn() -> &'static Program, Serve),
 }
 
 impl Software {
     /// Whether it can report how often it waited.
     pub(crate) fn counts(self) -> bool {
         matches!(self, Poller(_) | Reader(_) | Runtime(_))
-    }
-
-    /// Compiles its program, if that is compiled at run time.
-    pub(crate) fn prepare(self) -> Result<()> {
-        match self {
-            Compiled(program, _) => program().build(),
-            _ => Ok(()),
-        }
     }
 
     /// Serves until its connections are closed, or until the parent no longer asks for its
@@ -56,7 +45,7 @@ impl Software {
             Poller(backend) => ours::serve_polled(connections, control, backend),
             Reader(backend) => ours::serve_read(connections, control, backend),
             Runtime(backend) => ours::serve(connections, control, backend),
-            Other(serve) | Compiled(_, serve) => serve(connections, control),
+            Other(serve) => serve(connections, control),
         }
     }
 }
@@ -146,12 +135,8 @@ pub(crate) const ALL: &[Entry<Software>] = &[
         Other(compio::serve_uring)
     )
     .with_ring(),
-    Entry::new(
-        "go",
-        "a goroutine for each on Go's netpoll, GOMAXPROCS=1",
-        Compiled(|| &GO, serve_in_go),
-    )
-    .unless(|| rivals::find("go").is_none().then(|| go::ABSENT.to_owned())),
+    Entry::new("go", "a goroutine for each on Go's netpoll, GOMAXPROCS=1", Other(serve_in_go))
+        .unless(|| GO.refusal()),
 ];
 
 /// Returns the requested servers, each once, and the yardstick; and a note with the reason for each
@@ -194,17 +179,15 @@ mod tests {
         let (subjects, _) = chosen(None).unwrap();
         assert!(subjects.len() >= 8);
         // A subject that executes another program needs a process of its own; see below.
-        for subject in subjects.iter().filter(|one| !matches!(one.start, Compiled(..))) {
-            for (kind, count, bytes, requests) in
-                [(Kind::Unix, 1, 1, 50), (Kind::Unix, 70, 4096, 500), (Kind::Tcp, 40, 64, 3000)]
-            {
-                let pairs = channel::socket_pairs(kind, count).unwrap();
+        for subject in subjects.iter().filter(|one| one.name != "go") {
+            for (count, bytes, requests) in [(1, 1, 50), (70, 4096, 500), (40, 64, 3000)] {
+                let pairs = channel::socket_pairs(Kind::Tcp, count).unwrap();
                 let (sockets, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
                 let (line, their_line) = UnixStream::pair().unwrap();
                 let mut load = load(subject.name, theirs, bytes).unwrap();
                 std::thread::scope(|scope| {
                     let server = scope.spawn(move || {
-                        let connections = Connections { kind, sockets, room: 2 * bytes };
+                        let connections = Connections { sockets, room: 2 * bytes };
                         subject.start.serve(connections, &mut Control::new(their_line))
                     });
                     let mut line = BufReader::new(line);

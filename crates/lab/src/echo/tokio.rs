@@ -1,14 +1,13 @@
 //! tokio's `current_thread` runtime, with a task for each connection.
 
 use std::io;
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use std::net::TcpStream as StdTcp;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 
-use crate::channel::Kind;
 use crate::echo::load::Connections;
 use crate::error::{Error, Result};
 use crate::server::Control;
@@ -27,21 +26,12 @@ pub(crate) fn serve(connections: Connections, control: &mut Control) -> Result<(
 }
 
 fn spawn(connections: Connections) -> io::Result<Vec<JoinHandle<()>>> {
-    let (kind, room) = (connections.kind, connections.room);
-    let each = connections.sockets.into_iter().map(|socket| match kind {
-        Kind::Tcp => {
-            let stream = tokio::net::TcpStream::from_std(TcpStream::from(socket))?;
-            Ok(tokio::spawn(echo(stream, room)))
-        }
-        _ => {
-            let stream = tokio::net::UnixStream::from_std(UnixStream::from(socket))?;
-            Ok(tokio::spawn(echo(stream, room)))
-        }
-    });
-    each.collect()
+    let Connections { sockets, room } = connections;
+    let stream = |socket| TcpStream::from_std(StdTcp::from(socket));
+    sockets.into_iter().map(|socket| Ok(tokio::spawn(echo(stream(socket)?, room)))).collect()
 }
 
-async fn echo<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, room: usize) {
+async fn echo(mut stream: TcpStream, room: usize) {
     let mut buffer = vec![0; room];
     // A connection that breaks is missed by the load generator.
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {

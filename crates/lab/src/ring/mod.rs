@@ -47,10 +47,6 @@ crate::options::options! {
     /// to 1.0)
     #[arg(conflicts_with_all = ["total", "in_flight"])]
     sweep: bool,
-    /// Laps of each byte in each round [default: as many as fit into the time]
-    laps: Option<u64> = M,
-    /// Our runtime on this back-end only: select, poll, epoll, adaptive or uring
-    backend: Option<String> = NAME,
     /// Runtimes to measure, with commas, or all
     subjects: Option<String> = LIST,
 }

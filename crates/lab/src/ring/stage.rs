@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use superpoll::BackendKind;
 
 use crate::error::{Doing, Error, Result};
 use crate::ring::course::Course;
@@ -102,9 +101,9 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Sets a subject up; our runtime with known ends takes `backend`.
-    pub(super) fn set_up(entry: Subject, course: Course, backend: BackendKind) -> Result<Stage> {
-        let built = entry.start.build(&course, backend)?;
+    /// Sets a subject up.
+    pub(super) fn set_up(entry: Subject, course: Course) -> Result<Stage> {
+        let built = entry.start.build(&course)?;
         let kernel = Kernel::new(built.ring.elsewhere());
         Ok(Stage { entry, course, built, kernel })
     }
@@ -160,12 +159,7 @@ pub(super) struct Remote {
 
 impl Remote {
     /// Starts the process, and makes it set the subject up.
-    pub(super) fn start(
-        entry: Subject,
-        course: &Course,
-        backend: BackendKind,
-        second_thread: bool,
-    ) -> Result<Remote> {
+    pub(super) fn start(entry: Subject, course: &Course, second_thread: bool) -> Result<Remote> {
         let course = course.clone();
         let (mut second, mut stage) = (None, None);
         let process = Clients::start(entry.name, move |laps: u64| {
@@ -174,7 +168,7 @@ impl Remote {
             }
             process::watch(entry.name);
             let slice = match &mut stage {
-                None => Stage::set_up(entry, course.clone(), backend).map(|new| {
+                None => Stage::set_up(entry, course.clone()).map(|new| {
                     stage = Some(new);
                     Slice::default()
                 }),

@@ -11,12 +11,11 @@ use std::process::Stdio;
 use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
-use crate::go::{self, Program};
+use crate::go::Program;
 use crate::loops::{LEVEL, RawEpoll};
 use crate::ring::course::{Course, Pipes, Station, Trip, ends};
 use crate::ring::passing::{self, build};
 use crate::ring::tasks::{self, Built, Ring, numbers};
-use crate::rivals;
 use crate::server::subject::{self, Entry};
 use crate::sys::{descriptor, process};
 
@@ -34,8 +33,6 @@ pub(crate) enum Make {
     Ours(BackendKind),
     /// Ours, with pipes of its own making.
     Peers,
-    /// Over given pipes, by a program that is compiled at run time.
-    Program(fn() -> &'static Program, Build),
 }
 
 /// A subject.
@@ -101,12 +98,8 @@ pub(crate) const ALL: &[Entry<Make>] = &[
     rival!("rivals-rt", "monoio-uring", "monoio on io_uring", monoio::build_uring),
     rival!("rivals-rt", "compio-poll", "compio on epoll", compio::build_poll),
     rival!("rivals-rt", "compio-uring", "compio on io_uring", compio::build_uring),
-    Entry::new(
-        "go",
-        "Go's netpoll, a goroutine for each, GOMAXPROCS=1",
-        Make::Program(|| &GO, build_in_go),
-    )
-    .unless(|| rivals::find("go").is_none().then(|| go::ABSENT.to_owned())),
+    Entry::new("go", "Go's netpoll, a goroutine for each, GOMAXPROCS=1", Make::Over(build_in_go))
+        .unless(|| GO.refusal()),
 ];
 
 fn build_over(
@@ -119,35 +112,14 @@ fn build_over(
 }
 
 impl Make {
-    /// Compiles the programs that are compiled at run time.
-    pub(crate) fn prepare(self) -> Result<()> {
+    /// Sets the ring up.
+    pub(crate) fn build(self, course: &Course) -> Result<Built> {
         match self {
-            Make::Program(program, _) => program().build(),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether it is our runtime.
-    pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Make::Ours(_) | Make::Peers)
-    }
-
-    /// Whether it takes part when our runtime is restricted to one back-end.
-    pub(crate) fn suits(self, backend: Option<BackendKind>) -> bool {
-        match (self, backend) {
-            (Make::Ours(own), Some(backend)) => own == backend,
-            _ => true,
-        }
-    }
-
-    /// Sets the ring up; our runtime with known ends takes `backend`.
-    pub(crate) fn build(self, course: &Course, backend: BackendKind) -> Result<Built> {
-        match self {
-            Make::Over(make) | Make::Program(_, make) => build_over(course, make),
+            Make::Over(make) => build_over(course, make),
             Make::Ours(kind) => {
                 build_over(course, |course, pipes| tasks::build_ours(course, pipes, kind))
             }
-            Make::Peers => tasks::build_peers(course, backend),
+            Make::Peers => tasks::build_peers(course),
         }
     }
 }
@@ -245,10 +217,10 @@ mod tests {
     fn every_subject_takes_every_byte_round_as_often_as_asked() {
         let (subjects, _) = chosen(None).unwrap();
         assert!(subjects.len() >= 8);
-        for entry in subjects.iter().filter(|entry| entry.start.prepare().is_ok()) {
+        for entry in &subjects {
             for (total, in_flight) in [(2, 1), (2, 2), (9, 1), (9, 4), (70, 70)] {
                 let course = Course::new(total, in_flight);
-                let mut stage = Stage::set_up(*entry, course.clone(), BackendKind::Epoll)
+                let mut stage = Stage::set_up(*entry, course.clone())
                     .unwrap_or_else(|error| panic!("{}: {error}", entry.name));
                 for laps in [1, 1, 3] {
                     let slice = stage.go(laps).unwrap();
@@ -267,7 +239,7 @@ mod tests {
     fn a_back_end_that_cannot_watch_says_why() {
         crate::channel::most_pairs();
         let entry = chosen(Some("superpoll-rt-select")).unwrap().0[0];
-        let stage = Stage::set_up(entry, Course::new(600, 1), BackendKind::Epoll);
+        let stage = Stage::set_up(entry, Course::new(600, 1));
         let error = stage.and_then(|mut stage| stage.go(1)).unwrap_err().to_string();
         assert!(error.contains("too large for back-end select"), "{error}");
     }
@@ -283,14 +255,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn a_back_end_leaves_one_of_ours_and_all_others() {
-        let (all, _) = chosen(None).unwrap();
-        let left: Vec<_> =
-            all.iter().filter(|entry| entry.start.suits(Some(BackendKind::Poll))).collect();
-        assert_eq!(left.len(), all.len() - 4);
-        assert!(left.iter().any(|entry| entry.name == "superpoll-rt-poll"));
     }
 }

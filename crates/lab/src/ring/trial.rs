@@ -1,10 +1,6 @@
 //! The subjects in turn, round by round.
 
-use std::collections::BTreeSet;
-
-use serde::Serialize;
 use serde_json::json;
-use superpoll::BackendKind;
 
 use crate::budget::Budget;
 use crate::error::{Error, Result};
@@ -15,32 +11,17 @@ use crate::ring::subject::{self, Subject};
 use crate::ring::{Options, Row};
 use crate::run::Run;
 use crate::server::subject::{names, parameters};
+use crate::server::trial;
 use crate::statistics::{self, ToTokio};
-use crate::{channel, options, say, table};
+use crate::{channel, options, table};
 
 /// The points of a sweep in addition to its first.
 const SWEPT_TOTALS: [usize; 4] = [2, 10, 100, 4900];
 
 const SWEPT_SHARES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
 
-/// A subject that could not take part.
-#[derive(Clone, Debug, Serialize)]
-struct Refusal {
-    subject: &'static str,
-    total: usize,
-    in_flight: usize,
-    reason: String,
-}
-
-/// No order of laps should take longer: a watch over each order finds lost wake-ups.
-const LONGEST_REQUEST_NS: f64 = 5e9;
-
 /// The number of rounds that laps are shared out for, unless the options give one.
 const ROUNDS: usize = 7;
-
-/// Subjects slower than this many times the middle one do fewer laps, unless the options give a
-/// number.
-const SLOW: f64 = 5.0;
 
 /// Bytes in flight from a number (`5`) or a share of the pipes (`0.5`).
 fn in_flight(text: &str, total: usize) -> Result<usize> {
@@ -74,15 +55,7 @@ fn in_flight(text: &str, total: usize) -> Result<usize> {
 fn points(options: &Options) -> Result<Vec<(usize, usize)>> {
     let totals = options::numbers("--total", &options.total)?;
     let most = channel::most_pairs();
-    for &total in &totals {
-        if total < 2 || total > most {
-            return Err(Error::usage(format!(
-                "--total {total} is not possible: give 2 to {most} pipes, as the limit of \
-                 {} descriptors leaves",
-                superpoll::limits::nofile().1
-            )));
-        }
-    }
+    totals.iter().try_for_each(|&total| channel::fits("--total", total, 2..=most))?;
     let mut points = Vec::new();
     for &total in &totals {
         for text in options.in_flight.split(',') {
@@ -97,25 +70,6 @@ fn points(options: &Options) -> Result<Vec<(usize, usize)>> {
     Ok(table::distinct(points))
 }
 
-/// Returns the subjects that take part, and the reasons for leaving some out.
-fn subjects(
-    options: &Options,
-    backend: Option<BackendKind>,
-) -> Result<(Vec<Subject>, Vec<String>)> {
-    let (mut chosen, notes) = subject::chosen(options.subjects.as_deref())?;
-    chosen.retain(|subject| subject.start.suits(backend));
-    match (chosen.is_empty(), notes.is_empty()) {
-        (true, true) => Err(Error::usage(format!(
-            "--backend {} leaves none of --subjects: name superpoll-rt-{0}, or leave one option out",
-            backend.map_or("", BackendKind::name)
-        ))),
-        (true, false) => {
-            Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))))
-        }
-        (false, _) => Ok((chosen, notes)),
-    }
-}
-
 /// A subject with its process, and its measurements.
 struct Runner {
     remote: Remote,
@@ -125,53 +79,17 @@ struct Runner {
     slices: Vec<Slice>,
 }
 
-impl Runner {
-    /// Runs a round of `laps` laps, in orders that each stay below the longest.
-    fn round(&mut self, laps: u64) -> Result<Slice> {
-        let at_once = ((LONGEST_REQUEST_NS / self.lap_ns.max(1.0)) as u64).clamp(1, laps.max(1));
-        let mut sum: Option<Slice> = None;
-        let mut left = laps;
-        while left > 0 {
-            let slice = self.remote.go(at_once.min(left))?;
-            left -= at_once.min(left);
-            match &mut sum {
-                Some(sum) => sum.add(&slice),
-                None => sum = Some(slice),
-            }
-        }
-        Ok(sum.unwrap_or_default())
-    }
-}
-
-/// Returns how many laps each subject does in a round, so that all rounds of all fit into
-/// `budget_ns`.
-fn share_laps(lap_ns: &[f64], rounds: usize, budget_ns: f64) -> Vec<u64> {
-    let middle = statistics::median(lap_ns).max(1.0);
-    // A slow subject costs as much time as if it were only this many times slower.
-    let sum: f64 = lap_ns.iter().map(|ns| ns.min(SLOW * middle)).sum();
-    let laps = (budget_ns / (rounds as f64 * sum.max(1.0))).max(1.0);
-    lap_ns
-        .iter()
-        .map(|ns| (laps * (SLOW * middle / ns.max(1.0)).min(1.0)).max(1.0) as u64)
-        .collect()
-}
-
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    let named = options.backend.as_deref().map(str::parse::<BackendKind>).transpose()?;
-    let backend = named.map(BackendKind::resolve);
     let points = points(options)?;
-    let (entries, notes) = subjects(options, backend)?;
-    if options.laps == Some(0) {
-        return Err(Error::usage("--laps 0 measures nothing: give 1 or more"));
+    let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
+    if entries.is_empty() {
+        return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
     }
     let full = 20.0 + 15.0 * points.len() as f64;
     let budget = Budget::new(&options.output, points.len(), 20.0, full);
     let blocks = points.len() * entries.len() * (ROUNDS + 1);
     let mut run = Run::new("ring", &options.output, notes, blocks, budget);
-    for entry in &entries {
-        run.lost.keep(entry.name, entry.start.prepare())?;
-    }
     let (mut rows, mut refusals) = (Vec::new(), Vec::new());
     for &(total, bytes) in &points {
         if !run.budget.point() {
@@ -184,27 +102,19 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
                 continue;
             }
             run.progress.step(format!("{} sets {total} pipes up", entry.name));
-            match set_up(entry, &course, backend, options.output.second_thread) {
+            match set_up(entry, &course, options.output.second_thread) {
                 Ok(runner) => runners.push(runner),
-                Err(error) if backend.is_some() && entry.start.is_ours() => return Err(error),
                 // A subject that does not do the work, or ends, has not refused it.
                 Err(error @ Error::Work { .. }) => {
                     run.lost.keep(entry.name, Err::<(), _>(error))?;
                 }
-                Err(error) => {
-                    let reason = error.to_string();
-                    refusals.push(Refusal { subject: entry.name, total, in_flight: bytes, reason });
-                }
+                Err(error) => refusals.push((entry.name, total, error)),
             }
         }
-        let lap_ns: Vec<f64> = runners.iter().map(|runner| runner.lap_ns).collect();
-        let rounds = run.budget.rounds(ROUNDS);
-        let laps = match options.laps {
-            Some(laps) => vec![laps; runners.len()],
-            None => share_laps(&lap_ns, rounds, run.budget.left() * 1e9),
-        };
-        for (runner, laps) in runners.iter_mut().zip(laps) {
-            runner.laps = laps;
+        // A slow subject does fewer laps.
+        let slot = run.budget.slot(runners.len(), ROUNDS) * 1e9;
+        for runner in &mut runners {
+            runner.laps = trial::share(&[runner.lap_ns], 1, slot);
         }
         while run.budget.round() {
             for place in run.budget.turns(runners.len()) {
@@ -214,7 +124,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
                     continue;
                 }
                 run.progress.step(format!("{name} {bytes} of {total}"));
-                let slice = runner.round(runner.laps);
+                let slice = runner.remote.go(runner.laps);
                 runner.slices.extend(run.lost.keep(name, slice)?);
             }
         }
@@ -223,21 +133,16 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         relate(&mut point);
         rows.extend(point);
     }
-    let said: BTreeSet<String> = refusals
-        .iter()
-        .map(|r| format!("{} takes no part with {} pipes: {}", r.subject, r.total, r.reason))
-        .collect();
-    said.iter().for_each(|note| say::note(note));
-    if let (true, Some(refusal)) = (rows.is_empty(), refusals.first()) {
-        return Err(Error::usage(&refusal.reason));
+    for (name, total, error) in refusals {
+        if rows.is_empty() {
+            return Err(error);
+        }
+        run.note(format!("{name} takes no part with {total} pipes: {error}"));
     }
     let own = [
         ("points", json!(points)),
-        ("laps", json!(options.laps)),
-        ("backend", json!(backend.map(BackendKind::name))),
         ("most_bytes_per_read", json!(course::MOST)),
         ("bytes_verified", json!(true)),
-        ("took_no_part", json!(refusals)),
     ];
     let common = parameters(&entries, names(subject::ALL));
     Ok(run.record(common.into_iter().chain(own), rows))
@@ -245,14 +150,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 
 /// Starts a subject and makes it go round twice: the first lap lets it register its descriptors,
 /// the second shows how long a lap takes.
-fn set_up(
-    entry: Subject,
-    course: &Course,
-    backend: Option<BackendKind>,
-    second_thread: bool,
-) -> Result<Runner> {
-    let peers = backend.unwrap_or(BackendKind::Adaptive);
-    let mut remote = Remote::start(entry, course, peers, second_thread)?;
+fn set_up(entry: Subject, course: &Course, second_thread: bool) -> Result<Runner> {
+    let mut remote = Remote::start(entry, course, second_thread)?;
     remote.go(1)?;
     let lap_ns = remote.go(1)?.ns as f64;
     Ok(Runner { remote, laps: 1, lap_ns, slices: Vec::new() })
@@ -333,24 +232,6 @@ mod tests {
             let error = points(&options).unwrap_err().to_string();
             assert!(error.contains("--total"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_back_end_without_subjects_is_refused() {
-        let subjects = Some("superpoll-rt-poll".to_owned());
-        let options = Options { subjects, ..Options::default() };
-        assert_eq!(super::subjects(&options, Some(BackendKind::Poll)).unwrap().0.len(), 1);
-        let error = super::subjects(&options, Some(BackendKind::Epoll)).unwrap_err().to_string();
-        assert!(error.contains("superpoll-rt-epoll"), "{error}");
-    }
-
-    #[test]
-    fn laps_fit_into_the_time_and_a_slow_one_does_fewer() {
-        assert_eq!(share_laps(&[1e6, 1e6, 1e6], 10, 3e9), [100, 100, 100]);
-        let laps = share_laps(&[1e6, 1e6, 50e6], 10, 7e9);
-        assert_eq!(laps, [100, 100, 10]);
-        assert_eq!(share_laps(&[1e9, 1e9], 5, 1e6), [1, 1]);
-        assert!(share_laps(&[], 5, 1e6).is_empty());
     }
 
     #[test]

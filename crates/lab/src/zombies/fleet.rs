@@ -7,7 +7,7 @@ use Work::{Echo, Gateway, Web};
 use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Select, Uring};
 use tempfile::TempDir;
 
-use crate::channel::{self, Kind};
+use crate::channel;
 use crate::echo::drain::{self, serve};
 use crate::echo::load::Connections;
 use crate::echo::subject::Software::{self, Other, Poller, Runtime};
@@ -100,7 +100,7 @@ fn begin(
     let server = Server::begin(name, work.counts(), process, keeps, |control| match work {
         Work::Echo(software) => {
             let sockets = accept(listener, total).doing("accepting a connection")?;
-            software.serve(Connections { kind: Kind::Tcp, sockets, room: ROOM }, control)
+            software.serve(Connections { sockets, room: ROOM }, control)
         }
         Work::Web(serve) => {
             listener.set_nonblocking(true).doing("setting a listener up")?;
