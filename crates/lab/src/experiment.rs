@@ -49,15 +49,6 @@ pub(crate) trait Experiment: Sized {
     /// error of the kernel, a server or a load generator.
     const RUN: Run<Self>;
 
-    /// Measures the appendix that is printed after the tables, and returns it as text.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`RUN`](Experiment::RUN).
-    fn appendix(_options: &Self::Options) -> Result<String> {
-        Ok(String::new())
-    }
-
     /// Returns the plots and tables, in order.
     fn parts(rows: &[Self::Row]) -> Vec<Part>;
 

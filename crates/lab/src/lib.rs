@@ -70,8 +70,6 @@ mod relay;
 mod report;
 mod ring;
 mod rivals;
-#[cfg(test)]
-mod rivals_table;
 mod run;
 mod say;
 mod second_thread;

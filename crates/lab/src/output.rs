@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::all::End;
+use crate::claims::{self, Verdict};
 use crate::document::Document;
 use crate::error::{Doing, Error, Result};
 use crate::experiment::{self, Experiment, Target};
+use crate::experiments::Records;
 use crate::options::Output;
 use crate::record::{self, Journal, Record, State};
 use crate::report::PAGE;
 use crate::say::print;
-use crate::{claims, rivals, run, table};
+use crate::{rivals, run, table};
 
 /// Writes the requested files. Returns the path of the report, if there is one.
 pub(crate) fn write<Row: Serialize>(
@@ -46,10 +48,6 @@ pub(crate) fn present<E: Experiment>(options: &E::Options) -> Result<()> {
     if run::signal().is_some() && record.rows.is_empty() {
         return Err(interrupted(Error::usage("nothing was measured")));
     }
-    let appendix = match run::signal() {
-        None => E::appendix(options).map_err(interrupted)?,
-        Some(_) => String::new(),
-    };
     let report = write(&record, options.as_ref())?;
     crate::say!("{}", record.environment.summary())?;
     if let Some(line) = rivals::line(&record.parameters) {
@@ -61,8 +59,9 @@ pub(crate) fn present<E: Experiment>(options: &E::Options) -> Result<()> {
     if let Some(note) = record.parameters.get("interrupted").and_then(|note| note.as_str()) {
         crate::say!("\n{note}")?;
     }
-    print(format_args!("\n{}{appendix}", table::text(&E::parts(&record.rows))))?;
+    print(format_args!("\n{}", table::text(&E::parts(&record.rows))))?;
     targets(&E::targets(&record.rows))?;
+    verdicts(&record)?;
     say_where(report)?;
     match run::signal() {
         None => Ok(()),
@@ -91,6 +90,16 @@ fn targets(all: &[Target]) -> Result<()> {
         return Ok(());
     }
     crate::say!("\ntargets\n\n{}", experiment::table(all))
+}
+
+/// Prints the claims that a record decides, each with its verdict.
+fn verdicts<Row: Serialize>(record: &Record<Row>) -> Result<()> {
+    let records = Records::only(&record.experiment, &record.to_json()?);
+    let findings = claims::evaluate(&records.and_then(|read| read.ok()).unwrap_or_default());
+    for one in findings.iter().filter(|one| one.verdict != Verdict::NotMeasured) {
+        crate::say!("\n{}: {}. {}", one.claim, one.verdict, one.reason)?;
+    }
+    Ok(())
 }
 
 /// Prints and writes the results of `superpoll-lab targets`.

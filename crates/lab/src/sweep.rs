@@ -1,16 +1,63 @@
 //! A sweep over the ratio of active to all descriptors: its points, and the parameters that
 //! distinguish them.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::channel::{self, Kind, Pairs};
 use crate::error::{Error, Result};
+use crate::experiment::Figure;
 use crate::load::{Load, Placement};
 use crate::measure::{self, Rounds, Sample};
 use crate::options;
 use crate::record::Figures;
 use crate::run::Run;
 use crate::subject::Entry;
+use crate::table;
+
+/// One subject at one point.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// Kind of the descriptors.
+    pub kind: String,
+    /// The placement of the active descriptors.
+    pub placement: String,
+    /// Descriptors watched.
+    pub total: usize,
+    /// How many descriptors were active in each round.
+    pub active: usize,
+    /// Of `superpoll-lab models` only: `try`, `signals`, `ask` or `register`; `none` for the floor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The poller.
+    pub subject: String,
+    /// Of `superpoll-lab models` only: the share of a processor that the subject takes while
+    /// nothing happens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_processor_share: Option<f64>,
+    /// The measured figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+impl Row {
+    /// Returns the ratio of active to all descriptors.
+    pub(crate) fn atr(&self) -> f64 {
+        self.active as f64 / self.total.max(1) as f64
+    }
+
+    /// Returns the figure that is worth comparing with that of another report.
+    pub(crate) fn figure(&self) -> Option<Figure> {
+        let Row { kind, placement, active, total, subject, .. } = self;
+        let at = format!("{kind} {placement} {active}/{total}, {subject}");
+        Figure::of_rounds(at, &self.figures)
+    }
+}
+
+/// Returns the sweeps in a record: all rows of one kind, total and placement.
+pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+    table::groups(rows, |row| format!("{} {} {}", row.kind, row.total, row.placement))
+}
 
 /// A point of a sweep.
 pub(crate) struct Point<'a> {
@@ -30,14 +77,14 @@ pub(crate) struct Point<'a> {
 
 impl Point<'_> {
     /// Measures subjects in turn, with these numbers of rounds to warm up: of those that adapt, and
-    /// of the others. Returns the figures of each, with the ratios that `relate` fills in.
-    pub(crate) fn figures(
+    /// of the others. Returns the row of each, with the ratios that `relate` fills in.
+    pub(crate) fn rows(
         &self,
         run: &mut Run<'_>,
         entries: &[Entry],
         (warm_up_adaptive, warm_up): (usize, usize),
         relate: impl FnOnce(&mut [(&str, &mut Figures)]),
-    ) -> Result<Vec<(Entry, Figures)>> {
+    ) -> Result<Vec<Row>> {
         let Point { kind, placement, total, active, pairs, ref load } = *self;
         let Run { budget, lost, progress, .. } = run;
         let slot = budget.slot(entries.len(), ROUNDS);
@@ -47,7 +94,17 @@ impl Point<'_> {
             progress.step(format!("{kind} {active}/{total} {placement} {}", entry.name));
         };
         let outcomes = measure::interleave(pairs, entries, load, rounds, budget, lost, told)?;
-        Ok(measure::figures(&outcomes, Sample::Round, relate))
+        let figures = measure::figures(&outcomes, Sample::Round, relate);
+        let row = |(entry, figures): (Entry, Figures)| Row {
+            kind: kind.name().to_owned(),
+            placement: placement.name().to_owned(),
+            total,
+            active,
+            subject: entry.name.to_owned(),
+            figures,
+            ..Row::default()
+        };
+        Ok(figures.into_iter().map(row).collect())
     }
 }
 

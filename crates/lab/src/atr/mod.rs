@@ -6,13 +6,11 @@
 //! `epoll` over the ratio and finds where the quotient falls below one. It does so twice: for the
 //! loop's own time, as this experiment was first done, and with the writers' cost included.
 
-use serde::{Deserialize, Serialize};
-
-use crate::error::Result;
 use crate::experiment::{Experiment, Figure, RINGS, Run, Target, Targets};
 use crate::plot::{self, Curve, Plot};
 use crate::record::{Account, Figures, PURE};
 use crate::statistics;
+use crate::sweep::{Row, sweeps};
 use crate::table::{self, Part, Table};
 
 mod trial;
@@ -32,36 +30,9 @@ crate::options::options! {
     kind: String = LIST "pipe",
     /// Pollers to measure, with commas, or all
     subjects: Option<String> = LIST,
-    /// Leaves out the short mixed load at the end
-    no_mix: bool,
     /// Measures how long a blocked loop takes to wake up, over the totals; --active of them are
     /// busy before, one by default
     latency: bool,
-}
-
-/// One subject at one point.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Row {
-    /// Kind of the descriptors.
-    pub kind: String,
-    /// The placement of the active descriptors.
-    pub placement: String,
-    /// Descriptors watched.
-    pub total: usize,
-    /// How many descriptors were active in each round.
-    pub active: usize,
-    /// The poller.
-    pub subject: String,
-    /// The measured figures.
-    #[serde(flatten)]
-    pub figures: Figures,
-}
-
-impl Row {
-    /// Returns the ratio of active to all descriptors.
-    pub(crate) fn atr(&self) -> f64 {
-        self.active as f64 / self.total.max(1) as f64
-    }
 }
 
 /// Returns the points of a curve: for each ratio, a value computed from the figures of two
@@ -94,11 +65,6 @@ pub(crate) fn break_even(
     statistics::break_even(&curve)
 }
 
-/// Returns the sweeps in a record: all rows of one kind, total and placement.
-pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
-    table::groups(rows, |row| format!("{} {} {}", row.kind, row.total, row.placement))
-}
-
 // The experiment `atr`, for the command line and the report.
 
 /// Where `poll` beats `epoll` and the reverse.
@@ -114,19 +80,9 @@ impl Experiment for Atr {
              each is read. “Loop” is the time of waiting and reading, “with writes” adds what the writes \
              cost more than to descriptors that are not watched: epoll makes the writer pay for the \
              wake-up. “Pure” is the best of poll and both triggers of epoll, raw or ours.";
-    const QUICK: &'static str = "atr --quick --total 1000,4000 --placement end,spread --no-mix --seconds 24 --subjects floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,adaptive,mio";
+    const QUICK: &'static str = "atr --quick --total 1000,4000 --placement end,spread --seconds 24 --subjects floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,adaptive,mio";
     const FULL: &'static str = "atr --total 1000,10000 --placement end,spread --kind pipe,tcp --paced --seconds 300 --subjects floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive,uring,mio";
     const RUN: Run<Self> = trial::run;
-
-    fn appendix(options: &Options) -> Result<String> {
-        Ok(trial::appendix(options)?.map_or_else(String::new, |appendix| {
-            format!(
-                "a mixed load: cost per round, the best pure one = 1\n\n{}\n\
-                 More mixed, shifting and random loads: superpoll-lab mix\n",
-                crate::mix::costs(&appendix.rows)
-            )
-        }))
-    }
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let parts = sweeps(rows).into_iter().flat_map(|(name, rows)| {
@@ -209,10 +165,7 @@ impl Experiment for Atr {
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        let at = {
-            format!("{} {} {}/{}, {}", row.kind, row.placement, row.active, row.total, row.subject)
-        };
-        Figure::of_rounds(at, &row.figures)
+        row.figure()
     }
 }
 
@@ -452,6 +405,7 @@ mod tests {
                 memory_bytes: (subject == "adaptive").then_some(65_000),
                 ..Figures::default()
             },
+            ..Row::default()
         }
     }
 

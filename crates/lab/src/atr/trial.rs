@@ -1,20 +1,20 @@
-//! The subjects in turn, at each ratio, and the short mixed load that follows.
+//! The subjects in turn, at each ratio.
 
 use serde_json::json;
 use superpoll::BackendKind;
 
-use crate::atr::{Options, Row};
+use crate::atr::Options;
 use crate::budget::Budget;
 use crate::channel::{self, Pairs};
 use crate::error::Result;
-use crate::options::{self, Output};
+use crate::options;
 use crate::random::Random;
 use crate::record::{self, Record};
 use crate::run::Run;
 use crate::second_thread::SecondThread;
 use crate::subject::{self, Entry};
-use crate::sweep::Sweep;
-use crate::{mix, rivals, say};
+use crate::sweep::{Row, Sweep};
+use crate::{rivals, say};
 
 /// The subjects that are measured unless others are named.
 const DEFAULTS: [&str; 17] = [
@@ -93,13 +93,9 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         say::note("io_uring is not available here: leaving its subjects out");
     }
     let _second = options.output.second_thread.then(SecondThread::start);
-    // The time that was asked for includes that of the appendix.
-    let appendix = if has_appendix(options) { APPENDIX } else { 0.0 };
-    let seconds = options.output.seconds.map(|seconds| seconds - appendix);
-    let output = Output { seconds, ..options.output.clone() };
-    let budget = Budget::of_sizes(&output, sweep.sizes(), 15.0, 26.0);
+    let budget = Budget::of_sizes(&options.output, sweep.sizes(), 15.0, 26.0);
     let (notes, blocks) = (std::mem::take(&mut sweep.notes), sweep.len() * entries.len() * 5);
-    let mut run = Run::new("atr", &output, notes, blocks, budget);
+    let mut run = Run::new("atr", &options.output, notes, blocks, budget);
     let mut rows = Vec::new();
     let suitable = |_: &mut Run<'_>, pairs: &Pairs| {
         // Named by the user, it is missed; a default is not.
@@ -117,15 +113,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     };
     sweep.visit(&mut run, suitable, |run, point, entries| {
         let warm_up = (WARM_UP.0, WARM_EVENTS.div_ceil(point.active).clamp(2, WARM_UP.1));
-        let figures = point.figures(run, entries, warm_up, record::relate)?;
-        rows.extend(figures.into_iter().map(|(entry, figures)| Row {
-            kind: point.kind.name().to_owned(),
-            placement: point.placement.name().to_owned(),
-            total: point.total,
-            active: point.active,
-            subject: entry.name.to_owned(),
-            figures,
-        }));
+        rows.extend(point.rows(run, entries, warm_up, record::relate)?);
         Ok(())
     })?;
     let own = [
@@ -138,31 +126,4 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
     ];
     Ok(run.record(sweep.parameters().into_iter().chain(own), rows))
-}
-
-/// How long the short mixed load takes, in seconds.
-const APPENDIX: f64 = 3.0;
-
-/// Returns whether a short mixed load follows: it needs a default choice of subjects, a thousand
-/// descriptors and some time.
-fn has_appendix(options: &Options) -> bool {
-    let has_time = options.output.seconds.is_none_or(|seconds| seconds > 8.0 * APPENDIX);
-    has_time && !options.no_mix && options.subjects.is_none() && channel::most_pairs() >= 1000
-}
-
-/// Runs the short mixed load that follows a sweep. The sweep shows where either poller is better;
-/// this load is one on which neither is. The pairs of the sweep are closed by now.
-pub(super) fn appendix(options: &Options) -> Result<Option<Record<mix::Row>>> {
-    if !has_appendix(options) {
-        return Ok(None);
-    }
-    let output = Output { seconds: Some(APPENDIX), ..options.output.clone() };
-    mix::trial::run(&mix::Options {
-        size: Some("50/950".to_owned()),
-        load: "mixed".to_owned(),
-        kind: options.kind.clone(),
-        output,
-        ..mix::Options::default()
-    })
-    .map(Some)
 }

@@ -8,7 +8,7 @@ use crate::claims::{self, Verdict};
 use crate::document::Document;
 use crate::record::Figures;
 use crate::statistics::{self, Estimate, Ratio};
-use crate::{atr, echo, experiments, herd, models, ring, table, threads, timers};
+use crate::{echo, experiments, herd, ring, sweep, table, threads, timers};
 
 /// A function that makes a block.
 pub(super) type Block = fn(&Document) -> Option<String>;
@@ -143,11 +143,11 @@ fn follows(document: &Document) -> Option<String> {
 /// them active.
 fn four_models(document: &Document) -> Option<String> {
     let rows = &document.records.models.as_ref()?.rows;
-    let own = rows
-        .iter()
-        .filter(|row| (&*row.kind, &*row.placement) == ("pipe", "end") && row.model != "none");
+    let own = rows.iter().filter(|row| {
+        (&*row.kind, &*row.placement) == ("pipe", "end") && row.model.as_deref() != Some("none")
+    });
     let total = own.clone().map(|row| row.total).max()?;
-    let own: Vec<&models::Row> = own.filter(|row| row.total == total).collect();
+    let own: Vec<&sweep::Row> = own.filter(|row| row.total == total).collect();
     let at = |subject: &str, share: f64| -> Option<f64> {
         let active = ((total as f64 * share) as usize).max(1);
         let row = own.iter().find(|row| row.subject == subject && row.active == active)?;
@@ -158,7 +158,7 @@ fn four_models(document: &Document) -> Option<String> {
             let row = own.iter().find(|row| row.subject == subject)?;
             let share = row.quiet_processor_share;
             Some([
-                row.model.clone(),
+                row.model.clone().unwrap_or_default(),
                 subject.to_owned(),
                 ratio(at(subject, 0.0)),
                 ratio(at(subject, 0.1)),
@@ -322,7 +322,7 @@ fn advice(document: &Document) -> Option<String> {
 }
 
 fn active_of_total(document: &Document) -> Option<String> {
-    let own: Vec<&atr::Row> = experiments::rows(&document.records.atr)
+    let own: Vec<&sweep::Row> = experiments::rows(&document.records.atr)
         .filter(|row| (&*row.kind, row.total, &*row.placement) == ("pipe", 1000, "end"))
         .collect();
     let at = |active, subject: &str| -> Option<&Figures> {

@@ -139,7 +139,7 @@ fn select_like_poll(records: &Records) -> Evaluation {
     let rows = &records.models.as_ref()?.rows;
     let select = rows.iter().filter(|row| row.subject == "raw-select" && row.kind == "pipe");
     let ratios = select.filter_map(|row| {
-        let same = |other: &&crate::models::Row| {
+        let same = |other: &&crate::sweep::Row| {
             (&*other.kind, &*other.placement, other.total, other.active, &*other.subject)
                 == (&*row.kind, &*row.placement, row.total, row.active, "raw-poll")
         };

@@ -3,7 +3,7 @@
 use crate::claims::measured::{herd, herd_growth, relay, ring, spread, time};
 use crate::claims::{Claim, Evaluation, Source, Verdict, at_least, at_most, claim};
 use crate::experiments::{self, Records};
-use crate::models;
+use crate::sweep::Row;
 
 pub(super) const SOURCE: Source = Source {
     text: "majkowski",
@@ -49,8 +49,8 @@ const CLAIMS: &[Claim] = &[
 ];
 
 /// Returns the rows of a loop over pipes, the fewest active first.
-fn of<'a>(records: &'a Records, subject: &str) -> Vec<&'a models::Row> {
-    let mut rows: Vec<&models::Row> = experiments::rows(&records.models)
+fn of<'a>(records: &'a Records, subject: &str) -> Vec<&'a Row> {
+    let mut rows: Vec<&Row> = experiments::rows(&records.models)
         .filter(|row| row.kind == "pipe" && row.placement == "end" && row.subject == subject)
         .collect();
     rows.sort_by_key(|row| row.active);
@@ -63,10 +63,8 @@ const EPOLL: &str = "raw-epoll-lt";
 /// most active pipes.
 fn against_epoll(records: &Records, subject: &str) -> Option<[f64; 2]> {
     let (own, epoll) = (of(records, subject), of(records, EPOLL));
-    let cost = |row: &models::Row| {
-        row.figures.cost_ns_per_round.unwrap_or(row.figures.ns_per_round_median)
-    };
-    let ratio = |own: Option<&&models::Row>, epoll: Option<&&models::Row>| {
+    let cost = |row: &Row| row.figures.cost_ns_per_round.unwrap_or(row.figures.ns_per_round_median);
+    let ratio = |own: Option<&&Row>, epoll: Option<&&Row>| {
         own.zip(epoll)
             .filter(|(own, epoll)| own.active == epoll.active)
             .map(|(own, epoll)| cost(own) / cost(epoll))

@@ -6,13 +6,13 @@ use crate::record::Figures;
 use crate::statistics;
 use crate::statistics::{Estimate, Ratio};
 pub(super) use crate::table::time;
-use crate::{findings, herd, relay, ring, zombies};
+use crate::{findings, herd, relay, ring, sweep, zombies};
 
 /// A sweep of `superpoll-lab atr`: all rows of one kind, total and placement.
 pub(super) struct Sweep<'a> {
     pub placement: &'a str,
     pub total: usize,
-    rows: Vec<&'a atr::Row>,
+    rows: Vec<&'a sweep::Row>,
 }
 
 impl Sweep<'_> {
@@ -221,13 +221,14 @@ mod tests {
 
     #[test]
     fn a_curve_is_read_between_its_points_and_not_outside() {
-        let row = |active, subject: &str, ns| atr::Row {
+        let row = |active, subject: &str, ns| sweep::Row {
             kind: "pipe".to_owned(),
             placement: "end".to_owned(),
             total: 10,
             active,
             subject: subject.to_owned(),
             figures: Figures { ns_per_round_median: ns, ..Figures::default() },
+            ..sweep::Row::default()
         };
         let rows = [
             row(1, "raw-poll", 300.0),

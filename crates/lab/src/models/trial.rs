@@ -5,12 +5,12 @@ use serde_json::json;
 use crate::budget::Budget;
 use crate::channel::Pairs;
 use crate::error::{Doing, Error, Result};
-use crate::models::{FLOOR, Model, Options, Row, aio, loops, sigio};
+use crate::models::{FLOOR, Model, Options, aio, loops, sigio};
 use crate::record::{self, Figures, Record};
 use crate::run::Run;
 use crate::second_thread::SecondThread;
 use crate::subject::{self, Build, Entry, ReadLog};
-use crate::sweep::Sweep;
+use crate::sweep::{Row, Sweep};
 use crate::sys::{descriptor, epoll, process, signal};
 use crate::{options, rivals, statistics};
 
@@ -162,20 +162,12 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         let relate = |point: &mut [(&str, &mut Figures)]| {
             record::relate_to(point, |name| name != FLOOR);
         };
-        let figures = point.figures(run, entries, (WARM_UP, WARM_UP), relate)?;
-        rows.extend(figures.into_iter().map(|(entry, figures)| {
-            let own = loops.iter().position(|one| one.entry == entry);
-            Row {
-                kind: point.kind.name().to_owned(),
-                placement: point.placement.name().to_owned(),
-                total: point.total,
-                active: point.active,
-                model: own.map_or("none", |own| loops[own].model.name()).to_owned(),
-                subject: entry.name.to_owned(),
-                quiet_processor_share: own.map(|own| quiet[own]),
-                figures,
-            }
-        }));
+        for mut row in point.rows(run, entries, (WARM_UP, WARM_UP), relate)? {
+            let own = loops.iter().position(|one| one.entry.name == row.subject);
+            row.model = Some(own.map_or("none", |own| loops[own].model.name()).to_owned());
+            row.quiet_processor_share = own.map(|own| quiet[own]);
+            rows.push(row);
+        }
         Ok(())
     })?;
     if rows.is_empty() && !nothing.is_empty() {
@@ -399,7 +391,7 @@ mod tests {
         let record = run("spin,raw-epoll-lt").unwrap();
         let names: Vec<&str> = record.rows.iter().map(|row| row.subject.as_str()).collect();
         assert_eq!(names, ["floor", "spin", "raw-epoll-lt"]);
-        let models: Vec<&str> = record.rows.iter().map(|row| row.model.as_str()).collect();
+        let models: Vec<&str> = record.rows.iter().filter_map(|row| row.model.as_deref()).collect();
         assert_eq!(models, ["none", "try", "ask"]);
         let best =
             record.rows[1..].iter().filter_map(|row| row.figures.loop_ratio).fold(9.0, f64::min);

@@ -9,7 +9,7 @@ use crate::start::{SMALL, succeed};
 fn lab_atr_writes_every_kind_of_result() {
     let folder = tempfile::tempdir().unwrap();
     let mut arguments = vec!["atr", "--total", "20", "--kind", "all", "--placement", "all"];
-    arguments.extend(["--active", "1,10,20", "--json", "out.json", "--report", "here", "--no-mix"]);
+    arguments.extend(["--active", "1,10,20", "--json", "out.json", "--report", "here"]);
     arguments.extend(SMALL);
     let text = succeed(folder.path(), &arguments);
     let parts = ["pipe 20 end", "tcp 20 front", "poll becomes cheaper than epoll-lt", "targets"];
@@ -59,7 +59,7 @@ fn lab_atr_writes_every_kind_of_result() {
 fn a_second_thread_is_there_if_asked_for() {
     for (arguments, threads) in [(&[][..], 1), (&["--second-thread"][..], 2)] {
         let folder = tempfile::tempdir().unwrap();
-        let fixed = ["atr", "--total", "4", "--active", "1", "--no-mix", "--json", "x"];
+        let fixed = ["atr", "--total", "4", "--active", "1", "--json", "x"];
         succeed(folder.path(), &[&fixed[..], &SMALL, arguments].concat());
         let record = json(&folder.path().join("x"));
         assert_eq!(record["environment"]["threads"], threads);

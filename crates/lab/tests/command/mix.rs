@@ -8,7 +8,7 @@ use crate::start::{SMALL, succeed};
 #[test]
 fn lab_mix_writes_its_record_and_the_report_keeps_earlier_records() {
     let folder = tempfile::tempdir().unwrap();
-    let mut arguments = vec!["atr", "--total", "8", "--active", "2", "--no-mix"];
+    let mut arguments = vec!["atr", "--total", "8", "--active", "2"];
     arguments.extend(SMALL);
     succeed(folder.path(), &arguments);
     let mut arguments = vec!["mix", "--size", "4/36", "--shift", "10,30", "--chance", "0.5"];

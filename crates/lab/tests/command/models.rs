@@ -13,9 +13,12 @@ fn lab_models_measures_four_models_and_prints_the_claims_about_them() {
     arguments.extend(["--kind", "all", "--json", "models.json"]);
     arguments.extend(SMALL);
     let text = succeed(folder.path(), &arguments);
-    for part in
-        ["unix 30 end", "with the cost to the writers", "cpu while quiet", "Signals, as Linux"]
-    {
+    for part in [
+        "unix 30 end",
+        "with the cost to the writers",
+        "cpu while quiet",
+        "Signals for each descriptor",
+    ] {
         assert!(text.contains(part), "{part:?} in {text}");
     }
     let record = json(&folder.path().join("models.json"));

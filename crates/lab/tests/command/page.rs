@@ -16,7 +16,7 @@ fn the_report_fits_any_width_is_readable_by_day_and_night_and_asks_for_nothing()
     let folder = tempfile::tempdir().unwrap();
     let short = ["--quick", "--seconds", "0.1", "--repetitions", "1"];
     for experiment in [
-        &["atr", "--total", "30", "--active", "1,15,30", "--no-mix"][..],
+        &["atr", "--total", "30", "--active", "1,15,30"][..],
         &["mix", "--size", "5/20", "--load", "mixed"],
         &["registrations", "--total", "16", "--kind", "pipe"],
         &["timers", "--timers", "50,500", "--ending", "10"],

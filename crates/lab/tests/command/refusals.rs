@@ -85,7 +85,7 @@ fn more_descriptors_than_the_limit_allows_are_cut_down_and_said_so() {
 fn a_folder_that_cannot_be_written_is_named() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("taken"), "").unwrap();
-    let fixed = ["atr", "--total", "4", "--active", "1", "--no-mix", "--report", "taken"];
+    let fixed = ["atr", "--total", "4", "--active", "1", "--report", "taken"];
     let output = run(folder.path(), &[&fixed[..], &SMALL].concat());
     assert!(!output.status.success());
     let errors = String::from_utf8(output.stderr).unwrap();

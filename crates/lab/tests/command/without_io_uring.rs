@@ -28,7 +28,7 @@ const REFUSALS: [(i32, &str); 3] = [
 fn experiments_run_without_io_uring_and_name_the_subjects_left_out() {
     for (error, way) in REFUSALS {
         let folder = tempfile::tempdir().unwrap();
-        let atr = ["atr", "--total", "20", "--active", "1,20", "--no-mix", "--no-report"];
+        let atr = ["atr", "--total", "20", "--active", "1,20", "--no-report"];
         let atr = [&atr[..], &["--subjects", "all", "--json", "atr.json"], &SMALL].concat();
         let ring = ["ring", "--total", "6", "--no-report", "--json", "ring.json"];
         let ring = [&ring[..], &SMALL].concat();
