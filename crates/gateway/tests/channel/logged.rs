@@ -1,27 +1,23 @@
 //! WebSockets in the access log.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use superpoll_rt::BackendKind;
+use superpoll_test_support::find;
 use tungstenite::Message;
 
 use crate::clients::{Events, next, socket, text, until_subscribers};
-use crate::stage::{Answer, PATIENCE, Stage};
+use crate::stage::{Answer, Stage};
 
 /// Waits for this many lines.
 fn lines(log: &Path, count: usize) -> Vec<Value> {
-    let until = Instant::now() + PATIENCE;
-    loop {
+    find(&format!("there are {count} lines"), || {
         let text = std::fs::read_to_string(log).unwrap_or_default();
-        if text.lines().count() >= count {
-            let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-            return lines.collect();
-        }
-        assert!(Instant::now() < until, "{text}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        (text.lines().count() >= count).then(|| lines.collect())
+    })
 }
 
 #[test]

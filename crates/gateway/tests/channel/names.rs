@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use superpoll_rt::BackendKind;
+use superpoll_test_support::until;
 use tungstenite::WebSocket;
 use tungstenite::client::IntoClientRequest;
 
@@ -198,11 +199,7 @@ fn a_channel_without_use_is_dropped_and_one_with_a_subscriber_stays() {
     let mut subscriber = socket(&stage, "/rooms/held");
     assert_eq!(post(&mut client, "/rooms/held", "1").status, 201);
     assert_eq!(post(&mut client, "/rooms/idle", "1").status, 201);
-    let end = Instant::now() + PATIENCE;
-    while head(&stage, "/rooms/idle") != 404 {
-        assert!(Instant::now() < end, "the idle channel stays");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    until("the idle channel is gone", || head(&stage, "/rooms/idle") == 404);
     // It is longer ago that this one was used.
     assert_eq!(post(&mut client, "/rooms/held", "2").status, 201);
     assert_eq!((next(&mut subscriber), next(&mut subscriber)), ("1".to_owned(), "2".to_owned()));

@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use superpoll_rt::BackendKind;
+use superpoll_test_support::find;
 
 use crate::clients::{
     Events, ROOM, field, publish, stage, subscribe_while_publishing, text, until_subscribers,
@@ -202,17 +203,11 @@ fn the_stream_for_a_named_site_is_parked_too() {
 
 /// Lines of the access log, as soon as there are this many.
 fn lines(log: &std::path::Path, count: usize) -> Vec<String> {
-    let end = Instant::now() + PATIENCE;
-    loop {
+    find(&format!("there are {count} lines"), || {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let lines = text.lines().map(|line| line.split("] ").nth(1).unwrap().to_owned());
-        let lines: Vec<String> = lines.collect();
-        if lines.len() >= count {
-            return lines;
-        }
-        assert!(Instant::now() < end, "{lines:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        Some(lines.collect::<Vec<_>>()).filter(|lines| lines.len() >= count)
+    })
 }
 
 #[test]

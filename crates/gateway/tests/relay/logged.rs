@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_rustls::rustls::SupportedProtocolVersion;
 use futures_rustls::rustls::version::TLS13;
@@ -15,23 +15,19 @@ use superpoll_rt::BackendKind;
 use super::groups::refuses;
 use super::served::{is_turned_away, serve};
 use super::tls::{Ending, Issued, Peer};
-use super::{LIMIT, accept, backends, read, rest, start, upstream};
+use super::{accept, backends, read, rest, start, upstream};
 
 static NEW: [&SupportedProtocolVersion; 1] = [&TLS13];
 
 /// Waits for this many lines.
 fn lines(log: &Path, count: usize) -> Vec<String> {
-    let until = Instant::now() + LIMIT;
-    loop {
+    let lines = super::wait_for(|| {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        if lines.len() >= count {
-            assert_eq!(lines.len(), count, "{lines:?}");
-            return lines;
-        }
-        assert!(Instant::now() < until, "{lines:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        (lines.len() >= count).then_some(lines)
+    });
+    assert_eq!(lines.len(), count, "{lines:?}");
+    lines
 }
 
 fn last(log: &Path, count: usize) -> Value {
@@ -56,6 +52,8 @@ fn a_connection_is_a_line_at_its_end() {
         assert_eq!(rest(&mut client), b"the answer");
         let address = client.local_addr().unwrap().to_string();
         client.shutdown(Shutdown::Write).unwrap();
+        // The lines are gathered for a moment.
+        relay.elapse(Duration::from_millis(300));
         let line = last(&log, 1);
         assert_eq!((&line["client"], &line["relay"]), (&address.into(), &"127.0.0.1:0".into()));
         assert_eq!(line["upstream_server"], to.to_string(), "{line}");
@@ -77,6 +75,7 @@ fn a_connection_is_a_line_at_its_end() {
             } else {
                 drop(server)
             }
+            relay.elapse(Duration::from_millis(300));
             let line = last(&log, 2 + usize::from(!of_client));
             assert_eq!((&line["complete"], &line["broken_by"]), (&false.into(), &expected.into()));
             assert_eq!(line["bytes_in"], 1, "{line}");

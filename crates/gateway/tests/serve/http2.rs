@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use futures_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -12,9 +12,10 @@ use hyper::body::Bytes;
 use superpoll_gateway::Address;
 use superpoll_rt::hyper::{EngineExecutor, FuturesIo};
 use superpoll_rt::{Runtime, spawn};
+use superpoll_test_support::find;
 
 use crate::frames2::{DATA, Frame, Frames2, RST_STREAM, SETTINGS};
-use crate::stage::{BACKENDS, PATIENCE, Stage, folder};
+use crate::stage::{BACKENDS, Stage, folder};
 
 /// A certificate in a folder of its own, and a client's configuration that trusts it.
 pub(crate) struct Trust {
@@ -157,15 +158,10 @@ fn a_response_that_its_client_resets_is_logged_without_the_bytes_that_were_not_s
         client.send(&[Frame::new(SETTINGS, 1, 0, &[]), Frame::get(1, "/some.txt")]);
         while client.next().expect("a part of the body comes").kind != DATA {}
         client.send(&[Frame::new(RST_STREAM, 0, 1, &[0, 0, 0, 8])]);
-        let until = Instant::now() + PATIENCE;
-        let text = loop {
+        let text = find(&format!("the line is there, {backend:?}"), || {
             let text = std::fs::read_to_string(&log).unwrap();
-            if text.lines().count() > round {
-                break text;
-            }
-            assert!(Instant::now() < until, "{backend:?}: {text}");
-            std::thread::sleep(Duration::from_millis(5));
-        };
+            Some(text).filter(|text| text.lines().count() > round)
+        });
         let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
         assert_eq!((&line["status"], &line["complete"]), (&200.into(), &false.into()), "{line}");
         assert!((100..=32_768).contains(&line["bytes"].as_u64().unwrap()), "{line}");

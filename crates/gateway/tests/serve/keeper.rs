@@ -1,9 +1,8 @@
 //! Parked connections that a second thread watches.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use superpoll_test_support::until;
 
-use crate::stage::{BACKENDS, PATIENCE, Stage};
+use crate::stage::{BACKENDS, Stage};
 
 #[test]
 fn idle_connections_move_to_the_keeper_thread_and_come_back() {
@@ -18,18 +17,11 @@ fn idle_connections_move_to_the_keeper_thread_and_come_back() {
         for client in &mut clients {
             assert_eq!(client.get("/c?wait=0").status, 204);
         }
-        let end = Instant::now() + PATIENCE;
-        while away() < 40 {
-            assert!(Instant::now() < end, "{} have left, {backend:?}", away());
-            thread::sleep(Duration::from_millis(5));
-        }
+        until(&format!("all have left, {backend:?}"), || away() == 40);
         for client in &mut clients {
             assert_eq!(client.get("/c?wait=0").status, 204);
         }
-        let end = Instant::now() + PATIENCE;
-        while stage.engines.iter().map(|engine| engine.returns.get()).sum::<u64>() < 40 {
-            assert!(Instant::now() < end, "they do not come back, {backend:?}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        let back = || stage.count(|engine| &engine.returns) >= 40;
+        until(&format!("they come back, {backend:?}"), back);
     }
 }

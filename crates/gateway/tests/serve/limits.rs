@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use superpoll_test_support::until;
+use superpoll_test_support::{find, until};
 
 use crate::stage::{BACKENDS, Stage, folder};
 
@@ -223,14 +223,11 @@ fn requests_refused_by_their_head_are_in_the_access_log() {
         assert_eq!(client.answer().status, 408);
         drop(client);
         assert_eq!(stage.drained(), 0);
-        let mut lines = Vec::new();
-        let end = std::time::Instant::now() + crate::stage::PATIENCE;
-        while lines.len() < 6 {
-            assert!(std::time::Instant::now() < end, "{lines:?}");
+        let lines = find("there are six lines", || {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
-            lines = text.lines().map(|line| line.split("] ").nth(1).unwrap().to_owned()).collect();
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            let lines = text.lines().map(|line| line.split("] ").nth(1).unwrap().to_owned());
+            Some(lines.collect::<Vec<_>>()).filter(|lines| lines.len() >= 6)
+        });
         let expected = [
             "\"GET /bad HTTP/9.9\" 400 0 \"-\" \"-\"",
             "\"GET /\\x1B[2J HTTP/1.1\" 400 0 \"-\" \"-\"",

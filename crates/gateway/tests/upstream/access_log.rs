@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use serde_json::Value;
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, MOST, wait, whole};
+use crate::gateway::{Gateway, LOG_PERIOD, MOST, wait, whole};
 use crate::origin::{Client, Origin, get, refuses};
 
 /// A gateway with a log, and the log.
@@ -31,6 +31,7 @@ impl Logged {
     /// Waits for this many lines.
     fn lines(&self, count: usize) -> Vec<Value> {
         let read = || std::fs::read_to_string(&self.log).unwrap_or_default();
+        self.gateway.elapse(LOG_PERIOD);
         wait(|| read().lines().count() >= count);
         let lines: Vec<Value> =
             read().lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -12,6 +12,9 @@ use superpoll_test_support::until;
 /// The time after which a test that hangs fails.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
+/// Longer than lines of the access log are gathered before they are written.
+pub(crate) const LOG_PERIOD: Duration = Duration::from_millis(300);
+
 pub(crate) const MOST: [BackendKind; 2] = [BackendKind::Epoll, BackendKind::Adaptive];
 
 /// All back-ends that this machine has.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use superpoll_gateway::{Config, Event};
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, MOST, config, wait, whole};
+use crate::gateway::{Gateway, LOG_PERIOD, MOST, config, wait, whole};
 use crate::http2::certificate;
 use crate::origin::{Client, Origin, Reply, Seen, get, refuses};
 
@@ -274,6 +274,7 @@ fn the_access_log_has_the_id_that_counts() {
             // A byte that no field may have is refused before the request is understood.
             let has_id = reply.status == 200;
             assert_eq!(has_id, !sent.contains('\u{1b}'));
+            gateway.elapse(LOG_PERIOD);
             wait(|| read().ends_with('\n'));
             let line: serde_json::Value = serde_json::from_str(&read()).unwrap();
             if !has_id {

@@ -11,7 +11,7 @@ mod streams;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use superpoll_rt::BackendKind;
 use superpoll_test_support::alone;
@@ -84,14 +84,14 @@ fn resident() -> usize {
 
 /// Returns the memory of each counted connection, as soon as it is within the bound: the parking
 /// lot looks after memory once a second.
-fn settled(before: usize, bound: usize) -> usize {
+fn settled(stage: &Stage, before: usize, bound: usize) -> usize {
     let end = Instant::now() + stage::PATIENCE;
     loop {
         let cost = sys::bytes().saturating_sub(before) / COUNTED;
         if cost <= bound || Instant::now() > end {
             return cost;
         }
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        stage.elapse(Duration::from_secs(1));
     }
 }
 
@@ -116,7 +116,7 @@ fn a_parked_subscriber_costs_little() {
                 subscribe(&stage, request, &mut streams, BEFORE);
                 let (before, resident_before) = (sys::bytes(), resident());
                 subscribe(&stage, request, &mut streams, COUNTED);
-                let cost = settled(before, bound);
+                let cost = settled(&stage, before, bound);
                 let more = resident().saturating_sub(resident_before) / COUNTED;
                 println!("{backend:?}, {kind}: {cost} bytes allocated, {more} resident");
                 assert!(cost <= bound, "{backend:?}: each {kind} costs {cost} bytes");
@@ -140,7 +140,7 @@ fn a_parked_subscriber_costs_little() {
                         begun.elapsed()
                     );
                     assert_eq!(stage.count(|engine| &engine.parked), streams.len() as u64);
-                    let cost = settled(before, bound);
+                    let cost = settled(&stage, before, bound);
                     assert!(
                         cost <= bound,
                         "{backend:?}: each {kind} costs {cost} bytes after that"

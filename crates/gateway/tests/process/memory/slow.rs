@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use superpoll_rt::BackendKind;
 
+use super::several::settled;
 use super::{EVENTS, POLL, SOCKET, skip_head};
 use crate::clients::{address, publish, stage, until_subscribers};
 use crate::stage::{PATIENCE, Stage};
@@ -96,12 +97,7 @@ fn the_history_is_not_copied_for_clients_that_do_not_read() {
             clients.iter().for_each(skip_head);
             // The client has asked for more than the kernel's buffers hold; wait until nothing
             // moves.
-            let (mut last, end) = (0, Instant::now() + PATIENCE);
-            while last != sys::bytes() {
-                assert!(Instant::now() < end);
-                last = sys::bytes();
-                std::thread::sleep(std::time::Duration::from_millis(100));
-            }
+            settled();
             let each = sys::peak().saturating_sub(before) / CLIENTS;
             println!("{kind}: {} KiB each", each / 1024);
             assert!(each < 320 * 1024, "{kind}: {} KiB each", each / 1024);

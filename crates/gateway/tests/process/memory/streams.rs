@@ -1,15 +1,16 @@
 //! The memory that is held for streams of HTTP/2 whose responses are not taken.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_rustls::rustls::ClientConfig;
 use futures_rustls::rustls::pki_types::CertificateDer;
 use superpoll_gateway::Address;
 use superpoll_rt::BackendKind;
 
+use super::several::settled;
 use crate::frames2::{Frame, Frames2, HEADERS, LARGEST};
-use crate::stage::{PATIENCE, Stage, folder};
+use crate::stage::{Stage, folder};
 use crate::sys;
 use superpoll_test_support::alone;
 
@@ -30,16 +31,6 @@ pub(crate) fn trust(folder: &std::path::Path) -> ClientConfig {
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     config
-}
-
-/// Waits until nothing is allocated or freed any more.
-fn settle() {
-    let (mut last, end) = (0, Instant::now() + PATIENCE);
-    while last != sys::bytes() {
-        assert!(Instant::now() < end);
-        last = sys::bytes();
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 /// A request for a WebSocket (RFC 8441).
@@ -103,7 +94,7 @@ fn a_websocket_on_a_stream_that_is_not_read_holds_little() {
                 hub.publish(vec![b'a' + round; message]);
                 std::thread::sleep(Duration::from_millis(10));
             }
-            settle();
+            settled();
             let found = sys::bytes().saturating_sub(before) / (CONNECTIONS * STREAMS);
             println!("window {window}: {} KiB a WebSocket", found / 1024);
             assert!(found < bound, "window {window}: {} KiB a WebSocket", found / 1024);
@@ -112,7 +103,7 @@ fn a_websocket_on_a_stream_that_is_not_read_holds_little() {
             stage.until(|engine| &engine.active, 0);
             stage.until(|engine| &engine.running, 0);
             crate::clients::until_subscribers(&stage, 0);
-            settle();
+            settled();
             let left = sys::bytes().saturating_sub(before);
             assert!(left < 4 << 20, "{left} bytes are left");
         }
@@ -141,14 +132,14 @@ fn a_stream_that_is_not_read_holds_little() {
             let before = sys::bytes();
             let clients = connect(port, &config, window, |stream| Frame::get(stream, "/large.bin"));
             stage.until(|engine| &engine.running, (CONNECTIONS * STREAMS) as u64);
-            settle();
+            settled();
             let found = sys::bytes().saturating_sub(before) / (CONNECTIONS * STREAMS);
             println!("window {window}: {} KiB a stream", found / 1024);
             assert!(found < bound, "window {window}: {} KiB a stream", found / 1024);
             drop(clients);
             stage.until(|engine| &engine.active, 0);
             stage.until(|engine| &engine.running, 0);
-            settle();
+            settled();
             let left = sys::bytes().saturating_sub(before);
             assert!(left < 4 << 20, "{left} bytes are left");
         }
