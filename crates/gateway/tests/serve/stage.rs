@@ -43,7 +43,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a test has its server do.
 enum Order {
-    Change(Config),
+    Change(Box<Config>),
     /// Lets time pass, and answers.
     Elapse(Duration, mpsc::Sender<()>),
     /// Begins to end.
@@ -145,7 +145,8 @@ impl Stage {
     }
 
     pub(crate) fn change(&self, text: &str) {
-        self.order(Order::Change(Config::parse("test.toml", text).unwrap()));
+        let config = Config::parse("test.toml", text).unwrap();
+        self.order(Order::Change(Box::new(config)));
     }
 
     /// Lets this much time pass for the server, which has one engine: each of its timers that is

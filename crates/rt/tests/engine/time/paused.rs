@@ -151,7 +151,7 @@ fn a_test_lets_time_pass_for_clients_outside_of_the_runtime() {
             resume();
         };
         let (mut server, client) = UnixStream::pair().unwrap();
-        let mut client = std::os::unix::net::UnixStream::from(client.into_std());
+        let mut client = client.into_std();
         let served = spawn(async move {
             let mut bytes = Vec::new();
             let mut room = [0];
