@@ -7,77 +7,51 @@
 use std::cell::Cell;
 use std::mem;
 
-macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident $call:ident,)*) => {
-        /// System calls that an engine's thread has made on the TCP sockets and listeners of
-        /// [`net`](crate::net), by name, and those that read and write an
-        /// [`AsyncFd`](crate::AsyncFd) as a stream. Bytes that the kernel reads or writes for an
-        /// engine, and connections that it accepts, are not among them. Nor are the waits and the
-        /// registrations: the poller counts these ([`Stats::poller`](crate::Stats::poller)).
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Calls { $($(#[$doc])* pub $name: u64,)* }
-
-        impl Calls {
-            /// Returns each call's name and count, in a fixed order.
-            pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name)),*].into_iter()
-            }
-
-            /// Returns the counts of this thread so far.
-            pub(crate) fn here() -> Calls {
-                let of = |call: Call| HERE.with(|calls| calls[call as usize].get());
-                Calls { $($name: of(Call::$call),)* }
-            }
-        }
-
-        /// One of the counted calls.
-        #[derive(Clone, Copy, Debug)]
-        pub(crate) enum Call { $($call,)* }
-
-        const NAMES: usize = [$(Call::$call),*].len();
-    };
-}
-
-calls! {
-    /// `accept4(2)`, including calls that found no connection.
-    accept4 Accept,
-    /// `socket(2)`.
-    socket Socket,
-    /// `connect(2)`, including calls that ask for the outcome of an earlier one.
-    connect Connect,
-    /// `read(2)`.
-    read Read,
-    /// `readv(2)`.
-    readv ReadParts,
-    /// `write(2)`.
-    write Write,
-    /// `writev(2)`.
-    writev WriteParts,
-    /// `send(2)`.
-    sendto Send,
-    /// `sendmsg(2)` with the parts of a message.
-    sendmsg SendParts,
-    /// `shutdown(2)`.
-    shutdown Shutdown,
-    /// `close(2)` of a stream.
-    close Close,
-    /// `setsockopt(2)` for `TCP_NODELAY`.
-    setsockopt SetOption,
-    /// `getsockname(2)`.
-    getsockname GetName,
-}
-
-impl Calls {
-    /// Returns the number of all counted calls.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.by_name().map(|(_, count)| count).sum()
+superpoll::counted_calls! {
+    /// System calls that an engine's thread has made on the TCP sockets and listeners of
+    /// [`net`](crate::net), by name, and those that read and write an
+    /// [`AsyncFd`](crate::AsyncFd) as a stream. Bytes that the kernel reads or writes for an
+    /// engine, and connections that it accepts, are not among them. Nor are the waits and the
+    /// registrations: the poller counts these ([`Stats::poller`](crate::Stats::poller)).
+    pub struct Calls, pub(crate) enum Call {
+        /// `accept4(2)`, including calls that found no connection.
+        accept4 Accept,
+        /// `socket(2)`.
+        socket Socket,
+        /// `connect(2)`, including calls that ask for the outcome of an earlier one.
+        connect Connect,
+        /// `read(2)`.
+        read Read,
+        /// `readv(2)`.
+        readv ReadParts,
+        /// `write(2)`.
+        write Write,
+        /// `writev(2)`.
+        writev WriteParts,
+        /// `send(2)`.
+        sendto Send,
+        /// `sendmsg(2)` with the parts of a message.
+        sendmsg SendParts,
+        /// `shutdown(2)`.
+        shutdown Shutdown,
+        /// `close(2)` of a stream.
+        close Close,
+        /// `setsockopt(2)` for `TCP_NODELAY`.
+        setsockopt SetOption,
+        /// `getsockname(2)`.
+        getsockname GetName,
     }
 }
 
 thread_local! {
-    static HERE: [Cell<u64>; NAMES] = const { [const { Cell::new(0) }; NAMES] };
+    static HERE: [Cell<u64>; Call::COUNT] = const { [const { Cell::new(0) }; Call::COUNT] };
+}
+
+impl Calls {
+    /// Returns the counts of this thread so far.
+    pub(crate) fn here() -> Calls {
+        Calls::read(|call| HERE.with(|calls| calls[call as usize].get()))
+    }
 }
 
 /// Counts one call.

@@ -18,6 +18,7 @@ pub mod backend;
 pub mod batch;
 mod batch_reader;
 mod costs;
+mod counted_calls;
 mod debug_fields;
 pub mod diagnostics;
 mod error;

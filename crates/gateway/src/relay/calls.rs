@@ -8,80 +8,47 @@ use std::cell::OnceCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident $call:ident,)*) => {
-        /// System calls that the relays of this process have made on their sockets, by name. The
-        /// waits and the registrations are the runtime's:
-        /// [`Stats::poller`](superpoll_rt::Stats::poller).
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Calls { $($(#[$doc])* pub $name: u64,)* }
-
-        impl Calls {
-            /// Each call's name and count, in a fixed order.
-            pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name)),*].into_iter()
-            }
-        }
-
-        /// One of the calls.
-        #[derive(Clone, Copy, Debug)]
-        pub(super) enum Call { $($call,)* }
-
-        const NAMES: usize = [$(Call::$call),*].len();
-
-        fn sum(threads: &[Arc<Thread>]) -> Calls {
-            let of = |call: Call| {
-                threads.iter().map(|thread| thread[call as usize].load(Ordering::Relaxed)).sum()
-            };
-            Calls { $($name: of(Call::$call),)* }
-        }
-    };
-}
-
-calls! {
-    /// `accept4(2)`, including calls that found no client.
-    accept4 Accept,
-    /// `socket(2)`.
-    socket Socket,
-    /// `connect(2)`.
-    connect Connect,
-    /// `read(2)`.
-    read Read,
-    /// `send(2)`.
-    sendto Send,
-    /// `poll(2)`, for the sockets that are not watched yet.
-    poll Poll,
-    /// `splice(2)`.
-    splice Splice,
-    /// `shutdown(2)`.
-    shutdown Shutdown,
-    /// `close(2)`.
-    close Close,
-    /// `close_range(2)`.
-    close_range CloseRange,
-    /// `setsockopt(2)`.
-    setsockopt SetOption,
-    /// `getsockopt(2)`.
-    getsockopt GetOption,
-    /// `getpeername(2)`.
-    getpeername GetPeer,
-    /// `pipe2(2)`.
-    pipe2 Pipe,
-    /// `fcntl(2)`.
-    fcntl Control,
-    /// `ioctl(2)`, for urgent bytes.
-    ioctl AskMark,
-}
-
-impl Calls {
-    /// Returns the sum of all calls.
-    pub fn total(&self) -> u64 {
-        self.by_name().map(|(_, count)| count).sum()
+superpoll::counted_calls! {
+    /// System calls that the relays of this process have made on their sockets, by name. The
+    /// waits and the registrations are the runtime's:
+    /// [`Stats::poller`](superpoll_rt::Stats::poller).
+    pub struct Calls, pub(super) enum Call {
+        /// `accept4(2)`, including calls that found no client.
+        accept4 Accept,
+        /// `socket(2)`.
+        socket Socket,
+        /// `connect(2)`.
+        connect Connect,
+        /// `read(2)`.
+        read Read,
+        /// `send(2)`.
+        sendto Send,
+        /// `poll(2)`, for the sockets that are not watched yet.
+        poll Poll,
+        /// `splice(2)`.
+        splice Splice,
+        /// `shutdown(2)`.
+        shutdown Shutdown,
+        /// `close(2)`.
+        close Close,
+        /// `close_range(2)`.
+        close_range CloseRange,
+        /// `setsockopt(2)`.
+        setsockopt SetOption,
+        /// `getsockopt(2)`.
+        getsockopt GetOption,
+        /// `getpeername(2)`.
+        getpeername GetPeer,
+        /// `pipe2(2)`.
+        pipe2 Pipe,
+        /// `fcntl(2)`.
+        fcntl Control,
+        /// `ioctl(2)`, for urgent bytes.
+        ioctl AskMark,
     }
 }
 
-type Thread = [AtomicU64; NAMES];
+type Thread = [AtomicU64; Call::COUNT];
 
 static THREADS: Mutex<Vec<Arc<Thread>>> = Mutex::new(Vec::new());
 
@@ -109,7 +76,10 @@ fn enter() -> Arc<Thread> {
 
 /// Returns the calls of all relays of this process so far.
 pub fn calls() -> Calls {
-    sum(&THREADS.lock().unwrap_or_else(PoisonError::into_inner))
+    let threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+    Calls::read(|call| {
+        threads.iter().map(|thread| thread[call as usize].load(Ordering::Relaxed)).sum()
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Unix datagram sockets.
 
 use std::io;
-use std::net::Shutdown;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use socket2::Type;
 
 use super::address;
-use super::passing::{self, PeerCredentials, passing};
+use super::passing::passing;
 use crate::async_fd::AsyncFd;
 use crate::error;
 use crate::io_registration::IoRegistration;
@@ -203,25 +202,6 @@ impl UnixDatagram {
     /// `NotConnected` before [`connect`](UnixDatagram::connect).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.fd.get_ref().peer_addr()
-    }
-
-    /// Returns the process that made a [`pair`](UnixDatagram::pair) (`SO_PEERCRED`). Other sockets
-    /// of this kind know no such process.
-    ///
-    /// # Errors
-    ///
-    /// Any error of `getsockopt(2)`.
-    pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
-        passing::credentials(&self.fd)
-    }
-
-    /// Ends one direction or both (`shutdown(2)`).
-    ///
-    /// # Errors
-    ///
-    /// Any error of `shutdown(2)`.
-    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.fd.get_ref().shutdown(how)
     }
 }
 

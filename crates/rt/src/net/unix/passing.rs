@@ -96,7 +96,7 @@ pub(super) async fn receive<T: AsFd>(
     Ok(Received { length: received.length, truncated: received.truncated, fds: received.fds })
 }
 
-/// The two methods that all types have.
+/// The methods that all types have.
 macro_rules! passing {
     (drains: $drains:literal, $unit:literal) => {
         #[doc = concat!("Sends ", $unit, " together with descriptors, which stay open here.")]
@@ -137,6 +137,25 @@ macro_rules! passing {
             limit: usize,
         ) -> std::io::Result<$crate::net::unix::Received> {
             $crate::net::unix::passing::receive(&self.fd, buffer, limit, $drains).await
+        }
+
+        /// Returns the process that was at the other end when the connection or the pair was made
+        /// (`SO_PEERCRED`). Other datagram sockets know no such process.
+        ///
+        /// # Errors
+        ///
+        /// Any error of `getsockopt(2)`.
+        pub fn peer_credentials(&self) -> std::io::Result<$crate::net::unix::PeerCredentials> {
+            $crate::net::unix::passing::credentials(&self.fd)
+        }
+
+        /// Ends one direction or both (`shutdown(2)`).
+        ///
+        /// # Errors
+        ///
+        /// Any error of `shutdown(2)`.
+        pub fn shutdown(&self, how: std::net::Shutdown) -> std::io::Result<()> {
+            self.fd.get_ref().shutdown(how)
         }
     };
 }

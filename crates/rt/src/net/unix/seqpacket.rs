@@ -1,7 +1,6 @@
 //! Unix sockets of sequenced packets.
 
 use std::io;
-use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
@@ -9,7 +8,7 @@ use std::path::Path;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::address;
-use super::passing::{self, PeerCredentials, passing};
+use super::passing::passing;
 use crate::async_fd::AsyncFd;
 use crate::io_registration::IoRegistration;
 use crate::net::descriptor::descriptor;
@@ -143,24 +142,6 @@ impl UnixSeqpacket {
     /// Any error of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         address::to_std(&self.fd.get_ref().peer_addr()?)
-    }
-
-    /// Returns the process that was at the other end when the connection was made (`SO_PEERCRED`).
-    ///
-    /// # Errors
-    ///
-    /// Any error of `getsockopt(2)`.
-    pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
-        passing::credentials(&self.fd)
-    }
-
-    /// Ends one direction or both (`shutdown(2)`).
-    ///
-    /// # Errors
-    ///
-    /// Any error of `shutdown(2)`.
-    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.fd.get_ref().shutdown(how)
     }
 }
 

@@ -16,7 +16,7 @@ use socket2::Type;
 use superpoll::call;
 
 use super::address;
-use super::passing::{self, PeerCredentials, passing};
+use super::passing::passing;
 use crate::async_fd::AsyncFd;
 use crate::io_registration::IoRegistration;
 use crate::net::stream::{StreamSocket, stream_socket};
@@ -116,24 +116,6 @@ impl UnixStream {
     /// Any error of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.fd.get_ref().peer_addr()
-    }
-
-    /// Returns the process that was at the other end when the connection was made (`SO_PEERCRED`).
-    ///
-    /// # Errors
-    ///
-    /// Any error of `getsockopt(2)`.
-    pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
-        passing::credentials(&self.fd)
-    }
-
-    /// Ends one direction or both (`shutdown(2)`).
-    ///
-    /// # Errors
-    ///
-    /// Any error of `shutdown(2)`.
-    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.fd.get_ref().shutdown(how)
     }
 
     /// Reads the bytes that are there, without waiting.
