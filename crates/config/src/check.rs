@@ -6,7 +6,6 @@ mod automatic;
 mod broker;
 mod hosts;
 mod logs;
-mod mercure;
 mod processes;
 mod redirects;
 mod relays;

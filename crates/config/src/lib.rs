@@ -22,7 +22,6 @@
 
 mod acme;
 mod address;
-mod admin;
 mod authority;
 pub mod bounded_file;
 mod broker;
@@ -45,7 +44,6 @@ mod origins;
 mod overlap;
 mod password;
 mod place;
-mod processes;
 mod rate;
 mod raw;
 mod raw_rules;
@@ -69,7 +67,6 @@ mod workers;
 
 pub use self::acme::{Acme, Automatic, ChallengeKind, ExternalAccount, Internal, is_local};
 pub use self::address::{Address, AddressError};
-pub use self::admin::Admin;
 pub use self::authority::Authority;
 pub use self::broker::Broker;
 pub use self::broker_url::{BrokerTarget, BrokerUrl};
@@ -83,12 +80,11 @@ pub use self::logs::{AccessLog, Level, Log, LogFormat, MessageFormat, Metrics};
 pub use self::mercure::MERCURE_PATH;
 pub use self::mistake::{ConfigError, Mistake};
 pub use self::model::{
-    Action, Balance, Config, Files, Health, HealthKind, Host, Keeper, KeeperKind, Limits, Listener,
-    Process, Proxy, Redirect, Route, Server, SocketPath, Timeouts, Upstream, UpstreamTls,
+    Action, Admin, Balance, Config, Files, Health, HealthKind, Host, Keeper, KeeperKind, Limits,
+    Listener, Process, Proxy, Redirect, Route, Server, SocketPath, Timeouts, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::password::PasswordHash;
-pub use self::processes::parse_processes;
 pub use self::rate::Rate;
 pub use self::redirect_target::RedirectTarget;
 pub use self::relay::{Relay, RelayEnd, RelayRoute};
@@ -104,4 +100,4 @@ pub use self::scalar::ProxyVersion;
 pub use self::sticky::{SameSite, Sticky};
 pub use self::token_key::TokenKey;
 pub use self::tracing::{RequestIds, Traces, Tracing};
-pub use self::workers::Workers;
+pub use self::workers::{Workers, parse_processes};

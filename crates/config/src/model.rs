@@ -12,14 +12,12 @@ use serde::de::{Deserialize, Deserializer, Error};
 use superpoll::BackendKind;
 use superpoll::backend::{Profile, Tuning};
 
-use super::admin::Admin;
 use super::broker::Broker;
 use super::channel::Channel;
 use super::dns::{Dns, ServerAddress};
 use super::ejection::Ejection;
 use super::encryption::{CertificateFiles, Https, Tls};
 use super::logs::{AccessLog, Log, Metrics};
-use super::processes;
 use super::relay::Relay;
 use super::rules::{
     self, Access, BasicAuth, ClientRange, ErrorPages, HeaderChanges, RequestRate, Rules,
@@ -27,7 +25,7 @@ use super::rules::{
 use super::scalar;
 use super::sticky::Sticky;
 use super::tracing::Tracing;
-use super::workers::Workers;
+use super::workers::{self, Workers};
 use crate::address::Address;
 use crate::scalar::ProxyVersion;
 use crate::table::table;
@@ -98,6 +96,17 @@ impl Config {
     }
 }
 
+/// The admin listener. Its address is that of the listener in the configuration's list that
+/// [`is_admin`](super::Listener::is_admin).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Admin {
+    /// The names that requests may have as their host, in lower case, in addition to `localhost`
+    /// and IP addresses. Default: none.
+    pub hosts: Vec<String>,
+    /// The clients and users that are served. Default: all that reach the listener.
+    pub rules: Rules,
+}
+
 /// The keeper, which watches idle connections in the server's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keeper {
@@ -142,7 +151,7 @@ table! {
         pub workers: Workers = Workers::Auto,
         /// The number of processes that are this one server, each with its own workers; at most
         /// 1024. Only the command `superpoll serve` looks at it. Default: 1.
-        pub processes: NonZeroUsize as "processes::processes" = NonZeroUsize::MIN,
+        pub processes: NonZeroUsize as "workers::processes" = NonZeroUsize::MIN,
         /// The back-end that watches the connections: `select`, `poll`, `epoll`, `adaptive`,
         /// `uring` or `auto`. Default: the value of `SUPERPOLL_BACKEND`, else `adaptive`.
         pub backend: Option<BackendKind> as "scalar::some_backend" = None,

@@ -30,53 +30,163 @@ use super::tracing::RawTracing;
 use crate::log_field::Field;
 use crate::table::table;
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Config {
-    /// The files were read with this one: here it is a known key, of this type.
-    pub(super) include: Vec<String>,
-    pub(super) server: Process,
-    pub(super) listeners: Vec<Spanned<Listener>>,
-    pub(super) hosts: Vec<Spanned<Host>>,
-    pub(super) upstreams: BTreeMap<Spanned<String>, Spanned<Upstream>>,
-    pub(super) timeouts: Timeouts,
-    pub(super) limits: Limits,
-    pub(super) log: Option<Spanned<Log>>,
-    pub(super) access_log: Option<Spanned<AccessLog>>,
-    pub(super) metrics: Option<Spanned<Metrics>>,
-    pub(super) tracing: RawTracing,
-    pub(super) admin: Option<Spanned<Admin>>,
-    pub(super) keeper: Option<Keeper>,
-    pub(super) broker: Option<Spanned<RawBroker>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct AccessLog {
-    pub(super) path: Option<PathBuf>,
-    pub(super) format: LogFormat,
-    pub(super) fields: Option<Spanned<Vec<Spanned<Field>>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Admin {
-    pub(super) address: Option<Spanned<Address>>,
-    pub(super) mode: Option<Spanned<ModeText>>,
-    pub(super) hosts: Vec<Spanned<String>>,
-    pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
-    pub(super) deny: Vec<Spanned<String>>,
-    pub(super) basic_auth: Option<Spanned<BasicAuth>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum KeeperKind {
-    Thread,
-    Process,
-}
-
 table! {
+    pub(super) struct Config {
+        /// The files were read with this one: here it is a known key, of this type.
+        pub(super) include: Vec<String>,
+        pub(super) server: Process,
+        pub(super) listeners: Vec<Spanned<Listener>>,
+        pub(super) hosts: Vec<Spanned<Host>>,
+        pub(super) upstreams: BTreeMap<Spanned<String>, Spanned<Upstream>>,
+        pub(super) timeouts: Timeouts,
+        pub(super) limits: Limits,
+        pub(super) log: Option<Spanned<Log>>,
+        pub(super) access_log: Option<Spanned<AccessLog>>,
+        pub(super) metrics: Option<Spanned<Metrics>>,
+        pub(super) tracing: RawTracing,
+        pub(super) admin: Option<Spanned<Admin>>,
+        pub(super) keeper: Option<Keeper>,
+        pub(super) broker: Option<Spanned<RawBroker>>,
+    }
+
+    pub(super) struct AccessLog {
+        pub(super) path: Option<PathBuf>,
+        pub(super) format: LogFormat,
+        pub(super) fields: Option<Spanned<Vec<Spanned<Field>>>>,
+    }
+
+    pub(super) struct Admin {
+        pub(super) address: Option<Spanned<Address>>,
+        pub(super) mode: Option<Spanned<ModeText>>,
+        pub(super) hosts: Vec<Spanned<String>>,
+        pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
+        pub(super) deny: Vec<Spanned<String>>,
+        pub(super) basic_auth: Option<Spanned<BasicAuth>>,
+    }
+
+    pub(super) struct Listener {
+        pub(super) address: Option<Spanned<Address>>,
+        pub(super) tls: Option<Spanned<Tls>>,
+        pub(super) proxy_protocol: bool,
+        pub(super) relay: Option<Spanned<Relay>>,
+        pub(super) mode: Option<Spanned<ModeText>>,
+    }
+
+    /// Encryption: a table, or `"internal"` for one with `internal = true`.
+    pub(super) struct TlsTable {
+        pub(super) acme: Option<Spanned<String>>,
+        pub(super) internal: bool,
+        pub(super) directory: Option<Spanned<String>>,
+        pub(super) directory_ca: Option<Spanned<PathBuf>>,
+        pub(super) challenge: Option<Spanned<ChallengeKind>>,
+        pub(super) storage: Option<Spanned<PathBuf>>,
+        pub(super) account: Option<Spanned<ExternalAccount>>,
+        pub(super) certificate: Option<Spanned<PathBuf>>,
+        pub(super) key: Option<Spanned<PathBuf>>,
+        pub(super) certificates: Vec<Spanned<CertificateFiles>>,
+        pub(super) min_version: TlsVersion,
+        pub(super) client_ca: Option<Spanned<PathBuf>>,
+        pub(super) client_certificates: Option<Spanned<ClientCertificates>>,
+        pub(super) alpn: Option<Spanned<Vec<Spanned<String>>>>,
+    }
+
+    pub(super) struct CertificateFiles {
+        pub(super) certificate: Option<Spanned<PathBuf>>,
+        pub(super) key: Option<Spanned<PathBuf>>,
+    }
+
+    pub(super) struct Relay {
+        pub(super) to: Option<Spanned<Address>>,
+        pub(super) upstream: Option<Spanned<String>>,
+        pub(super) routes: Vec<Spanned<RelayRoute>>,
+        pub(super) names: Option<Spanned<Vec<Spanned<String>>>>,
+        pub(super) idle: Option<Duration> as "scalar::some_duration",
+        pub(super) proxy_protocol: ProxyProtocol,
+    }
+
+    pub(super) struct RelayRoute {
+        pub(super) server_names: Vec<Spanned<String>>,
+        pub(super) to: Option<Spanned<Address>>,
+        pub(super) upstream: Option<Spanned<String>>,
+    }
+
+    pub(super) struct Host {
+        pub(super) names: Vec<Spanned<String>>,
+        pub(super) default: Option<Spanned<bool>>,
+        pub(super) listeners: Option<Spanned<Vec<Spanned<Address>>>>,
+        pub(super) https: Option<Spanned<HttpsText>>,
+        pub(super) hsts: Option<Spanned<HstsText>>,
+        pub(super) headers: Headers,
+        pub(super) errors: RawErrorPages,
+        pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
+        pub(super) deny: Vec<Spanned<String>>,
+        pub(super) rate: Option<Spanned<RequestRate>>,
+        pub(super) basic_auth: Option<Spanned<Login>>,
+        pub(super) routes: Vec<Spanned<Route>>,
+    }
+
+    pub(super) struct Route {
+        pub(super) path: Option<Spanned<String>>,
+        pub(super) files: Option<Spanned<Files>>,
+        pub(super) redirect: Option<Spanned<Redirect>>,
+        pub(super) channel: Option<Spanned<Channel>>,
+        pub(super) mercure: Option<Spanned<Mercure>>,
+        pub(super) proxy: Option<Spanned<Proxy>>,
+        pub(super) headers: Headers,
+        pub(super) errors: RawErrorPages,
+        pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
+        pub(super) deny: Vec<Spanned<String>>,
+        pub(super) rate: Option<Spanned<RequestRate>>,
+        pub(super) basic_auth: Option<Spanned<Login>>,
+        pub(super) body_bytes: Option<SizeText>,
+        pub(super) rewrite: Option<Spanned<String>>,
+    }
+
+    pub(super) struct Redirect {
+        pub(super) to: Option<Spanned<String>>,
+        pub(super) status: Option<Spanned<u16>>,
+    }
+
+    pub(super) struct Proxy {
+        pub(super) upstream: Option<Spanned<String>>,
+        pub(super) strip_path: bool,
+        pub(super) retries: Option<u32>,
+        pub(super) host: Option<Spanned<String>>,
+        pub(super) trust_forwarded: bool,
+        pub(super) abort_on_close: Option<bool>,
+        pub(super) lane: Option<bool>,
+        pub(super) request_headers: Headers,
+        pub(super) replace_errors: bool,
+        pub(super) compress: bool,
+    }
+
+    pub(super) struct Upstream {
+        pub(super) servers: Vec<Spanned<Server>>,
+        pub(super) balance: Balance,
+        pub(super) health: Option<Spanned<Health>>,
+        pub(super) proxy_protocol: ProxyProtocol,
+        pub(super) keep_alive: Option<usize>,
+        pub(super) h2: bool,
+        pub(super) tls: Option<Spanned<UpstreamTls>>,
+        pub(super) dns: Option<Spanned<Dns>>,
+        pub(super) eject: Option<Spanned<Ejection>>,
+        pub(super) sticky: Option<Spanned<RawSticky>>,
+        pub(super) slow_start: Option<Spanned<Duration>> as "scalar::some_spanned_duration",
+    }
+
+    pub(super) struct UpstreamTls {
+        pub(super) ca: Option<PathBuf>,
+        pub(super) server_name: Option<Spanned<String>>,
+        pub(super) certificate: Option<Spanned<PathBuf>>,
+        pub(super) key: Option<Spanned<PathBuf>>,
+        pub(super) alpn: Vec<Spanned<String>>,
+    }
+
+    pub(super) struct Server {
+        pub(super) address: Option<Spanned<ServerAddress>>,
+        pub(super) weight: Option<NonZeroU32>,
+    }
+
 
     pub(super) struct Keeper {
         pub(super) kind: KeeperKind = KeeperKind::Process,
@@ -86,34 +196,11 @@ table! {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Listener {
-    pub(super) address: Option<Spanned<Address>>,
-    pub(super) tls: Option<Spanned<Tls>>,
-    pub(super) proxy_protocol: bool,
-    pub(super) relay: Option<Spanned<Relay>>,
-    pub(super) mode: Option<Spanned<ModeText>>,
-}
-
-/// Encryption: a table, or `"internal"` for one with `internal = true`.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct TlsTable {
-    pub(super) acme: Option<Spanned<String>>,
-    pub(super) internal: bool,
-    pub(super) directory: Option<Spanned<String>>,
-    pub(super) directory_ca: Option<Spanned<PathBuf>>,
-    pub(super) challenge: Option<Spanned<ChallengeKind>>,
-    pub(super) storage: Option<Spanned<PathBuf>>,
-    pub(super) account: Option<Spanned<ExternalAccount>>,
-    pub(super) certificate: Option<Spanned<PathBuf>>,
-    pub(super) key: Option<Spanned<PathBuf>>,
-    pub(super) certificates: Vec<Spanned<CertificateFiles>>,
-    pub(super) min_version: TlsVersion,
-    pub(super) client_ca: Option<Spanned<PathBuf>>,
-    pub(super) client_certificates: Option<Spanned<ClientCertificates>>,
-    pub(super) alpn: Option<Spanned<Vec<Spanned<String>>>>,
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum KeeperKind {
+    Thread,
+    Process,
 }
 
 pub(super) struct Tls(pub(super) TlsTable);
@@ -145,55 +232,11 @@ impl<'de> Deserialize<'de> for Tls {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct CertificateFiles {
-    pub(super) certificate: Option<Spanned<PathBuf>>,
-    pub(super) key: Option<Spanned<PathBuf>>,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ClientCertificates {
     Required,
     Optional,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Relay {
-    pub(super) to: Option<Spanned<Address>>,
-    pub(super) upstream: Option<Spanned<String>>,
-    pub(super) routes: Vec<Spanned<RelayRoute>>,
-    pub(super) names: Option<Spanned<Vec<Spanned<String>>>>,
-    #[serde(deserialize_with = "scalar::some_duration")]
-    pub(super) idle: Option<Duration>,
-    pub(super) proxy_protocol: ProxyProtocol,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct RelayRoute {
-    pub(super) server_names: Vec<Spanned<String>>,
-    pub(super) to: Option<Spanned<Address>>,
-    pub(super) upstream: Option<Spanned<String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Host {
-    pub(super) names: Vec<Spanned<String>>,
-    pub(super) default: Option<Spanned<bool>>,
-    pub(super) listeners: Option<Spanned<Vec<Spanned<Address>>>>,
-    pub(super) https: Option<Spanned<HttpsText>>,
-    pub(super) hsts: Option<Spanned<HstsText>>,
-    pub(super) headers: Headers,
-    pub(super) errors: RawErrorPages,
-    pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
-    pub(super) deny: Vec<Spanned<String>>,
-    pub(super) rate: Option<Spanned<RequestRate>>,
-    pub(super) basic_auth: Option<Spanned<Login>>,
-    pub(super) routes: Vec<Spanned<Route>>,
 }
 
 /// Whether a host is served over encrypted connections only.
@@ -202,79 +245,4 @@ pub(super) struct Host {
 pub(super) enum HttpsText {
     Always,
     Optional,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Route {
-    pub(super) path: Option<Spanned<String>>,
-    pub(super) files: Option<Spanned<Files>>,
-    pub(super) redirect: Option<Spanned<Redirect>>,
-    pub(super) channel: Option<Spanned<Channel>>,
-    pub(super) mercure: Option<Spanned<Mercure>>,
-    pub(super) proxy: Option<Spanned<Proxy>>,
-    pub(super) headers: Headers,
-    pub(super) errors: RawErrorPages,
-    pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
-    pub(super) deny: Vec<Spanned<String>>,
-    pub(super) rate: Option<Spanned<RequestRate>>,
-    pub(super) basic_auth: Option<Spanned<Login>>,
-    pub(super) body_bytes: Option<SizeText>,
-    pub(super) rewrite: Option<Spanned<String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Redirect {
-    pub(super) to: Option<Spanned<String>>,
-    pub(super) status: Option<Spanned<u16>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Proxy {
-    pub(super) upstream: Option<Spanned<String>>,
-    pub(super) strip_path: bool,
-    pub(super) retries: Option<u32>,
-    pub(super) host: Option<Spanned<String>>,
-    pub(super) trust_forwarded: bool,
-    pub(super) abort_on_close: Option<bool>,
-    pub(super) lane: Option<bool>,
-    pub(super) request_headers: Headers,
-    pub(super) replace_errors: bool,
-    pub(super) compress: bool,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Upstream {
-    pub(super) servers: Vec<Spanned<Server>>,
-    pub(super) balance: Balance,
-    pub(super) health: Option<Spanned<Health>>,
-    pub(super) proxy_protocol: ProxyProtocol,
-    pub(super) keep_alive: Option<usize>,
-    pub(super) h2: bool,
-    pub(super) tls: Option<Spanned<UpstreamTls>>,
-    pub(super) dns: Option<Spanned<Dns>>,
-    pub(super) eject: Option<Spanned<Ejection>>,
-    pub(super) sticky: Option<Spanned<RawSticky>>,
-    #[serde(deserialize_with = "scalar::some_spanned_duration")]
-    pub(super) slow_start: Option<Spanned<Duration>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct UpstreamTls {
-    pub(super) ca: Option<PathBuf>,
-    pub(super) server_name: Option<Spanned<String>>,
-    pub(super) certificate: Option<Spanned<PathBuf>>,
-    pub(super) key: Option<Spanned<PathBuf>>,
-    pub(super) alpn: Vec<Spanned<String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Server {
-    pub(super) address: Option<Spanned<ServerAddress>>,
-    pub(super) weight: Option<NonZeroU32>,
 }

@@ -1,6 +1,5 @@
 //! Cookies by which clients come back to the same server.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -23,14 +22,9 @@ pub struct Sticky {
     pub max_age: Option<Duration>,
 }
 
-/// The secret is left out.
-impl fmt::Debug for Sticky {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Sticky");
-        debug.field("cookie", &self.cookie).field("same_site", &self.same_site);
-        debug.field("path", &self.path).field("max_age", &self.max_age).finish_non_exhaustive()
-    }
-}
+// The secret is left out.
+superpoll::debug_fields!(Sticky, it =>
+    cookie: it.cookie, same_site: it.same_site, path: it.path, max_age: it.max_age);
 
 /// To which requests of other sites browsers add a cookie (`SameSite`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]

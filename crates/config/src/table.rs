@@ -1,17 +1,18 @@
-//! Tables of the configuration whose keys have values by default.
+//! Tables of the configuration, and the values of the keys that a table does not have.
 
-/// Declares a table: each key with its type, the function that reads it if it is not read as its
-/// type is, and its value if the table does not have the key. Unknown keys are mistakes.
+/// Declares tables: each key with its type, the function that reads it if it is not read as its
+/// type is, and its value if the table does not have the key, unless that is the default of its
+/// type. Unknown keys are mistakes.
 macro_rules! table {
-    (
+    ($(
         $(#[$meta:meta])*
         $vis:vis struct $table:ident {
             $(
                 $(#[$attribute:meta])*
-                $key_vis:vis $key:ident: $type:ty $(as $read:literal)? = $default:expr,
+                $key_vis:vis $key:ident: $type:ty $(as $read:literal)? $(= $default:expr)?,
             )+
         }
-    ) => {
+    )+) => {$(
         $(#[$meta])*
         #[derive(serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
@@ -21,10 +22,12 @@ macro_rules! table {
 
         impl Default for $table {
             fn default() -> $table {
-                $table { $($key: $default,)+ }
+                $table { $($key: $crate::table::table!(@default $($default)?),)+ }
             }
         }
-    };
+    )+};
+    (@default $default:expr) => { $default };
+    (@default) => { Default::default() };
 }
 
 pub(crate) use table;

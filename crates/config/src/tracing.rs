@@ -11,6 +11,7 @@ use toml::Spanned;
 
 use super::ejection::Percentage;
 use super::rules::ClientRange;
+use crate::table::table;
 
 /// How requests can be followed from server to server. By default they cannot.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -52,27 +53,23 @@ pub struct Traces {
     pub trust: Option<Vec<ClientRange>>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct RawTracing {
-    pub(super) request_id: Switch<RawRequestIds>,
-    pub(super) trace: Switch<RawTraces>,
-    pub(super) via: Option<Spanned<String>>,
-}
+table! {
+    pub(super) struct RawTracing {
+        pub(super) request_id: Switch<RawRequestIds>,
+        pub(super) trace: Switch<RawTraces>,
+        pub(super) via: Option<Spanned<String>>,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct RawRequestIds {
-    pub(super) field: Option<Spanned<String>>,
-    pub(super) respond: Option<bool>,
-    pub(super) trust: Vec<Spanned<String>>,
-}
+    pub(super) struct RawRequestIds {
+        pub(super) field: Option<Spanned<String>>,
+        pub(super) respond: Option<bool>,
+        pub(super) trust: Vec<Spanned<String>>,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct RawTraces {
-    pub(super) sample: Option<Percentage>,
-    pub(super) trust: Option<Vec<Spanned<String>>>,
+    pub(super) struct RawTraces {
+        pub(super) sample: Option<Percentage>,
+        pub(super) trust: Option<Vec<Spanned<String>>>,
+    }
 }
 
 /// A part that is switched on by `true`, or by a table with its settings.

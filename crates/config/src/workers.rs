@@ -1,4 +1,4 @@
-//! The number of workers, and what it has in common with the number of processes: `"auto"`.
+//! The numbers of workers and of processes: digits, or `"auto"`.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -62,14 +62,14 @@ impl<'de> Deserialize<'de> for Workers {
 }
 
 /// The number of processors that this process may use; a machine that does not tell has one.
-pub(super) fn processors() -> NonZeroUsize {
+fn processors() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// A number in a configuration, or a text that is read as on the command line.
-pub(super) struct CountText<T> {
-    pub(super) what: &'static str,
-    pub(super) parse: fn(&str) -> Result<T, String>,
+struct CountText<T> {
+    what: &'static str,
+    parse: fn(&str) -> Result<T, String>,
 }
 
 impl<T> Visitor<'_> for CountText<T> {
@@ -88,9 +88,46 @@ impl<T> Visitor<'_> for CountText<T> {
     }
 }
 
+/// The most processes. Each has an engine at least; processes beyond the number of processors only
+/// share the processors.
+const MOST_PROCESSES: usize = 1024;
+
+/// Reads a number of processes: digits, or `auto` for the number of processors that this process
+/// may use.
+///
+/// # Errors
+///
+/// The mistake, and the expected value.
+pub fn parse_processes(text: &str) -> Result<NonZeroUsize, String> {
+    if text == "auto" {
+        return Ok(processors());
+    }
+    let number = text.parse::<NonZeroUsize>().ok().filter(|one| one.get() <= MOST_PROCESSES);
+    number.ok_or_else(|| {
+        let expected = format!("1 to {MOST_PROCESSES}, or \"auto\" for one for each processor");
+        format!("{text:?} is no number of processes, expected {expected}")
+    })
+}
+
+pub(super) fn processes<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<NonZeroUsize, D::Error> {
+    deserializer.deserialize_any(CountText { what: "processes", parse: parse_processes })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_processes() {
+        assert_eq!(parse_processes("4").unwrap().get(), 4);
+        assert!(parse_processes("auto").unwrap().get() >= 1);
+        for wrong in ["0", "1025", "-1", "many", ""] {
+            let error = parse_processes(wrong).unwrap_err();
+            assert!(error.contains("expected 1 to 1024"), "{error}");
+        }
+    }
 
     fn one(number: usize) -> NonZeroUsize {
         NonZeroUsize::new(number).unwrap()

@@ -4,8 +4,7 @@ use toml::Spanned;
 
 use super::{Check, host_name};
 use crate::address::Address;
-use crate::admin::Admin;
-use crate::model::Listener;
+use crate::model::{Admin, Listener};
 use crate::overlap::overlap;
 use crate::raw;
 use crate::rules::Rules;

@@ -5,12 +5,27 @@ use std::sync::Arc;
 
 use super::Check;
 use crate::channel::Channel;
+use crate::mercure::{MERCURE_PATH, Mercure};
 use crate::model::Listener;
 use crate::resource::Resource;
 use crate::rights::{KeySource, Right, TokenRule, is_cookie_name, is_private};
 use crate::token_key::TokenKey;
 
 impl Check<'_> {
+    /// Checks the hub at a path.
+    pub(super) fn mercure(&mut self, place: &Range<usize>, path: &str, hub: Mercure) -> Channel {
+        if path != MERCURE_PATH {
+            let what = format!("a hub of Mercure at {path:?}");
+            self.wrong(place.clone(), format!("{what}, expected path = {MERCURE_PATH:?}"));
+        }
+        if hub.broker {
+            self.shared_channel(place, "subscriptions", hub.subscriptions);
+        }
+        let mut channel = Channel::from(hub);
+        self.rights(place, path, &mut channel);
+        channel
+    }
+
     /// Checks the rights of the channel at a path.
     pub(super) fn rights(&mut self, place: &Range<usize>, path: &str, channel: &mut Channel) {
         let uses = |right| channel.publish == Some(right) || channel.subscribe == right;
