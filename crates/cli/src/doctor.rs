@@ -79,44 +79,30 @@ fn describe(
     let unknown = || "unknown".to_owned();
     writeln!(out, "\nlimits\n")?;
     writeln!(out, "descriptors    {soft} (soft), {hard} (hard)")?;
-    writeln!(
-        out,
-        "epoll watches  {}",
-        probe::epoll_watches().map_or_else(unknown, |n| format!("{n} per user"))
-    )?;
-    writeln!(
-        out,
-        "timer slack    {}",
-        probe::timer_slack().map_or_else(unknown, |ns| format!(
-            "{ns} ns (a timeout may end so much later; superpoll::diagnostics::set_timer_slack changes it)"
-        ))
-    )?;
-    writeln!(
-        out,
-        "epoll_pwait2   {}",
-        match probe::epoll_pwait2() {
-            Ok(()) => "yes: timeouts in nanoseconds".to_owned(),
-            Err(error) => format!("no ({error}): timeouts of epoll are rounded up to milliseconds"),
-        }
-    )?;
-    writeln!(
-        out,
-        "returns        {}",
-        match superpoll::diagnostics::uses_return_stack_refill() {
-            true => "made cheap after system calls, which pays here",
-            false => "left alone after system calls",
-        }
-    )?;
-    writeln!(
-        out,
-        "io_uring       {}",
-        match probe::io_uring_disabled() {
-            None => "no sysctl switches it off".to_owned(),
-            Some(0) => "not switched off (kernel.io_uring_disabled is 0)".to_owned(),
-            Some(1) => "for privileged processes only (kernel.io_uring_disabled is 1)".to_owned(),
-            Some(value) => format!("switched off (kernel.io_uring_disabled is {value})"),
-        }
-    )?;
+    let slack = |ns| {
+        let meaning = "a timeout may end so much later";
+        format!("{ns} ns ({meaning}; superpoll::diagnostics::set_timer_slack changes it)")
+    };
+    let pwait2 = match probe::epoll_pwait2() {
+        Ok(()) => "yes: timeouts in nanoseconds".to_owned(),
+        Err(error) => format!("no ({error}): timeouts of epoll are rounded up to milliseconds"),
+    };
+    let returns = match superpoll::diagnostics::uses_return_stack_refill() {
+        true => "made cheap after system calls, which pays here",
+        false => "left alone after system calls",
+    };
+    let io_uring = match probe::io_uring_disabled() {
+        None => "no sysctl switches it off",
+        Some(0) => "not switched off (kernel.io_uring_disabled is 0)",
+        Some(1) => "for privileged processes only (kernel.io_uring_disabled is 1)",
+        Some(value) => &format!("switched off (kernel.io_uring_disabled is {value})"),
+    };
+    let watches = probe::epoll_watches().map_or_else(unknown, |n| format!("{n} per user"));
+    writeln!(out, "epoll watches  {watches}")?;
+    writeln!(out, "timer slack    {}", probe::timer_slack().map_or_else(unknown, slack))?;
+    writeln!(out, "epoll_pwait2   {pwait2}")?;
+    writeln!(out, "returns        {returns}")?;
+    writeln!(out, "io_uring       {io_uring}")?;
     writeln!(out, "\nback-ends\n")?;
     for (kind, outcome) in tried {
         let says = match outcome {

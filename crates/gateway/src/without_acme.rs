@@ -16,8 +16,8 @@ const ABSENT: &str = "this superpoll was built without automatic certificates, e
 /// The certificates that a server would get by itself.
 #[derive(Default, Debug)]
 pub(crate) struct Automatic {
-    challenges: Arc<Challenges>,
-    counters: Arc<RenewalCounters>,
+    pub(crate) challenges: Arc<Challenges>,
+    pub(crate) counters: Arc<RenewalCounters>,
 }
 
 /// The answers to authorities that verify a name: none.
@@ -45,14 +45,6 @@ impl RenewalCounters {
 }
 
 impl Automatic {
-    pub(crate) fn challenges(&self) -> &Arc<Challenges> {
-        &self.challenges
-    }
-
-    pub(crate) fn counters(&self) -> &Arc<RenewalCounters> {
-        &self.counters
-    }
-
     pub(crate) fn open(
         _shared: &Arc<Challenges>,
         _automatic: &config::Automatic,

@@ -79,14 +79,14 @@ impl fmt::Debug for Body {
     }
 }
 
+/// The outcome of asking a body of this server for its next frame.
+pub type PollFrame = Poll<Option<io::Result<Frame<Bytes>>>>;
+
 impl http_body::Body for Body {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame {
         match &mut self.get_mut().0 {
             Inner::Memory(bytes) if bytes.is_empty() => Poll::Ready(None),
             Inner::Memory(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),

@@ -38,44 +38,11 @@ pub enum Activity {
         before: Vec<u8>,
     },
     /// It is a WebSocket that subscribes.
-    Socket {
-        /// The channel, by the number of its records.
-        space: u64,
-        /// The last message that it was sent.
-        last: u64,
-        /// The bytes of all messages up to that one.
-        offset: Option<u64>,
-        /// The rights of the client.
-        grant: Grant,
-        /// The client was pinged, and has sent nothing since.
-        pinged: bool,
-    },
+    Socket(SubscriberRecord),
     /// It is a WebSocket that subscribes, with the subprotocol `superpoll.v1`.
-    JsonSocket {
-        /// The channel, by the number of its records.
-        space: u64,
-        /// The last message that it was sent.
-        last: u64,
-        /// The bytes of all messages up to that one.
-        offset: Option<u64>,
-        /// The rights of the client.
-        grant: Grant,
-        /// The client was pinged, and has sent nothing since.
-        pinged: bool,
-    },
+    JsonSocket(SubscriberRecord),
     /// It gets a channel's messages as server-sent events, each as a chunk of HTTP/1.1.
-    Events {
-        /// The channel, by the number of its records.
-        space: u64,
-        /// The last message that it was sent.
-        last: u64,
-        /// The bytes of all messages up to that one.
-        offset: Option<u64>,
-        /// The rights of the client.
-        grant: Grant,
-        /// The client was sent a comment, and no message since.
-        pinged: bool,
-    },
+    Events(SubscriberRecord),
     /// It gets updates of Mercure as server-sent events, each as a chunk of HTTP/1.1.
     Mercure {
         /// The hub, by the number of its records.
@@ -114,6 +81,21 @@ impl Activity {
             activity => (activity, None),
         }
     }
+}
+
+/// A subscriber of a channel, as it was when the server left it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SubscriberRecord {
+    /// The channel, by the number of its records.
+    pub space: u64,
+    /// The last message that it was sent.
+    pub last: u64,
+    /// The bytes of all messages up to that one.
+    pub offset: Option<u64>,
+    /// The rights of the client.
+    pub grant: Grant,
+    /// The client was sent a ping or a comment, and has sent or got nothing since.
+    pub pinged: bool,
 }
 
 /// A connection, as it was when the server left it.
@@ -249,12 +231,14 @@ mod tests {
         let address = "[2001:db8::1]:65535".parse().ok();
         let (last, before) = (u64::MAX, b"GET".into());
         let grant = Grant::until(Some(u64::MAX), true);
+        let subscriber =
+            SubscriberRecord { space: u64::MAX, last, offset: None, grant, pinged: true };
         let poll = Activity::Poll { space: 9, last, grant, form, requests: 3, before };
         for activity in [
             Activity::Idle { requests: u32::MAX },
             poll,
-            Activity::Socket { space: 1, last: 2, offset: Some(3), grant, pinged: true },
-            Activity::Events { space: u64::MAX, last, offset: None, grant, pinged: true },
+            Activity::Socket(SubscriberRecord { space: 1, last: 2, offset: Some(3), ..subscriber }),
+            Activity::Events(subscriber.clone()),
         ] {
             let (written, read) = (1 << 40, 1 << 30);
             let left = ConnectionRecord {

@@ -15,8 +15,6 @@ mod conversation;
 mod drain;
 mod operate;
 mod process;
-mod reload;
-mod server_name;
 mod status;
 mod target;
 mod upgrade;
@@ -41,7 +39,6 @@ pub(crate) use operate::{
     ChannelOptions, ConnectionOptions, ReopenOptions, UpstreamOptions, channels, connections,
     reopen_logs, upstream,
 };
-pub(crate) use server_name::ServerName;
 pub(crate) use status::{StatusOptions, run as status};
 
 /// The time between two attempts to reach a server whose program is replaced.
@@ -49,6 +46,25 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// How often to try to reach a server whose socket is there, and which may be about to listen.
 const ATTEMPTS: u32 = 10;
+
+/// The argument that names a running server, the same in all commands.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ServerName {
+    /// A server by the number of its process, or by the path of its statistics socket [default: the
+    /// only one of this user]
+    #[arg(value_name = "PID|PATH", conflicts_with = "of")]
+    server: Option<String>,
+    /// The same, as in the commands that have other arguments
+    #[arg(long, value_name = "PID|PATH")]
+    of: Option<String>,
+}
+
+impl ServerName {
+    /// Returns the number or the path, if one is given.
+    pub(crate) fn get(&self) -> Option<&str> {
+        self.server.as_deref().or(self.of.as_deref())
+    }
+}
 
 /// Options of `reload`, `upgrade` and `drain`.
 #[derive(Clone, Debug, clap::Args)]
@@ -104,7 +120,7 @@ pub(crate) fn run(command: ServerCommand, options: &Options) -> Result<(), Box<d
         let path = &target::locate(options.name.get(), command).await?;
         seen.borrow_mut().path.clone_from(path);
         match command {
-            ServerCommand::Reload => reload::reload(path, seen).await,
+            ServerCommand::Reload => reload(path, seen).await,
             ServerCommand::Upgrade => upgrade::upgrade(path, seen).await,
             ServerCommand::Drain => drain::drain(path, seen).await,
             ServerCommand::Status | ServerCommand::Operate => {
@@ -139,6 +155,16 @@ fn within(
             }
         }
     })?
+}
+
+/// Makes a server read its configuration again, and prints the outcome.
+async fn reload(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
+    let (_, reply) = converse(path, &ServerCommand::Reload.into(), seen).await?;
+    let CommandAnswer::Done(outcome) = &reply.answer else { return Err(unexpected(&reply)) };
+    for note in &outcome.notes {
+        eprintln!("superpoll: {note}");
+    }
+    say(&format!("process {} {}", reply.process, outcome.message))
 }
 
 /// Sends a command until it is answered. Returns the answer, and the process that has given it.

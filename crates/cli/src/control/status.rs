@@ -7,8 +7,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use superpoll_gateway::telemetry::socket::{
-    CommandAnswer, CommandReply, ServerCommand, ServerState, ServerStatus, UpgradeState,
-    seconds_now,
+    CommandAnswer, CommandReply, ServerCommand, ServerStatus, UpgradeState, seconds_now,
 };
 
 use super::{LastSeen, ServerName, converse, not_answering, say, target, unexpected, within};
@@ -50,14 +49,6 @@ pub(super) async fn print(
     }
 }
 
-fn state(state: ServerState) -> &'static str {
-    match state {
-        ServerState::Starting => "starting",
-        ServerState::Serving => "serving",
-        ServerState::Draining => "draining",
-    }
-}
-
 /// Returns a moment and its age.
 fn moment(at: u64, now: u64) -> String {
     let date = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at));
@@ -80,7 +71,7 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
     };
     let CommandReply { program, version, process, .. } = reply;
     let facts = &status.facts;
-    line("process", &format!("{process}, superpoll {program} {version}, {}", state(facts.state)));
+    line("process", &format!("{process}, superpoll {program} {version}, {}", facts.state.name()));
     let uptime = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());
     line("uptime", &humantime::format_duration(uptime).to_string());
     if let Some(path) = &facts.configuration {
@@ -132,7 +123,7 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
     let worker = facts.processes.iter();
     let described = worker.map(|one| {
         let silence = if missing.contains(&one.process) { ", not answering" } else { "" };
-        format!("{} {}, {}{silence}", one.slot, one.process, state(one.state))
+        format!("{} {}, {}{silence}", one.slot, one.process, one.state.name())
     });
     let workers: Vec<String> = described.collect();
     line("workers", &workers.join("\n"));
@@ -143,7 +134,7 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
 mod tests {
     use superpoll_gateway::telemetry::socket::{
         COMMAND_PROTOCOL, EngineStatus, HandedOverStatus, LastReload, SCHEMA, ServerFacts,
-        WorkerStatus,
+        ServerState, WorkerStatus,
     };
 
     use super::*;

@@ -107,8 +107,7 @@ pub(crate) struct Authority {
 
 /// Reads the kind of a challenge.
 fn challenge(text: &str) -> Result<ChallengeKind, String> {
-    let known = [ChallengeKind::TlsAlpn01, ChallengeKind::Http01];
-    let found = known.into_iter().find(|kind| kind.name() == text);
+    let found = ChallengeKind::ALL.into_iter().find(|kind| kind.name() == text);
     found.ok_or_else(|| "expected tls-alpn-01 or http-01".to_owned())
 }
 

@@ -48,22 +48,12 @@ use renewals::Running;
 /// The certificates that a server gets by itself, for all its listeners.
 #[derive(Default, Debug)]
 pub(crate) struct Automatic {
-    challenges: Arc<Challenges>,
-    counters: Arc<RenewalCounters>,
+    pub(crate) challenges: Arc<Challenges>,
+    pub(crate) counters: Arc<RenewalCounters>,
     running: Vec<Running>,
 }
 
 impl Automatic {
-    /// Returns the answers to authorities that verify a name.
-    pub(crate) fn challenges(&self) -> &Arc<Challenges> {
-        &self.challenges
-    }
-
-    /// Returns the outcomes of attempts.
-    pub(crate) fn counters(&self) -> &Arc<RenewalCounters> {
-        &self.counters
-    }
-
     /// Creates the store of a listener, with the certificates that are stored. The plan gets the
     /// missing ones, and renews all; `shared` are the answers of the server to authorities.
     ///

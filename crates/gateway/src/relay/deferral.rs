@@ -110,11 +110,13 @@ impl Situation {
 #[derive(Debug)]
 pub(super) struct Deferral([Situation; 3]);
 
-impl Deferral {
-    pub(super) fn new() -> Deferral {
+impl Default for Deferral {
+    fn default() -> Deferral {
         Deferral(std::array::from_fn(|_| Situation::new()))
     }
+}
 
+impl Deferral {
     /// Returns whether to put off watching. If so, the caller [records](Deferral::record) an
     /// outcome.
     pub(super) fn admits(&self, after: After) -> bool {

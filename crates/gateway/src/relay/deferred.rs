@@ -75,6 +75,7 @@ struct Entry {
 }
 
 /// The pairs of an engine that are not watched yet.
+#[derive(Default)]
 pub(super) struct DeferredPairs {
     entries: RefCell<Slab<Entry>>,
     /// The request to the kernel, kept for its room.
@@ -88,17 +89,6 @@ pub(super) struct DeferredPairs {
 }
 
 impl DeferredPairs {
-    pub(super) fn new() -> DeferredPairs {
-        DeferredPairs {
-            entries: RefCell::default(),
-            request: RefCell::default(),
-            deferral: Deferral::new(),
-            progress: Cell::new(0),
-            seen: Cell::new(0),
-            is_looking: Cell::new(false),
-        }
-    }
-
     /// Notes that a pair had something to do.
     pub(super) fn note_progress(&self) {
         self.progress.set(self.progress.get() + 1);

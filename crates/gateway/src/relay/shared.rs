@@ -364,7 +364,7 @@ impl Local {
     /// `watching_costs` says that a system call is needed to watch a descriptor.
     pub(super) fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
         let (version, settings) = shared.current();
-        let deferred = Rc::new(DeferredPairs::new());
+        let deferred = Rc::<DeferredPairs>::default();
         let pools = RefCell::default();
         let access_log = settings.rules.access_log.as_ref();
         let access_log = access_log.map(|(log, _)| AccessLogWriter::new(log.clone()));

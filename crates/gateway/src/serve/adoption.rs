@@ -26,8 +26,9 @@ use superpoll::Key;
 use superpoll::backend::Topology;
 
 use superpoll_http::connection_limits::ConnectionLimits;
-use superpoll_http::connection_state::LeftConnection;
-use superpoll_http::connection_state::{Activity, ConnectionRecord};
+use superpoll_http::connection_state::{
+    Activity, ConnectionRecord, LeftConnection, SubscriberRecord,
+};
 use superpoll_http::listen;
 use superpoll_http::log::{Event, Level, Report};
 use superpoll_http::parking_lot::{
@@ -448,16 +449,7 @@ impl LocalServer {
         let subscribers =
             |space| self.worker.router().local_subscribers(adoption.by_space.get(&space)?);
         let (activity, sub) = record.activity.unnamed();
-        let subscriber = |form, last, offset, grant, pinged| LeftSubscriber {
-            form,
-            last,
-            offset,
-            pinged,
-            grant,
-            reader: None,
-            sub,
-        };
-        let (space, of) = match activity {
+        let (form, of, reader) = match activity {
             // A name has no name.
             Activity::Named { .. } => return None,
             // A response was under way when the other server ended.
@@ -476,20 +468,16 @@ impl LocalServer {
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit, grant);
                 return Some(());
             }
-            Activity::Socket { space, last, offset, grant, pinged } => {
-                (space, subscriber(Form::WebSocket, last, offset, grant, pinged))
-            }
-            Activity::JsonSocket { space, last, offset, grant, pinged } => {
-                (space, subscriber(Form::Json, last, offset, grant, pinged))
-            }
-            Activity::Events { space, last, offset, grant, pinged } => {
-                (space, subscriber(Form::Events, last, offset, grant, pinged))
-            }
+            Activity::Socket(of) => (Form::WebSocket, of, None),
+            Activity::JsonSocket(of) => (Form::Json, of, None),
+            Activity::Events(of) => (Form::Events, of, None),
             Activity::Mercure { space, last, grant, pinged, reader } => {
-                let of = subscriber(Form::Mercure, last, None, grant, pinged);
-                (space, LeftSubscriber { reader: Some(reader), ..of })
+                let of = SubscriberRecord { space, last, offset: None, grant, pinged };
+                (Form::Mercure, of, Some(reader))
             }
         };
+        let SubscriberRecord { space, last, offset, grant, pinged } = of;
+        let of = LeftSubscriber { form, last, offset, pinged, grant, reader, sub };
         subscribers(space)?.adopt(left, of)
     }
 }

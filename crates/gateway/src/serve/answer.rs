@@ -14,9 +14,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, REFERER, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Body as _, SizeHint};
 use hyper::body::Incoming;
 use superpoll_http::body::Body;
+use superpoll_http::body::PollFrame;
 use superpoll_http::exchange::{Exchange, LocalFuture, Plan, Waited};
 use superpoll_http::io_activity::IoActivity;
 use superpoll_http::log::{AccessLogWriter, BrokenBy, Entry, RequestRecord};
@@ -364,10 +365,7 @@ impl http_body::Body for Answer {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         match &frame {
             Poll::Ready(Some(Ok(frame))) => match frame.data_ref() {

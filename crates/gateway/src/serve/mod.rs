@@ -22,11 +22,9 @@ mod broker;
 mod clock;
 mod connection;
 mod engine_change;
-mod error;
 mod extended_connect;
 mod frame_filter;
 mod frames;
-mod frontend;
 mod handshake;
 mod http1;
 mod http2;
@@ -46,9 +44,6 @@ mod worker;
 
 pub use adoption::HandedOver;
 use adoption::Predecessor;
-pub use error::Error;
-pub(crate) use error::failed;
-use frontend::{Frontend, Kind};
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -81,12 +76,30 @@ use crate::telemetry::overview::Overview;
 use engine_change::EngineChange;
 use local::SERVERS;
 pub(crate) use observed::front_of;
-use opening::{Opened, Relayed};
+use opening::{Frontend, Kind, Opened, Relayed};
 pub use opening::{Preparation, PreparedConfig};
 use operations::AdminOperations;
 pub(crate) use operations::ServerOperations;
 use router::Blueprint;
 use worker::ServerSource;
+
+/// The reason for which a server did not start, or did not take on another configuration.
+#[derive(Debug)]
+pub struct Error {
+    what: String,
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Error {}
+
+pub(crate) fn failed(what: impl Into<String>) -> Error {
+    Error { what: what.into() }
+}
 
 /// A running server. Dropping it stops listening; connections continue as long as the runtime does.
 pub struct Server {
@@ -177,7 +190,7 @@ impl Server {
             runtime.backend(),
             engines.clone(),
             connection_limits.clone(),
-            automatic.counters().clone(),
+            automatic.counters.clone(),
         );
         let overview = Arc::new(overview);
         let report: Report = Arc::new(report);
@@ -388,7 +401,7 @@ impl Server {
                 rules: self.rules.clone(),
                 groups: groups.clone(),
                 encrypted: encrypted.clone(),
-                challenges: self.automatic.challenges().clone(),
+                challenges: self.automatic.challenges.clone(),
                 durations: tables.durations,
             };
             let (serves, is_served) = oneshot::channel();

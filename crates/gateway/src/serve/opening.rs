@@ -18,7 +18,7 @@ use superpoll_http::upstream::Group;
 use superpoll_hub::channel::SharedRights;
 use superpoll_rt::Runtime;
 
-use super::{Error, Frontend, Kind, Server, failed};
+use super::{Error, Server, failed};
 use crate::acme::{Automatic, Challenges, Plan};
 use crate::config::{self, Address, Config, RelayEnd};
 use crate::relay::{self, Destination, Relay, Routes};
@@ -97,6 +97,44 @@ pub(super) struct Opening {
     pub requires_certificate: bool,
     pub proxy_protocol: bool,
     pub is_admin: bool,
+}
+
+/// An address that is served.
+pub(super) struct Frontend {
+    pub(super) asked: config::Listener,
+    pub(super) listening: Address,
+    pub(super) kind: Kind,
+    /// The certificates, if connections are encrypted.
+    pub(super) certificates: Option<Arc<CertificateStore>>,
+}
+
+impl Frontend {
+    /// Returns the listener's address in the configuration and its port, if it speaks HTTPS.
+    pub(super) fn encrypted_port(&self) -> Option<(Address, u16)> {
+        match (&self.certificates, &self.listening) {
+            (Some(_), Address::Tcp { port, .. }) if self.asked.relay.is_none() => {
+                Some((self.asked.address.clone(), *port))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) enum Kind {
+    Http(Arc<Bound>),
+    Relay(Arc<Bound>, Arc<Relay>),
+    /// No task listens there any more.
+    Closed,
+}
+
+impl Kind {
+    pub(super) fn bound(&self) -> Option<&Arc<Bound>> {
+        match self {
+            Kind::Http(bound) | Kind::Relay(bound, _) => Some(bound),
+            Kind::Closed => None,
+        }
+    }
 }
 
 /// The certificates of a listener, and the part that does its handshakes.
@@ -230,7 +268,7 @@ impl Server {
             rules: self.rules.clone(),
             requests: self.overview.requests(),
             certificates: self.certificates.clone(),
-            challenges: self.automatic.challenges().clone(),
+            challenges: self.automatic.challenges.clone(),
             tickets: self.tickets.clone(),
             access_log: self.access_log.clone(),
             reopenings: self.operations.reopenings(),

@@ -194,17 +194,19 @@ pub struct HandedOverStatus {
     pub here: u64,
 }
 
-/// The phase of a server's life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ServerState {
-    /// It does not serve yet.
-    #[default]
-    Starting,
-    /// It serves.
-    Serving,
-    /// It accepts no connections any more, and ends when those that it has are closed.
-    Draining,
+superpoll::named! {
+    /// The phase of a server's life.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ServerState {
+        /// It does not serve yet.
+        #[default]
+        Starting = "starting",
+        /// It serves.
+        Serving = "serving",
+        /// It accepts no connections any more, and ends when those that it has are closed.
+        Draining = "draining",
+    }
 }
 
 /// The outcome of an attempt to read the configuration again.

@@ -42,6 +42,7 @@ struct Slot {
 }
 
 /// Entries by path.
+#[derive(Default)]
 pub(super) struct Cache {
     places: HashMap<Rc<str>, usize>,
     slots: Vec<Option<Slot>>,
@@ -53,14 +54,7 @@ pub(super) struct Cache {
 
 impl Cache {
     pub(super) fn new(limit: usize) -> Cache {
-        Cache {
-            places: HashMap::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
-            hand: 0,
-            bytes: 0,
-            limit,
-        }
+        Cache { limit, ..Cache::default() }
     }
 
     /// The most bytes that one file may take.

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
+use crate::body::PollFrame;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -268,10 +269,7 @@ impl http_body::Body for Pieces {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame {
         let this = self.get_mut();
         let frame = ready!(this.next(cx));
         if matches!(frame, Some(Err(_))) {

@@ -25,8 +25,7 @@ impl OperatorSetting {
     /// Returns the state that is set.
     pub(super) fn state(&self) -> ServerState {
         let state = self.state.load(Ordering::Relaxed);
-        let known = [ServerState::Down, ServerState::Drain];
-        known.into_iter().find(|known| *known as u8 == state).unwrap_or_default()
+        ServerState::ALL.get(usize::from(state)).copied().unwrap_or_default()
     }
 
     /// Whether new requests may be forwarded to the server.

@@ -18,6 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use superpoll_http::accept;
 use superpoll_http::body::Body;
+use superpoll_http::body::PollFrame;
 use superpoll_http::exchange::Exchange;
 use superpoll_http::grant::Grant;
 use superpoll_http::mercure::reader_record::ReaderRecord;
@@ -353,10 +354,7 @@ impl http_body::Body for EventsBody {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame {
         let this = self.get_mut();
         this.writer.channels.remember(cx);
         if let Poll::Ready(error) = this.unread.poll_failed(cx) {

@@ -12,8 +12,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use superpoll_http::connection_state::Activity;
-use superpoll_http::grant::Grant;
+use superpoll_http::connection_state::{Activity, SubscriberRecord};
 use superpoll_http::mercure::reader_record::ReaderRecord;
 use superpoll_http::parking_lot::WakeOn;
 use superpoll_http::tls::MOST_TEXT;
@@ -150,18 +149,16 @@ impl Form {
     /// Returns the state for a successor.
     pub(super) fn activity(
         self,
-        space: u64,
-        (last, offset): (u64, Option<u64>),
-        grant: Grant,
-        pinged: bool,
+        subscriber: SubscriberRecord,
         reader: Option<&ReaderRecord>,
     ) -> Activity {
         match self {
-            Form::WebSocket => Activity::Socket { space, last, offset, grant, pinged },
-            Form::Json => Activity::JsonSocket { space, last, offset, grant, pinged },
-            Form::Events => Activity::Events { space, last, offset, grant, pinged },
+            Form::WebSocket => Activity::Socket(subscriber),
+            Form::Json => Activity::JsonSocket(subscriber),
+            Form::Events => Activity::Events(subscriber),
             Form::Mercure => {
                 let reader = reader.cloned().unwrap_or_default();
+                let SubscriberRecord { space, last, grant, pinged, .. } = subscriber;
                 Activity::Mercure { space, last, grant, pinged, reader }
             }
         }

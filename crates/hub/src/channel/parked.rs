@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_io::{AsyncRead, AsyncWrite};
 use superpoll_config::Slow;
-use superpoll_http::connection_state::LeftConnection;
+use superpoll_http::connection_state::{LeftConnection, SubscriberRecord};
 use superpoll_http::grant::Grant;
 use superpoll_http::log::Entry;
 use superpoll_http::mercure::reader_record::ReaderRecord;
@@ -208,9 +208,10 @@ impl LocalSubscribers {
             let last = self.last_given(index);
             let reader = self.reader(index);
             let record = reader.as_ref().map(|reader| &*reader.record);
-            let space = self.hub.space()?;
-            let place = (last, self.hub.offset(last, form));
-            let activity = form.activity(space, place, grant, pinged.is_some(), record);
+            let (space, offset) = (self.hub.space()?, self.hub.offset(last, form));
+            let pinged = pinged.is_some();
+            let subscriber = SubscriberRecord { space, last, offset, grant, pinged };
+            let activity = form.activity(subscriber, record);
             Some(activity.with_subject(self.presence.subject(index)))
         };
         self.note(index, Entry::parked);

@@ -20,6 +20,7 @@ use super::cursor::Cursor;
 use super::history::Since;
 use super::hub::Hub;
 use super::message::Message;
+use superpoll_http::body::PollFrame;
 
 /// From this many bytes of messages on, an answer is made while it is sent.
 const LARGE: usize = 32 << 10;
@@ -177,10 +178,7 @@ impl http_body::Body for Replay {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> PollFrame {
         let this = self.get_mut();
         if this.is_over {
             return Poll::Ready(None);

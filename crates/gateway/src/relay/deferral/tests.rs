@@ -110,7 +110,7 @@ const DELAYS: [usize; 4] = [0, 4, 32, 128];
 fn in_every_mood_a_rule_by_trials_costs_hardly_more_than_the_better_fixed_choice() {
     for (name, mood) in MOODS {
         for delay in DELAYS {
-            let cost = relative_cost(&Deferral::new(), mood, delay);
+            let cost = relative_cost(&Deferral::default(), mood, delay);
             let bound = if name.starts_with("batches") { BOUND_IN_BATCHES } else { BOUND };
             assert!(cost < bound, "{name}, {delay} under way: {cost:.3}");
         }
@@ -133,7 +133,7 @@ fn a_score_with_rare_probes_does_not_converge() {
 
 #[test]
 fn pauses_double_up_to_a_bound_and_a_success_ends_them() {
-    let rule = Deferral::new();
+    let rule = Deferral::default();
     // A trial, and the pause after it, which the first pair of the next trial ends.
     let pause_after = |begun: u32, hit: bool| {
         (begun..TRIAL).for_each(|_| assert!(Rule::admits(&rule)));

@@ -131,8 +131,8 @@ fn change(upstream: &str, server: &str, body: &[u8]) -> Result<Operation, String
     for (key, value) in object(body)? {
         match (key.as_str(), &value) {
             ("state", value) => {
-                let all = [ServerState::Up, ServerState::Down, ServerState::Drain];
-                let state = all.into_iter().find(|state| value.as_str() == Some(state.name()));
+                let is_named = |state: &ServerState| value.as_str() == Some(state.name());
+                let state = ServerState::ALL.into_iter().find(is_named);
                 let wrong =
                     || format!("the state is {value}, expected \"up\", \"down\" or \"drain\"");
                 change.state = Some(state.ok_or_else(wrong)?);

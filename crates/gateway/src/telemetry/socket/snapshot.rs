@@ -34,7 +34,7 @@ pub struct Failure {
 }
 
 /// A process at one moment. Counts are those since its start.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Default)]
 pub struct Snapshot {
     /// The version of the form: [`SCHEMA`].
     pub schema: u32,
@@ -280,12 +280,8 @@ impl Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             uptime_ns: nanos(uptime),
-            interval_ms: 0,
             backend: backend.to_owned(),
-            connections: 0,
-            engines: Vec::new(),
-            traffic: None,
-            missing_processes: Vec::new(),
+            ..Snapshot::default()
         }
     }
 

@@ -16,6 +16,7 @@ use http_body::Frame;
 
 use super::encoder::{Encoder, Permit};
 use crate::body::Body;
+use crate::body::PollFrame;
 
 /// The bytes that are compressed before other tasks run.
 const PIECE: usize = 32 << 10;
@@ -70,10 +71,7 @@ impl http_body::Body for Compressed {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame {
         let this = self.get_mut();
         loop {
             let Some(encoder) = &mut this.encoder else {
@@ -172,10 +170,7 @@ mod tests {
         type Data = Bytes;
         type Error = io::Error;
 
-        fn poll_frame(
-            self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> PollFrame {
             let Script(steps, last, observed) = self.get_mut();
             match steps.pop_front() {
                 Some(Step::Data(data)) => {

@@ -58,7 +58,7 @@ struct Record {
 type Name = (Arc<str>, String);
 
 /// The logs of all channels.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, Default)]
 pub struct Store {
     streams: HashMap<Arc<str>, Stream>,
     records: HashMap<Name, Record>,
@@ -94,14 +94,7 @@ fn cost(entry: &Entry) -> u64 {
 impl Store {
     /// Creates a store that keeps at most this many bytes.
     pub fn new(most_bytes: u64) -> Store {
-        Store {
-            streams: HashMap::new(),
-            records: HashMap::new(),
-            order: VecDeque::new(),
-            epoch: 0,
-            bytes: 0,
-            most_bytes,
-        }
+        Store { most_bytes, ..Store::default() }
     }
 
     /// Keeps at most this many bytes from now on; existing ones stay until they are replaced.
