@@ -125,7 +125,8 @@ pub(crate) const EVENTS: usize = 1024;
 /// The connections that a server serves.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    /// Its ends: TCP sockets.
+    /// Its ends, TCP or Unix-domain sockets. To a runtime's TCP stream, which only receives and
+    /// sends, they are alike.
     pub sockets: Vec<OwnedFd>,
     /// The size of a buffer: larger than a request.
     pub room: usize,

@@ -50,6 +50,8 @@ crate::options::options! {
     sweep: bool,
     /// The length of a request
     bytes: usize = N 64,
+    /// tcp, unix or all
+    kind: String = LIST "tcp",
     /// Servers to measure, with commas, or all
     subjects: Option<String> = LIST,
 }
@@ -76,9 +78,6 @@ pub(crate) struct Row {
 
 // The experiment `echo`, for the command line and the report.
 
-/// The kind of the sockets; older records have rows of others too.
-const TCP: &str = "tcp";
-
 /// The comparison of a server with another.
 type Against = fn(&Row) -> Option<Ratio>;
 
@@ -97,13 +96,16 @@ impl Experiment for Echo {
              “Generator” is the share of its own processor that the load generator needs: at 100 % the \
              server has to wait for it, finds fewer requests at a time, and sleeps in between.";
     const QUICK: &'static str = "echo --quick --seconds 14";
-    const FULL: &'static str = "echo --sweep --paced --seconds 120";
+    const FULL: &'static str = "echo --sweep --kind all --paced --seconds 120";
     const MEASURED: &'static str =
         "processor time of a server that echoes its input, for one request";
     const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
-        vec![Part::plot("echo-tcp.svg", over_connections(rows)), Part::Table(servers(rows))]
+        let plots = kinds(rows)
+            .into_iter()
+            .map(|kind| Part::plot(format!("echo-{kind}.svg"), over_connections(rows, kind)));
+        plots.chain([Part::Table(servers(rows))]).collect()
     }
 
     /// Returns the targets that `superpoll-lab echo` measures, with a thousand TCP connections.
@@ -115,7 +117,7 @@ impl Experiment for Echo {
         ];
         for subject in ["superpoll-rt-uring", "superpoll-reader-uring"] {
             let applies =
-                |row: &Row| (&*row.subject, &*row.kind, row.connections) == (subject, TCP, 1000);
+                |row: &Row| (&*row.subject, &*row.kind, row.connections) == (subject, "tcp", 1000);
             for (other, bound, ratio) in against {
                 let name = format!("echo, 1000 TCP connections: CPU of {subject} / {other}");
                 targets.add(name, bound, applies, |row| Some(ratio(row)?.headline().value));
@@ -130,7 +132,7 @@ impl Experiment for Echo {
     }
 }
 
-// The output of `superpoll-lab echo`: for each number of connections, a line per server.
+// The output of `superpoll-lab echo`: for each kind and number of connections, a line per server.
 
 /// Returns the table of all servers.
 pub(crate) fn servers(rows: &[Row]) -> Table {
@@ -160,13 +162,20 @@ pub(crate) fn servers(rows: &[Row]) -> Table {
 
 // The plots of `superpoll-lab echo`: processor time of a request, over the number of connections.
 
-/// Plots a curve for each server; `None` if only one number of connections was measured.
-pub(crate) fn over_connections(rows: &[Row]) -> Option<Plot> {
-    let title = "one request under way on each connection, tcp";
-    plot::over_powers_of_ten(title, ["connections", "server's cpu ns per request"], rows, |row| {
-        let point = (row.connections as f64, row.figures.cpu_ns_per_request_median);
-        (row.kind == TCP).then_some((row.subject.as_str(), point))
+/// Plots a curve for each server, for one kind of sockets; `None` if only one number of connections
+/// was measured.
+pub(crate) fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
+    let own: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
+    let title = format!("one request under way on each connection, {kind}");
+    plot::over_powers_of_ten(title, ["connections", "server's cpu ns per request"], &own, |row| {
+        let time = row.figures.cpu_ns_per_request_median;
+        Some((row.subject.as_str(), (row.connections as f64, time)))
     })
+}
+
+/// Returns the kinds of sockets, in the order of their rows.
+pub(crate) fn kinds(rows: &[Row]) -> Vec<&str> {
+    table::distinct(rows.iter().map(|row| row.kind.as_str()))
 }
 
 #[cfg(test)]
@@ -226,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn several_numbers_of_connections_are_drawn() {
+    fn several_numbers_of_connections_are_drawn_for_each_kind() {
         let row = |kind: &str, connections, cpu_ns_per_request_median| Row {
             subject: "raw-epoll".to_owned(),
             kind: kind.to_owned(),
@@ -235,9 +244,10 @@ mod tests {
             ..Row::default()
         };
         let rows = [row("tcp", 1, 9000.0), row("tcp", 100, 7000.0), row("unix", 1, 3000.0)];
-        let plot = over_connections(&rows).unwrap();
+        assert_eq!(kinds(&rows), ["tcp", "unix"]);
+        let plot = over_connections(&rows, "tcp").unwrap();
         assert_eq!(plot.curves[0].points, [(0.0, 9000.0), (2.0, 7000.0)]);
         assert!(plot.svg().unwrap().contains("connections"));
-        assert!(over_connections(&rows[1..]).is_none());
+        assert!(over_connections(&rows, "unix").is_none());
     }
 }

@@ -180,8 +180,10 @@ mod tests {
         assert!(subjects.len() >= 8);
         // A subject that executes another program needs a process of its own; see below.
         for subject in subjects.iter().filter(|one| one.name != "go") {
-            for (count, bytes, requests) in [(1, 1, 50), (70, 4096, 500), (40, 64, 3000)] {
-                let pairs = channel::socket_pairs(Kind::Tcp, count).unwrap();
+            for (kind, count, bytes, requests) in
+                [(Kind::Unix, 1, 1, 50), (Kind::Unix, 70, 4096, 500), (Kind::Tcp, 40, 64, 3000)]
+            {
+                let pairs = channel::socket_pairs(kind, count).unwrap();
                 let (sockets, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
                 let (line, their_line) = UnixStream::pair().unwrap();
                 let mut load = load(subject.name, theirs, bytes).unwrap();

@@ -133,16 +133,20 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         relate(&mut point);
         rows.extend(point);
     }
-    for (name, total, error) in refusals {
+    let mut took_no_part = Vec::new();
+    for (subject, total, error) in refusals {
         if rows.is_empty() {
             return Err(error);
         }
-        run.note(format!("{name} takes no part with {total} pipes: {error}"));
+        run.note(format!("{subject} takes no part with {total} pipes: {error}"));
+        let reason = error.to_string();
+        took_no_part.push(json!({"subject": subject, "total": total, "reason": reason}));
     }
     let own = [
         ("points", json!(points)),
         ("most_bytes_per_read", json!(course::MOST)),
         ("bytes_verified", json!(true)),
+        ("took_no_part", json!(took_no_part)),
     ];
     let common = parameters(&entries, names(subject::ALL));
     Ok(run.record(common.into_iter().chain(own), rows))
