@@ -4,29 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::atr::{self, Atr};
-use crate::cluster::{self, Cluster};
-use crate::echo::{self, Echo};
 use crate::error::Doing;
-use crate::fanout::{self, Fanout};
-use crate::files::{self, Files};
-use crate::herd::{self, Herd};
-use crate::http::{self, Http};
-use crate::idle::{self, Idle};
-use crate::keep::{self, Keep};
-use crate::latency::{AtrLatency, MixLatency};
-use crate::million::{self, Million};
-use crate::mix::{self, Mix};
-use crate::models::{self, Models};
 use crate::output::{self, present};
-use crate::registrations::{self, Registrations};
-use crate::relay::{self, Relay};
-use crate::ring::{self, Ring};
 use crate::say::{PROGRAM, note};
-use crate::threads::{self, Threads};
-use crate::timers::{self, Timers};
-use crate::wake::{self, Wake};
-use crate::zombies::{self, Zombies};
+use crate::wake::{AtrLatency, MixLatency};
 use crate::{Error, Result, all, citation, comparison, gate, png, statistics, targets, verify};
 
 /// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this
@@ -38,54 +19,79 @@ struct Arguments {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
+/// Declares the commands that run an experiment: the folder and the experiment in it.
+macro_rules! experiments {
+    ($($(#[$about:meta])* $folder:ident::$experiment:ident,)*) => {
+        #[derive(Debug, Subcommand)]
+        enum Measured {
+            $($(#[$about])* $experiment(crate::$folder::Options),)*
+        }
+
+        fn measure(measured: &Measured) -> Result<()> {
+            match measured {
+                Measured::Atr(options) if options.latency => present::<AtrLatency>(options),
+                Measured::Mix(options) if options.latency => present::<MixLatency>(options),
+                $(Measured::$experiment(options) => {
+                    present::<crate::$folder::$experiment>(options)
+                })*
+            }
+        }
+    };
+}
+
+experiments! {
     /// Where poll beats epoll and the reverse, over the ratio of active to all descriptors
-    Atr(atr::Options),
+    atr::Atr,
     /// Loads of busy and idle descriptors: where adapting pays
-    Mix(mix::Options),
+    mix::Mix,
     /// Try, signals, ask, register: four ways to learn which descriptors are ready, over the
     /// active/total ratio
-    Models(models::Options),
+    models::Models,
     /// A thread for each descriptor against loops over events, over the active/total ratio
-    Threads(threads::Options),
+    threads::Threads,
     /// The cost of beginning and ending to watch, singly and in batches
-    Registrations(registrations::Options),
+    registrations::Registrations,
     /// How long a loop that has gone quiet takes to wake up
-    Wake(wake::Options),
+    wake::Wake,
     /// Pipes in a ring with a task between each two: the time a runtime takes to pass a byte on
-    Ring(ring::Options),
+    ring::Ring,
     /// Many processes wait for one listening socket: a connection's cost, the processes it wakes,
     /// and the one that gets it
-    Herd(herd::Options),
+    herd::Herd,
     /// A server that echoes its input: the processor time of a request
-    Echo(echo::Options),
+    echo::Echo,
     /// A web server, the same hyper on each runtime: the processor time of a request
-    Http(http::Options),
+    http::Http,
     /// Servers of static files, ours, nginx, and hyper on tokio: the processor time of a request
-    Files(files::Options),
+    files::Files,
     /// Proxies with and without speculation, compared with haproxy and nginx: system calls and
     /// processor time
-    Relay(relay::Options),
+    relay::Relay,
     /// Timers set and cancelled, and the delay of timers that fire
-    Timers(timers::Options),
+    timers::Timers,
     /// A few busy connections among thousands of silent ones: the processor time of a request
-    Zombies(zombies::Options),
+    zombies::Zombies,
     /// Connections that do nothing: the memory of each kind
-    Idle(idle::Options),
+    idle::Idle,
     /// A message to thousands of subscribers: processor time, memory and delay, next to nchan,
     /// pushpin, ws and hyper
-    Fanout(fanout::Options),
+    fanout::Fanout,
     /// Idle connections with a keeper: the cost of moving and waking, and how many survive an
     /// upgrade and a crash
     #[command(visible_alias = "sit")]
-    Keep(keep::Options),
+    keep::Keep,
     /// Three servers with the messages of one Redis, and subscribers that check every message while
     /// a part fails
-    Cluster(cluster::Options),
+    cluster::Cluster,
     /// As many idle connections at once as the machine allows, over many processes: memory, a
     /// message to all, and a crash
-    Million(million::Options),
+    million::Million,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Measured(Measured),
     /// Checks whether an operation of a core path takes more instructions or system calls than
     /// stored
     Gate(gate::Options),
@@ -132,27 +138,7 @@ fn this_program() -> Result<std::path::PathBuf> {
 
 fn run(command: Command) -> Result<()> {
     match command {
-        Command::Atr(options) if options.latency => present::<AtrLatency>(&options),
-        Command::Atr(options) => present::<Atr>(&options),
-        Command::Mix(options) if options.latency => present::<MixLatency>(&options),
-        Command::Mix(options) => present::<Mix>(&options),
-        Command::Models(options) => present::<Models>(&options),
-        Command::Threads(options) => present::<Threads>(&options),
-        Command::Registrations(options) => present::<Registrations>(&options),
-        Command::Wake(options) => present::<Wake>(&options),
-        Command::Ring(options) => present::<Ring>(&options),
-        Command::Herd(options) => present::<Herd>(&options),
-        Command::Echo(options) => present::<Echo>(&options),
-        Command::Http(options) => present::<Http>(&options),
-        Command::Files(options) => present::<Files>(&options),
-        Command::Relay(options) => present::<Relay>(&options),
-        Command::Timers(options) => present::<Timers>(&options),
-        Command::Zombies(options) => present::<Zombies>(&options),
-        Command::Idle(options) => present::<Idle>(&options),
-        Command::Fanout(options) => present::<Fanout>(&options),
-        Command::Keep(options) => present::<Keep>(&options),
-        Command::Cluster(options) => present::<Cluster>(&options),
-        Command::Million(options) => present::<Million>(&options),
+        Command::Measured(measured) => measure(&measured),
         Command::Gate(options) => gate::run(&options),
         Command::Targets(options) => {
             let record = targets::run(&options, |what| note(&format!("measuring {what}")))?;

@@ -111,9 +111,9 @@ macro_rules! listed {
 
 experiments! {
     atr: atr::Atr as "atr",
-    atr_latency: latency::AtrLatency as "atr-latency",
+    atr_latency: wake::AtrLatency as "atr-latency",
     mix: mix::Mix as "mix",
-    mix_latency: latency::MixLatency as "mix-latency",
+    mix_latency: wake::MixLatency as "mix-latency",
     models: models::Models as "models",
     threads: threads::Threads as "threads",
     wake: wake::Wake as "wake",

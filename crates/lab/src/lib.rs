@@ -52,7 +52,6 @@ mod herd;
 mod http;
 mod idle;
 mod keep;
-mod latency;
 mod load;
 mod loops;
 mod measure;

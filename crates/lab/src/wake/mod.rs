@@ -1,17 +1,26 @@
-//! `superpoll-lab wake`: how long a loop that has gone quiet takes to wake up.
+//! Three experiments with a loop that blocks: how long it takes to wake up.
 //!
-//! Some descriptors are busy for a while; then nothing happens for at least five milliseconds, and
-//! one byte arrives on any of them. The measured time is from right before the write until the
-//! subject has read the byte; `waking.rs` explains how. A blocked `poll` joins a wait queue per
-//! descriptor and leaves all of them before it returns, which is what makes it slow here.
-//! `superpoll-lab atr --latency` and `superpoll-lab mix --latency` have the same over the number of
-//! descriptors.
+//! The other experiments with pollers measure a loop that always finds something. These measure the
+//! loop that waits. Descriptors are busy for a while, so that an adaptive subject has placed them;
+//! then nothing happens for at least five milliseconds, and one byte arrives on any of them. The
+//! measured time is from right before the write until the subject has read the byte; `waking.rs`
+//! explains how, and ensures that the loop sleeps before the byte is written. Wake-ups of a loop that
+//! was still awake are counted and left out. A blocked `poll` joins a wait queue per descriptor and
+//! leaves all of them before it returns, which is what makes it slow here.
+//!
+//! `superpoll-lab wake` has one number of descriptors. The sizes of the others are the totals of
+//! `superpoll-lab atr --latency` (`--total`, with `--active` of them busy, one unless asked for more)
+//! and the busy and idle ones of `superpoll-lab mix --latency` (`--size`). All subjects are woken on
+//! the same descriptors, drawn from the seed, in blocks that take turns; each gets the same number
+//! of wake-ups.
 
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
+use crate::plot::{self, Plot};
 use crate::table::{self, Part, Table};
 use crate::waking::Times;
+use crate::{atr, mix};
 
 mod trial;
 
@@ -31,23 +40,100 @@ crate::options::options! {
     subjects: Option<String> = LIST,
 }
 
-/// One subject.
+/// One subject with one number of descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Row {
     /// Kind of the descriptors.
     pub kind: String,
+    /// The load before the quiet: the placement of the busy descriptors, or `mixed`.
+    pub load: String,
     /// Descriptors watched.
     pub total: usize,
     /// How many descriptors were busy before.
     pub hot: usize,
     /// The poller.
     pub subject: String,
-    /// The measured figures.
+    /// The figures of all wake-ups.
     #[serde(flatten)]
     pub times: Times,
+    /// Wake-ups left out because the loop was not seen asleep before the write.
+    pub awake: usize,
+    /// The 99th percentile; the slowest wake-up if there are fewer than fifty.
+    pub wake_ns_p99: f64,
+    /// The slowest.
+    pub wake_ns_max: f64,
+    /// The 99th percentile against that of the better epoll, as the median is in `times`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ratio: Option<f64>,
 }
 
-// The experiment `wake`, for the command line and the report.
+/// Returns the groups of rows that a record compares with each other: the rows of one kind, and of
+/// one load unless each size has its own load.
+pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+    table::groups(rows, |row| format!("{} {}", row.kind, row.load))
+}
+
+/// See [`Experiment::MEASURED`].
+const MEASURED: &str = "time from a write until a blocked loop has read it";
+
+// The experiments, for the command line and the report.
+
+/// Blocked loops, over the descriptors of [`Atr`](crate::atr::Atr).
+#[derive(Debug)]
+pub(crate) struct AtrLatency;
+
+impl Experiment for AtrLatency {
+    type Options = atr::Options;
+    type Row = Row;
+    const NAME: &'static str = "atr-latency";
+    const TITLE: &'static str = "a blocked loop, by how many it watches";
+    const METHOD: &'static str = "Some descriptors are busy for a while, one of them or as many as were asked for. Then \
+             nothing happens for five milliseconds, the loop sleeps, and a child process on another \
+             processor writes one byte to any descriptor. Measured is the time from right before the \
+             write until the byte is read. “Awake” counts wake-ups that are left out because the loop was \
+             not seen asleep before the write.";
+    const QUICK: &'static str = "atr --latency --quick --seconds 10";
+    const FULL: &'static str = "atr --latency --seconds 120";
+    const MEASURED: &'static str = MEASURED;
+    const RUN: Run<Self> = trial::of_atr;
+
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        parts(Self::NAME, rows)
+    }
+
+    fn figure(row: &Row) -> Option<Figure> {
+        wake_up(row)
+    }
+}
+
+/// Blocked loops, over the sizes of [`Mix`](crate::mix::Mix).
+#[derive(Debug)]
+pub(crate) struct MixLatency;
+
+impl Experiment for MixLatency {
+    type Options = mix::Options;
+    type Row = Row;
+    const NAME: &'static str = "mix-latency";
+    const TITLE: &'static str = "a blocked loop, by busy and idle ones";
+    const METHOD: &'static str = "Busy descriptors and a few of the idle ones have bytes for a while, so that they are placed. \
+             Then nothing happens for five milliseconds, the loop sleeps, and a child process on another \
+             processor writes one byte to any descriptor. Measured is the time from right before the \
+             write until the byte is read. “Awake” counts wake-ups that are left out because the loop was \
+             not seen asleep before the write.";
+    const QUICK: &'static str = "mix --latency --quick --seconds 6";
+    const FULL: &'static str = "mix --latency --seconds 90";
+    const MEASURED: &'static str = MEASURED;
+    const RUN: Run<Self> = trial::of_mix;
+
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        parts(Self::NAME, rows)
+    }
+
+    fn figure(row: &Row) -> Option<Figure> {
+        wake_up(row)
+    }
+}
 
 /// Loops that have gone quiet.
 #[derive(Debug)]
@@ -63,11 +149,11 @@ impl Experiment for Wake {
              the write until the byte is read.";
     const QUICK: &'static str = "wake --quick";
     const FULL: &'static str = "wake --kind all";
-    const MEASURED: &'static str = "time from a write until a blocked loop has read it";
-    const RUN: Run<Self> = trial::run;
+    const MEASURED: &'static str = MEASURED;
+    const RUN: Run<Self> = trial::of_wake;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
-        vec![Part::Table(wake_ups(rows))]
+        parts(Self::NAME, rows)
     }
 
     /// Returns the targets that `superpoll-lab wake` measures.
@@ -81,34 +167,128 @@ impl Experiment for Wake {
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        let at = format!("{} {} of {} busy before, {}", row.kind, row.hot, row.total, row.subject);
-        Some(row.times.figure(at))
+        wake_up(row)
     }
 }
 
-// The output of `superpoll-lab wake`: a line for each kind and subject.
+/// Returns a plot for each kind and load, and all figures.
+fn parts(experiment: &str, rows: &[Row]) -> Vec<Part> {
+    let plots = sweeps(rows).into_iter().map(|(name, rows)| {
+        let stem = name.replace(", ", "-").replace(' ', "-");
+        Part::plot(format!("{experiment}-{stem}.svg"), over_total(&name, &rows))
+    });
+    plots.chain([Part::Table(wake_ups(rows))]).collect()
+}
 
-/// Returns the table of wake-up times.
+/// Returns the median of a subject with a number of descriptors.
+fn wake_up(row: &Row) -> Option<Figure> {
+    let at = format!("{} {} busy of {}, {}", row.kind, row.hot, row.total, row.subject);
+    Some(row.times.figure(at))
+}
+
+/// Returns the table of all wake-ups: a line for each subject and number of descriptors.
 pub(crate) fn wake_ups(rows: &[Row]) -> Table {
     table::of(
         rows,
-        2,
+        3,
         &[
             ("kind", |row| row.kind.clone()),
+            ("load", |row| row.load.clone()),
             ("subject", |row| row.subject.clone()),
+            ("descriptors", |row| row.total.to_string()),
+            ("busy", |row| row.hot.to_string()),
             ("p50", |row| table::time(row.times.wake_ns_p50)),
             ("p90", |row| table::time(row.times.wake_ns_p90)),
+            ("p99", |row| table::time(row.wake_ns_p99)),
+            ("slowest", |row| table::time(row.wake_ns_max)),
             ("least", |row| table::time(row.times.wake_ns_min)),
             ("p50 / epoll", |row| table::ratio(row.times.p50_ratio)),
+            ("p99 / epoll", |row| table::ratio(row.p99_ratio)),
             ("wake-ups", |row| row.times.samples.to_string()),
+            ("awake", |row| row.awake.to_string()),
         ],
     )
+}
+
+/// Plots two curves for each subject, the median and, thin, the 99th percentile; `None` if there is
+/// one size only.
+pub(crate) fn over_total(name: &str, rows: &[&Row]) -> Option<Plot> {
+    let at = |of: fn(&Row) -> f64| {
+        plot::curves(rows, |row| Some((row.subject.as_str(), (row.total as f64, of(row)))))
+    };
+    let (medians, mut tails) = (at(|row| row.times.wake_ns_p50), at(|row| row.wake_ns_p99));
+    for tail in &mut tails {
+        tail.thin = true;
+    }
+    let named = |percentile: &str, mut curves: Vec<plot::Curve>| {
+        for curve in &mut curves {
+            curve.name = format!("{}, {percentile}", curve.name);
+        }
+        curves
+    };
+    let curves = [named("p50", medians), named("p99", tails)].concat();
+    Plot::of(
+        format!("from a write until a blocked loop has read it ({name})"),
+        "descriptors",
+        "ns",
+        curves,
+    )
+    .drawn_over_powers_of_ten()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::waking::Times;
+
+    #[test]
+    fn each_subject_has_a_line_and_unknown_values_a_dash() {
+        let row = Row {
+            kind: "pipe".to_owned(),
+            load: "mixed".to_owned(),
+            subject: "poll".to_owned(),
+            total: 1000,
+            hot: 50,
+            times: Times {
+                samples: 77,
+                wake_ns_p50: 25_000.0,
+                p50_ratio: Some(3.0),
+                ..Times::default()
+            },
+            awake: 3,
+            wake_ns_p99: 950.0,
+            ..Row::default()
+        };
+        let text = wake_ups(&[row]).to_string();
+        let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        let start = ["pipe", "mixed", "poll", "1000", "50", "25.0", "us"];
+        assert_eq!(last[..7], start, "{text}");
+        assert_eq!(last[last.len() - 4..], ["3.00", "-", "77", "3"], "{text}");
+    }
+
+    #[test]
+    fn each_subject_has_its_median_and_its_tail_in_one_colour() {
+        let row = |subject: &str, total, p50, p99| Row {
+            subject: subject.to_owned(),
+            total,
+            times: Times { wake_ns_p50: p50, ..Times::default() },
+            wake_ns_p99: p99,
+            ..Row::default()
+        };
+        let rows = [
+            row("poll", 1000, 50.0, 90.0),
+            row("poll", 10, 5.0, 9.0),
+            row("epoll-lt", 10, 4.0, 8.0),
+            row("epoll-lt", 1000, 4.0, 8.0),
+        ];
+        let rows: Vec<&Row> = rows.iter().collect();
+        let plot = over_total("pipe mixed", &rows).unwrap();
+        let names: Vec<&str> = plot.curves.iter().map(|curve| curve.name.as_str()).collect();
+        assert_eq!(names, ["poll, p50", "epoll-lt, p50", "poll, p99", "epoll-lt, p99"]);
+        assert_eq!(plot.curves[2].points, [(1.0, 9.0), (3.0, 90.0)]);
+        assert_eq!(plot.curves[2].colour, plot.curves[0].colour);
+        assert!(plot.curves[2].thin && !plot.curves[0].thin);
+        assert!(over_total("pipe mixed", &rows[1..3]).is_none());
+    }
 
     #[test]
     fn blocked_loops_are_judged_by_back_end() {
