@@ -11,16 +11,13 @@
 //! limit, whichever comes first. It sleeps meanwhile: the bar is drawn between experiments, since a
 //! process that draws takes time from the process that measures.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use futures_lite::io::{BufReader, Lines};
-use futures_lite::{AsyncBufReadExt, FutureExt, StreamExt, future};
-use superpoll_rt::pipe::PipeReader;
+use futures_lite::FutureExt;
 use superpoll_rt::{Runtime, process, signal, time};
 
 use crate::environment::Environment;
@@ -121,12 +118,11 @@ pub(crate) fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
                 report::write(folder)?;
                 return Ok((journal, End::Interrupted));
             }
-            Outcome::Ended(status) if status.success() => State::Done {
-                seconds: started.elapsed().as_secs_f64(),
-                notes: said.into_iter().collect(),
-            },
+            Outcome::Ended(status) if status.success() => {
+                State::Done { seconds: started.elapsed().as_secs_f64(), notes: said }
+            }
             Outcome::Ended(status) => State::Failed {
-                reason: said.back().cloned().unwrap_or_else(|| format!("it ended with {status}")),
+                reason: said.last().cloned().unwrap_or_else(|| format!("it ended with {status}")),
             },
             Outcome::TooLong => State::Failed {
                 reason: format!("it was ended after {} s; --limit gives it more", limit.as_secs()),
@@ -191,15 +187,19 @@ fn begin(options: &Options, new: Journal) -> Journal {
     }
 }
 
-/// Runs one experiment, and returns how it ended and the last lines of its standard error.
+/// Runs one experiment, and returns how it ended and the last lines of its standard error, without
+/// the name of the program before them.
 async fn experiment(
     program: &Path,
     words: &str,
     folder: &Path,
     limit: Duration,
     stop: &mut Stop,
-) -> Result<(Outcome, VecDeque<String>)> {
+) -> Result<(Outcome, Vec<String>)> {
+    const KEPT: usize = 20;
     let failed = |e| Error::system(format!("running superpoll-lab {words}"), e);
+    // A file, since a process that outlives the experiment could hold a pipe open.
+    let mut errors = tempfile::tempfile().map_err(failed)?;
     let mut command = Command::new(program);
     command
         .args(words.split(' '))
@@ -207,55 +207,25 @@ async fn experiment(
         .arg(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+        .stderr(errors.try_clone().map_err(failed)?);
     // A process group of its own: this process handles the terminal's signals for both.
     command.process_group(0);
     sys::process::end_with_this(&mut command);
     let mut child = process::spawn(&mut command).map_err(failed)?;
     child.kill_on_drop(true);
-    let said = RefCell::new(VecDeque::new());
-    let mut lines = child.stderr.take().map(|stderr| BufReader::new(stderr).lines());
-    let outcome = {
-        let stopped = async {
-            stop.recv().await?;
-            Ok(Outcome::Interrupted)
-        };
-        let ended = async { Ok(Outcome::Ended(child.wait().await?)) };
-        let late = async {
-            time::sleep(limit).await;
-            Ok(Outcome::TooLong)
-        };
-        let silent = async {
-            keep_last(lines.as_mut(), &said).await;
-            future::pending().await
-        };
-        stopped.or(ended).or(late).or(silent).await.map_err(failed)?
+    let stopped = async { stop.recv().await.map(|()| Outcome::Interrupted) };
+    let ended = async { child.wait().await.map(Outcome::Ended) };
+    let late = async {
+        time::sleep(limit).await;
+        Ok(Outcome::TooLong)
     };
-    // Its last lines may still be in the pipe, which a process that outlives it may hold open.
-    if matches!(outcome, Outcome::Ended(_)) {
-        keep_last(lines.as_mut(), &said).or(time::sleep(Duration::from_millis(200))).await;
-    }
-    drop(child);
-    Ok((outcome, said.take()))
-}
-
-/// Keeps the last lines of a child's standard error, without the name of the program before them.
-async fn keep_last(
-    lines: Option<&mut Lines<BufReader<PipeReader>>>,
-    kept: &RefCell<VecDeque<String>>,
-) {
-    const KEPT: usize = 20;
-    let Some(lines) = lines else { return };
-    while let Some(Ok(line)) = lines.next().await {
-        let line = line.trim().trim_start_matches("superpoll-lab: ").to_owned();
-        let mut kept = kept.borrow_mut();
-        if kept.len() == KEPT {
-            kept.pop_front();
-        }
-        if !line.is_empty() {
-            kept.push_back(line);
-        }
-    }
+    let outcome = stopped.or(ended).or(late).await.map_err(failed)?;
+    let mut said = Vec::new();
+    errors.rewind().and_then(|()| errors.read_to_end(&mut said)).map_err(failed)?;
+    let said = String::from_utf8_lossy(&said);
+    let lines = said.lines().map(|line| line.trim().trim_start_matches("superpoll-lab: "));
+    let lines: Vec<String> = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    Ok((outcome, lines[lines.len().saturating_sub(KEPT)..].to_vec()))
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ mod http;
 mod idle;
 mod keep;
 mod load;
+mod lookup;
 mod loops;
 mod measure;
 mod million;

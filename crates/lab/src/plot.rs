@@ -49,23 +49,10 @@ pub(crate) struct Plot {
 
 const SIZE: (u32, u32) = (900, 520);
 
-const COLOURS: [RGBColor; 16] = [
-    RGBColor(0x2f, 0x7e, 0xd8),
-    RGBColor(0xe0, 0x7b, 0x00),
-    RGBColor(0x2a, 0x9d, 0x4a),
-    RGBColor(0xd1, 0x49, 0x5b),
-    RGBColor(0x8a, 0x5c, 0xd0),
-    RGBColor(0x1a, 0x9a, 0xa0),
-    RGBColor(0xa0, 0x70, 0x3c),
-    RGBColor(0xd0, 0x5c, 0xa8),
-    RGBColor(0x7a, 0x8a, 0x2a),
-    RGBColor(0x80, 0x80, 0x80),
-    RGBColor(0x5a, 0x6a, 0xc8),
-    RGBColor(0xc8, 0xa0, 0x20),
-    RGBColor(0xff, 0x6f, 0x4f),
-    RGBColor(0x50, 0xb8, 0xe8),
-    RGBColor(0x6a, 0xc8, 0x6a),
-    RGBColor(0xb0, 0x7a, 0xb0),
+/// The colours of curves, as in `#rrggbb`.
+const COLOURS: [u32; 16] = [
+    0x2f7ed8, 0xe07b00, 0x2a9d4a, 0xd1495b, 0x8a5cd0, 0x1a9aa0, 0xa0703c, 0xd05ca8, 0x7a8a2a,
+    0x808080, 0x5a6ac8, 0xc8a020, 0xff6f4f, 0x50b8e8, 0x6ac86a, 0xb07ab0,
 ];
 
 /// Returns a curve for each name, with the points that `at` returns, in the order of the first
@@ -193,7 +180,8 @@ impl Plot {
                 .legend(|(x, y)| PathElement::new([(x, y), (x + 20, y)], BLACK.mix(0.7)));
         }
         for curve in &self.curves {
-            let colour = COLOURS[curve.colour % COLOURS.len()];
+            let [_, red, green, blue] = COLOURS[curve.colour % COLOURS.len()].to_be_bytes();
+            let colour = RGBColor(red, green, blue);
             let style =
                 if curve.thin { colour.mix(0.75).stroke_width(1) } else { colour.stroke_width(2) };
             let points = below(&curve.points, self.top);

@@ -1,6 +1,7 @@
 //! The blocks that documents cite. Each block is Markdown made from a report, or `None` if its
 //! experiment was not run.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::citation::short;
@@ -8,7 +9,9 @@ use crate::claims::{self, Verdict};
 use crate::document::Document;
 use crate::record::Figures;
 use crate::statistics::{self, Estimate, Ratio};
-use crate::{echo, experiments, herd, ring, sweep, table, threads, timers};
+use crate::sweep::Row;
+use crate::table::time;
+use crate::{echo, experiments, lookup, mix, table, threads};
 
 /// A function that makes a block.
 pub(super) type Block = fn(&Document) -> Option<String>;
@@ -43,22 +46,37 @@ pub(super) const BLOCKS: [(&str, Block); 25] = [
 ];
 
 /// Formats a table as Markdown; `None` without rows.
-pub(super) fn table<const N: usize>(
-    heading: [&str; N],
-    rows: impl IntoIterator<Item = [String; N]>,
+pub(super) fn table(
+    heading: &[&str],
+    rows: impl IntoIterator<Item = impl AsRef<[String]>>,
 ) -> Option<String> {
     let mut rows = rows.into_iter().peekable();
     rows.peek()?;
-    let mut text = format!("| {} |\n|{}\n", heading.join(" | "), "---|".repeat(N));
+    let mut text = format!("| {} |\n|{}\n", heading.join(" | "), "---|".repeat(heading.len()));
     for row in rows {
-        let _ = writeln!(text, "| {} |", row.join(" | "));
+        let _ = writeln!(text, "| {} |", row.as_ref().join(" | "));
     }
     Some(text)
 }
 
+/// A column: its heading, and the cell of a row in it.
+type Column<'a, Row> = (&'a str, &'a dyn Fn(&Row) -> String);
+
+/// Rows that are cited in a table.
+pub(super) trait Cited: IntoIterator + Sized {
+    /// Formats the rows in these columns; `None` without rows.
+    fn cited(self, columns: &[Column<'_, Self::Item>]) -> Option<String> {
+        let heading: Vec<&str> = columns.iter().map(|column| column.0).collect();
+        let cells = |row| columns.iter().map(|column| column.1(&row)).collect::<Vec<String>>();
+        table(&heading, self.into_iter().map(cells))
+    }
+}
+
+impl<Rows: IntoIterator> Cited for Rows {}
+
 /// Formats a ratio; a dash for none.
 pub(super) fn ratio(ratio: Option<f64>) -> String {
-    crate::table::ratio(ratio)
+    table::ratio(ratio)
 }
 
 /// Formats the headline of a ratio with its interval.
@@ -142,69 +160,53 @@ fn follows(document: &Document) -> Option<String> {
 /// Returns the table of the four models' loops over a thousand pipes, with one, some and all of
 /// them active.
 fn four_models(document: &Document) -> Option<String> {
-    let rows = &document.records.models.as_ref()?.rows;
-    let own = rows.iter().filter(|row| {
-        (&*row.kind, &*row.placement) == ("pipe", "end") && row.model.as_deref() != Some("none")
-    });
+    let own = experiments::rows(&document.records.models)
+        .filter(|row| (&*row.kind, &*row.placement) == ("pipe", "end"))
+        .filter(|row| row.model.as_deref() != Some("none"));
     let total = own.clone().map(|row| row.total).max()?;
-    let own: Vec<&sweep::Row> = own.filter(|row| row.total == total).collect();
-    let at = |subject: &str, share: f64| -> Option<f64> {
+    let own: Vec<&Row> = own.filter(|row| row.total == total).collect();
+    let at = |own: &[&Row], share: f64| {
         let active = ((total as f64 * share) as usize).max(1);
-        let row = own.iter().find(|row| row.subject == subject && row.active == active)?;
-        row.figures.cost().or(row.figures.loop_part())
+        let figures = &own.iter().find(|row| row.active == active)?.figures;
+        figures.cost().or(figures.loop_part())
     };
-    let rows = table::distinct(own.iter().map(|row| row.subject.as_str())).into_iter().filter_map(
-        |subject| {
-            let row = own.iter().find(|row| row.subject == subject)?;
-            let share = row.quiet_processor_share;
-            Some([
-                row.model.clone().unwrap_or_default(),
-                subject.to_owned(),
-                ratio(at(subject, 0.0)),
-                ratio(at(subject, 0.1)),
-                ratio(at(subject, 1.0)),
-                share.map_or_else(String::new, |share| format!("{:.1} %", 100.0 * share)),
-            ])
-        },
-    );
-    let one = format!("1 of {total} active");
-    table(["model", "loop", &one, "a tenth", "all", "processor while quiet"], rows)
+    let quiet = |own: &Vec<&Row>| own[0].quiet_processor_share;
+    table::subjects(&own, |row| &row.subject, |row| row.active).cited(&[
+        ("model", &|own| own[0].model.clone().unwrap_or_default()),
+        ("loop", &|own| own[0].subject.clone()),
+        (&format!("1 of {total} active"), &|own| ratio(at(own, 0.0))),
+        ("a tenth", &|own| ratio(at(own, 0.1))),
+        ("all", &|own| ratio(at(own, 1.0))),
+        ("processor while quiet", &|own| {
+            quiet(own).map_or_else(String::new, |share| format!("{:.1} %", 100.0 * share))
+        }),
+    ])
 }
 
 fn threads_and_events(document: &Document) -> Option<String> {
     let rows = experiments::rows(&document.records.threads);
-    let own = rows.filter(|row| row.family == "threads" && row.kind == "pipe");
     let [clock, cost] = threads::ACCOUNTS;
-    let rows = own.map(|row| {
-        [
-            row.processors.clone(),
-            format!("{} of {}", row.active, row.total),
-            spread((clock.ratio)(row)),
-            median(row.clock_ratio),
-            spread((cost.ratio)(row)),
-            median(row.cost_ratio),
-        ]
-    });
-    let clock = "threads / best loop, by the clock";
-    table(["processors", "active", clock, "median", "processor time", "median"], rows)
+    rows.filter(|row| row.family == "threads" && row.kind == "pipe").cited(&[
+        ("processors", &|row| row.processors.clone()),
+        ("active", &|row| format!("{} of {}", row.active, row.total)),
+        ("threads / best loop, by the clock", &|row| spread((clock.ratio)(row))),
+        ("median", &|row| median(row.clock_ratio)),
+        ("processor time", &|row| spread((cost.ratio)(row))),
+        ("median", &|row| median(row.cost_ratio)),
+    ])
 }
 
 fn coming_and_going(document: &Document) -> Option<String> {
-    let rows = &document.records.registrations.as_ref()?.rows;
-    let most = rows.iter().map(|row| row.batch).max()?;
-    let own = rows.iter().filter(|row| {
-        row.kind == "pipe" && row.subject != "raw-epoll" && [1, 16, most].contains(&row.batch)
-    });
-    let rows = own.map(|row| {
-        [
-            row.subject.clone(),
-            row.batch.to_string(),
-            spread(row.ratio),
-            median(row.ratio),
-            format!("{:.2}", row.calls),
-        ]
-    });
-    table(["way to watch", "at a time", "/ `epoll_ctl`", "median", "system calls"], rows)
+    let rows = experiments::rows(&document.records.registrations);
+    let most = rows.clone().map(|row| row.batch).max()?;
+    let own = rows.filter(|row| row.kind == "pipe" && row.subject != "raw-epoll");
+    own.filter(|row| [1, 16, most].contains(&row.batch)).cited(&[
+        ("way to watch", &|row| row.subject.clone()),
+        ("at a time", &|row| row.batch.to_string()),
+        ("/ `epoll_ctl`", &|row| spread(row.ratio)),
+        ("median", &|row| median(row.ratio)),
+        ("system calls", &|row| format!("{:.2}", row.calls)),
+    ])
 }
 
 /// Returns the table of echo servers, over the kind of socket that is closest to real servers and
@@ -212,74 +214,47 @@ fn coming_and_going(document: &Document) -> Option<String> {
 fn echoes(document: &Document) -> Option<String> {
     let own = experiments::rows(&document.records.echo).filter(|row| row.kind == "tcp");
     let most = own.clone().map(|row| row.connections).max()?;
-    let time = |row: &echo::Row| row.figures.cpu_ns_per_request_median;
+    let of = |row: &echo::Row| row.figures.cpu_ns_per_request_median;
     let mut own: Vec<&echo::Row> = own.filter(|row| row.connections == most).collect();
-    own.sort_by(|a, b| time(a).total_cmp(&time(b)));
-    let rows = own.iter().map(|row| {
-        [
-            row.subject.clone(),
-            crate::table::time(time(row)),
-            spread(row.raw_epoll_ratio),
-            median(row.raw_epoll_ratio),
-            spread(row.tokio_ratio),
-            median(row.tokio_ratio),
-        ]
-    });
-    let processor = format!("processor time, {most} connections");
-    let heading = ["server", &processor, "/ a loop on epoll", "median", "/ tokio", "median"];
-    table(heading, rows)
+    own.sort_by(|a, b| of(a).total_cmp(&of(b)));
+    own.cited(&[
+        ("server", &|row| row.subject.clone()),
+        (&format!("processor time, {most} connections"), &|row| time(of(row))),
+        ("/ a loop on epoll", &|row| spread(row.raw_epoll_ratio)),
+        ("median", &|row| median(row.raw_epoll_ratio)),
+        ("/ tokio", &|row| spread(row.tokio_ratio)),
+        ("median", &|row| median(row.tokio_ratio)),
+    ])
 }
 
 fn sleeps(document: &Document) -> Option<String> {
-    let late = |row: &timers::Row| {
-        let each = [row.late_ns_p50, row.late_ns_p99];
-        let each: Vec<String> = each.into_iter().flatten().map(crate::table::time).collect();
-        each.join(", ")
-    };
-    let rows = experiments::rows(&document.records.timers).map(|row| {
-        [
-            row.load.clone(),
-            row.timers.to_string(),
-            row.subject.clone(),
-            crate::table::time(row.timer_ns_median),
-            of_deciles(row.to_tokio.tokio_decile, row.to_tokio.tokio_ratio),
-            ratio(row.to_tokio.tokio_ratio),
-            late(row),
-        ]
-    });
-    let heading = [
-        "load",
-        "timers",
-        "runtime",
-        "processor time of each",
-        "/ tokio",
-        "medians",
-        "late, p50 and p99",
-    ];
-    table(heading, rows)
+    experiments::rows(&document.records.timers).cited(&[
+        ("load", &|row| row.load.clone()),
+        ("timers", &|row| row.timers.to_string()),
+        ("runtime", &|row| row.subject.clone()),
+        ("processor time of each", &|row| time(row.timer_ns_median)),
+        ("/ tokio", &|row| of_deciles(row.to_tokio.tokio_decile, row.to_tokio.tokio_ratio)),
+        ("medians", &|row| ratio(row.to_tokio.tokio_ratio)),
+        ("late, p50 and p99", &|row| {
+            let each = [row.late_ns_p50, row.late_ns_p99].into_iter().flatten().map(time);
+            each.collect::<Vec<String>>().join(", ")
+        }),
+    ])
 }
 
 /// Returns, for each server in one process, the row with the most silent connections.
 fn silent(document: &Document) -> Option<String> {
-    let alone = || {
-        let rows = experiments::rows(&document.records.zombies);
-        rows.filter(|row| row.workers <= 1 && row.zombies > 0)
-    };
-    let rows = table::distinct(alone().map(|row| row.subject.as_str())).into_iter().filter_map(
-        |subject| {
-            let own = alone().filter(|row| row.subject == subject);
-            let row = own.max_by_key(|row| row.zombies)?;
-            Some([
-                subject.to_owned(),
-                row.zombies.to_string(),
-                crate::table::time(row.figures.cpu_ns_per_request_median),
-                spread(row.none_ratio),
-                median(row.none_ratio),
-            ])
-        },
-    );
-    let heading = ["server", "silent ones", "processor time of a request", "/ with none", "median"];
-    table(heading, rows)
+    let records = &document.records;
+    let alone = experiments::rows(&records.zombies).filter(|row| row.workers <= 1);
+    let servers =
+        table::distinct(alone.filter(|row| row.zombies > 0).map(|row| row.subject.as_str()));
+    servers.into_iter().filter_map(|server| lookup::most_zombies(records, server)).cited(&[
+        ("server", &|row| row.subject.clone()),
+        ("silent ones", &|row| row.zombies.to_string()),
+        ("processor time of a request", &|row| time(row.figures.cpu_ns_per_request_median)),
+        ("/ with none", &|row| spread(row.none_ratio)),
+        ("median", &|row| median(row.none_ratio)),
+    ])
 }
 
 fn origin(document: &Document) -> Option<String> {
@@ -307,10 +282,12 @@ fn origin(document: &Document) -> Option<String> {
 fn all_claims(document: &Document) -> Option<String> {
     let mut text = format!("{}.\n", claims::tally(&document.claims));
     for source in &claims::SOURCES {
-        let own = document.claims.iter().filter(|one| one.text == source.text);
-        let rows = own.map(|one| [one.claim.clone(), one.verdict.to_string(), one.reason.clone()]);
-        let heading = ["claim", "here", "measured"];
-        let _ = write!(text, "\n**{}**\n\n{}", source.title, table(heading, rows)?);
+        let own = document.claims.iter().filter(|one| one.text == source.text).cited(&[
+            ("claim", &|one| one.claim.clone()),
+            ("here", &|one| one.verdict.to_string()),
+            ("measured", &|one| one.reason.clone()),
+        ]);
+        let _ = write!(text, "\n**{}**\n\n{}", source.title, own?);
     }
     let judged = document.claims.iter().any(|one| one.verdict != Verdict::NotMeasured);
     judged.then_some(text)
@@ -322,174 +299,116 @@ fn advice(document: &Document) -> Option<String> {
 }
 
 fn active_of_total(document: &Document) -> Option<String> {
-    let own: Vec<&sweep::Row> = experiments::rows(&document.records.atr)
-        .filter(|row| (&*row.kind, row.total, &*row.placement) == ("pipe", 1000, "end"))
-        .collect();
-    let at = |active, subject: &str| -> Option<&Figures> {
-        let row = own.iter().find(|row| row.active == active && row.subject == subject)?;
-        Some(&row.figures)
-    };
-    let time = |figures: &Figures| crate::table::time(figures.ns_per_round_median);
-    let mut points: Vec<usize> = own.iter().map(|row| row.active).collect();
-    points.sort_unstable();
-    points.dedup();
-    let row = |active: usize| -> Option<[String; 8]> {
-        let adaptive = at(active, "adaptive")?;
-        Some([
-            format!("{}", active as f64 / 1000.0),
-            time(at(active, "poll")?),
-            time(at(active, "epoll-lt")?),
-            time(adaptive),
-            of_deciles(adaptive.loop_ratio_decile, adaptive.loop_ratio),
-            ratio(adaptive.loop_ratio),
-            of_deciles(adaptive.cost_ratio_decile, adaptive.cost_ratio),
-            ratio(adaptive.cost_ratio),
-        ])
-    };
-    let heading = [
-        "active/total",
-        "poll",
-        "epoll",
-        "adaptive",
-        "adaptive / best",
-        "medians",
-        "cost / best",
-        "medians",
-    ];
-    table(heading, points.into_iter().filter_map(row))
+    let rows = experiments::rows(&document.records.atr);
+    let own = rows.filter(|row| (&*row.kind, row.total, &*row.placement) == ("pipe", 1000, "end"));
+    let points: BTreeSet<usize> = own.map(|row| row.active).collect();
+    let rounds = |active| Some((active, lookup::rounds(&document.records, active)?));
+    points.into_iter().filter_map(rounds).cited(&[
+        ("active/total", &|(active, _)| format!("{}", *active as f64 / 1000.0)),
+        ("poll", &|(_, [poll, ..])| time(poll.ns_per_round_median)),
+        ("epoll", &|(_, [_, epoll, _])| time(epoll.ns_per_round_median)),
+        ("adaptive", &|(_, [.., own])| time(own.ns_per_round_median)),
+        ("adaptive / best", &|(_, [.., own])| of_deciles(own.loop_ratio_decile, own.loop_ratio)),
+        ("medians", &|(_, [.., own])| ratio(own.loop_ratio)),
+        ("cost / best", &|(_, [.., own])| of_deciles(own.cost_ratio_decile, own.cost_ratio)),
+        ("medians", &|(_, [.., own])| ratio(own.cost_ratio)),
+    ])
 }
 
 fn mixed(document: &Document) -> Option<String> {
-    let rows = &document.records.mix.as_ref()?.rows;
-    let own = rows.iter().filter(|row| row.family == "mixed" && row.subject == "adaptive");
-    let rows = own.map(|row| {
-        let of = |subject: &str| {
-            let same = |other: &&crate::mix::Row| {
-                (&other.kind, &other.load, &*other.subject) == (&row.kind, &row.load, subject)
-            };
-            rows.iter().find(same).map(|row| &row.figures)
+    let rows = experiments::rows(&document.records.mix);
+    let reader = |row: &mix::Row| {
+        let same = |other: &&mix::Row| {
+            (&other.kind, &other.load, &*other.subject) == (&row.kind, &row.load, "adaptive-uring")
         };
-        let costs = |figures: Option<&Figures>| {
-            let medians = figures.and_then(|figures| figures.cost_ratio);
-            let deciles = figures.and_then(|figures| figures.cost_ratio_decile);
-            [of_deciles(deciles, medians), ratio(medians)]
-        };
-        let [own, own_medians] = costs(Some(&row.figures));
-        let [reader, reader_medians] = costs(of("adaptive-uring"));
-        let load = format!("{}, {}/{}", row.kind, row.hot, row.cold);
-        [load, own, own_medians, reader, reader_medians]
-    });
-    let heading = ["busy/idle", "`adaptive`", "medians", "`BatchReader` on `uring`", "medians"];
-    table(heading, rows)
-}
-
-/// Returns the most pipes of a ring, and the rows of rings of so many with one byte in flight.
-pub(super) fn longest_rings(document: &Document) -> Option<(usize, Vec<&ring::Row>)> {
-    let own = experiments::rows(&document.records.ring).filter(|row| row.in_flight == 1);
-    let most = own.clone().map(|row| row.total).max()?;
-    Some((most, own.filter(|row| row.total == most).collect()))
+        rows.clone().find(same).map(|row| row.figures.clone()).unwrap_or_default()
+    };
+    let cost = |of: &Figures| of_deciles(of.cost_ratio_decile, of.cost_ratio);
+    rows.clone().filter(|row| row.family == "mixed" && row.subject == "adaptive").cited(&[
+        ("busy/idle", &|row| format!("{}, {}/{}", row.kind, row.hot, row.cold)),
+        ("`adaptive`", &|row| cost(&row.figures)),
+        ("medians", &|row| ratio(row.figures.cost_ratio)),
+        ("`BatchReader` on `uring`", &|row| cost(&reader(row))),
+        ("medians", &|row| ratio(reader(row).cost_ratio)),
+    ])
 }
 
 fn rings(document: &Document) -> Option<String> {
-    let (_, mut own) = longest_rings(document)?;
+    let (_, mut own) = lookup::longest_rings(&document.records)?;
     own.sort_by(|a, b| a.ns_per_hop_median.total_cmp(&b.ns_per_hop_median));
-    let rows = own.iter().map(|row| {
-        [
-            row.subject.clone(),
-            format!("{:.0}", row.ns_per_hop_median),
-            of_deciles(row.to_tokio.tokio_decile, row.to_tokio.tokio_ratio),
-            ratio(row.to_tokio.tokio_ratio),
-            row.syscalls_per_hop.map_or_else(String::new, |calls| format!("{calls:.2}")),
-        ]
-    });
-    table(["runtime", "ns per pipe", "/ tokio", "medians", "system calls"], rows)
+    own.cited(&[
+        ("runtime", &|row| row.subject.clone()),
+        ("ns per pipe", &|row| format!("{:.0}", row.ns_per_hop_median)),
+        ("/ tokio", &|row| of_deciles(row.to_tokio.tokio_decile, row.to_tokio.tokio_ratio)),
+        ("medians", &|row| ratio(row.to_tokio.tokio_ratio)),
+        ("system calls", &|row| {
+            row.syscalls_per_hop.map_or_else(String::new, |calls| format!("{calls:.2}"))
+        }),
+    ])
 }
 
 /// Returns each work that servers of others do as well: the work, the server, and its processor
 /// time next to that of two other servers.
-fn compared_work(document: &Document) -> impl Iterator<Item = (String, String, [Compared; 2])> {
+fn compared_work(document: &Document) -> impl Iterator<Item = (String, &str, [Compared; 2])> {
     let files = experiments::rows(&document.records.files).map(|row| {
         let work = format!("a file of {} bytes, {} connections", row.bytes, row.connections);
         let others = [(row.nginx_ratio, "nginx"), (row.hyper_ratio, "hyper on tokio")];
-        (work, row.subject.clone(), others)
+        (work, &*row.subject, others)
     });
     let relays = experiments::rows(&document.records.relay).map(|row| {
         let work = format!("relay, {}, {} connections", row.load, row.connections);
         let others = [(row.nginx_ratio, "nginx"), (row.haproxy_ratio, "HAProxy")];
-        (work, row.subject.clone(), others)
+        (work, &*row.subject, others)
     });
     files.chain(relays)
 }
 
 fn servers(document: &Document) -> Option<String> {
-    let ours = ["superpoll-epoll", "superpoll-adaptive"];
     let compared = compared_work(document).filter(|(_, server, [first, second])| {
-        ours.contains(&&**server) && (first.0.is_some() || second.0.is_some())
+        ["superpoll-epoll", "superpoll-adaptive"].contains(server)
+            && (first.0.is_some() || second.0.is_some())
     });
-    let rows = compared.map(|(work, server, [first, second])| {
-        [work, server, beside(first), median(first.0), beside(second), median(second.0)]
-    });
-    table(["work", "server", "processor time", "median", "", "median"], rows)
+    compared.cited(&[
+        ("work", &|(work, ..)| work.clone()),
+        ("server", &|(_, server, _)| (*server).to_owned()),
+        ("processor time", &|(.., [first, _])| beside(*first)),
+        ("median", &|(.., [first, _])| median(first.0)),
+        ("", &|(.., [_, second])| beside(*second)),
+        ("median", &|(.., [_, second])| median(second.0)),
+    ])
 }
 
 fn idle(document: &Document) -> Option<String> {
-    let rows = experiments::rows(&document.records.idle)
-        .filter(|row| row.arrival == "one-by-one")
-        .map(|row| {
-            [
-                row.subject.clone(),
-                row.kind.clone(),
-                format!("{:.0}", row.user_bytes_per_connection.median),
-            ]
-        });
-    table(["server", "connection", "bytes of its memory"], rows)
+    let rows = experiments::rows(&document.records.idle);
+    rows.filter(|row| row.arrival == "one-by-one").cited(&[
+        ("server", &|row| row.subject.clone()),
+        ("connection", &|row| row.kind.clone()),
+        ("bytes of its memory", &|row| format!("{:.0}", row.user_bytes_per_connection.median)),
+    ])
 }
 
 fn deliveries(document: &Document) -> Option<String> {
-    let rows = experiments::rows(&document.records.fanout).map(|row| {
-        [
-            format!("{}, {}", row.transport, row.subscribers),
-            row.subject.clone(),
-            crate::table::time(row.cpu_ns_per_delivery_median),
-            spread(row.nchan_ratio),
-            median(row.nchan_ratio),
-            crate::table::time(row.all_ns_p50),
-            crate::table::time(row.all_ns_p99),
-            format!("{:.2}", row.pss_bytes_per_subscriber / 1024.0),
-            crate::table::time(row.connect_cpu_ns_median),
-        ]
-    });
-    let heading = [
-        "subscribers",
-        "server",
-        "CPU of a delivery",
-        "/ nchan",
-        "median",
-        "all have it, p50",
-        "p99",
-        "KiB each",
-        "CPU of a connect",
-    ];
-    table(heading, rows)
-}
-
-/// Returns the most processes that waited, and the rows of so many, without duplicated descriptors.
-pub(super) fn largest_herds(document: &Document) -> Option<(usize, Vec<&herd::Row>)> {
-    let own = experiments::rows(&document.records.herd).filter(|row| row.dups == 0);
-    let most = own.clone().map(|row| row.processes).max()?;
-    Some((most, own.filter(|row| row.processes == most).collect()))
+    experiments::rows(&document.records.fanout).cited(&[
+        ("subscribers", &|row| format!("{}, {}", row.transport, row.subscribers)),
+        ("server", &|row| row.subject.clone()),
+        ("CPU of a delivery", &|row| time(row.cpu_ns_per_delivery_median)),
+        ("/ nchan", &|row| spread(row.nchan_ratio)),
+        ("median", &|row| median(row.nchan_ratio)),
+        ("all have it, p50", &|row| time(row.all_ns_p50)),
+        ("p99", &|row| time(row.all_ns_p99)),
+        ("KiB each", &|row| format!("{:.2}", row.pss_bytes_per_subscriber / 1024.0)),
+        ("CPU of a connect", &|row| time(row.connect_cpu_ns_median)),
+    ])
 }
 
 fn herds(document: &Document) -> Option<String> {
-    let (most, own) = largest_herds(document)?;
-    let rows = own.iter().map(|row| {
-        [
-            row.subject.clone(),
-            crate::table::time(row.connect_ns_median),
-            format!("{:.1}", row.woken_per_connect),
-            format!("{:.2}", row.jain / row.jain_best.max(f64::MIN_POSITIVE)),
-        ]
-    });
-    let connect = format!("`connect()` with {most} that wait");
-    table(["way to wait", &connect, "woken", "fairness (Jain) / best possible"], rows)
+    let (most, own) = lookup::largest_herds(&document.records)?;
+    own.cited(&[
+        ("way to wait", &|row| row.subject.clone()),
+        (&format!("`connect()` with {most} that wait"), &|row| time(row.connect_ns_median)),
+        ("woken", &|row| format!("{:.1}", row.woken_per_connect)),
+        ("fairness (Jain) / best possible", &|row| {
+            format!("{:.2}", row.jain / row.jain_best.max(f64::MIN_POSITIVE))
+        }),
+    ])
 }

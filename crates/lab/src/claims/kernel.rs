@@ -1,11 +1,12 @@
 //! The claims of an article on poll and epoll in Linux 2.6, and how each claim is evaluated.
 
-use crate::claims::measured::{
-    all_active_of_any, keep, most_zombies, spread, sweeps, sweeps_at_the_end, time, with_zombies,
-};
 use crate::claims::{Claim, Evaluation, Source, Verdict, at_least, at_most, claim};
 use crate::experiments::{self, Records};
+use crate::lookup::{
+    all_active_of_any, keep, most_zombies, spread, sweeps, sweeps_at_the_end, with_zombies,
+};
 use crate::statistics::{self, Estimate};
+use crate::table::time;
 
 pub(super) const SOURCE: Source = Source {
     text: "kernel",

@@ -1,9 +1,10 @@
 //! The claims of Marek Majkowski's text of 2017, and how each claim is evaluated.
 
-use crate::claims::measured::{herd, herd_growth, relay, ring, spread, time};
 use crate::claims::{Claim, Evaluation, Source, Verdict, at_least, at_most, claim};
 use crate::experiments::{self, Records};
+use crate::lookup::{herd, herd_growth, relay, ring, spread};
 use crate::sweep::Row;
+use crate::table::time;
 
 pub(super) const SOURCE: Source = Source {
     text: "majkowski",

@@ -16,7 +16,6 @@ use crate::experiments::{self, Records};
 
 mod kernel;
 mod majkowski;
-mod measured;
 mod shaw;
 
 /// The texts, in the order of the page.

@@ -1,12 +1,13 @@
 //! The claims of Zed Shaw's text of 2010, and how each claim is evaluated.
 
-use crate::claims::measured::{
-    self, Sweep, all_active_of_any, keep, most_zombies, slope, smallest_and_largest, spread,
-    sweep_of_a_thousand, sweeps, sweeps_at_the_end, time,
-};
 use crate::claims::{Claim, Evaluation, Source, Verdict, at_least, at_most, claim};
 use crate::experiments::{self, Records};
+use crate::lookup::{
+    self, Sweep, all_active_of_any, keep, most_zombies, slope, smallest_and_largest, spread,
+    sweep_of_a_thousand, sweeps, sweeps_at_the_end,
+};
 use crate::statistics;
+use crate::table::time;
 
 pub(super) const SOURCE: Source = Source {
     text: "shaw",
@@ -121,7 +122,7 @@ fn all_active(records: &Records) -> Evaluation {
 
 fn size(records: &Records) -> Evaluation {
     let [small, large] = &smallest_and_largest(records)?;
-    let lead = |sweep: &Sweep<'_>| measured::all_active(records, sweep.total);
+    let lead = |sweep: &Sweep<'_>| lookup::all_active(records, sweep.total);
     let (few, many) = (lead(small)?, lead(large)?);
     let both_win = few > 1.0 && many > 1.0;
     let apart = (few / many - 1.0).abs();

@@ -99,6 +99,9 @@ impl Subject for RawSelect<'_> {
 // the deferred work of about twenty completions unless the caller waits for more; a loop that
 // cannot know how many will come waits for one, and so does this one.
 
+/// What fails where the kernel is too old.
+const SETTING_UP: &str = "setting up an io_uring with deferred work (Linux 6.1)";
+
 struct Uring<'a> {
     polls: Polls,
     readers: &'a [RawFd],
@@ -112,13 +115,11 @@ pub(super) fn build_uring(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 /// Creates a queue for `completions` completions.
 fn with_room(pairs: &Pairs, completions: usize) -> Result<Uring<'_>> {
     let completions = u32::try_from(completions).unwrap_or(u32::MAX >> 1);
-    let failed = |doing: &str, e| Error::system(doing.to_owned(), e);
-    let mut polls = Polls::new(pairs.len(), completions)
-        .map_err(|e| failed("setting up an io_uring with deferred work (Linux 6.1)", e))?;
+    let mut polls = Polls::new(pairs.len(), completions).doing(SETTING_UP)?;
     for (pair, &fd) in pairs.readers().iter().enumerate() {
-        polls.arm(pair, fd).map_err(|e| failed("arming a multishot poll", e))?;
+        polls.arm(pair, fd).doing("arming a multishot poll")?;
     }
-    polls.ring.submit().map_err(|e| failed("arming multishot polls", e))?;
+    polls.ring.submit().doing("arming multishot polls")?;
     let events = Vec::with_capacity(pairs.len() * 2);
     Ok(Uring { polls, readers: pairs.readers(), events })
 }
@@ -167,15 +168,13 @@ impl Subject for Uring<'_> {
 struct UringRead(Reads);
 
 pub(super) fn build_uring_read(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    let failed = |doing: &str, e| Error::system(doing.to_owned(), e);
-    let mut reads = Reads::new(pairs.len())
-        .map_err(|e| failed("setting up an io_uring with deferred work (Linux 6.1)", e))?;
+    let mut reads = Reads::new(pairs.len()).doing(SETTING_UP)?;
     for (pair, &fd) in pairs.readers().iter().enumerate() {
-        reads.start(pair, fd).map_err(|e| failed("starting a read in an io_uring", e))?;
+        reads.start(pair, fd).doing("starting a read in an io_uring")?;
     }
-    reads.ring.submit().map_err(|e| failed("starting reads in an io_uring", e))?;
+    reads.ring.submit().doing("starting reads in an io_uring")?;
     // A kernel that does not wait on non-blocking descriptors returns the error at once.
-    reads.refusal().map_or(Ok(()), |e| Err(failed("waiting for a read in an io_uring", e)))?;
+    reads.refusal().map_or(Ok(()), Err).doing("waiting for a read in an io_uring")?;
     Ok(Box::new(UringRead(reads)))
 }
 

@@ -1,16 +1,17 @@
-//! Look-ups in the records, for the evaluations.
+//! Look-ups in the records: of the figures that claims, promises and documents are about.
 
 use crate::atr;
 use crate::experiments::{self, Records};
 use crate::record::Figures;
 use crate::statistics;
 use crate::statistics::{Estimate, Ratio};
-pub(super) use crate::table::time;
 use crate::{findings, herd, relay, ring, sweep, zombies};
 
 /// A sweep of `superpoll-lab atr`: all rows of one kind, total and placement.
-pub(super) struct Sweep<'a> {
+pub(crate) struct Sweep<'a> {
+    /// The placement of the active descriptors.
     pub placement: &'a str,
+    /// Descriptors watched.
     pub total: usize,
     rows: Vec<&'a sweep::Row>,
 }
@@ -18,12 +19,12 @@ pub(super) struct Sweep<'a> {
 impl Sweep<'_> {
     /// Returns one loop's time as a multiple of another's, over the ratio of active to all
     /// descriptors, ascending.
-    pub(super) fn curve(&self, above: &str, below: &str) -> Vec<(f64, f64)> {
+    pub(crate) fn curve(&self, above: &str, below: &str) -> Vec<(f64, f64)> {
         self.curve_of(above, below, |figures| Some(figures.ns_per_round_median))
     }
 
     /// Returns the same curve by another account.
-    pub(super) fn curve_of(
+    pub(crate) fn curve_of(
         &self,
         above: &str,
         below: &str,
@@ -35,7 +36,7 @@ impl Sweep<'_> {
     }
 
     /// Returns the curve's value at a ratio, on a straight line between the neighbouring points.
-    pub(super) fn at(&self, above: &str, below: &str, atr: f64) -> Option<f64> {
+    pub(crate) fn at(&self, above: &str, below: &str, atr: f64) -> Option<f64> {
         let curve = self.curve(above, below);
         let after = curve.iter().position(|&(x, _)| x >= atr - 1e-9)?;
         let (x1, y1) = curve[after];
@@ -48,12 +49,12 @@ impl Sweep<'_> {
 
     /// Returns the ratio at which a poll loop stops being slower than an epoll loop; both are C
     /// programmers' loops.
-    pub(super) fn break_even(&self) -> Option<f64> {
+    pub(crate) fn break_even(&self) -> Option<f64> {
         statistics::break_even(&self.curve("raw-poll", "raw-epoll-lt"))
     }
 
     /// Returns the time of a round over the number of active descriptors, ascending.
-    pub(super) fn times(&self, subject: &str) -> Vec<(f64, f64)> {
+    pub(crate) fn times(&self, subject: &str) -> Vec<(f64, f64)> {
         let mut times: Vec<(f64, f64)> = self
             .rows
             .iter()
@@ -66,7 +67,7 @@ impl Sweep<'_> {
 }
 
 /// Returns the sweeps over pipes.
-pub(super) fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
+pub(crate) fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
     let mut sweeps: Vec<Sweep<'_>> = Vec::new();
     for row in experiments::rows(&records.atr).filter(|row| row.kind == "pipe") {
         let same = |sweep: &&mut Sweep<'_>| {
@@ -84,7 +85,7 @@ pub(super) fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
 
 /// Returns the sweeps with the active ones at the end, as the first such test had them, smallest
 /// first.
-pub(super) fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
+pub(crate) fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
     let mut sweeps = sweeps(records);
     sweeps.retain(|sweep| sweep.placement == "end");
     sweeps.sort_by_key(|sweep| sweep.total);
@@ -92,7 +93,7 @@ pub(super) fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
 }
 
 /// Returns the smallest and the largest of these sweeps, if there is more than one.
-pub(super) fn smallest_and_largest(records: &Records) -> Option<[Sweep<'_>; 2]> {
+pub(crate) fn smallest_and_largest(records: &Records) -> Option<[Sweep<'_>; 2]> {
     let mut sweeps = sweeps_at_the_end(records);
     let largest = sweeps.pop()?;
     Some([sweeps.into_iter().next()?, largest])
@@ -100,13 +101,13 @@ pub(super) fn smallest_and_largest(records: &Records) -> Option<[Sweep<'_>; 2]> 
 
 /// Returns the sweep with a thousand pipes, as the first such test had, or with the nearest number
 /// to that.
-pub(super) fn sweep_of_a_thousand(records: &Records) -> Option<Sweep<'_>> {
+pub(crate) fn sweep_of_a_thousand(records: &Records) -> Option<Sweep<'_>> {
     sweeps_at_the_end(records).into_iter().min_by_key(|sweep| sweep.total.abs_diff(1000))
 }
 
 /// Returns an epoll loop's time as a multiple of a poll loop's, with all descriptors of a total
 /// active. All placements are the same load then, so each measures the same ratio.
-pub(super) fn all_active(records: &Records, total: usize) -> Option<f64> {
+pub(crate) fn all_active(records: &Records, total: usize) -> Option<f64> {
     let mut sweeps = sweeps(records);
     sweeps.retain(|sweep| sweep.total == total);
     let ratios = sweeps.iter().filter_map(|sweep| sweep.at("raw-epoll-lt", "raw-poll", 1.0));
@@ -115,7 +116,7 @@ pub(super) fn all_active(records: &Records, total: usize) -> Option<f64> {
 }
 
 /// Returns the median of the same figure over all totals, with its description.
-pub(super) fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
+pub(crate) fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
     let mut totals: Vec<usize> = sweeps(records).iter().map(|sweep| sweep.total).collect();
     totals.sort_unstable();
     totals.dedup();
@@ -129,14 +130,14 @@ pub(super) fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
 
 /// Returns the slope of a curve in the logarithm of both axes, from the first to the last point: 1
 /// where y grows in proportion to x.
-pub(super) fn slope(points: &[(f64, f64)]) -> Option<f64> {
+pub(crate) fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let (&(x0, y0), &(x1, y1)) = (points.first()?, points.last()?);
     let run = x1.ln() - x0.ln();
     (run > 0.0 && y0 > 0.0 && y1 > 0.0).then(|| (y1.ln() - y0.ln()) / run)
 }
 
 /// Returns the rows of a way to wait, without duplicated descriptors, the fewest processes first.
-pub(super) fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
+pub(crate) fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
     let mut rows: Vec<&herd::Row> = experiments::rows(&records.herd)
         .filter(|row| row.subject == way && row.dups == 0)
         .collect();
@@ -144,9 +145,16 @@ pub(super) fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
     rows
 }
 
+/// Returns the most processes that waited, and the rows of so many, without duplicated descriptors.
+pub(crate) fn largest_herds(records: &Records) -> Option<(usize, Vec<&herd::Row>)> {
+    let own = experiments::rows(&records.herd).filter(|row| row.dups == 0);
+    let most = own.clone().map(|row| row.processes).max()?;
+    Some((most, own.filter(|row| row.processes == most).collect()))
+}
+
 /// Returns the growth of a connection's time from the fewest waiters to the most, the growth of the
 /// number of waiters, and that number.
-pub(super) fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
+pub(crate) fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
     let rows = herd(records, way);
     let (first, last) = (rows.first()?, rows.last()?);
     (first.processes < last.processes).then(|| {
@@ -160,14 +168,14 @@ pub(super) fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usi
 
 /// Returns the row of a server of `superpoll-lab zombies` with the most zombies that were measured
 /// in one process.
-pub(super) fn most_zombies<'a>(records: &'a Records, subject: &str) -> Option<&'a zombies::Row> {
+pub(crate) fn most_zombies<'a>(records: &'a Records, subject: &str) -> Option<&'a zombies::Row> {
     experiments::rows(&records.zombies)
         .filter(|row| row.workers <= 1 && row.subject == subject && row.zombies > 0)
         .max_by_key(|row| row.zombies)
 }
 
 /// Returns the row of a server of `superpoll-lab zombies` with this many zombies, in one process.
-pub(super) fn with_zombies<'a>(
+pub(crate) fn with_zombies<'a>(
     records: &'a Records,
     subject: &str,
     zombies: usize,
@@ -177,20 +185,27 @@ pub(super) fn with_zombies<'a>(
 }
 
 /// Returns the row of a relay under a load.
-pub(super) fn relay<'a>(records: &'a Records, subject: &str, load: &str) -> Option<&'a relay::Row> {
+pub(crate) fn relay<'a>(records: &'a Records, subject: &str, load: &str) -> Option<&'a relay::Row> {
     experiments::rows(&records.relay).find(|row| row.subject == subject && row.load == load)
+}
+
+/// Returns the most pipes of a ring, and the rows of rings of so many with one byte in flight.
+pub(crate) fn longest_rings(records: &Records) -> Option<(usize, Vec<&ring::Row>)> {
+    let own = experiments::rows(&records.ring).filter(|row| row.in_flight == 1);
+    let most = own.clone().map(|row| row.total).max()?;
+    Some((most, own.filter(|row| row.total == most).collect()))
 }
 
 /// Returns the row of a runtime on the ring with one byte in flight, and the most pipes that were
 /// measured.
-pub(super) fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
+pub(crate) fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
     experiments::rows(&records.ring)
         .filter(|row| row.subject == subject && row.in_flight == 1)
         .max_by_key(|row| row.total)
 }
 
 /// Returns a figure of `superpoll-lab keep`, with the most descriptors.
-pub(super) fn keep<'a>(
+pub(crate) fn keep<'a>(
     records: &'a Records,
     part: &str,
     subject: &str,
@@ -201,8 +216,23 @@ pub(super) fn keep<'a>(
         .max_by_key(|row| row.number)
 }
 
+/// Returns the figures of a round over a thousand pipes, with the active ones at the end of
+/// `poll`'s array.
+pub(crate) fn round<'a>(records: &'a Records, active: usize, subject: &str) -> Option<&'a Figures> {
+    experiments::rows(&records.atr)
+        .filter(|row| (&*row.kind, &*row.placement, row.total) == ("pipe", "end", 1000))
+        .find(|row| (row.active, &*row.subject) == (active, subject))
+        .map(|row| &row.figures)
+}
+
+/// Returns the figures of such a round with `poll`, `epoll` and `adaptive`.
+pub(crate) fn rounds(records: &Records, active: usize) -> Option<[&Figures; 3]> {
+    let of = |subject| round(records, active, subject);
+    Some([of("poll")?, of("epoll-lt")?, of("adaptive")?])
+}
+
 /// Formats a ratio with its spread, in words.
-pub(super) fn spread(ratio: Ratio) -> String {
+pub(crate) fn spread(ratio: Ratio) -> String {
     let Estimate { value, low, high } = ratio.headline();
     format!("{value:.2} ({low:.2} to {high:.2})")
 }
