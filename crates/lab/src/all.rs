@@ -47,15 +47,6 @@ pub(crate) struct Options {
     pub limit: Option<u64>,
 }
 
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum End {
-    /// All experiments were run; some may have failed.
-    Complete,
-    /// A signal came; experiments that ended before it are in the report.
-    Interrupted,
-}
-
 /// How an experiment ended.
 enum Outcome {
     Ended(ExitStatus),
@@ -85,8 +76,8 @@ impl Stop {
 }
 
 /// Runs the experiments that a journal does not have yet, each by `program WORDS`, and writes the
-/// report.
-pub(crate) fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
+/// report. Experiments that were interrupted by a signal, or would have come after it, are pending.
+pub(crate) fn run(options: &Options, program: &Path) -> Result<Journal> {
     let chosen = chosen(options)?;
     let folder = &options.report;
     std::fs::create_dir_all(folder)
@@ -116,7 +107,7 @@ pub(crate) fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
         let state = match outcome {
             Outcome::Interrupted => {
                 report::write(folder)?;
-                return Ok((journal, End::Interrupted));
+                return Ok(journal);
             }
             Outcome::Ended(status) if status.success() => {
                 State::Done { seconds: started.elapsed().as_secs_f64(), notes: said }
@@ -142,7 +133,7 @@ pub(crate) fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
             folder.join(report::PAGE).display()
         )));
     }
-    Ok((journal, End::Complete))
+    Ok(journal)
 }
 
 fn chosen(options: &Options) -> Result<Vec<&'static Listed>> {

@@ -19,7 +19,7 @@ use crate::experiments;
 use crate::record;
 use crate::say;
 use crate::statistics;
-use crate::table::Table;
+use crate::table::{self, Table};
 
 /// Options of `superpoll-lab compare`.
 #[derive(Clone, Debug, clap::Args)]
@@ -175,31 +175,25 @@ pub(crate) fn summary(pairs: &[Pair]) -> Table {
 
 /// Returns a line for each figure; ties only if `all` is set.
 pub(crate) fn figures(pairs: &[Pair], all: bool) -> Table {
-    let heading = ["experiment", "at", "figure", "A", "band", "B", "band", "B/A", ""];
-    let mut table = Table::new(heading).names(3);
-    let band = |figure: &Figure| {
+    fn band(figure: &Figure) -> String {
         let (low, high) = figure.band();
         format!("{} to {}", number(low), number(high))
-    };
-    for pair in pairs.iter().filter(|pair| all || pair.difference != Difference::Tie) {
-        table.row([
-            pair.experiment.clone(),
-            pair.before.at.clone(),
-            pair.before.name.clone(),
-            number(pair.before.value),
-            band(&pair.before),
-            number(pair.after.value),
-            band(&pair.after),
-            format!("{:.2}", pair.ratio),
-            match pair.difference {
-                Difference::Less => "less",
-                Difference::More => "more",
-                Difference::Tie => "tie",
-            }
-            .to_owned(),
-        ]);
     }
-    table
+    table::of(
+        pairs.iter().filter(|pair| all || pair.difference != Difference::Tie),
+        3,
+        &[
+            ("experiment", |pair| pair.experiment.clone()),
+            ("at", |pair| pair.before.at.clone()),
+            ("figure", |pair| pair.before.name.clone()),
+            ("A", |pair| number(pair.before.value)),
+            ("band", |pair| band(&pair.before)),
+            ("B", |pair| number(pair.after.value)),
+            ("band", |pair| band(&pair.after)),
+            ("B/A", |pair| format!("{:.2}", pair.ratio)),
+            ("", |pair| format!("{:?}", pair.difference).to_lowercase()),
+        ],
+    )
 }
 
 fn number(value: f64) -> String {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claims::{self, Finding};
 use crate::error::{Error, Result};
-use crate::experiments::Records;
+use crate::experiments::{self, Records};
 use crate::record::{self, Journal, SCHEMA};
 
 /// Its file in a report's folder.
@@ -44,44 +44,30 @@ impl Document {
 
     /// Reads a report's document, or the record of one experiment. Claims are judged again.
     pub(crate) fn read(path: &Path) -> Result<Document> {
-        let shown = path.display();
-        let text = record::read(path)?;
-        let refused = |why: String| {
-            Error::usage(format!(
-                "{shown} is not a report of superpoll-lab: {why}; give a {FILE}, or a file that --json wrote"
-            ))
-        };
         #[derive(Deserialize)]
         struct Shape {
-            schema: Option<u32>,
             experiment: Option<String>,
         }
-        let shape: Shape = serde_json::from_str(&text).map_err(|e| refused(e.to_string()))?;
-        match shape.schema {
-            Some(SCHEMA) => {}
-            Some(other) => {
-                return Err(refused(format!(
-                    "its version is {other}, this program reads {SCHEMA}"
-                )));
-            }
-            None => return Err(refused("it has no \"schema\"".to_owned())),
-        }
-        let document = match shape.experiment {
-            None => serde_json::from_str(&text),
-            Some(name) => match Records::only(&name, &text) {
-                None => {
-                    return Err(refused(format!("it is about {name:?}, which is no experiment")));
-                }
-                Some(records) => records.map(|records| Document {
+        let text = record::read(path)?;
+        let document = match experiments::parsed(&text) {
+            Ok(Shape { experiment: None }) => experiments::parsed(&text),
+            Ok(Shape { experiment: Some(name) }) => {
+                Records::only(&name, &text).map(|records| Document {
                     schema: SCHEMA,
                     run: None,
                     claims: Vec::new(),
                     records,
                     notes: Vec::new(),
-                }),
-            },
+                })
+            }
+            Err(why) => Err(why),
         };
-        let mut document: Document = document.map_err(|e| refused(e.to_string()))?;
+        let mut document = document.map_err(|why| {
+            let shown = path.display();
+            Error::usage(format!(
+                "{shown} is not a report of superpoll-lab: {why}; give a {FILE}, or a file that --json wrote"
+            ))
+        })?;
         document.claims = claims::evaluate(&document.records);
         Ok(document)
     }

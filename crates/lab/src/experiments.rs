@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
@@ -60,21 +61,16 @@ macro_rules! experiments {
             /// Reads the records that lie in a folder, and the reason for each that cannot be read.
             pub(crate) fn load(folder: &Path) -> (Records, Vec<String>) {
                 let mut notes = Vec::new();
-                $(let $field = read(
-                    &folder.join(concat!($name, ".json")),
-                    |record: &Record<_>| record.schema,
-                    &mut notes,
-                );)*
+                $(let $field = read(&folder.join(concat!($name, ".json")), &mut notes);)*
                 (Records { $($field),* }, notes)
             }
 
-            /// Returns records with only the one in this text.
-            pub(crate) fn only(name: &str, text: &str) -> Option<serde_json::Result<Records>> {
+            /// Returns records with only the one of this experiment that is in a text, or why the
+            /// text is something else.
+            pub(crate) fn only(name: &str, text: &str) -> Result<Records, String> {
                 match name {
-                    $($name => Some(serde_json::from_str(text).map(|record| {
-                        Records { $field: Some(record), ..Records::default() }
-                    })),)*
-                    _ => None,
+                    $($name => Ok(Records { $field: Some(parsed(text)?), ..Records::default() }),)*
+                    _ => Err(format!("it is about {name:?}, which is no experiment")),
                 }
             }
         }
@@ -153,34 +149,36 @@ pub(crate) fn command(experiment: &str) -> &str {
 }
 
 /// Returns the document of a file; `None`, and a note, if the file is something else, and `None`
-/// without a note if the file is missing. `schema` returns the version of the document.
-pub(crate) fn read<Document: serde::de::DeserializeOwned>(
+/// without a note if the file is missing.
+pub(crate) fn read<Document: DeserializeOwned>(
     path: &Path,
-    schema: impl Fn(&Document) -> u32,
     notes: &mut Vec<String>,
 ) -> Option<Document> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
+    let why = match std::fs::read_to_string(path) {
+        Ok(text) => match parsed(&text) {
+            Ok(document) => return Some(document),
+            Err(why) => format!("{why}; measure again"),
+        },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        Err(error) => {
-            notes.push(format!("{name} left out: {error}"));
-            return None;
-        }
+        Err(error) => error.to_string(),
     };
-    match serde_json::from_str::<Document>(&text) {
-        Ok(document) if schema(&document) == SCHEMA => Some(document),
-        Ok(document) => {
-            notes.push(format!(
-                "{name} left out: its version is {}, this program reads {SCHEMA}; measure again",
-                schema(&document)
-            ));
-            None
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    notes.push(format!("{name} left out: {why}"));
+    None
+}
+
+/// Returns the document of a text, or why the text is something else.
+pub(crate) fn parsed<Document: DeserializeOwned>(text: &str) -> Result<Document, String> {
+    #[derive(Deserialize)]
+    struct Shape {
+        schema: Option<u32>,
+    }
+    match serde_json::from_str(text).map_err(|error| error.to_string())? {
+        Shape { schema: Some(SCHEMA) } => serde_json::from_str(text).map_err(|e| e.to_string()),
+        Shape { schema: Some(other) } => {
+            Err(format!("its version is {other}, this program reads {SCHEMA}"))
         }
-        Err(error) => {
-            notes.push(format!("{name} left out: {error}; measure again"));
-            None
-        }
+        Shape { schema: None } => Err("it has no \"schema\"".to_owned()),
     }
 }
 

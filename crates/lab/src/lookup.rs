@@ -5,7 +5,7 @@ use crate::experiments::{self, Records};
 use crate::record::Figures;
 use crate::statistics;
 use crate::statistics::{Estimate, Ratio};
-use crate::{findings, herd, relay, ring, sweep, zombies};
+use crate::{findings, herd, relay, ring, sweep, table, zombies};
 
 /// A sweep of `superpoll-lab atr`: all rows of one kind, total and placement.
 pub(crate) struct Sweep<'a> {
@@ -68,19 +68,10 @@ impl Sweep<'_> {
 
 /// Returns the sweeps over pipes.
 pub(crate) fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
-    let mut sweeps: Vec<Sweep<'_>> = Vec::new();
-    for row in experiments::rows(&records.atr).filter(|row| row.kind == "pipe") {
-        let same = |sweep: &&mut Sweep<'_>| {
-            (sweep.placement, sweep.total) == (row.placement.as_str(), row.total)
-        };
-        match sweeps.iter_mut().find(same) {
-            Some(sweep) => sweep.rows.push(row),
-            None => {
-                sweeps.push(Sweep { placement: &row.placement, total: row.total, rows: vec![row] })
-            }
-        }
-    }
-    sweeps
+    let rows = records.atr.as_ref().map_or(&[][..], |record| &record.rows);
+    let groups = table::groups(rows, |row| (&*row.kind, &*row.placement, row.total));
+    let of_pipes = groups.into_iter().filter(|((kind, ..), _)| *kind == "pipe");
+    of_pipes.map(|((_, placement, total), rows)| Sweep { placement, total, rows }).collect()
 }
 
 /// Returns the sweeps with the active ones at the end, as the first such test had them, smallest

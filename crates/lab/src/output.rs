@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::all::End;
 use crate::claims::{self, Verdict};
 use crate::document::Document;
 use crate::error::{Doing, Error, Result};
@@ -95,7 +94,7 @@ fn targets(all: &[Target]) -> Result<()> {
 /// Prints the claims that a record decides, each with its verdict.
 fn verdicts<Row: Serialize>(record: &Record<Row>) -> Result<()> {
     let records = Records::only(&record.experiment, &record.to_json()?);
-    let findings = claims::evaluate(&records.and_then(|read| read.ok()).unwrap_or_default());
+    let findings = claims::evaluate(&records.unwrap_or_default());
     for one in findings.iter().filter(|one| one.verdict != Verdict::NotMeasured) {
         crate::say!("\n{}: {}. {}", one.claim, one.verdict, one.reason)?;
     }
@@ -113,8 +112,7 @@ pub(crate) fn all_targets(record: &Record<Target>, output: &Output) -> Result<()
 }
 
 /// Prints how a run of everything ended.
-pub(crate) fn all(run: &(Journal, End), folder: &Path) -> Result<()> {
-    let (journal, end) = run;
+pub(crate) fn all(journal: &Journal, folder: &Path) -> Result<()> {
     let document = Document::of(folder);
     crate::say!("{}.", claims::tally(&document.claims))?;
     for step in &journal.steps {
@@ -123,12 +121,12 @@ pub(crate) fn all(run: &(Journal, End), folder: &Path) -> Result<()> {
         }
     }
     say_where(Some(folder.join(PAGE)))?;
-    match end {
-        End::Complete => Ok(()),
-        End::Interrupted => Err(Error::usage(format!(
-            "interrupted with {} of {} experiments done; the same command goes on",
-            journal.done(),
-            journal.steps.len()
-        ))),
+    if !journal.is_interrupted() {
+        return Ok(());
     }
+    Err(Error::usage(format!(
+        "interrupted with {} of {} experiments done; the same command goes on",
+        journal.done(),
+        journal.steps.len()
+    )))
 }

@@ -365,7 +365,7 @@ impl Journal {
     /// Returns the journal of a folder; `None`, and a note, if it cannot be read, and `None`
     /// without a note if there is no journal.
     pub(crate) fn load(folder: &Path, notes: &mut Vec<String>) -> Option<Journal> {
-        experiments::read(&folder.join(FILE), |journal: &Journal| journal.schema, notes)
+        experiments::read(&folder.join(FILE), notes)
     }
 
     /// Writes the journal; at any time a reader finds the complete old or the complete new journal.
@@ -399,6 +399,11 @@ impl Journal {
     /// Returns how many experiments are done.
     pub(crate) fn done(&self) -> usize {
         self.steps.iter().filter(|step| matches!(step.state, State::Done { .. })).count()
+    }
+
+    /// Returns whether a signal ended the run before all experiments were run.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.steps.iter().any(|step| step.state == State::Pending)
     }
 
     /// Returns whether all experiments are done.

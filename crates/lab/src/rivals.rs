@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fanout::service;
 use crate::sys::{libkqueue, process};
 use crate::{go, say};
@@ -200,17 +200,13 @@ impl Lost {
         match outcome {
             Ok(kept) => Ok(Some(kept)),
             Err(error) if is_rival(subject) => {
-                self.add(subject, &error);
+                let note = format!("{subject} failed and is left out from there on: {error}");
+                say::note(&note);
+                self.0.push((subject, note));
                 Ok(None)
             }
             Err(error) => Err(error),
         }
-    }
-
-    fn add(&mut self, subject: &'static str, error: &Error) {
-        let note = format!("{subject} failed and is left out from there on: {error}");
-        say::note(&note);
-        self.0.push((subject, note));
     }
 
     /// Returns whether a subject has failed.
@@ -270,6 +266,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn a_rival_that_fails_is_noted_and_any_other_failure_is_an_error() {
@@ -319,7 +316,7 @@ mod tests {
         assert!(first_line("no-such-program-here", &["-v"]).is_none());
     }
 
-    // `docs/rivals.md` lists the experiments that each rival takes part in, and why not in the rest.
+    // `docs/rivals.md` lists the experiments that each rival takes part in, and why not in others.
 
     const PAGE: &str = include_str!("../../../docs/rivals.md");
 

@@ -262,7 +262,7 @@ fn measure(names: String, folder: &Path, program: &Path) -> Result<Document> {
         },
         program,
     )?;
-    if measured.1 == all::End::Interrupted {
+    if measured.is_interrupted() {
         return Err(Error::usage("interrupted before everything was measured"));
     }
     Ok(Document::of(folder))

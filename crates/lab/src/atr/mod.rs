@@ -316,46 +316,33 @@ pub(crate) fn crossings(rows: &[&Row]) -> Vec<String> {
 /// break-even line and the crossings, by both accounts; and our adaptive back-end relative to the
 /// best pure one.
 pub(crate) fn quotient(name: &str, rows: &[&Row]) -> Plot {
-    let accounts: [(&str, Account); 2] = [("loop", loop_time), ("with writes", cost)];
     let mut plot = Plot {
         title: format!("poll time / epoll time ({name})"),
         y_label: "poll / epoll (above 1: epoll is faster)".to_owned(),
-        curves: Vec::new(),
         break_even: true,
         top: 8.0,
         ..Plot::default()
     };
-    let pairs = [("raw-poll", "raw-epoll-lt"), ("poll", "epoll-lt")];
-    for (colour, (above, below)) in pairs.into_iter().enumerate() {
-        for (account, of) in accounts {
-            let points = curve(rows, above, below, of);
-            if points.is_empty() {
-                continue;
-            }
-            if let Some(at) = break_even(rows, above, below, of) {
-                plot.marks.push((at, format!("{at:.2}")));
-            }
-            plot.curves.push(Curve {
-                name: format!("{above} / {below}, {account}"),
-                points,
-                colour,
-                thin: account != "loop",
-            });
-        }
-    }
-    let ratios: [(&str, Account); 2] =
-        [("loop", Figures::loop_part), ("with writes", Figures::cost)];
-    for (account, of) in ratios {
-        let points = curve_of(rows, "adaptive", of);
+    let mut add = |name: String, points: Vec<(f64, f64)>, colour, thin| {
         if !points.is_empty() {
-            plot.curves.push(Curve {
-                name: format!("adaptive / best pure, {account}"),
-                points,
-                colour: 2,
-                thin: account != "loop",
-            });
+            plot.curves.push(Curve { name, points, colour, thin });
         }
+    };
+    let pairs = [("raw-poll", "raw-epoll-lt"), ("poll", "epoll-lt")];
+    let accounts: [(&str, Account, Account); 2] =
+        [("loop", loop_time, Figures::loop_part), ("with writes", cost, Figures::cost)];
+    for (thin, (account, of, ratio)) in accounts.into_iter().enumerate() {
+        for (colour, (above, below)) in pairs.into_iter().enumerate() {
+            let name = format!("{above} / {below}, {account}");
+            add(name, curve(rows, above, below, of), colour, thin > 0);
+        }
+        let name = format!("adaptive / best pure, {account}");
+        add(name, curve_of(rows, "adaptive", ratio), 2, thin > 0);
     }
+    let crossings = pairs
+        .iter()
+        .flat_map(|(above, below)| accounts.map(|(_, of, _)| break_even(rows, above, below, of)));
+    plot.marks = crossings.flatten().map(|at| (at, format!("{at:.2}"))).collect();
     plot
 }
 

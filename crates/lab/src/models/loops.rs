@@ -99,7 +99,7 @@ impl Subject for RawSelect<'_> {
 // the deferred work of about twenty completions unless the caller waits for more; a loop that
 // cannot know how many will come waits for one, and so does this one.
 
-/// What fails where the kernel is too old.
+/// The operation that fails where the kernel is too old.
 const SETTING_UP: &str = "setting up an io_uring with deferred work (Linux 6.1)";
 
 struct Uring<'a> {

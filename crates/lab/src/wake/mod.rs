@@ -4,15 +4,15 @@
 //! loop that waits. Descriptors are busy for a while, so that an adaptive subject has placed them;
 //! then nothing happens for at least five milliseconds, and one byte arrives on any of them. The
 //! measured time is from right before the write until the subject has read the byte; `waking.rs`
-//! explains how, and ensures that the loop sleeps before the byte is written. Wake-ups of a loop that
-//! was still awake are counted and left out. A blocked `poll` joins a wait queue per descriptor and
-//! leaves all of them before it returns, which is what makes it slow here.
+//! explains how, and ensures that the loop sleeps before the byte is written. Wake-ups of a loop
+//! that was still awake are counted and left out. A blocked `poll` joins a wait queue for each
+//! descriptor and leaves all of them before it returns, so it is slow here.
 //!
-//! `superpoll-lab wake` has one number of descriptors. The sizes of the others are the totals of
-//! `superpoll-lab atr --latency` (`--total`, with `--active` of them busy, one unless asked for more)
-//! and the busy and idle ones of `superpoll-lab mix --latency` (`--size`). All subjects are woken on
-//! the same descriptors, drawn from the seed, in blocks that take turns; each gets the same number
-//! of wake-ups.
+//! `superpoll-lab wake` has one number of descriptors. `superpoll-lab atr --latency` has several
+//! totals (`--total`, with `--active` of them busy, one unless asked for more), and `superpoll-lab
+//! mix --latency` has its busy and idle ones (`--size`). All subjects are woken on the same
+//! descriptors, drawn from the seed, in blocks that take turns; each gets the same number of
+//! wake-ups.
 
 use serde::{Deserialize, Serialize};
 

@@ -14,7 +14,7 @@ use crate::wake::{Options, Row};
 use crate::waking::{self, Busy, Case};
 use crate::{atr, mix, rivals, statistics, subject};
 
-/// The subjects of `superpoll-lab wake` unless others are named.
+/// The subjects of `superpoll-lab wake` unless the options name some.
 const DEFAULTS: [&str; 7] =
     ["raw-epoll-lt", "epoll-lt", "poll", "adaptive", "uring", "mio", "polling"];
 
@@ -24,7 +24,7 @@ const BUSY: Busy = Busy { first_adaptive: 100, first: 100, between: 20 };
 /// Wake-ups of one subject in a row in `superpoll-lab wake`.
 const BLOCK: usize = 20;
 
-/// The subjects of the other two unless others are named.
+/// The subjects of the two `--latency` experiments unless the options name some.
 const OVER_SIZES: [&str; 12] = [
     "raw-poll",
     "raw-epoll-lt",
@@ -40,8 +40,8 @@ const OVER_SIZES: [&str; 12] = [
     "adaptive-uring",
 ];
 
-/// Their rounds of the load before the first wake-up of a block, so that placement has happened, and
-/// before each.
+/// Their rounds of the load before the first wake-up of a block, so that placement has happened,
+/// and before each.
 const BUSY_PLACED: Busy = Busy { first_adaptive: 400, first: 8, between: 5 };
 
 /// The rounds after which the load of a mix begins again.
