@@ -15,7 +15,7 @@ use crate::experiments::Records;
 use crate::options::Output;
 use crate::record::{self, Journal, Record, State};
 use crate::report::PAGE;
-use crate::say::print;
+use crate::say::{note, print};
 use crate::{rivals, run, table};
 
 /// Writes the requested files. Returns the path of the report, if there is one.
@@ -93,10 +93,13 @@ fn targets(all: &[Target]) -> Result<()> {
 
 /// Prints the claims that a record decides, each with its verdict.
 fn verdicts<Row: Serialize>(record: &Record<Row>) -> Result<()> {
-    let records = Records::only(&record.experiment, &record.to_json()?);
-    let findings = claims::evaluate(&records.unwrap_or_default());
+    let records = Records::only(&record.experiment, &record.to_json()?).unwrap_or_else(|why| {
+        note(&format!("no claim of {} is judged: {why}", record.experiment));
+        Records::default()
+    });
+    let findings = claims::evaluate(&records);
     for one in findings.iter().filter(|one| one.verdict != Verdict::NotMeasured) {
-        crate::say!("\n{}: {}. {}", one.claim, one.verdict, one.reason)?;
+        crate::say!("\n{}\n  {}: {}", one.claim, one.verdict, one.reason)?;
     }
     Ok(())
 }
