@@ -158,34 +158,15 @@ pub(super) fn take_back<S: Future<Output = ()>>(
     taken
 }
 
-/// The measurements of timers that ended.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ended {
-    /// Processor time for all of them, from before the first was set until after the last.
-    pub cpu_ns: u64,
-    /// How late each was.
-    pub late_ns: Vec<f64>,
-    /// How many were early.
-    pub early: usize,
-}
-
-impl Ended {
-    /// Takes the findings of the tasks that waited until these times: how late each was, none if it
-    /// was early.
-    pub(crate) fn new(cpu_ns: u64, found: Vec<Late>) -> Ended {
-        let early = found.iter().filter(|late| late.is_none()).count();
-        let late_ns = found.into_iter().flatten().map(|late| late.as_nanos() as f64).collect();
-        Ended { cpu_ns, late_ns, early }
+/// Checks that every timer ended, and none early, from how late each was. Returns that in
+/// nanoseconds.
+pub(crate) fn check_ends(plan: &Plan, found: &[Late]) -> Result<Vec<f64>, String> {
+    let late: Vec<f64> = found.iter().flatten().map(|late| late.as_nanos() as f64).collect();
+    let (all, early) = (plan.near.len(), found.len() - late.len());
+    if (late.len(), early) == (all, 0) {
+        return Ok(late);
     }
-
-    /// Checks that every timer ended, and none early.
-    pub(crate) fn check(&self, plan: &Plan) -> Result<(), String> {
-        let (all, late) = (plan.near.len(), self.late_ns.len());
-        if (late, self.early) == (all, 0) {
-            return Ok(());
-        }
-        Err(format!("of {all} timers {late} ended in time and {} early", self.early))
-    }
+    Err(format!("of {all} timers {} ended in time and {early} early", late.len()))
 }
 
 /// How late a timer ended; none if it was early.
@@ -266,9 +247,9 @@ mod tests {
     fn early_and_missing_ends_are_found() {
         let plan = Plan::new(2, 1);
         let late = Some(Duration::from_micros(3));
-        assert_eq!(Ended::new(1, vec![late, late]).check(&plan), Ok(()));
-        assert!(Ended::new(1, vec![late]).check(&plan).is_err());
-        assert!(Ended::new(1, vec![late, None]).check(&plan).unwrap_err().contains("1 early"));
+        assert_eq!(check_ends(&plan, &[late, late]), Ok(vec![3000.0, 3000.0]));
+        assert!(check_ends(&plan, &[late]).is_err());
+        assert!(check_ends(&plan, &[late, None]).unwrap_err().contains("1 early"));
         assert_eq!(lateness(Instant::now() + Duration::from_secs(60)), None);
     }
 

@@ -12,7 +12,7 @@ use crate::second_thread::SecondThread;
 use crate::server::subject::{self, Entry, names, parameters, rival};
 use crate::statistics::{self, ToTokio};
 use crate::sys::process;
-use crate::timers::load::{self, Ended, Late, Order, Plan, Taken};
+use crate::timers::load::{self, Late, Order, Plan, Taken};
 use crate::timers::{Options, Row};
 use crate::{options, table};
 
@@ -40,8 +40,8 @@ fn sizes(options: &Options) -> Result<Vec<usize>> {
 struct Runner {
     entry: Subject,
     timers: Box<dyn Timers>,
-    taken: Vec<Taken>,
-    ended: Vec<Ended>,
+    /// Of each round, the costs, and how late timers ended if that was waited for, in nanoseconds.
+    rounds: Vec<(Taken, Vec<f64>)>,
 }
 
 /// The load that is measured.
@@ -79,8 +79,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let mut runners = Vec::new();
     for &entry in &entries {
         let started = run.lost.keep(entry.name, (entry.start)())?;
-        let (taken, ended) = (Vec::new(), Vec::new());
-        runners.extend(started.map(|timers| Runner { entry, timers, taken, ended }));
+        runners.extend(started.map(|timers| Runner { entry, timers, rounds: Vec::new() }));
     }
     let mut rows = Vec::new();
     for load in loads {
@@ -105,7 +104,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             take_turns(&mut run, true)?;
         }
         runners.retain(|runner| !run.lost.has(runner.entry.name));
-        let measured = runners.iter_mut().filter(|one| one.rounds() > 0);
+        let measured = runners.iter_mut().filter(|one| !one.rounds.is_empty());
         let mut point: Vec<Row> = measured.map(|runner| runner.row(load)).collect();
         relate(&mut point);
         rows.extend(point);
@@ -123,7 +122,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 impl Runner {
     fn round(&mut self, load: Load, plan: &Plan, counts: bool) -> Result<()> {
         let wrong = |found| Error::Work { subject: self.entry.name, found };
-        match load.order {
+        let round = match load.order {
             Some(order) => {
                 let times = LEAST_IN_A_ROUND.div_ceil(load.timers);
                 let mut sum = Taken::default();
@@ -132,41 +131,32 @@ impl Runner {
                     taken.check(plan).map_err(wrong)?;
                     sum.add(&taken);
                 }
-                if counts {
-                    self.taken.push(sum);
-                }
+                (sum, Vec::new())
             }
             None => {
                 let before = process::processor_time();
                 let found = self.timers.let_end(plan)?;
-                let ended = Ended::new(process::processor_time() - before, found);
-                ended.check(plan).map_err(wrong)?;
-                if counts {
-                    self.ended.push(ended);
-                }
+                let insert_ns = process::processor_time() - before;
+                let late = load::check_ends(plan, &found).map_err(wrong)?;
+                (Taken { timers: load.timers as u64, insert_ns, ..Taken::default() }, late)
             }
+        };
+        if counts {
+            self.rounds.push(round);
         }
         Ok(())
     }
 
-    /// Returns how often it was measured under the load of the moment.
-    fn rounds(&self) -> usize {
-        self.taken.len() + self.ended.len()
-    }
-
     fn row(&mut self, load: Load) -> Row {
-        let (taken, ended) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.ended));
+        let rounds = std::mem::take(&mut self.rounds);
         let each = |of: fn(&Taken) -> u64| -> Vec<f64> {
-            taken.iter().map(|round| of(round) as f64 / round.timers.max(1) as f64).collect()
+            rounds.iter().map(|(sum, _)| of(sum) as f64 / sum.timers.max(1) as f64).collect()
         };
         let (inserts, cancels) = (each(|taken| taken.insert_ns), each(|taken| taken.cancel_ns));
         let apart = matches!(load.order, Some(Order::AsMade | Order::Shuffled));
         let only_apart = |value: f64| apart.then_some(value);
-        let timers: Vec<f64> = match load.order {
-            Some(_) => each(|taken| taken.insert_ns + taken.cancel_ns),
-            None => ended.iter().map(|round| round.cpu_ns as f64 / load.timers as f64).collect(),
-        };
-        let late: Vec<f64> = ended.iter().flat_map(|round| round.late_ns.iter().copied()).collect();
+        let timers = each(|taken| taken.insert_ns + taken.cancel_ns);
+        let late: Vec<f64> = rounds.iter().flat_map(|(_, late)| late).copied().collect();
         let lateness = |share| (!late.is_empty()).then(|| statistics::quantile(&late, share));
         Row {
             subject: self.entry.name.to_owned(),
@@ -250,7 +240,6 @@ impl Timers for Runtime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timers::load::Ended;
 
     #[test]
     fn sizes_are_numbers_of_timers_each_once() {
@@ -289,8 +278,8 @@ mod tests {
                 }
             }
             let plan = Plan::new(200, 2);
-            let ended = Ended::new(1, timers.let_end(&plan).unwrap());
-            assert_eq!(ended.check(&plan), Ok(()), "{}", entry.name);
+            let ended = load::check_ends(&plan, &timers.let_end(&plan).unwrap());
+            assert!(ended.is_ok(), "{}: {ended:?}", entry.name);
         }
     }
 
