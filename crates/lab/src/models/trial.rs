@@ -116,7 +116,7 @@ fn working(loops: &[ModelLoop], pairs: &Pairs) -> Result<(Vec<ModelLoop>, Vec<St
         let out = |why: String| {
             format!("{} is left out with {} descriptors: {why}", one.entry.name, pairs.len())
         };
-        if let Some(reason) = one.entry.missing_library() {
+        if let Some(reason) = one.entry.missing() {
             notes.push(out(reason));
             continue;
         }

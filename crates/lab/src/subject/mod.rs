@@ -36,16 +36,10 @@ pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
 enum Make {
     /// By a function.
     By(Build),
-    /// By a function, with a library that is looked for while the program runs; and why that is not
-    /// here, if it is not.
-    Loaded(Build, fn() -> Option<String>),
     /// A poller of ours.
     Ours(BackendKind, Mode),
     /// A batch reader of ours, and whether it reads busy descriptors on speculation.
     Batch(BackendKind, bool),
-    /// Not at all: this feature is not built in.
-    #[allow(dead_code, reason = "some builds have all features")]
-    Missing(&'static str),
 }
 
 /// A subject by name.
@@ -61,13 +55,16 @@ pub(crate) struct Entry {
     pub small_numbers: bool,
     /// Whether it needs io_uring.
     pub rings: bool,
+    /// Returns why it is not here, if it is not.
+    missing: fn() -> Option<String>,
     make: Make,
 }
 
 by_name!(Entry);
 
 const fn made(name: &'static str, about: &'static str, make: Make) -> Entry {
-    Entry { name, about, adapts: false, small_numbers: false, rings: false, make }
+    let missing = || None;
+    Entry { name, about, adapts: false, small_numbers: false, rings: false, missing, make }
 }
 
 pub(crate) const fn entry(name: &'static str, about: &'static str, build: Build) -> Entry {
@@ -106,10 +103,19 @@ fn polled<L: Watch<ReadLog> + 'static>(pairs: &Pairs) -> Result<Box<dyn Subject 
 macro_rules! rival {
     ($name:literal, $about:literal, $feature:literal, $build:expr) => {{
         #[cfg(feature = $feature)]
-        let make = Make::By($build);
+        let entry = entry($name, $about, $build);
         #[cfg(not(feature = $feature))]
-        let make = Make::Missing($feature);
-        made($name, $about, make)
+        let entry = Entry {
+            missing: || {
+                let needs = match $feature {
+                    "rivals-c" => " (needs libevent-dev, libev-dev, libuv1-dev)",
+                    _ => "",
+                };
+                Some(format!("it is not built in: build with --features {}{needs}", $feature))
+            },
+            ..entry($name, $about, |_| Err(Error::usage(concat!("without ", $feature))))
+        };
+        entry
     }};
 }
 
@@ -159,26 +165,22 @@ pub(crate) const ALL: &[Entry] = &[
     rival!("libevent", "the C library libevent", "rivals-c", polled::<Libevent<ReadLog>>),
     rival!("libev", "the C library libev", "rivals-c", polled::<Libev<ReadLog>>),
     rival!("libuv", "the C library libuv", "rivals-c", polled::<Libuv<ReadLog>>),
-    made(
-        "libkqueue",
-        "the C library libkqueue, level-triggered",
-        Make::Loaded(polled::<Kqueue>, sys::libkqueue::missing),
-    ),
+    Entry {
+        missing: sys::libkqueue::missing,
+        ..entry("libkqueue", "the C library libkqueue, level-triggered", polled::<Kqueue>)
+    },
 ];
 
 impl Entry {
     /// Returns whether it is built in, with its library at hand.
     pub(crate) fn is_here(&self) -> bool {
-        !matches!(self.make, Make::Missing(_)) && self.missing_library().is_none()
+        self.missing().is_none()
     }
 
-    /// Returns why the library that it loads is not here, or `None` if there is nothing to load or
-    /// it is here.
-    pub(crate) fn missing_library(&self) -> Option<String> {
-        match self.make {
-            Make::Loaded(_, missing) => missing(),
-            _ => None,
-        }
+    /// Returns why it is not here: its feature is not built in, or the library that it loads is not
+    /// installed.
+    pub(crate) fn missing(&self) -> Option<String> {
+        (self.missing)()
     }
 
     /// Returns the subject of this name, which may be absent here.
@@ -194,22 +196,10 @@ impl Entry {
 
     /// Returns the same entry, if it is here.
     pub(crate) fn present(self) -> Result<Entry> {
-        match (self.make, self.missing_library()) {
-            (Make::Missing(feature), _) => Err(self.not_built_in(feature)),
-            (_, Some(reason)) => Err(Error::usage(format!("subject {}: {reason}", self.name))),
-            _ => Ok(self),
+        match self.missing() {
+            Some(reason) => Err(Error::usage(format!("subject {}: {reason}", self.name))),
+            None => Ok(self),
         }
-    }
-
-    fn not_built_in(&self, feature: &str) -> Error {
-        let needs = match feature {
-            "rivals-c" => " (needs libevent-dev, libev-dev, libuv1-dev)",
-            _ => "",
-        };
-        Error::usage(format!(
-            "subject {} is not built in: build with --features {feature}{needs}",
-            self.name
-        ))
     }
 
     /// Returns whether it can watch these readers at all.
@@ -221,10 +211,9 @@ impl Entry {
     /// Builds the subject over these pairs.
     pub(crate) fn build<'a>(&self, pairs: &'a Pairs) -> Result<Box<dyn Subject + 'a>> {
         match self.make {
-            Make::By(build) | Make::Loaded(build, _) => build(pairs),
+            Make::By(build) => build(pairs),
             Make::Ours(kind, mode) => ours::build(pairs, Poller::builder().backend(kind), mode),
             Make::Batch(kind, speculates) => ours::build_batch(pairs, kind, speculates),
-            Make::Missing(feature) => Err(self.not_built_in(feature)),
         }
     }
 }
@@ -326,18 +315,14 @@ pub(crate) mod tests {
         let error = Entry::named("kqueue").unwrap_err().to_string();
         assert!(error.contains("\"kqueue\"") && error.contains("raw-epoll-lt"), "{error}");
         for entry in ALL {
-            match entry.make {
-                Make::Missing(feature) => {
+            match entry.missing() {
+                Some(reason) => {
                     let error = Entry::named(entry.name).unwrap_err().to_string();
-                    assert!(error.contains(&format!("--features {feature}")), "{error}");
+                    assert_eq!(error, format!("subject {}: {reason}", entry.name));
+                    let has_feature = reason.contains("--features rival");
+                    assert!(has_feature || entry.name == "libkqueue", "{error}");
                 }
-                _ => match entry.missing_library() {
-                    Some(reason) => {
-                        let error = Entry::named(entry.name).unwrap_err().to_string();
-                        assert_eq!(error, format!("subject {}: {reason}", entry.name));
-                    }
-                    None => assert_eq!(Entry::named(entry.name).unwrap(), *entry),
-                },
+                None => assert_eq!(Entry::named(entry.name).unwrap(), *entry),
             }
         }
     }
