@@ -4,13 +4,14 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use compio::buf::{BufResult, IntoInner, IoBuf};
-use compio::driver::{DriverType, ProactorBuilder};
+use compio::driver::DriverType;
 use compio::io::{AsyncRead, AsyncWriteExt};
-use compio::runtime::Runtime;
 use compio::runtime::fd::AsyncFd;
+use compio::runtime::spawn;
 
 use crate::echo::load::Connections;
 use crate::error::{Error, Result};
+use crate::ring::compio::{failed, runtime};
 use crate::server::Control;
 use crate::sys::descriptor;
 
@@ -23,25 +24,15 @@ pub(super) fn serve_uring(connections: Connections, control: &mut Control) -> Re
 }
 
 fn serve(connections: Connections, control: &mut Control, driver: DriverType) -> Result<()> {
-    let failed = |source| Error::system("setting compio up", source);
     for socket in &connections.sockets {
         let blocking = driver == DriverType::IoUring;
         descriptor::set_blocking(socket.as_raw_fd(), blocking).map_err(failed)?;
     }
-    let mut proactor = ProactorBuilder::new();
-    proactor.driver_type(driver);
-    let runtime = Runtime::builder().with_proactor(proactor).build().map_err(failed)?;
-    if runtime.driver_type() != driver {
-        return Err(Error::usage(format!("compio has no driver {driver:?} here")));
-    }
-    let room = connections.room;
-    runtime.block_on(async {
-        let tasks = connections
-            .sockets
-            .into_iter()
-            .map(|socket| Ok(compio::runtime::spawn(echo(AsyncFd::new(socket)?, room))))
-            .collect::<io::Result<Vec<_>>>()
-            .map_err(failed)?;
+    let Connections { sockets, room } = connections;
+    runtime(driver)?.block_on(async {
+        let task = |socket| Ok(spawn(echo(AsyncFd::new(socket)?, room)));
+        let tasks =
+            sockets.into_iter().map(task).collect::<io::Result<Vec<_>>>().map_err(failed)?;
         control.ready()?;
         for task in tasks {
             task.await.map_err(|error| Error::usage(format!("a task of compio's: {error:?}")))?;

@@ -7,7 +7,6 @@ use std::os::fd::AsRawFd;
 use monoio::buf::{IoBuf, Slice};
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
 use monoio::net::TcpStream;
-use monoio::task::JoinHandle;
 use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
 
 use crate::echo::load::Connections;
@@ -34,18 +33,14 @@ pub(super) fn serve_uring(connections: Connections, control: &mut Control) -> Re
 }
 
 async fn all(connections: Connections, control: &mut Control) -> Result<()> {
-    let tasks = spawn(connections).map_err(failed)?;
+    let Connections { sockets, room } = connections;
+    let task = |socket| Ok(monoio::spawn(echo(TcpStream::from_std(StdTcp::from(socket))?, room)));
+    let tasks = sockets.into_iter().map(task).collect::<io::Result<Vec<_>>>().map_err(failed)?;
     control.ready()?;
     for task in tasks {
         task.await;
     }
     Ok(())
-}
-
-fn spawn(connections: Connections) -> io::Result<Vec<JoinHandle<()>>> {
-    let Connections { sockets, room } = connections;
-    let stream = |socket| TcpStream::from_std(StdTcp::from(socket));
-    sockets.into_iter().map(|socket| Ok(monoio::spawn(echo(stream(socket)?, room)))).collect()
 }
 
 async fn echo(mut stream: TcpStream, room: usize) {

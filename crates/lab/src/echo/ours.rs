@@ -21,16 +21,14 @@ pub(crate) fn serve(
 ) -> Result<()> {
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
     program::serve(backend, control, |runtime| {
-        runtime.try_block_on(async { spawn(connections).map_err(failed) })?
+        runtime.try_block_on(async {
+            for socket in connections.sockets {
+                let stream = TcpStream::from_std(socket.into()).map_err(failed)?;
+                superpoll_rt::spawn(echo(stream, connections.room)).detach();
+            }
+            Ok(())
+        })?
     })
-}
-
-fn spawn(connections: Connections) -> io::Result<()> {
-    let room = connections.room;
-    for socket in connections.sockets {
-        superpoll_rt::spawn(echo(TcpStream::from_std(socket.into())?, room)).detach();
-    }
-    Ok(())
 }
 
 async fn echo(mut stream: TcpStream, room: usize) {

@@ -4,7 +4,7 @@ use std::io;
 use std::net::TcpStream;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use smol::{Async, LocalExecutor, Task};
+use smol::{Async, LocalExecutor};
 
 use crate::echo::load::Connections;
 use crate::error::{Doing, Result};
@@ -12,7 +12,10 @@ use crate::server::Control;
 
 pub(super) fn serve(connections: Connections, control: &mut Control) -> Result<()> {
     let executor = LocalExecutor::new();
-    let tasks = spawn(&executor, connections).doing("setting smol up")?;
+    let Connections { sockets, room } = connections;
+    let task = |socket| Ok(executor.spawn(echo(Async::new(TcpStream::from(socket))?, room)));
+    let tasks = sockets.into_iter().map(task).collect::<io::Result<Vec<_>>>();
+    let tasks = tasks.doing("setting smol up")?;
     control.ready()?;
     smol::block_on(executor.run(async {
         for task in tasks {
@@ -20,12 +23,6 @@ pub(super) fn serve(connections: Connections, control: &mut Control) -> Result<(
         }
     }));
     Ok(())
-}
-
-fn spawn(executor: &LocalExecutor<'_>, connections: Connections) -> io::Result<Vec<Task<()>>> {
-    let Connections { sockets, room } = connections;
-    let stream = |socket| Async::new(TcpStream::from(socket));
-    sockets.into_iter().map(|socket| Ok(executor.spawn(echo(stream(socket)?, room)))).collect()
 }
 
 async fn echo(mut stream: Async<TcpStream>, room: usize) {

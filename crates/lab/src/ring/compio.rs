@@ -44,15 +44,24 @@ pub(super) fn build_uring(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>
     start(course, pipes, DriverType::IoUring)
 }
 
-fn start(course: &Course, pipes: Pipes, driver: DriverType) -> Result<Box<dyn Ring>> {
-    let failed = |source| Error::system("setting compio up", source);
-    set_blocking(&pipes, driver == DriverType::IoUring).map_err(failed)?;
+pub(crate) fn failed(source: io::Error) -> Error {
+    Error::system("setting compio up", source)
+}
+
+/// Creates a runtime on this driver.
+pub(crate) fn runtime(driver: DriverType) -> Result<Runtime> {
     let mut proactor = ProactorBuilder::new();
     proactor.driver_type(driver);
     let runtime = Runtime::builder().with_proactor(proactor).build().map_err(failed)?;
     if runtime.driver_type() != driver {
         return Err(Error::usage(format!("compio has no driver {driver:?} here")));
     }
+    Ok(runtime)
+}
+
+fn start(course: &Course, pipes: Pipes, driver: DriverType) -> Result<Box<dyn Ring>> {
+    set_blocking(&pipes, driver == DriverType::IoUring).map_err(failed)?;
+    let runtime = runtime(driver)?;
     let ends = |reader, writer| {
         let (reader, writer) = (AsyncFd::new(reader)?, AsyncFd::new(writer)?);
         Ok(Ends { reader, writer, buffer: Vec::with_capacity(MOST) })

@@ -21,7 +21,7 @@ use crate::statistics::{Estimate, ToTokio};
 use crate::table::{self, Part, Table};
 
 #[cfg(feature = "rivals-rt")]
-mod compio;
+pub(crate) mod compio;
 mod course;
 #[cfg(feature = "rivals-rt")]
 mod monoio;
