@@ -278,7 +278,7 @@ pub(crate) fn sweep(rows: &[&Row], account: &Account) -> Table {
 
 /// Formats a figure with the fewest active descriptors, and with the most.
 fn from_to(own: &[&Row], digits: usize, of: fn(&Row) -> f64) -> String {
-    format!("{:.digits$}-{:.digits$}", of(own[0]), of(own[own.len() - 1]))
+    format!("{:.digits$} to {:.digits$}", of(own[0]), of(own[own.len() - 1]))
 }
 
 /// Each subject in a line: the cost of an event with the fewest and with all descriptors active.
@@ -289,7 +289,7 @@ pub(crate) fn subjects(rows: &[&Row]) -> Table {
         &[
             ("subject", |own| own[0].subject.clone()),
             ("threads", |own| own[0].threads.to_string()),
-            ("cpu ns/event, fewest-most", |own| from_to(own, 0, |row| row.cpu_ns_per_event)),
+            ("cpu ns/event, fewest to most", |own| from_to(own, 0, |row| row.cpu_ns_per_event)),
             ("writer's", |own| from_to(own, 0, |row| row.write_ns_per_event)),
             ("sleeps/event", |own| from_to(own, 3, |row| row.voluntary_switches_per_event)),
         ],
