@@ -25,8 +25,6 @@ crate::options::options! {
     load: String = LIST "all",
     /// The busy set moves after this many rounds
     shift: String = LIST "10,15,20,30,50,100,300,1000",
-    /// Each descriptor is active with this probability
-    chance: String = LIST "0.1,0.25,0.5,0.75",
     /// Kinds of descriptors: pipe, unix, tcp or all
     kind: String = LIST "pipe",
     /// Pollers to measure, with commas, or all

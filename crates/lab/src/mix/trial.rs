@@ -46,6 +46,9 @@ struct Case {
 /// The number of rounds that blocks are long for, unless the options give one.
 const ROUNDS: usize = 5;
 
+/// The probabilities with which descriptors are active at random.
+const CHANCES: [f64; 4] = [0.1, 0.25, 0.5, 0.75];
+
 /// Families of loads.
 const FAMILIES: [&str; 4] = ["mixed", "shift", "random", "worst"];
 
@@ -68,17 +71,6 @@ fn parse_sizes(text: &str) -> Result<Vec<Mix>> {
                      {size:?}"
                 ))),
             }
-        })
-        .collect()
-}
-
-fn chances(text: &str) -> Result<Vec<f64>> {
-    text.split(',')
-        .map(|chance| match chance.trim().parse() {
-            Ok(chance) if chance > 0.0 && chance <= 1.0 => Ok(chance),
-            _ => Err(Error::usage(format!(
-                "--chance takes probabilities above 0 and up to 1 with commas, not {chance:?}"
-            ))),
         })
         .collect()
 }
@@ -124,7 +116,6 @@ fn cases(options: &Options, kind: Kind, notes: &mut Vec<String>) -> Result<Vec<C
     if shifts.contains(&0) {
         return Err(Error::usage("--shift 0 never shifts: that is --load mixed"));
     }
-    let chances = chances(&options.chance)?;
     let first = sizes[0];
     let plain = |family, name: String, mix| Case {
         family,
@@ -145,7 +136,7 @@ fn cases(options: &Options, kind: Kind, notes: &mut Vec<String>) -> Result<Vec<C
                 let name = format!("{}/{} shifting every {shift_every}", first.hot, first.cold);
                 Case { shift_every, ..plain(family, name, first) }
             })),
-            "random" => cases.extend(chances.iter().map(|&chance| {
+            "random" => cases.extend(CHANCES.map(|chance| {
                 let total = first.hot + first.cold;
                 let name = format!("{total} active with probability {chance}");
                 let mix = Mix { hot: 0, cold: total, stray: 0 };
@@ -304,15 +295,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_chances_are_read_and_refused() {
+    fn sizes_are_read_and_refused() {
         assert_eq!(parse_sizes("50/950").unwrap(), [Mix { hot: 50, cold: 950, stray: 2 }]);
         assert_eq!(parse_sizes("1/2, 3/9000").unwrap()[1], Mix { hot: 3, cold: 9000, stray: 5 });
         for bad in ["", "5", "0/5", "5/0", "a/b", "-1/5"] {
             assert!(parse_sizes(bad).unwrap_err().to_string().contains("--size"), "{bad}");
-        }
-        assert_eq!(chances("0.5,1").unwrap(), [0.5, 1.0]);
-        for bad in ["0", "1.5", "x", "NaN"] {
-            assert!(chances(bad).unwrap_err().to_string().contains("--chance"), "{bad}");
         }
     }
 

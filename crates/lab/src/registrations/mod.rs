@@ -34,9 +34,6 @@ crate::options::options! {
     /// Options of `superpoll-lab registrations`.
     pub(crate) struct Options;
 
-    /// Descriptors of a batch, with commas [default: those of 1,4,16,64,256 that do not exceed the
-    /// total]
-    batch: Option<String> = LIST,
     /// Descriptors that are registered in a round, in batches
     total: usize = N 1024,
     /// Kinds of descriptors: pipe, unix, tcp or all

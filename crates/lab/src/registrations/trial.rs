@@ -19,7 +19,7 @@ use crate::statistics::{self, Ratio};
 use crate::sys::epoll::Change;
 use crate::sys::{descriptor, poll, process};
 
-/// The batches that are measured unless the options name some.
+/// The batches that are measured: those that do not exceed the total.
 const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
 
 struct Plan {
@@ -31,19 +31,7 @@ struct Plan {
 fn plan(options: &Options) -> Result<Plan> {
     let total = options.total;
     channel::check_total(total)?;
-    let mut batches = Vec::new();
-    let asked = options.batch.as_deref().map(|text| options::numbers("--batch", text));
-    let small = || BATCHES.into_iter().filter(|&batch| batch <= total).collect();
-    for batch in asked.transpose()?.unwrap_or_else(small) {
-        if batch == 0 || batch > total {
-            return Err(Error::usage(format!(
-                "--batch {batch} is not possible: give 1 to {total}, which is --total"
-            )));
-        }
-        if !batches.contains(&batch) {
-            batches.push(batch);
-        }
-    }
+    let batches = BATCHES.into_iter().filter(|&batch| batch <= total).collect();
     Ok(Plan { kinds: options::kinds(&options.kind)?, batches, total })
 }
 
@@ -310,19 +298,11 @@ mod tests {
     use crate::registrations::subject;
 
     #[test]
-    fn batches_are_numbers_up_to_the_total_each_once() {
-        let batches = |text: &str, total| {
-            let batch = Some(text.to_owned());
-            plan(&Options { batch, total, ..Options::default() }).map(|plan| plan.batches)
-        };
-        let small = Options { total: 20, ..Options::default() };
-        assert_eq!(plan(&small).unwrap().batches, [1, 4, 16]);
-        assert_eq!(batches("8, 2,8", 8).unwrap(), [8, 2]);
-        for (bad, total) in [("0", 8), ("9", 8), ("x", 8), ("", 8)] {
-            assert!(batches(bad, total).unwrap_err().to_string().contains("--batch"), "{bad}");
-        }
+    fn batches_do_not_exceed_the_total() {
+        let of = |total| plan(&Options { total, ..Options::default() });
+        assert_eq!(of(20).unwrap().batches, [1, 4, 16]);
         for total in [0, 10_000_000] {
-            assert!(batches("1", total).unwrap_err().to_string().contains("--total"), "{total}");
+            assert!(of(total).err().unwrap().to_string().contains("--total"), "{total}");
         }
     }
 

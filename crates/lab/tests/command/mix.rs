@@ -11,7 +11,7 @@ fn lab_mix_writes_its_record_and_the_report_keeps_earlier_records() {
     let mut arguments = vec!["atr", "--total", "8", "--active", "2"];
     arguments.extend(SMALL);
     succeed(folder.path(), &arguments);
-    let mut arguments = vec!["mix", "--size", "4/36", "--shift", "10,30", "--chance", "0.5"];
+    let mut arguments = vec!["mix", "--size", "4/36", "--shift", "10,30"];
     arguments.extend(["--json", "mix.json"]);
     arguments.extend(SMALL);
     let text = succeed(folder.path(), &arguments);
