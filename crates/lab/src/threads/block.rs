@@ -370,9 +370,9 @@ pub(super) struct SharedCounters {
 
 impl SharedCounters {
     /// Creates counters for `pairs` pairs, and the pipe that wakes the writer when a round is done:
-    /// the end where the writer waits, and the end that the subject writes to. The writer closes its
-    /// copy of the latter, so that the pipe ends when the subject does. With `answers`, each byte is
-    /// sent back as well.
+    /// the end where the writer waits, and the end that the subject writes to. The writer closes
+    /// its copy of the latter, so that the pipe ends when the subject does. With `answers`, each
+    /// byte is sent back as well.
     pub(super) fn new(pairs: usize, answers: bool) -> Result<(SharedCounters, OwnedFd, OwnedFd)> {
         let failed = |source| Error::system("creating the counters of a subject", source);
         let (wait, wake) = descriptor::pipe().map_err(failed)?;
