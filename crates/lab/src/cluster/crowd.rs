@@ -8,17 +8,27 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use serde::{Deserialize, Serialize};
+use superpoll_rt::net::TcpStream;
 use superpoll_rt::{Runtime, spawn, time};
 
 use crate::cluster::CHANNEL;
-use crate::cluster::connection::{Connection, PATIENCE};
 use crate::error::{Error, Result};
 use crate::random::Random;
 use crate::server::clients::Clients;
-use crate::server::http::{chunk, request};
+use crate::server::http::{Head, answer, chunk, request};
 use crate::server::wire::{FIELDS, Lines, Polled, check, frame};
 use crate::sys::process;
+
+/// How long a connection, or a part of the head of an answer that does not end, may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes that one read takes at most.
+const ROOM: usize = 4096;
+
+/// The longest unit of an answer.
+const LONGEST: usize = 1 << 24;
 
 /// How long it may take until all subscribers are accepted.
 const CONNECTING: Duration = Duration::from_secs(60);
@@ -293,10 +303,54 @@ impl Subscriber {
         }
     }
 
-    async fn open(&mut self, fields: &str, target: &str) -> Result<Connection, String> {
-        let mut connection = Connection::open(self.shared.servers[self.server]).await?;
-        connection.send(request("GET", target, fields, None).as_bytes()).await?;
-        Ok(connection)
+    /// Sends a request to its server and takes the answer unit by unit, until the connection ends.
+    /// `opens` accepts the head of an answer that does not end; without it each unit is an answer.
+    /// `take` returns the length of a unit, zero if it is not complete, and adds what is to be sent.
+    async fn follow(
+        &mut self,
+        fields: &str,
+        target: &str,
+        mut opens: Option<fn(&Head<'_>) -> Result<(), String>>,
+        mut take: impl FnMut(&mut Self, &[u8], &mut Vec<u8>) -> Result<usize, String>,
+    ) -> Result<(), String> {
+        let connecting = TcpStream::connect_addr(self.shared.servers[self.server]);
+        let stream = time::timeout(PATIENCE, connecting).await;
+        let stream = stream.map_err(|_| "connecting takes too long")?;
+        let mut stream = stream.map_err(|error| format!("connecting: {error}"))?;
+        let _ = stream.set_nodelay(true);
+        let mut out = request("GET", target, fields, None).into_bytes();
+        let (mut bytes, mut room) = (Vec::new(), [0; ROOM]);
+        loop {
+            stream.write_all(&out).await.map_err(|error| format!("sending: {error}"))?;
+            out.clear();
+            if opens.is_none() {
+                self.accepted();
+            }
+            let reading = stream.read(&mut room);
+            let count = match opens {
+                None => reading.await,
+                Some(_) => time::timeout(PATIENCE, reading)
+                    .await
+                    .map_err(|_| "the head of an answer does not come")?,
+            };
+            match count.map_err(|error| format!("reading: {error}"))? {
+                0 => return Err("the server closed the connection".to_owned()),
+                count => bytes.extend_from_slice(&room[..count]),
+            }
+            let mut taken = 0;
+            if let Some(check) = opens {
+                let Some(head) = Head::parse(&bytes)? else { continue };
+                check(&head)?;
+                (taken, opens) = (head.end, None);
+            }
+            while let length @ 1.. = take(self, &bytes[taken..], &mut out)? {
+                taken += length;
+            }
+            bytes.drain(..taken);
+            if bytes.len() > LONGEST {
+                return Err("an answer does not end".to_owned());
+            }
+        }
     }
 
     fn accepted(&mut self) {
@@ -317,29 +371,10 @@ impl Subscriber {
     async fn socket(&mut self) -> Result<(), String> {
         let fields = format!("{FIELDS}sec-websocket-protocol: superpoll.v1\r\n");
         let target = format!("{CHANNEL}?after={}", self.resume);
-        let mut connection = self.open(&fields, &target).await?;
-        let head = time::timeout(PATIENCE, connection.head(check));
-        head.await.map_err(|_| "a handshake is not answered")??;
-        self.accepted();
-        let mut reply = Vec::new();
-        loop {
-            let bytes = std::mem::take(&mut connection.bytes);
-            let mut taken = 0;
-            loop {
-                let hear = &mut |text: &[u8]| self.frame(text);
-                match frame(&bytes[taken..], hear, &mut reply)? {
-                    0 => break,
-                    length => taken += length,
-                }
-            }
-            connection.bytes = bytes;
-            connection.take(taken);
-            if !reply.is_empty() {
-                connection.send(&reply).await?;
-                reply.clear();
-            }
-            connection.more().await?;
-        }
+        self.follow(&fields, &target, Some(check), |own, bytes, out| {
+            frame(bytes, &mut |text| own.frame(text), out)
+        })
+        .await
     }
 
     fn frame(&mut self, text: &[u8]) -> Result<(), String> {
@@ -359,54 +394,47 @@ impl Subscriber {
     /// Subscribes by server-sent events.
     async fn events(&mut self) -> Result<(), String> {
         let fields = format!("accept: text/event-stream\r\nlast-event-id: {}\r\n", self.resume);
-        let mut connection = self.open(&fields, CHANNEL).await?;
-        let head = connection.head(|head| match head.code {
+        let mut lines = Lines::default();
+        let opens = |head: &Head<'_>| match head.code {
             200 => Ok(()),
             code => Err(format!("a stream of events is answered {code}")),
-        });
-        let head = time::timeout(PATIENCE, head);
-        head.await.map_err(|_| "a stream of events is not answered")??;
-        self.accepted();
-        let mut lines = Lines::default();
-        loop {
-            let bytes = std::mem::take(&mut connection.bytes);
-            let mut taken = 0;
-            while let Some((data, length)) = chunk(&bytes[taken..])? {
-                if data.is_empty() {
-                    return Err("the stream of events ended".to_owned());
-                }
-                lines.take(data, &mut |(kind, data, id)| {
-                    let (text, id) = (String::from_utf8_lossy(data), String::from_utf8_lossy(id));
-                    match kind {
-                        b"missed" => self.missed(),
-                        _ => self.hear(Position::parse(&id)?, &text),
-                    }
-                    Ok(())
-                })?;
-                if !lines.last_id.is_empty() {
-                    self.resume = String::from_utf8_lossy(&lines.last_id).into_owned();
-                }
-                taken += length;
+        };
+        self.follow(&fields, CHANNEL, Some(opens), |own, bytes, _| {
+            let Some((data, length)) = chunk(bytes)? else { return Ok(0) };
+            if data.is_empty() {
+                return Err("the stream of events ended".to_owned());
             }
-            connection.bytes = bytes;
-            connection.take(taken);
-            connection.more().await?;
-        }
+            lines.take(data, &mut |(kind, data, id)| {
+                let (text, id) = (String::from_utf8_lossy(data), String::from_utf8_lossy(id));
+                match kind {
+                    b"missed" => own.missed(),
+                    _ => own.hear(Position::parse(&id)?, &text),
+                }
+                Ok(())
+            })?;
+            if !lines.last_id.is_empty() {
+                own.resume = String::from_utf8_lossy(&lines.last_id).into_owned();
+            }
+            Ok(length)
+        })
+        .await
     }
 
     /// Subscribes by long-polls on one connection.
     async fn polls(&mut self) -> Result<(), String> {
-        let mut connection = self.open("", &format!("{CHANNEL}?after={}", self.resume)).await?;
-        self.accepted();
-        loop {
-            match connection.answer().await? {
-                (200, body) => self.polled(&body)?,
-                (204, _) => {}
-                (code, _) => return Err(format!("a long-poll is answered {code}")),
+        let target = format!("{CHANNEL}?after={}", self.resume);
+        self.follow("", &target, None, |own, bytes, out| {
+            let Some((head, body, length)) = answer(bytes)? else { return Ok(0) };
+            match head.code {
+                200 => own.polled(&body)?,
+                204 => {}
+                code => return Err(format!("a long-poll is answered {code}")),
             }
-            let target = format!("{CHANNEL}?after={}", self.resume);
-            connection.send(request("GET", &target, "", None).as_bytes()).await?;
-        }
+            let target = format!("{CHANNEL}?after={}", own.resume);
+            out.extend(request("GET", &target, "", None).into_bytes());
+            Ok(length)
+        })
+        .await
     }
 
     fn polled(&mut self, body: &[u8]) -> Result<(), String> {

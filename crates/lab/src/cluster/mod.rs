@@ -7,15 +7,14 @@
 //! have each message once, in one order, or must have been told that it has missed some, and that
 //! only where a fault destroys messages.
 //!
-//! `connection.rs` and `publisher.rs` are the clients, `crowd.rs` runs the subscribers with their
-//! checks. `redis.rs` starts the log, `site.rs` puts the programs together and makes them fail, and
-//! `trial.rs` runs everything in turn and judges a round.
+//! `publisher.rs` has the publishers, `crowd.rs` runs the subscribers with their checks. `redis.rs`
+//! starts the log, `site.rs` puts the programs together and makes them fail, and `trial.rs` runs
+//! everything in turn and judges a round.
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::findings::{self, Row};
 use crate::table::Part;
 
-mod connection;
 mod crowd;
 mod publisher;
 mod redis;
@@ -40,13 +39,6 @@ crate::options::options! {
     faults: String = LIST "all",
     /// Subscribers of all servers together [default: 3000, or 150 if quick]
     subscribers: Option<usize> = N,
-    /// Rounds of each fault [default: 3, or 1 if quick]
-    rounds: Option<usize> = N,
-    /// The milliseconds between two messages of a publisher [default: 50, or as many as all
-    /// subscribers together need to receive 30,000 messages in a second]
-    rate: Option<u64> = MS,
-    /// How long Redis is stopped by the fault stop [default: 10, or 3 if quick]
-    stop_seconds: Option<u64> = S,
 }
 
 crate::by_name::named! {

@@ -1,8 +1,8 @@
 //! A server of Redis, with a connection for commands.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -13,15 +13,16 @@ use crate::server::program::{PROCESS, until};
 use crate::server::{Server, program};
 use crate::sys::process;
 
-/// The program, and the package of Debian's that has it.
+/// The programs, the server's first, and the package of Debian's that has them.
 pub(super) const PROGRAM: &str = "redis-server";
+pub(super) const CLIENT: &str = "redis-cli";
 pub(super) const PACKAGE: &str = "redis-server";
 
 /// How long it may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a command may take.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER: &str = "5s";
 
 /// A server of Redis.
 #[derive(Debug)]
@@ -78,39 +79,17 @@ impl Redis {
     }
 }
 
-/// Sends a command to the server at this port of the loopback address.
+/// Sends a command to the server at this port of the loopback address, by Redis' own client.
 pub(super) fn call(port: u16, words: &[&str]) -> io::Result<String> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(ANSWER))?;
-    let mut command = format!("*{}\r\n", words.len());
-    for word in words {
-        command += &format!("${}\r\n{word}\r\n", word.len());
-    }
-    stream.write_all(command.as_bytes())?;
-    reply(&mut BufReader::new(stream))
-}
-
-/// Reads an answer.
-fn reply(from: &mut impl BufRead) -> io::Result<String> {
-    let mut line = String::new();
-    from.read_line(&mut line)?;
-    let line = line.trim_end();
-    let rest = line.get(1..).unwrap_or_default();
-    let length = || rest.parse::<i64>().map_err(io::Error::other);
-    match line.chars().next() {
-        Some('+' | ':') => Ok(rest.to_owned()),
-        Some('$') => {
-            let Ok(length) = usize::try_from(length()?) else { return Ok(String::new()) };
-            let mut text = vec![0; length + 2];
-            from.read_exact(&mut text)?;
-            text.truncate(length);
-            Ok(String::from_utf8_lossy(&text).into_owned())
-        }
-        Some('*') => {
-            let each = (0..length()?).map(|_| reply(from));
-            Ok(each.collect::<io::Result<Vec<String>>>()?.join("\n"))
-        }
-        _ => Err(io::Error::other(format!("Redis answers {line:?}"))),
+    let output = Command::new("timeout")
+        .args([ANSWER, CLIENT, "-e", "-p", &port.to_string()])
+        .args(words)
+        .stdin(Stdio::null())
+        .output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(io::Error::other(format!("{CLIENT}: {}", text(&output.stderr)))),
     }
 }
 

@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::cluster::crowd::{self, Report};
-use crate::cluster::publisher::{Load, Order, Publishers};
+use crate::cluster::publisher::{Load, Published, Publisher};
 use crate::cluster::redis::{Redis, Watched};
 use crate::cluster::{CHANNEL, Fault, LOCAL, SERVERS};
 use crate::error::{Doing, Error, Result};
@@ -32,8 +33,8 @@ pub(super) enum Broker {
 /// All programs and processes of a fault.
 #[derive(Debug)]
 pub(super) struct Site {
-    /// The publishers.
-    pub publishers: Publishers,
+    /// The addresses of the servers.
+    pub addresses: Vec<SocketAddr>,
     /// The processes of the subscribers.
     pub crowds: Vec<Clients>,
     /// The servers.
@@ -53,7 +54,6 @@ impl Site {
         }
         let addresses = namespaces.iter().map(address).collect::<Result<Vec<_>>>()?;
         // Processes are forked before there is anything that they could inherit.
-        let publishers = Publishers::start(addresses.clone())?;
         let crowds = (0..processes(subscribers))
             .map(|_| crowd::start(addresses.clone()))
             .collect::<Result<Vec<_>>>()?;
@@ -75,14 +75,25 @@ impl Site {
             };
             gateways.push(Gateway::start(folder.path(), *address, &url, namespace)?);
         }
-        let site = Site { publishers, crowds, gateways, broker, _folder: folder };
+        let site = Site { addresses, crowds, gateways, broker, _folder: folder };
         site.gateways.iter().try_for_each(Gateway::until_ready)?;
         Ok(site)
     }
 
+    /// Publishes so many messages, one after the other, at the first server.
+    fn publish(&self, path: &'static str, name: String, period_ms: u64, count: u64) -> Published {
+        let load = Load { path, name, period_ms, hang_up_every: None };
+        Publisher::new(&self.addresses, 0).publish(&load, count, &AtomicBool::new(false))
+    }
+
+    /// Publishes a message at the first server.
+    pub(super) fn publish_one(&self, text: &str) -> Published {
+        Publisher::new(&self.addresses, 0).one(CHANNEL, text)
+    }
+
     /// Connects subscribers, behind a first message that is published for this.
     pub(super) fn connect(&mut self, subscribers: usize) -> Result<()> {
-        let first = self.publishers.ask(&Order::One("begin".to_owned()))?;
+        let first = self.publish_one("begin");
         let Some(first) = first.confirmed.first() else {
             let reasons = first.failures;
             return Err(Error::usage(format!("the first message was not confirmed: {reasons:?}")));
@@ -385,9 +396,8 @@ impl Site {
         }
         let period_ms = PERIOD_MS.max(subscribers.div_ceil(RECEIVERS) as u64);
         let before = self.servers_time()?;
-        let published =
-            self.publishers.ask(&Order::Series(load(CHANNEL, "delay", period_ms), messages))?;
-        self.publishers.ask(&Order::One(END.to_owned()))?;
+        let published = self.publish(CHANNEL, "delay".to_owned(), period_ms, messages);
+        self.publish_one(END);
         let mut reports = Vec::new();
         for crowd in &mut self.crowds {
             reports.push(crowd.answer::<Report>()?);
@@ -436,7 +446,7 @@ impl Site {
             for (place, path) in [CHANNEL, LOCAL].into_iter().enumerate() {
                 let name = format!("processor-{round}-{block}");
                 let before = self.gateways[0].processor_time()?;
-                let published = self.publishers.ask(&Order::Series(load(path, &name, 0), BLOCK))?;
+                let published = self.publish(path, name, 0, BLOCK);
                 spent[place] += self.gateways[0].processor_time()? - before;
                 if published.confirmed.len() < BLOCK as usize {
                     return Err(Error::Work {
@@ -450,8 +460,4 @@ impl Site {
         let difference = each[0] - each[1];
         Ok([("redis", "ns", each[0]), ("own", "ns", each[1]), ("difference", "ns", difference)])
     }
-}
-
-fn load(path: &str, name: &str, period_ms: u64) -> Load {
-    Load { path: path.to_owned(), name: name.to_owned(), period_ms, hang_up_every: None }
 }

@@ -1,13 +1,14 @@
 //! All faults in turn, round by round.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::budget::Budget;
 use crate::cluster::crowd::{Order, Position, Report};
-use crate::cluster::publisher::{self, Load, Published};
+use crate::cluster::publisher::{Load, Published, Publisher};
 use crate::cluster::site::{self, Site};
 use crate::cluster::{CHANNEL, Fault, Options, SERVERS, redis};
 use crate::error::{Error, Result};
@@ -17,10 +18,10 @@ use crate::record::Record;
 use crate::sys::process;
 use crate::{channel, rivals, run};
 
-/// Messages a second that all subscribers together receive if nothing else is asked for.
+/// Messages a second that all subscribers together receive.
 const RECEIVED: usize = 30_000;
 
-/// The shortest pause between two messages of a publisher if nothing else is asked for.
+/// The shortest pause between two messages of a publisher, in milliseconds.
 const PERIOD_MS: u64 = 50;
 
 /// Publishers hang up before the answer once in so many messages.
@@ -53,18 +54,9 @@ fn plan(options: &Options) -> Result<Plan> {
     let known = |fault: &Fault| fault.name();
     let mut faults = options::named(&options.faults, &Fault::ALL, known, |_| true, "no fault")?;
     let asked = options.subscribers.unwrap_or(if is_quick { 150 } else { 3000 });
-    let rounds = options.rounds.or(options.output.repetitions);
-    let rounds = rounds.unwrap_or(if is_quick { 1 } else { 3 });
-    let stop = options.stop_seconds.unwrap_or(if is_quick { 3 } else { 10 });
-    for (name, value) in [
-        ("--subscribers", asked as u64),
-        ("--rounds", rounds as u64),
-        ("--rate", options.rate.unwrap_or(1)),
-        ("--stop-seconds", stop),
-    ] {
-        if value == 0 {
-            return Err(Error::usage(format!("{name} 0 measures nothing: give 1 or more")));
-        }
+    let rounds = options.output.repetitions.unwrap_or(if is_quick { 1 } else { 3 });
+    if asked == 0 {
+        return Err(Error::usage("--subscribers 0 measures nothing: give 1 or more"));
     }
     let mut notes = Vec::new();
     // While one server is away, each of the others may have all subscribers.
@@ -86,14 +78,13 @@ fn plan(options: &Options) -> Result<Plan> {
         }
     }
     let spread = (subscribers * SERVERS * 1000).div_ceil(RECEIVED) as u64;
-    let period_ms = options.rate.unwrap_or(spread.max(PERIOD_MS));
     let seconds = |full: f64| Duration::from_secs_f64(if is_quick { full / 2.0 } else { full });
     Ok(Plan {
         faults,
         subscribers,
         rounds,
-        period_ms,
-        stop: Duration::from_secs(stop),
+        period_ms: spread.max(PERIOD_MS),
+        stop: Duration::from_secs(if is_quick { 3 } else { 10 }),
         before: seconds(1.0),
         from_then: seconds(3.0),
         after: seconds(2.0),
@@ -105,10 +96,11 @@ fn plan(options: &Options) -> Result<Plan> {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
-    if rivals::find(redis::PROGRAM).is_none() {
+    let missing =
+        [redis::PROGRAM, redis::CLIENT].into_iter().find(|one| rivals::find(one).is_none());
+    if let Some(program) = missing {
         return Err(Error::usage(format!(
-            "{} is missing, in which this experiment has its messages: install the package {} (Debian)",
-            redis::PROGRAM,
+            "{program} is missing, which this experiment needs for its messages: install the package {} (Debian)",
             redis::PACKAGE
         )));
     }
@@ -178,24 +170,35 @@ impl Run<'_> {
         for crowd in &mut site.crowds {
             crowd.order(&Order::Follow(end.clone()))?;
         }
-        site.publishers.begin(Load {
-            path: CHANNEL.to_owned(),
+        let load = Load {
+            path: CHANNEL,
             name: format!("{round}"),
             period_ms: plan.period_ms,
             hang_up_every: (fault == Fault::Reply).then_some(HANG_UP_EVERY),
-        })?;
-        pause(plan.before);
-        let begun = Instant::now();
-        let suffered = site.suffer(fault, round, plan.stop);
-        if suffered.is_ok() {
-            pause(plan.from_then.saturating_sub(begun.elapsed()).max(plan.after));
-        }
-        let mut published = site.publishers.end()?;
+        };
+        let (is_over, addresses) = (AtomicBool::new(false), site.addresses.clone());
+        let (suffered, mut published) = std::thread::scope(|scope| {
+            let (load, is_over) = (&load, &is_over);
+            let publish = |home| {
+                let publisher = Publisher::new(&addresses, home);
+                scope.spawn(move || publisher.publish(load, u64::MAX, is_over))
+            };
+            let all: Vec<_> = (0..SERVERS).map(publish).collect();
+            pause(plan.before);
+            let begun = Instant::now();
+            let suffered = site.suffer(fault, round, plan.stop);
+            if suffered.is_ok() {
+                pause(plan.from_then.saturating_sub(begun.elapsed()).max(plan.after));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            let mut published = Published::default();
+            for one in all {
+                published.add(one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            (suffered, published)
+        });
         suffered?;
-        let last = site.publishers.ask(&publisher::Order::One(end))?;
-        published.confirmed.extend(last.confirmed);
-        published.refused += last.refused;
-        published.given_up += last.given_up;
+        published.add(site.publish_one(&end));
         let mut reports = Vec::new();
         for crowd in &mut site.crowds {
             reports.push(crowd.answer::<Report>()?);
@@ -332,16 +335,12 @@ mod tests {
         assert_eq!(quick, (vec![Fault::None], 150, 1, 50));
         let chosen = of(|options| {
             options.faults = "cut, stop,cut".to_owned();
-            options.rate = Some(7);
         });
-        assert_eq!(chosen.unwrap(), (vec![Fault::Cut, Fault::Stop], 3000, 3, 7));
+        assert_eq!(chosen.unwrap(), (vec![Fault::Cut, Fault::Stop], 3000, 3, 300));
         assert!(of(|options| options.subscribers = Some(10_000_000)).unwrap().1 < 10_000_000);
         for (change, about) in [
             ((|o| o.faults = "fire".to_owned()) as fn(&mut Options), "\"fire\""),
             (|o| o.subscribers = Some(0), "--subscribers"),
-            (|o| o.rounds = Some(0), "--rounds"),
-            (|o| o.rate = Some(0), "--rate"),
-            (|o| o.stop_seconds = Some(0), "--stop-seconds"),
         ] {
             let error = of(change).unwrap_err().to_string();
             assert!(error.contains(about), "{error}");
@@ -378,18 +377,5 @@ mod tests {
             verdict.figures()[5..7],
             [("confirmed", "count", 3.0), ("refused", "count", 4.0)]
         );
-    }
-
-    #[test]
-    fn figures_are_those_of_the_middle_round() {
-        let mut findings = Findings::default();
-        for value in [3.0, 1.0, 8.0] {
-            findings.note(("fault", "none", 9), &[("lost", "count", value)]);
-        }
-        findings.note(("fault", "flush", 9), &[("lost", "count", 4.0)]);
-        let rows = findings.rows();
-        let all: Vec<_> =
-            rows.iter().map(|row| (row.median, row.least, row.most, row.rounds)).collect();
-        assert_eq!(all, [(3.0, 1.0, 8.0, 3), (4.0, 4.0, 4.0, 1)]);
     }
 }

@@ -129,7 +129,7 @@ pub(crate) fn request(method: &str, target: &str, fields: &str, body: Option<&st
 #[derive(Debug)]
 pub(crate) struct Client {
     address: SocketAddr,
-    /// How long an answer may take.
+    /// How long a connection, and an answer, may take.
     patience: Duration,
     stream: Option<TcpStream>,
 }
@@ -151,7 +151,7 @@ impl Client {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             none => {
-                let stream = TcpStream::connect(self.address)?;
+                let stream = TcpStream::connect_timeout(&self.address, self.patience)?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(self.patience))?;
                 none.insert(stream)

@@ -11,9 +11,9 @@ fn lab_cluster_loses_doubles_and_reorders_nothing() {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
     };
-    if !has("redis-server") {
+    if !has("redis-server") || !has("redis-cli") {
         let line = refused(&["cluster", "--quick"]);
-        assert!(line.contains("redis-server") && line.contains("install"), "{line}");
+        assert!(line.contains("redis-") && line.contains("install"), "{line}");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -56,9 +56,7 @@ fn lab_cluster_refuses_invalid_options() {
     for (arguments, about) in [
         (["--faults", "fire"], "\"fire\""),
         (["--subscribers", "0"], "--subscribers"),
-        (["--rounds", "0"], "--rounds"),
-        (["--rate", "0"], "--rate"),
-        (["--stop-seconds", "0"], "--stop-seconds"),
+        (["--repetitions", "0"], "--repetitions"),
     ] {
         let line = refused(&[&["cluster"], &arguments[..]].concat());
         assert!(line.contains(about), "{line}");
