@@ -193,25 +193,3 @@ impl Watched {
 fn of(port: &str) -> [&str; 3] {
     ["--replicaof", "127.0.0.1", port]
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_of_each_kind_are_read() {
-        for (answer, expected) in [
-            ("+PONG\r\n", "PONG"),
-            (":12\r\n", "12"),
-            ("$2\r\nhi\r\n", "hi"),
-            ("$-1\r\n", ""),
-            ("*2\r\n$1\r\na\r\n:2\r\n", "a\n2"),
-            ("*-1\r\n", ""),
-        ] {
-            assert_eq!(reply(&mut answer.as_bytes()).unwrap(), expected, "{answer:?}");
-        }
-        for wrong in ["-ERR no\r\n", "", "$3\r\na"] {
-            assert!(reply(&mut wrong.as_bytes()).is_err(), "{wrong:?}");
-        }
-    }
-}
