@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use superpoll::call;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::random::Random;
 use crate::server::Control;
 use crate::server::web::{self, Generator};
@@ -31,17 +31,32 @@ pub(crate) type Clients = Generator<Connection>;
 
 /// Takes the generator's ends of the connections to a server. A request has `bytes` bytes.
 pub(crate) fn load(subject: &'static str, sockets: Vec<OwnedFd>, bytes: usize) -> Result<Clients> {
-    // With room for more than an answer, a read that fills it is wrong, and any other has drained.
-    let room = Room { request: vec![0; bytes], buffer: vec![0; 2 * bytes] };
     let count = sockets.len();
     let mut sockets = sockets.into_iter();
-    Generator::new(subject, count, room, |set, number| {
-        let failed = |e| Error::system(format!("watching connections to {subject}"), e);
-        let socket = sockets.next().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-        epoll::add(set, socket.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, number)
-            .map_err(failed)?;
-        Ok(Connection { socket, number, asked: 0, answer: Answer::default() })
+    Generator::new(subject, count, Room::new(bytes), |set, number| {
+        let socket = sockets.next().ok_or_else(|| io::ErrorKind::NotFound.into());
+        socket
+            .and_then(|socket| Connection::new(socket, set, number))
+            .doing(format_args!("watching connections to {subject}"))
     })
+}
+
+impl Room {
+    /// Makes room for requests of this many bytes.
+    pub(crate) fn new(bytes: usize) -> Room {
+        // With room for more than an answer, a read that fills it is wrong, and any other has
+        // drained.
+        Room { request: vec![0; bytes], buffer: vec![0; 2 * bytes] }
+    }
+}
+
+impl Connection {
+    /// Takes the generator's end of a connection, and adds it to an epoll set with its number.
+    pub(crate) fn new(socket: OwnedFd, set: &OwnedFd, number: u64) -> io::Result<Connection> {
+        let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        epoll::add(set, socket.as_raw_fd(), events, number)?;
+        Ok(Connection { socket, number, asked: 0, answer: Answer::default() })
+    }
 }
 
 impl web::Connection for Connection {

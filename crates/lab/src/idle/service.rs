@@ -1,7 +1,7 @@
 //! The servers, each started with the settings of its kind of connection.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,9 +12,10 @@ use crate::error::{Error, Result};
 use crate::http::{self, BODY};
 use crate::relay::peers::{self, Task};
 use crate::server::crowd::{Crowd, Settings};
+use crate::server::fleet::CHANNEL;
 use crate::server::subject::{self, Entry, not_installed, rival};
 use crate::server::wire::{Form, Opening, Subscription, Transport};
-use crate::server::{ProcessOptions, Server, program};
+use crate::server::{Control, ProcessOptions, Server, program};
 
 /// A server at work.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ pub(super) fn start(
             let (pem, key) = (text(&certificate.certificate), text(&certificate.key));
             let tls = format!("\ntls = {{ certificate = {pem:?}, key = {key:?} }}");
             let tls = if kind == Kind::Tls { &*tls } else { "" };
-            let channel = program::channel("/channel", "poll = \"24h\"");
+            let channel = program::channel(CHANNEL, "poll = \"24h\"");
             let routes = [program::page(folder, BODY)?, channel];
             let listener = program::listener(0) + tls;
             let configuration = program::configuration(&listener, &routes, "");
@@ -57,13 +58,8 @@ pub(super) fn start(
                 program::superpoll_serve(name, process, folder, &configuration, &["--dumpable"])?;
             Ok(of(server, port))
         }
-        (Software::RawEpoll, _) => {
-            let (server, port) = Server::accepting(name, false, process, http::raw_epoll::serve)?;
-            Ok(of(server, port))
-        }
-        #[cfg(feature = "http")]
-        (Software::Hyper, _) => {
-            let (server, port) = Server::accepting(name, false, process, http::tokio::serve)?;
+        (Software::Other(serve), _) => {
+            let (server, port) = Server::accepting(name, false, process, serve)?;
             Ok(of(server, port))
         }
         (Software::Nginx, kind) => {
@@ -130,30 +126,26 @@ crate::by_name::named! {
 }
 
 impl Kind {
-    /// Returns the request of a connection. A poll is answered when there is a message, which there
-    /// never is.
-    fn opening(self) -> Opening {
-        let (transport, path) = match self {
+    /// Returns the request of a connection.
+    pub(crate) fn opening(self) -> Opening {
+        let transport = match self {
             Kind::Silent => return Opening::Silent,
             Kind::KeepAlive | Kind::Tls | Kind::Relay => return Opening::Get(BODY),
-            Kind::LongPoll => (Transport::LongPoll, "/channel?after=0&wait=86400"),
-            Kind::WebSocket => (Transport::WebSocket, "/channel"),
-            Kind::Events => (Transport::Events, "/channel"),
+            Kind::LongPoll => Transport::LongPoll,
+            Kind::WebSocket => Transport::WebSocket,
+            Kind::Events => Transport::Events,
         };
-        Opening::Subscribe(Subscription { transport, path, form: Form::Superpoll })
+        Opening::Subscribe(Subscription { transport, path: CHANNEL, form: Form::Superpoll })
     }
 }
 
 /// The software of a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Software {
     /// `superpoll serve` and `superpoll proxy`.
     Superpoll,
-    /// A loop as a C programmer would write it.
-    RawEpoll,
-    /// hyper on tokio.
-    #[cfg(feature = "http")]
-    Hyper,
+    /// Another loop or runtime, which gets a listener.
+    Other(fn(TcpListener, &mut Control) -> Result<()>),
     /// nginx.
     Nginx,
     /// haproxy.
@@ -172,7 +164,7 @@ pub(crate) struct Start {
 impl Start {
     /// Whether it treats a connection differently some time after the connection fell silent.
     pub(crate) fn parks(self) -> bool {
-        self.software == Software::Superpoll && self.kind != Kind::Relay
+        matches!(self.software, Software::Superpoll) && self.kind != Kind::Relay
     }
 }
 
@@ -205,18 +197,23 @@ pub(crate) const ALL: &[Entry<Start>] = &[
     ours("superpoll-websocket", "superpoll serve, a channel's WebSocket", Kind::WebSocket),
     ours("superpoll-events", "superpoll serve, a channel's server-sent events", Kind::Events),
     ours("superpoll-relay", "superpoll proxy, after a request through it", Kind::Relay),
-    entry("raw-epoll", "an epoll loop, after a request", Software::RawEpoll, Kind::KeepAlive),
+    entry(
+        "raw-epoll",
+        "an epoll loop, after a request",
+        Software::Other(http::raw_epoll::serve),
+        Kind::KeepAlive,
+    ),
     rival!(
         "http",
         "hyper-silent",
         "hyper on tokio, nothing was asked",
-        Start { software: Software::Hyper, kind: Kind::Silent }
+        Start { software: Software::Other(http::tokio::serve), kind: Kind::Silent }
     ),
     rival!(
         "http",
         "hyper-keep-alive",
         "hyper on tokio, after a request",
-        Start { software: Software::Hyper, kind: Kind::KeepAlive }
+        Start { software: Software::Other(http::tokio::serve), kind: Kind::KeepAlive }
     ),
     nginx("nginx-silent", "nginx, nothing was asked", Kind::Silent),
     nginx("nginx-keep-alive", "nginx, after a request", Kind::KeepAlive),

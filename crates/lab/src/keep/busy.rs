@@ -11,11 +11,13 @@ use superpoll::backend::Tuning;
 use superpoll::backend::policy::CostBased;
 use superpoll::{Events, Interest};
 
-use crate::error::{Error, Result};
+use crate::echo::load::{Connection, Room};
+use crate::error::{Doing, Error, Result};
 use crate::findings::Named;
 use crate::keep::moves::{KeeperProcess, Kind, Station, Watcher};
 use crate::server::clients::Clients;
-use crate::sys::{descriptor, epoll, process};
+use crate::server::web::{self, Generator, Load as _};
+use crate::sys::{descriptor, process};
 use crate::{channel, statistics};
 
 /// Connections that send requests.
@@ -79,7 +81,8 @@ impl Pair {
             if let Some(theirs) = theirs.take() {
                 asking = Some(Asking::new(kind.name(), theirs, client)?);
             }
-            asking.as_mut().map_or_else(|| Ok(Vec::new()), |asking| asking.ask(requests))
+            let ask = |asking: &mut Asking| asking.ask(kind.name(), requests);
+            asking.as_mut().map_or_else(|| Ok(Vec::new()), ask)
         })?;
         main.ask::<_, Vec<f64>>(&Order::HandOver)?;
         Ok(Pair { main, clients })
@@ -184,80 +187,61 @@ impl Serving {
 
 /// The clients' side: the first connections send requests, the remaining ones are silent.
 struct Asking {
-    subject: &'static str,
-    set: OwnedFd,
-    sockets: Vec<OwnedFd>,
-    asked_at: [u64; ACTIVE],
-    number: u64,
+    generator: Generator<Timed>,
+    silent: Vec<OwnedFd>,
 }
 
 impl Asking {
     fn new(
         subject: &'static str,
-        sockets: Vec<OwnedFd>,
+        mut sockets: Vec<OwnedFd>,
         processor: Option<usize>,
     ) -> Result<Asking> {
-        let failed = |e| Error::system("setting clients up", e);
         if let Some(processor) = processor {
-            process::pin(&[processor]).map_err(failed)?;
+            process::pin(&[processor]).doing("moving clients to their processor")?;
         }
-        let set = epoll::create().map_err(failed)?;
-        for (number, socket) in sockets.iter().take(ACTIVE).enumerate() {
-            let events = libc::EPOLLIN as u32;
-            epoll::add(&set, socket.as_raw_fd(), events, number as u64).map_err(failed)?;
-        }
-        Ok(Asking { subject, set, sockets, asked_at: [0; ACTIVE], number: 0 })
-    }
-
-    /// Sends a request that contains its own number.
-    fn send(&mut self, connection: usize) -> Result<()> {
-        self.number += 1;
-        let mut request = [connection as u8; BYTES];
-        request[..8].copy_from_slice(&self.number.to_ne_bytes());
-        self.asked_at[connection] = process::now();
-        let count = descriptor::write(self.sockets[connection].as_raw_fd(), &request);
-        let sent = count == BYTES as isize;
-        if sent { Ok(()) } else { Err(Error::last("sending a request")) }
+        let silent = sockets.split_off(ACTIVE);
+        let room = (Room::new(BYTES), Vec::new());
+        let mut sockets = sockets.into_iter();
+        let generator = Generator::new(subject, ACTIVE, room, |set, number| {
+            let socket = sockets.next().ok_or_else(|| Error::usage("a client has no socket"))?;
+            let connection = Connection::new(socket, set, number).doing("setting clients up")?;
+            Ok(Timed { connection, asked_at: 0 })
+        })?;
+        Ok(Asking { generator, silent })
     }
 
     /// Returns the time of each request except the first ones.
-    fn ask(&mut self, requests: u64) -> Result<Vec<f64>> {
-        let subject = self.subject;
-        let wrong = |found: &str| Error::Work { subject, found: found.to_owned() };
-        let all = requests + FIRST;
-        let mut times = Vec::with_capacity(usize::try_from(all).unwrap_or_default());
-        for connection in 0..ACTIVE.min(times.capacity()) {
-            self.send(connection)?;
-        }
-        let mut unasked = all.saturating_sub(ACTIVE as u64);
-        let mut events = [epoll::Raw { events: 0, u64: 0 }; ACTIVE];
-        while (times.len() as u64) < all {
-            let patience = i32::try_from(PATIENCE.as_millis()).unwrap_or(i32::MAX);
-            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut events, patience);
-            let Ok(ready @ 1..) = usize::try_from(ready) else {
-                return Err(wrong("an answer did not come"));
-            };
-            for event in events.iter().take(ready) {
-                let connection = event.u64 as usize;
-                let mut answer = [0; BYTES];
-                let count = descriptor::read(self.sockets[connection].as_raw_fd(), &mut answer);
-                let now = process::now();
-                if count != BYTES as isize || answer[BYTES - 1] != connection as u8 {
-                    return Err(wrong("an answer does not match its request"));
-                }
-                times.push((now - self.asked_at[connection]) as f64);
-                if unasked > 0 {
-                    unasked -= 1;
-                    self.send(connection)?;
-                }
-            }
-        }
+    fn ask(&mut self, subject: &'static str, requests: u64) -> Result<Vec<f64>> {
+        self.generator.go(requests + FIRST)?;
         // The clients' ends of idle connections must have received nothing.
-        for socket in &self.sockets[ACTIVE..] {
-            if descriptor::read_byte(socket.as_raw_fd()).is_some() {
-                return Err(wrong("a silent connection received data"));
-            }
+        if self.silent.iter().any(|one| descriptor::read_byte(one.as_raw_fd()).is_some()) {
+            let found = "a silent connection received data".to_owned();
+            return Err(Error::Work { subject, found });
         }
-        Ok(times.split_off(usize::try_from(FIRST).unwrap_or_default()))
+        Ok(std::mem::take(&mut self.generator.room().1).split_off(FIRST as usize))
+    }
+}
+
+/// A client whose requests are timed. All share a list of the times.
+struct Timed {
+    connection: Connection,
+    asked_at: u64,
+}
+
+impl web::Connection for Timed {
+    type Room = (Room, Vec<f64>);
+
+    fn ask(&mut self, room: &mut Self::Room) -> Result<(), String> {
+        self.asked_at = process::now();
+        self.connection.ask(&mut room.0)
+    }
+
+    fn read(&mut self, (room, times): &mut Self::Room) -> Result<bool, String> {
+        let is_answered = self.connection.read(room)?;
+        if is_answered {
+            times.push((process::now() - self.asked_at) as f64);
+        }
+        Ok(is_answered)
     }
 }

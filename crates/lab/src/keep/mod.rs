@@ -36,17 +36,9 @@ crate::options::options! {
 
     /// The parts to measure: move, wake, busy, restart or all
     parts: String = LIST "all",
-    /// Where idle connections are watched: nested, thread, process or all
-    topologies: String = LIST "all",
-    /// Descriptors that leave and come back together, 1 to 253, with commas
-    batch: String = LIST "1,16,253",
     /// Idle connections in addition to the busy ones, and of the restarted server; fewer where the
     /// limit of descriptors is lower [default: 9000, or 1000 if quick]
     idle: Option<usize> = N,
-    /// Requests to each loop in a round
-    requests: u64 = N 10_000,
-    /// Wake-ups of each loop in a round
-    samples: usize = N 100,
 }
 
 crate::by_name::named! {

@@ -7,20 +7,22 @@
 //! has carried out its orders. The time to read the thread's own clock is subtracted: for a batch
 //! of one it would be a large share.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use superpoll::backend::policy::{CostBased, Fixed, Policy};
 use superpoll::backend::{Rule, Topology, Tuning};
 use superpoll::{BackendKind, Events, Interest, Poller};
-use superpoll_keeper::{Control, Keeper, KeeperLink, Listener};
+use superpoll_keeper::Control;
 use tempfile::TempDir;
 
 use crate::channel::{Kind as Descriptors, Pairs};
 use crate::error::{Doing, Error, Result};
 use crate::random::Random;
 use crate::server::clients::Clients;
+use crate::server::fleet::start_keeper;
+use crate::server::{Server, program};
 use crate::statistics;
 use crate::sys::{descriptor, process};
 use crate::waking::Writer;
@@ -223,8 +225,8 @@ fn wake_ups(
 
 // The topologies by name, the keeper's process, and pollers with their keepers.
 
-/// How long a keeper may take until it listens.
-const KEEPER_START: Duration = Duration::from_secs(5);
+/// The name of a keeper's socket in its folder.
+const SOCKET: &str = "keeper";
 
 crate::by_name::named! {
     /// Where idle descriptors are watched.
@@ -241,58 +243,16 @@ crate::by_name::named! {
 /// A keeper's process, which ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct KeeperProcess {
-    child: process::Child,
+    server: Server,
     folder: TempDir,
 }
 
 impl KeeperProcess {
-    /// Forks the process, and waits until it listens.
+    /// Starts the process, and waits until it listens.
     pub(super) fn start() -> Result<KeeperProcess> {
-        let failed = |e| Error::system("starting a keeper's process", e);
-        let folder = tempfile::tempdir().map_err(failed)?;
-        let path = folder.path().join("keeper");
-        let child = process::fork(|| {
-            descriptor::close_all_but(&mut []);
-            process::survive_broken_pipes();
-            // The parent sees that no process listens, and says so.
-            let _ = keep(&path);
-        })
-        .map_err(failed)?;
-        let begun = Instant::now();
-        loop {
-            match KeeperLink::connect(&path) {
-                Ok(_) => return Ok(KeeperProcess { child, folder }),
-                Err(error) if begun.elapsed() > KEEPER_START || child.has_ended() => {
-                    return Err(failed(error));
-                }
-                Err(_) => process::sleep(1_000_000),
-            }
-        }
+        let folder = program::folder("keep")?;
+        Ok(KeeperProcess { server: start_keeper(&folder.path().join(SOCKET))?, folder })
     }
-
-    /// Returns the path of its socket.
-    pub(super) fn path(&self) -> PathBuf {
-        self.folder.path().join("keeper")
-    }
-
-    /// Returns its process number.
-    pub(super) fn pid(&self) -> i32 {
-        self.child.pid()
-    }
-
-    /// Returns how many descriptors it has open.
-    pub(super) fn descriptors(&self) -> Result<usize> {
-        let folder = format!("/proc/{}/fd", self.pid());
-        std::fs::read_dir(&folder).map(Iterator::count).doing(format_args!("reading {folder}"))
-    }
-}
-
-fn keep(path: &Path) -> std::io::Result<()> {
-    // The keeper serves one poller after another.
-    let options = superpoll_keeper::Options { ends: false, ..superpoll_keeper::Options::default() };
-    let mut keeper = Keeper::new(options, |_| {})?;
-    keeper.listen(Listener::bind(path)?)?;
-    keeper.run()
 }
 
 /// A factory for pollers of a topology.
@@ -316,7 +276,8 @@ impl Station {
         keeper: Option<&KeeperProcess>,
         processor: Option<usize>,
     ) -> Station {
-        let keeper = keeper.map(|keeper| (keeper.path(), keeper.pid()));
+        let of = |one: &KeeperProcess| (one.folder.path().join(SOCKET), one.server.pid());
+        let keeper = keeper.map(of);
         Station { kind, keeper, processor, all: process::processors(), sessions: 0 }
     }
 

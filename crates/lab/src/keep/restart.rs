@@ -9,38 +9,36 @@
 //! sends another request. A message whose publisher got no confirmation may arrive or not, but not
 //! twice.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
-
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::findings::Named;
-use crate::keep::moves::KeeperProcess;
-use crate::server::clients::{self, Clients};
+use crate::server::clients;
 use crate::server::crowd::{Crowd, Order, Settings};
-use crate::server::http::{Client, request};
-use crate::server::program::{PROCESS, until};
+use crate::server::fleet::{CHANNEL, Fleet, NAME, client};
+use crate::server::http::request;
+use crate::server::program::until;
 use crate::server::wire::{Form, Opening, Subscription, Transport, message};
-use crate::server::{Server, program};
 use crate::sys::process;
 
-/// How long it may take until connections are left with the keeper, and until a server ends or
-/// begins.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// How long a last message may take until it is confirmed.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Messages during a restart, and the pause after each.
-const MESSAGES: usize = 20;
+const MESSAGES: u64 = 20;
 const PAUSE_NS: u64 = 25_000_000;
 
 /// Connections that are opened, or asked, at the same time.
 const IN_FLIGHT: usize = 50;
 
-const NAME: &str = "superpoll serve";
-
 /// How long messages are published before the next server is started.
 const BEFORE_NS: u64 = 100_000_000;
+
+/// The subscription of the channel, and the bytes of a message.
+const SUBSCRIPTION: Subscription =
+    Subscription { transport: Transport::WebSocket, path: CHANNEL, form: Form::Superpoll };
+const MESSAGE: usize = 16;
 
 crate::by_name::named! {
     /// How a server follows the previous one.
@@ -56,116 +54,62 @@ crate::by_name::named! {
 #[derive(Debug)]
 pub(super) struct Site {
     connections: usize,
-    port: u16,
-    keeper: KeeperProcess,
     subscribers: Crowd,
     kept: Crowd,
-    publisher: Clients,
-    server: Option<Server>,
-    /// How many descriptors the keeper has without connections.
-    own: usize,
+    fleet: Fleet,
     number: usize,
     messages: u64,
-    folder: TempDir,
 }
 
 impl Site {
     /// Starts all of them, and makes the clients connect.
     pub(super) fn start(connections: usize) -> Result<Site> {
-        let folder = program::folder("keep")?;
-        let port = program::free_port()?;
-        let keeper = KeeperProcess::start()?;
+        let mut fleet = Fleet::new(1, true)?;
         let crowd = |number, opening| {
-            let from = clients::address(number);
+            let (from, port) = (clients::address(number), fleet.port(0));
             Crowd::start(Settings { subject: NAME, from, port, opening, bytes: MESSAGE, tls: None })
         };
-        let mut site = Site {
-            connections,
-            port,
-            keeper,
-            subscribers: crowd(0, Opening::Subscribe(SUBSCRIPTION))?,
-            // Each server has another page.
-            kept: crowd(1, Opening::Get(b""))?,
-            publisher: publisher(port)?,
-            server: None,
-            own: 0,
-            number: 0,
-            messages: 0,
-            folder,
-        };
-        let server = site.begin(&[])?;
-        site.server = Some(server);
-        site.own = site.keeper.descriptors()?;
-        let subscribers = connections / 2;
-        site.subscribers.ask(&Order::Open { count: subscribers, at_once: IN_FLIGHT })?;
-        let count = connections - subscribers;
-        site.kept.ask(&Order::Open { count, at_once: IN_FLIGHT })?;
-        Ok(site)
-    }
-
-    fn wrong(found: impl Into<String>) -> Error {
-        Error::Work { subject: NAME, found: found.into() }
-    }
-
-    /// Starts the next server, whose page is its number.
-    fn begin(&mut self, arguments: &[&str]) -> Result<Server> {
-        self.number += 1;
-        let own = self.folder.path().join(self.number.to_string());
-        let page = program::page(&own, page(self.number).as_bytes())?;
-        let routes = [page, program::channel(CHANNEL, "history = 1000")];
-        let listener = program::listener(self.port);
-        let configuration = program::configuration(&listener, &routes, "park = \"50ms\"");
-        let keeper = self.keeper.path();
-        let keeper = ["--keeper", &*keeper.to_string_lossy()];
-        let more = [&keeper[..], arguments].concat();
-        program::superpoll_serve(NAME, PROCESS, &own, &configuration, &more)
-            .map(|started| started.0)
-    }
-
-    fn until_held(&self) -> Result<()> {
-        let all = self.connections;
-        until(&format!("{all} idle connections were not left with the keeper"), PATIENCE, || {
-            Ok(self.keeper.descriptors()?.saturating_sub(self.own) >= all)
-        })
+        let mut subscribers = crowd(0, Opening::Subscribe(SUBSCRIPTION))?;
+        // Each server has another page.
+        let mut kept = crowd(1, Opening::Get(b""))?;
+        fleet.start(page(0).as_bytes())?;
+        let count = connections / 2;
+        subscribers.ask(&Order::Open { count, at_once: IN_FLIGHT })?;
+        kept.ask(&Order::Open { count: connections - count, at_once: IN_FLIGHT })?;
+        Ok(Site { connections, subscribers, kept, fleet, number: 0, messages: 0 })
     }
 
     /// Makes the next server follow the present one. Returns the nanoseconds until the new process
     /// answers; and how many connections have ended, how many messages a subscriber has missed or
     /// received twice, and how many were confirmed.
     pub(super) fn follow(&mut self, kind: RestartKind) -> Result<[Named; 5]> {
-        self.until_held()?;
-        let first = self.messages + 1;
-        self.publisher.order(&Publish::Some(first, MESSAGES))?;
-        process::sleep(BEFORE_NS);
-        let before = self.server.take();
-        if kind == RestartKind::Crash {
-            // Dropping kills the server and waits for its end.
-            drop(before);
-        } else {
-            self.server = before;
-        }
-        let begun = process::now();
-        let server = self.begin(if kind == RestartKind::Upgrade { &["--upgrade"] } else { &[] })?;
-        let page = page(self.number);
-        let mut said = String::new();
-        while said != page {
-            said = client(self.port).get("/").map(|(_, said)| said).unwrap_or_default();
-            if process::now() - begun > PATIENCE.as_nanos() as u64 {
-                return Err(Site::wrong(format!("a new server does not answer, but {said:?}")));
-            }
-        }
-        let answer_ns = (process::now() - begun) as f64;
-        if let Some(before) = self.server.replace(server) {
-            until("a server that was replaced does not end", PATIENCE, || Ok(before.has_ended()))?;
-        }
-        let outcome: Vec<u64> = self.publisher.answer()?;
-        let numbers = (first..).zip(outcome);
-        let confirmed: Vec<u64> =
-            numbers.filter(|(_, confirmed)| *confirmed == 1).map(|(number, _)| number).collect();
-        self.messages += MESSAGES as u64 + 1;
-        self.publisher.ask::<_, Vec<u64>>(&Publish::Last(self.messages))?;
-        let count = confirmed.len() as f64;
-        self.subscribers.order(&Order::Follow(self.messages, confirmed))?;
+        self.fleet.until_parked(self.connections)?;
+        self.number += 1;
+        let (port, page) = (self.fleet.port(0), page(self.number));
+        let (first, last) = (self.messages + 1, self.messages + MESSAGES + 1);
+        let (followed, confirmed) = thread::scope(|scope| {
+            let publishing = scope.spawn(move || {
+                let is_confirmed = |number: &u64| {
+                    let is_confirmed = publish(port, *number);
+                    process::sleep(PAUSE_NS);
+                    is_confirmed
+                };
+                (first..last).filter(is_confirmed).collect::<Vec<u64>>()
+            });
+            process::sleep(BEFORE_NS);
+            let followed = match kind {
+                RestartKind::Upgrade => self.fleet.follow(page.as_bytes(), &["--upgrade"]),
+                RestartKind::Crash => {
+                    self.fleet.kill().and_then(|()| self.fleet.follow(page.as_bytes(), &[]))
+                }
+            };
+            (followed, publishing.join().unwrap_or_default())
+        });
+        let (answer_ns, count) = (followed? as f64, confirmed.len() as f64);
+        // The last message that subscribers receive.
+        self.messages = last;
+        until("the last message was not confirmed", PATIENCE, || Ok(publish(port, last)))?;
+        self.subscribers.order(&Order::Follow(last, confirmed))?;
         let heard = self.subscribers.report()?;
         self.kept.order(&Order::Ask { count: usize::MAX, at_once: IN_FLIGHT })?;
         let kept = self.kept.report()?;
@@ -184,50 +128,9 @@ fn page(number: usize) -> String {
     format!("server {number}\n")
 }
 
-// The publisher.
-
-/// The channel, the subscription of it, and the bytes of a message.
-const CHANNEL: &str = "/news";
-const SUBSCRIPTION: Subscription =
-    Subscription { transport: Transport::WebSocket, path: CHANNEL, form: Form::Superpoll };
-const MESSAGE: usize = 16;
-
-/// How long an answer may take, and a last message until it is confirmed.
-const HEARING: Duration = Duration::from_secs(20);
-
-/// The commands for the publisher.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum Publish {
-    /// Publish so many messages from this number on, with a pause after each. The answer: for each
-    /// whether it was confirmed.
-    Some(u64, usize),
-    /// Publish this message until it is confirmed; it is the last one that subscribers receive.
-    Last(u64),
-}
-
-fn client(port: u16) -> Client {
-    Client::new(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), HEARING)
-}
-
-/// Starts the publisher in a process of its own: each message has a connection of its own.
-fn publisher(port: u16) -> Result<Clients> {
-    let publish = move |number: u64| {
-        let mut client = client(port);
-        let sent = client.send(&request("POST", CHANNEL, "", Some(&message(number, MESSAGE))));
-        sent.and_then(|()| client.answer()).is_ok_and(|(code, _)| code == 201)
-    };
-    Clients::start(NAME, move |order: Publish| match order {
-        Publish::Some(first, count) => {
-            let one = |number| {
-                let confirmed = publish(number);
-                process::sleep(PAUSE_NS);
-                u64::from(confirmed)
-            };
-            Ok((first..first + count as u64).map(one).collect())
-        }
-        Publish::Last(number) => {
-            until("the last message was not confirmed", HEARING, || Ok(publish(number)))?;
-            Ok(Vec::new())
-        }
-    })
+/// Publishes a message on a connection of its own; returns whether that was confirmed.
+fn publish(port: u16, number: u64) -> bool {
+    let mut client = client(port);
+    let sent = client.send(&request("POST", CHANNEL, "", Some(&message(number, MESSAGE))));
+    sent.and_then(|()| client.answer()).is_ok_and(|(code, _)| code == 201)
 }

@@ -13,8 +13,12 @@ use crate::record::Record;
 use crate::server::program::Processors;
 use crate::{channel, options, run, statistics};
 
-/// The most descriptors in a packet.
-const MOST: usize = 253;
+/// Descriptors that leave and come back together; the last number is the most in a packet.
+const BATCHES: [usize; 3] = [1, 16, 253];
+
+/// Requests to each loop in a round, and its wake-ups.
+const REQUESTS: u64 = 10_000;
+const SAMPLES: usize = 100;
 
 /// Descriptors that a server, or a keeper, needs in addition to its connections.
 const RESERVE: usize = 256;
@@ -25,7 +29,6 @@ const MOVES: usize = 20;
 /// The checked options.
 struct Plan {
     parts: Vec<Stage>,
-    topologies: Vec<Kind>,
     batches: Vec<usize>,
     idle: usize,
     /// Descriptors of the loops of the part `wake`.
@@ -34,27 +37,10 @@ struct Plan {
 }
 
 fn plan(options: &Options) -> Result<Plan> {
-    let here = |_: &_| true;
-    let parts = options::named(&options.parts, &Stage::ALL, |one| one.name(), here, "no part")?;
-    let named = &options.topologies;
-    let topologies = options::named(named, &Kind::ALL, |one| one.name(), |_| true, "no topology")?;
-    let mut batches = options::numbers("--batch", &options.batch)?;
-    batches.sort_unstable();
-    batches.dedup();
-    if batches.iter().any(|batch| !(1..=MOST).contains(batch)) {
-        let text = &options.batch;
-        return Err(Error::usage(format!(
-            "--batch {text} is not possible: give numbers from 1 to {MOST}, the most that fit into a message"
-        )));
-    }
-    for (name, value) in [
-        ("--requests", options.requests),
-        ("--samples", options.samples as u64),
-        ("--idle", options.idle.unwrap_or(2) as u64 / 2),
-    ] {
-        if value == 0 {
-            return Err(Error::usage(format!("{name} is too few to measure anything: give more")));
-        }
+    let name = |one: &Stage| one.name();
+    let parts = options::named(&options.parts, &Stage::ALL, name, |_| true, "no part")?;
+    if options.idle.is_some_and(|idle| idle < 2) {
+        return Err(Error::usage("--idle is too few to measure anything: give 2 or more"));
     }
     let asked = options.idle.unwrap_or(if options.output.quick { 1000 } else { 9000 });
     // The parent has both ends of these pairs for a moment. No process has both ends of a server's
@@ -62,13 +48,13 @@ fn plan(options: &Options) -> Result<Plan> {
     let pairs = channel::most_pairs();
     let watched = WATCHED.min(pairs);
     let limit = superpoll::limits::nofile().1;
-    batches.iter().try_for_each(|&batch| channel::fits("--batch", batch, 1..=watched))?;
+    let batches = BATCHES.into_iter().filter(|batch| *batch <= watched).collect();
     let is_shared = parts.contains(&Stage::Busy);
     let most = (if is_shared { pairs } else { 2 * pairs }).saturating_sub(RESERVE).max(2);
     let note = (asked > most).then(|| {
         format!("{most} idle connections instead of {asked}: the limit of {limit} descriptors leaves no more")
     });
-    Ok(Plan { parts, topologies, batches, idle: asked.min(most), watched, note })
+    Ok(Plan { parts, batches, idle: asked.min(most), watched, note })
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
@@ -82,7 +68,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let sizes = sizes.into_iter().filter_map(|(has, size)| has.then_some(size)).collect();
     let mut budget = Budget::of_sizes(&options.output, sizes, 30.0, 150.0);
     budget.needs(1);
-    let (notes, blocks) = (plan.note.iter().cloned().collect(), plan.topologies.len() * 15 + 6);
+    let (notes, blocks) = (plan.note.iter().cloned().collect(), Kind::ALL.len() * 15 + 6);
     let frame = run::Run::new("sit", &options.output, notes, blocks, budget);
     let findings = Findings::default();
     let mut run = Run { options, plan: &plan, main, other, frame, findings };
@@ -97,15 +83,14 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             run.frame.budget.keep(measured)?;
         }
     }
-    let names = |all: &[Kind]| all.iter().map(|one| one.name()).collect::<Vec<_>>();
     let own = [
         ("parts", json!(plan.parts.iter().map(|part| part.name()).collect::<Vec<_>>())),
-        ("topologies", json!(names(&plan.topologies))),
+        ("topologies", json!(Kind::ALL.map(Kind::name))),
         ("batch", json!(plan.batches)),
         ("idle", json!(plan.idle)),
         ("active", json!(ACTIVE)),
-        ("requests", json!(options.requests)),
-        ("samples", json!(options.samples)),
+        ("requests", json!(REQUESTS)),
+        ("samples", json!(SAMPLES)),
         ("moves", json!(MOVES)),
         ("main_processor", json!(main)),
         ("client_processor", json!(other)),
@@ -138,7 +123,7 @@ impl Run<'_> {
             let keeper = (kind == Kind::Process).then(KeeperProcess::start).transpose()?;
             Ok((kind, of(kind, keeper.as_ref())?, keeper))
         };
-        self.plan.topologies.iter().map(start).collect()
+        Kind::ALL.iter().map(start).collect()
     }
 
     fn move_and_wake(&mut self) -> Result<()> {
@@ -161,7 +146,7 @@ impl Run<'_> {
                 if plan.parts.contains(&Stage::Wake) {
                     self.frame.progress.step(format!("{subject} wakes up"));
                     let seed = self.options.output.seed + self.frame.budget.number() as u64;
-                    let times = self.options.samples;
+                    let times = SAMPLES;
                     let all: Vec<f64> = one.ask(&Order::Wake { times, seed })?;
                     let of = |share| statistics::quantile(&all, share);
                     let figures = [("p50", "ns", of(0.5)), ("p99", "ns", of(0.99))];
@@ -180,7 +165,7 @@ impl Run<'_> {
             for place in self.frame.budget.turns(pairs.len()) {
                 let (kind, pair, _) = &mut pairs[place];
                 self.frame.progress.step(format!("{} serves", kind.name()));
-                let figures = pair.measure(self.options.requests)?;
+                let figures = pair.measure(REQUESTS)?;
                 self.findings.note((Stage::Busy.name(), kind.name(), idle), &figures);
             }
         }
@@ -204,67 +189,24 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Output;
 
     #[test]
     fn options_are_checked() {
         let of = |change: fn(&mut Options)| {
             let mut options = Options::default();
             change(&mut options);
-            plan(&options).map(|plan| (plan.parts, plan.batches, plan.idle))
+            plan(&options).map(|plan| (plan.parts, plan.idle))
         };
-        let (parts, batches, _) = of(|options| {
-            options.parts = "wake,move,wake".to_owned();
-            options.batch = "16, 1,16".to_owned();
-        })
-        .unwrap();
-        assert_eq!((parts, batches), (vec![Stage::Wake, Stage::Move], vec![1, 16]));
-        assert_eq!(of(|options| options.idle = Some(7)).unwrap().2, 7);
-        assert!(of(|options| options.idle = Some(10_000_000)).unwrap().2 < 10_000_000);
+        let chosen = of(|options| options.parts = "wake,move,wake".to_owned()).unwrap();
+        assert_eq!(chosen.0, [Stage::Wake, Stage::Move]);
+        assert_eq!(of(|options| options.idle = Some(7)).unwrap().1, 7);
+        assert!(of(|options| options.idle = Some(10_000_000)).unwrap().1 < 10_000_000);
         for (change, about) in [
             ((|o| o.parts = "sleep".to_owned()) as fn(&mut Options), "\"sleep\""),
-            (|o| o.topologies = "forest".to_owned(), "nested, thread, process"),
-            (|o| o.batch = "0".to_owned(), "--batch 0"),
-            (|o| o.batch = "254".to_owned(), "1 to 253"),
-            (|o| o.requests = 0, "--requests"),
-            (|o| o.samples = 0, "--samples"),
             (|o| o.idle = Some(1), "--idle"),
         ] {
             let error = of(change).unwrap_err().to_string();
             assert!(error.contains(about), "{error}");
-        }
-    }
-
-    #[test]
-    fn every_topology_moves_wakes_up_and_serves() {
-        let options = Options {
-            parts: "move,wake,busy".to_owned(),
-            batch: "1,7".to_owned(),
-            idle: Some(30),
-            requests: 200,
-            samples: 5,
-            output: Output { repetitions: Some(1), no_report: true, ..Output::default() },
-            ..Options::default()
-        };
-        let record = run(&options).unwrap();
-        let of = |part: &str, subject: &str, descriptors: usize, figure: &str| {
-            let found = record.rows.iter().find(|row| {
-                (&*row.part, &*row.subject, row.number, &*row.figure)
-                    == (part, subject, descriptors, figure)
-            });
-            found.unwrap_or_else(|| panic!("{part} {subject} {figure}")).median
-        };
-        for kind in Kind::ALL {
-            for batch in [1, 7] {
-                assert!(of("move", kind.name(), batch, "back, main") > 0.0);
-                let keeper = of("move", kind.name(), batch, "back, keeper");
-                assert_eq!(keeper > 0.0, kind != Kind::Nested, "{kind:?}");
-            }
-            assert!(of("wake", kind.name(), WATCHED, "p50") > 0.0);
-            assert!(of("busy", kind.name(), 30, "p99") >= of("busy", kind.name(), 30, "p50"));
-            assert!(of("busy", kind.name(), 30, "main") > 0.0);
-            let away = of("busy", kind.name(), 30, "away");
-            assert_eq!(away, if kind == Kind::Nested { 0.0 } else { 30.0 }, "{kind:?}");
         }
     }
 }

@@ -11,21 +11,16 @@
 //! connection must answer, or receive another message, once. The folder `/proc/PID/fd` is never
 //! read: a look there makes the kernel hold memory for each descriptor.
 //!
-//! `fleet.rs` has the servers and their keepers, `server/crowd.rs` the clients. `trial.rs` finds
-//! the limit and takes all connections of each kind through the steps.
+//! `server/fleet.rs` has the servers and their keepers, `server/crowd.rs` the clients. `trial.rs`
+//! finds the limit and takes all connections of each kind through the steps.
 
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
-use crate::http::BODY;
-use crate::server::wire::{Form, Opening, Subscription, Transport};
+use crate::idle::service::Kind;
 use crate::table::{self, Part, Table};
 
-mod fleet;
 mod trial;
-
-/// The channel of all subscribers.
-const CHANNEL: &str = "/channel";
 
 crate::options::options! {
     /// Options of `superpoll-lab million`.
@@ -43,32 +38,8 @@ crate::options::options! {
     no_keeper: bool,
 }
 
-crate::by_name::named! {
-    /// A kind of connections.
-    pub(crate) enum Kind {
-        /// A request was answered, and the connection stays open.
-        KeepAlive = "keep-alive",
-        /// A subscriber of a channel by WebSocket.
-        WebSocket = "websocket",
-        /// The same by server-sent events.
-        Events = "events",
-        /// The same by long-polls.
-        LongPoll = "long-poll",
-    }
-}
-
-impl Kind {
-    /// Returns the request that opens a connection.
-    fn opening(self) -> Opening {
-        let transport = match self {
-            Kind::KeepAlive => return Opening::Get(BODY),
-            Kind::WebSocket => Transport::WebSocket,
-            Kind::Events => Transport::Events,
-            Kind::LongPoll => Transport::LongPoll,
-        };
-        Opening::Subscribe(Subscription { transport, path: CHANNEL, form: Form::Superpoll })
-    }
-}
+/// The kinds of connections.
+const KINDS: [Kind; 4] = [Kind::KeepAlive, Kind::WebSocket, Kind::Events, Kind::LongPoll];
 
 /// The findings on one kind of connections. Servers and keepers are counted apart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

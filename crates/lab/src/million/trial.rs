@@ -8,12 +8,14 @@ use serde_json::json;
 use crate::budget::Budget;
 use crate::environment::{self, Headroom, Limit};
 use crate::error::{Error, Result};
-use crate::million::fleet::{Fleet, NAME, Use};
-use crate::million::{Crash, Kind, Options, Round, Row};
+use crate::http::BODY;
+use crate::idle::service::Kind;
+use crate::million::{Crash, KINDS, Options, Round, Row};
 use crate::options::{self, Output};
 use crate::record::Record;
 use crate::run::{self, Run};
 use crate::server::crowd::{Crowd, Order, Report, Settings};
+use crate::server::fleet::{Fleet, NAME, Use};
 use crate::server::memory;
 use crate::server::wire::message;
 use crate::sys::process;
@@ -157,7 +159,7 @@ impl Machine {
 
 /// Checks the options.
 pub(super) fn plan(options: &Options, machine: Machine) -> Result<Plan> {
-    let kinds = options::named(&options.kinds, &Kind::ALL, |one| one.name(), |_| true, "no kind")?;
+    let kinds = options::named(&options.kinds, &KINDS, |one| one.name(), |_| true, "no kind")?;
     let is_quick = options.output.quick;
     if let Some(connections) = options.connections {
         options::within("--connections", connections, 1..=usize::MAX / 2)?;
@@ -260,7 +262,7 @@ impl<'a> Stage<'a> {
             })
         };
         let crowds = (0..plan.processes).map(crowd).collect::<Result<Vec<_>>>()?;
-        fleet.start()?;
+        fleet.start(BODY)?;
         let open = vec![0; plan.processes];
         let (row, complaints) = (Row::default(), Vec::new());
         Ok(Stage { plan, kind, crowds, fleet, open, messages: 0, row, complaints })
@@ -295,7 +297,10 @@ impl<'a> Stage<'a> {
             // Clients that poll have asked again since the message.
             self.fleet.until_parked(self.all())?;
             let connections = self.open[0];
-            let seconds = seconds(self.fleet.crash()?);
+            let begun = process::now();
+            self.fleet.kill()?;
+            self.fleet.follow(BODY, &[])?;
+            let seconds = seconds(process::now() - begun);
             self.row.crash = Some(Crash { connections, lost: 0, seconds });
         }
         step("checks");
@@ -513,7 +518,7 @@ mod tests {
         let quick = of(|options| options.output.quick = true).unwrap();
         assert_eq!((quick.connections, quick.processes), (300, 2));
         assert_eq!(quick.kinds, [Kind::KeepAlive, Kind::WebSocket]);
-        assert_eq!(of(|options| options.kinds = "all".to_owned()).unwrap().kinds, Kind::ALL);
+        assert_eq!(of(|options| options.kinds = "all".to_owned()).unwrap().kinds, KINDS);
         assert!(quick.has_keepers && quick.note.is_none());
         assert!(!of(|options| options.no_keeper = true).unwrap().has_keepers);
         for (change, about) in [

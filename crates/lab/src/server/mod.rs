@@ -8,7 +8,7 @@
 //! name, `program.rs` starts those that are programs, and `trial.rs` has the frame of an experiment
 //! with servers. `web.rs` has clients that ask for the same again and again, `crowd.rs` thousands
 //! that are mostly silent, `wire.rs` the bytes that these receive, and `http.rs` a client that asks
-//! once.
+//! once. `fleet.rs` has our own server as a user starts it, with a keeper.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -25,6 +25,7 @@ use crate::sys::{descriptor, process, socket};
 
 pub(crate) mod clients;
 pub(crate) mod crowd;
+pub(crate) mod fleet;
 pub(crate) mod http;
 pub(crate) mod memory;
 pub(crate) mod program;

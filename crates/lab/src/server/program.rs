@@ -193,16 +193,27 @@ pub(crate) fn other(
     program: &str,
     arguments: &[&str],
 ) -> Result<Server> {
+    until_there(name, process, program, arguments, PATIENCE, || {
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
+    })
+}
+
+/// Starts another program and waits until it is there.
+pub(crate) fn until_there(
+    name: &'static str,
+    process: ProcessOptions,
+    program: &str,
+    arguments: &[&str],
+    patience: Duration,
+    is_there: impl Fn() -> bool,
+) -> Result<Server> {
     let (server, mut errors) = begin(name, process, program, arguments)?;
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
-        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+    while begun.elapsed() < patience && !server.has_ended() {
+        if is_there() {
             return Ok(server);
         }
-        if server.has_ended() {
-            break;
-        }
-        process::sleep(10_000_000);
+        process::sleep(2_000_000);
     }
     // Without its beginning the log still tells the cause.
     let _ = errors.rewind();

@@ -320,6 +320,13 @@ impl<C: Connection> Generator<C> {
     }
 }
 
+impl<C: Connection> Generator<C> {
+    /// Returns what its connections share.
+    pub(crate) fn room(&mut self) -> &mut C::Room {
+        &mut self.room
+    }
+}
+
 impl<C: Connection> Load for Generator<C> {
     /// A virtual machine may account no processor time for a few requests.
     const LEAST: u64 = 100;

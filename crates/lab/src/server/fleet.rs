@@ -1,25 +1,23 @@
 //! The processes of the server, each with a keeper: `superpoll serve` and `superpoll keep`, as a
 //! user starts them.
 
-use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use superpoll_keeper::KeeperLink;
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
-use crate::http::BODY;
-use crate::million::CHANNEL;
 use crate::server::http::{Client, request};
 use crate::server::program::{PROCESS, until};
 use crate::server::{Server, memory, program};
 use crate::sys::process;
 
-/// How long a keeper may take to listen, and connections to be parked.
-const STARTING: Duration = Duration::from_secs(10);
+/// How long a keeper may take to listen, a server to follow another one, and connections to be
+/// parked.
+const STARTING: Duration = Duration::from_secs(40);
 const PARKING: Duration = Duration::from_secs(120);
 
 /// How long an answer may take; a publication is answered after the server has begun to send the
@@ -30,13 +28,16 @@ const ANSWERING: Duration = Duration::from_secs(60);
 const SETTINGS: &str = "park = \"100ms\"\n[metrics]";
 
 /// The settings of the channel: no poll ends by itself.
-const CHANNEL_SETTINGS: &str = "history = 10, poll = \"24h\"";
+const CHANNEL_SETTINGS: &str = "history = 1000, poll = \"24h\"";
 
-pub(super) const NAME: &str = "superpoll serve";
+pub(crate) const NAME: &str = "superpoll serve";
+
+/// The channel of all subscribers.
+pub(crate) const CHANNEL: &str = "/channel";
 
 /// Anonymous memory, in bytes, or processor time, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Use {
+pub(crate) struct Use {
     /// That of all servers.
     pub servers: u64,
     /// That of all keepers.
@@ -45,7 +46,7 @@ pub(super) struct Use {
 
 impl Use {
     /// Returns the growth since a time before, over a number of things.
-    pub(super) fn since(self, before: Use, count: usize) -> (f64, f64) {
+    pub(crate) fn since(self, before: Use, count: usize) -> (f64, f64) {
         let each = |now: u64, before: u64| (now as f64 - before as f64) / count.max(1) as f64;
         (each(self.servers, before.servers), each(self.keepers, before.keepers))
     }
@@ -62,34 +63,36 @@ struct Member {
 
 /// All processes of the server.
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(crate) struct Fleet {
     members: Vec<Member>,
     has_keepers: bool,
+    /// How many servers were started: each has a folder of its own.
+    started: usize,
     folder: TempDir,
 }
 
 impl Fleet {
     /// Chooses the ports of so many servers, and starts none.
-    pub(super) fn new(processes: usize, has_keepers: bool) -> Result<Fleet> {
+    pub(crate) fn new(processes: usize, has_keepers: bool) -> Result<Fleet> {
         let folder = program::folder("million")?;
         let member =
             |_| Ok(Member { port: program::free_port()?, spent_ns: 0, server: None, keeper: None });
         let members = (0..processes).map(member).collect::<Result<_>>()?;
-        Ok(Fleet { members, has_keepers, folder })
+        Ok(Fleet { members, has_keepers, started: 0, folder })
     }
 
     /// Returns the port to which the clients of this number connect.
-    pub(super) fn port(&self, clients: usize) -> u16 {
+    pub(crate) fn port(&self, clients: usize) -> u16 {
         self.members[clients % self.members.len()].port
     }
 
-    /// Starts all processes.
-    pub(super) fn start(&mut self) -> Result<()> {
+    /// Starts all processes. The page of each server has this body.
+    pub(crate) fn start(&mut self, body: &[u8]) -> Result<()> {
         for number in 0..self.members.len() {
             if self.has_keepers {
                 self.members[number].keeper = Some(start_keeper(&self.keeper_path(number))?);
             }
-            self.start_server(number)?;
+            self.members[number].server = Some(self.begin(number, body, &[])?);
         }
         Ok(())
     }
@@ -98,37 +101,53 @@ impl Fleet {
         self.folder.path().join(format!("keeper.{number}"))
     }
 
-    fn start_server(&mut self, number: usize) -> Result<()> {
-        let own = self.folder.path().join(number.to_string());
-        let routes = [program::page(&own, BODY)?, program::channel(CHANNEL, CHANNEL_SETTINGS)];
+    /// Starts a server whose page has this body, with further arguments.
+    fn begin(&mut self, number: usize, body: &[u8], arguments: &[&str]) -> Result<Server> {
+        self.started += 1;
+        let own = self.folder.path().join(self.started.to_string());
+        let routes = [program::page(&own, body)?, program::channel(CHANNEL, CHANNEL_SETTINGS)];
         let listener = program::listener(self.members[number].port);
         let configuration = program::configuration(&listener, &routes, SETTINGS);
         let keeper = text(&self.keeper_path(number));
         // Statistics sockets of killed servers would be left in a folder of the user's.
         let more = ["--stats", "off", "--keeper", &keeper];
         let more = if self.has_keepers { &more[..] } else { &more[..2] };
-        let (server, _) = program::superpoll_serve(NAME, PROCESS, &own, &configuration, more)?;
-        self.members[number].server = Some(server);
-        Ok(())
+        let all = [more, arguments].concat();
+        Ok(program::superpoll_serve(NAME, PROCESS, &own, &configuration, &all)?.0)
     }
 
-    /// Kills the first server and starts another one in its place. Returns the nanoseconds from the
-    /// kill until that has answered a request.
-    pub(super) fn crash(&mut self) -> Result<u64> {
-        let begun = process::now();
+    /// Kills the first server, and waits for its end.
+    pub(crate) fn kill(&mut self) -> Result<()> {
         let first = &mut self.members[0];
         if let Some(server) = first.server.take() {
             first.spent_ns += server.processor_time()?;
-            // Dropping kills it, and waits for its end.
-            drop(server);
         }
-        self.start_server(0)?;
-        get(self.members[0].port, "/")?;
-        Ok(process::now() - begun)
+        Ok(())
+    }
+
+    /// Starts a server in place of the first one, whose page is another one unless the first was
+    /// killed. Returns the nanoseconds from its start until it has answered a request; then waits
+    /// for the end of the first one.
+    pub(crate) fn follow(&mut self, body: &[u8], arguments: &[&str]) -> Result<u64> {
+        let begun = process::now();
+        let server = self.begin(0, body, arguments)?;
+        let mut said = None;
+        while said.as_deref().map(str::as_bytes) != Some(body) {
+            if process::now() - begun > STARTING.as_nanos() as u64 {
+                return Err(wrong(format!("a new server does not answer, but {said:?}")));
+            }
+            said = get(self.members[0].port, "/").ok();
+        }
+        let answered = process::now() - begun;
+        if let Some(before) = self.members[0].server.replace(server) {
+            let otherwise = "a server that was replaced does not end";
+            until(otherwise, STARTING, || Ok(before.has_ended()))?;
+        }
+        Ok(answered)
     }
 
     /// Publishes a message at every server. The channels are each server's own.
-    pub(super) fn publish(&self, message: &str) -> Result<()> {
+    pub(crate) fn publish(&self, message: &str) -> Result<()> {
         let failed = |e: io::Error| wrong(format!("a publication failed: {e}"));
         let request = request("POST", CHANNEL, "", Some(message));
         let mut all: Vec<Client> = self.members.iter().map(|member| client(member.port)).collect();
@@ -143,7 +162,7 @@ impl Fleet {
     }
 
     /// Waits until so many connections are parked, and watched by a keeper if there are any.
-    pub(super) fn until_parked(&self, connections: usize) -> Result<()> {
+    pub(crate) fn until_parked(&self, connections: usize) -> Result<()> {
         let name = if self.has_keepers { "connections_away" } else { "connections_parked" };
         let parked = || {
             let each =
@@ -155,13 +174,13 @@ impl Fleet {
     }
 
     /// Returns the anonymous memory when it no longer changes, in bytes.
-    pub(super) fn memory(&self, least_ns: u64) -> Result<Use> {
+    pub(crate) fn memory(&self, least_ns: u64) -> Result<Use> {
         memory::settled(least_ns, || self.sum(memory_of).map(|all| all.servers + all.keepers))?;
         self.sum(memory_of)
     }
 
     /// Returns the processor time so far, in nanoseconds.
-    pub(super) fn processor_time(&self) -> Result<Use> {
+    pub(crate) fn processor_time(&self) -> Result<Use> {
         let mut all = self.sum(Server::processor_time)?;
         all.servers += self.members.iter().map(|member| member.spent_ns).sum::<u64>();
         Ok(all)
@@ -189,32 +208,17 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn start_keeper(path: &Path) -> Result<Server> {
-    let command = text(&program::command()?);
-    let (keeper, mut errors) =
-        program::begin("superpoll keep", PROCESS, &command, &["keep", "--listen", &text(path)])?;
-    let begun = Instant::now();
-    while KeeperLink::connect(path).is_err() {
-        if begun.elapsed() > STARTING || keeper.has_ended() {
-            return Err(Error::usage(format!(
-                "superpoll keep did not start: {}",
-                said(&mut errors)
-            )));
-        }
-        process::sleep(2_000_000);
-    }
-    Ok(keeper)
+/// Starts a keeper, and waits until it listens at this path.
+pub(crate) fn start_keeper(path: &Path) -> Result<Server> {
+    let (command, listen) = (text(&program::command()?), text(path));
+    let arguments = ["keep", "--listen", &listen];
+    program::until_there("superpoll keep", PROCESS, &command, &arguments, STARTING, || {
+        KeeperLink::connect(path).is_ok()
+    })
 }
 
-/// Returns the last line of a log.
-fn said(errors: &mut File) -> String {
-    let mut all = String::new();
-    // A log that cannot be read tells nothing.
-    let _ = errors.rewind().and_then(|()| errors.read_to_string(&mut all));
-    all.lines().last().unwrap_or("it said nothing").to_owned()
-}
-
-fn client(port: u16) -> Client {
+/// Returns a client of the server at a port.
+pub(crate) fn client(port: u16) -> Client {
     Client::new(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), ANSWERING)
 }
 
