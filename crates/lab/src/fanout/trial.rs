@@ -12,12 +12,11 @@ use crate::fanout::service::{self, Publisher, Service, Software, Subject};
 use crate::fanout::{BYTES, Options, Row};
 use crate::record::Record;
 use crate::rivals::Lost;
-use crate::run::Run;
 use crate::server::crowd::{Crowd, Settings};
 use crate::server::subject::names;
 use crate::server::trial::{self, Figures, Plan, Runner, Trial};
 use crate::server::wire::{Opening, Transport};
-use crate::server::{Server, clients, memory};
+use crate::server::{ProcessOptions, Server, clients, memory};
 use crate::statistics::{self, Ratio};
 use crate::{channel, options};
 
@@ -106,17 +105,12 @@ fn measure(
     point: Point,
 ) -> Result<Vec<Row>> {
     let about = format!("{} {}", point.subscribers, point.transport);
-    let mut standing = VecDeque::new();
-    for (place, &subject) in subjects.iter().enumerate() {
-        if trial.run.budget.is_over() {
-            break;
-        }
-        if !trial.run.lost.has(subject.name) {
-            trial.run.progress.step(format!("{} begins: {about}", subject.name));
-            let started = start(place, subject, options.bytes, trial, point);
-            standing.extend(trial.run.lost.keep(subject.name, started)?);
-        }
-    }
+    let mut place = 0;
+    let started = trial.start_each(subjects.iter().copied(), &about, |subject, process| {
+        place += 1;
+        start(place, subject, options.bytes, process, point)
+    })?;
+    let mut standing = VecDeque::from(started);
     let (lost, parking) =
         (&mut trial.run.lost, if options.output.quick { QUICK_PARKING_NS } else { PARKING_NS });
     remember_memory(&mut standing, lost, 0)?;
@@ -140,16 +134,12 @@ fn measure(
             found.push((own, folder));
         }
     }
-    let Run { budget, lost, progress, .. } = &mut trial.run;
-    let begins = |name| progress.step(format!("{name}: {about}"));
-    let messages = trial::take_turns(&mut runners, budget, lost, begins)?;
-    let rows = trial::rows(&mut runners, lost, |place, runner| {
-        let figures = runner.figures(messages)?;
+    let rows = trial.figures(&mut runners, &mut found, &about, |runner, (own, _), figures| {
         let times = runner.load().times(figures.rounds);
-        let (own, _) = &found[place];
-        Ok((row(runner.name(), point, options.bytes, figures, &times, own), place))
+        let connects = own.connects.clone();
+        Ok((row(runner.name(), point, options.bytes, figures, &times, own), connects))
     })?;
-    Ok(related(rows, &found))
+    Ok(related(rows))
 }
 
 /// Starts a server and the processes of its subscribers, which connect later.
@@ -157,11 +147,11 @@ fn start(
     place: usize,
     subject: Subject,
     bytes: usize,
-    trial: &Trial<'_>,
+    process: ProcessOptions,
     Point { transport, subscribers }: Point,
 ) -> Result<Standing> {
     let Service { servers, port, subscription, publishing, folder } =
-        service::start(subject, transport, trial.process)?;
+        service::start(subject, transport, process)?;
     let processes = subscribers.div_ceil(clients::most());
     let crowds = (0..processes)
         .map(|number| {
@@ -268,14 +258,13 @@ fn row(
     }
 }
 
-/// Fills in the ratios within a point. The rows come with their places among the servers.
-fn related(rows: Vec<(Row, usize)>, found: &[(Found, tempfile::TempDir)]) -> Vec<Row> {
+/// Fills in the ratios within a point. The rows come with the times of their connects.
+fn related(rows: Vec<(Row, Vec<f64>)>) -> Vec<Row> {
     let nchan = rows.iter().find(|(row, _)| row.subject == "nchan").cloned();
-    let fill = |(mut row, place): (Row, usize)| {
-        if let Some((other, other_place)) = &nchan {
+    let fill = |(mut row, connects): (Row, Vec<f64>)| {
+        if let Some((other, others)) = &nchan {
             row.nchan_ratio = row.figures.ratio(&other.figures);
-            let [own, other] = [place, *other_place].map(|place| &found[place].0.connects);
-            row.connect_nchan_ratio = Ratio::of(own, other);
+            row.connect_nchan_ratio = Ratio::of(&connects, others);
         }
         row
     };

@@ -33,34 +33,29 @@ pub(crate) fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
 
 /// Waits for at least `least_ns`, until a size no longer changes, and returns it.
 pub(crate) fn settled(least_ns: u64, size: impl Fn() -> Result<u64>) -> Result<u64> {
-    process::sleep(least_ns);
-    let begun = process::now();
-    let (mut same, mut last) = (0, size()?);
-    while same < LOOKS && process::now() - begun < PATIENCE_NS {
-        process::sleep(PAUSE_NS);
-        let now = size()?;
-        same = if now == last { same + 1 } else { 0 };
-        last = now;
-    }
-    Ok(last)
+    let sizes = || vec![size()];
+    steady(least_ns, sizes).pop().unwrap_or(Ok(0))
 }
 
 /// Waits for at least `least_ns`, until the memory of no group of processes changes any more, and
 /// returns the proportional memory of each group: a page that several processes share counts once,
 /// in equal parts. A group with a process that has ended has an error.
 pub(crate) fn shares_at_rest(groups: &[Vec<i32>], least_ns: u64) -> Vec<Result<u64>> {
+    let share = |pids: &Vec<i32>| pids.iter().map(|&pid| of_process(pid, "Pss:")).sum();
+    steady(least_ns, || groups.iter().map(share).collect())
+}
+
+/// Waits for at least `least_ns`, until none of these sizes changes any more, and returns them.
+fn steady(least_ns: u64, look: impl Fn() -> Vec<Result<u64>>) -> Vec<Result<u64>> {
     process::sleep(least_ns);
     let begun = process::now();
-    let share = |pids: &Vec<i32>| pids.iter().map(|&pid| of_process(pid, "Pss:")).sum();
-    let all = || -> Vec<Result<u64>> { groups.iter().map(share).collect() };
-    let sizes = |all: &[Result<u64>]| -> Vec<u64> {
-        all.iter().map(|one| one.as_ref().map_or(0, |bytes| *bytes)).collect()
-    };
-    let (mut same, mut last) = (0, all());
+    let (mut same, mut last) = (0, look());
     while same < LOOKS && process::now() - begun < PATIENCE_NS {
         process::sleep(PAUSE_NS);
-        let now = all();
-        same = if sizes(&now) == sizes(&last) { same + 1 } else { 0 };
+        let now = look();
+        let is_same =
+            |(one, other): (&Result<u64>, &Result<u64>)| one.as_ref().ok() == other.as_ref().ok();
+        same = if now.iter().zip(&last).all(is_same) { same + 1 } else { 0 };
         last = now;
     }
     last

@@ -104,19 +104,16 @@ impl<'a, Start> Plan<'a, Start> {
 }
 
 impl Trial<'_> {
-    /// Sets up the servers that have not failed yet, lets them take turns, and returns a row of
-    /// each. `set_up` also returns what has to live as long as the server; `row` gets that, and the
-    /// figures of the rounds. `about` is shown with each step.
-    pub(crate) fn take_turns<Start: Copy, L: Load, Kept, Row>(
+    /// Starts something for each of these servers that has not failed yet, as long as there is time.
+    /// `about` is shown with each.
+    pub(crate) fn start_each<Start: Copy, T>(
         &mut self,
         subjects: impl IntoIterator<Item = Subject<Start>>,
         about: &str,
-        mut set_up: impl FnMut(Subject<Start>, ProcessOptions) -> Result<(Runner<L>, Kept)>,
-        mut row: impl FnMut(&mut Runner<L>, &mut Kept, Figures) -> Result<Row>,
-    ) -> Result<Vec<Row>> {
-        // The servers end before what they need.
-        let (mut kept, mut runners) = (Vec::new(), Vec::new());
+        mut start: impl FnMut(Subject<Start>, ProcessOptions) -> Result<T>,
+    ) -> Result<Vec<T>> {
         let Trial { run: Run { budget, lost, progress, .. }, process } = self;
+        let mut all = Vec::new();
         for subject in subjects {
             let name = subject.name;
             // Without time, the point is left out.
@@ -125,15 +122,44 @@ impl Trial<'_> {
             }
             if !lost.has(name) {
                 progress.step(format!("{name} begins: {about}"));
-                if let Some((runner, own)) = lost.keep(name, set_up(subject, *process))? {
-                    runners.push(runner);
-                    kept.push(own);
-                }
+                all.extend(lost.keep(name, start(subject, *process))?);
             }
         }
+        Ok(all)
+    }
+
+    /// Sets up the servers that have not failed yet, lets them take turns, and returns a row of
+    /// each. `set_up` also returns what has to live as long as the server; `row` gets that, and the
+    /// figures of the rounds. `about` is shown with each step.
+    pub(crate) fn take_turns<Start: Copy, L: Load, Kept, Row>(
+        &mut self,
+        subjects: impl IntoIterator<Item = Subject<Start>>,
+        about: &str,
+        set_up: impl FnMut(Subject<Start>, ProcessOptions) -> Result<(Runner<L>, Kept)>,
+        row: impl FnMut(&mut Runner<L>, &mut Kept, Figures) -> Result<Row>,
+    ) -> Result<Vec<Row>> {
+        let all = self.start_each(subjects, about, set_up)?;
+        // The servers end before what they need.
+        let (mut kept, mut runners) = (Vec::new(), Vec::new());
+        for (runner, own) in all {
+            runners.push(runner);
+            kept.push(own);
+        }
+        self.figures(&mut runners, &mut kept, about, row)
+    }
+
+    /// Lets servers take turns that are set up, each with something that `row` gets.
+    pub(crate) fn figures<L: Load, Kept, Row>(
+        &mut self,
+        runners: &mut [Runner<L>],
+        kept: &mut [Kept],
+        about: &str,
+        mut row: impl FnMut(&mut Runner<L>, &mut Kept, Figures) -> Result<Row>,
+    ) -> Result<Vec<Row>> {
+        let Run { budget, lost, progress, .. } = &mut self.run;
         let begins = |name| progress.step(format!("{name}: {about}"));
-        let requests = take_turns(&mut runners, budget, lost, begins)?;
-        rows(&mut runners, lost, |place, runner| {
+        let requests = take_turns(runners, budget, lost, begins)?;
+        rows(runners, lost, |place, runner| {
             progress.step(format!("{}: {about}: figures", runner.name()));
             let figures = runner.figures(requests)?;
             row(runner, &mut kept[place], figures)
