@@ -21,6 +21,9 @@ use crate::server::http::{Head, answer, chunk, request};
 use crate::server::wire::{FIELDS, Lines, Polled, check, frame};
 use crate::sys::process;
 
+/// Accepts the head of an answer that does not end, or says what is wrong with it.
+type Opens = fn(&Head<'_>) -> Result<(), String>;
+
 /// How long a connection, or a part of the head of an answer that does not end, may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -310,7 +313,7 @@ impl Subscriber {
         &mut self,
         fields: &str,
         target: &str,
-        mut opens: Option<fn(&Head<'_>) -> Result<(), String>>,
+        mut opens: Option<Opens>,
         mut take: impl FnMut(&mut Self, &[u8], &mut Vec<u8>) -> Result<usize, String>,
     ) -> Result<(), String> {
         let connecting = TcpStream::connect_addr(self.shared.servers[self.server]);
