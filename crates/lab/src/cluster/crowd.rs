@@ -308,7 +308,8 @@ impl Subscriber {
 
     /// Sends a request to its server and takes the answer unit by unit, until the connection ends.
     /// `opens` accepts the head of an answer that does not end; without it each unit is an answer.
-    /// `take` returns the length of a unit, zero if it is not complete, and adds what is to be sent.
+    /// `take` returns the length of a unit, zero if it is not complete, and adds the bytes that are
+    /// to be sent.
     async fn follow(
         &mut self,
         fields: &str,

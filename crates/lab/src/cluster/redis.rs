@@ -51,10 +51,10 @@ impl Redis {
         let own = ["--port", &port, "--dir", &folder, "--save", "", "--appendonly", "yes"];
         let further = ["--appendfsync", "always", "--protected-mode", "no", "--bind", "127.0.0.1"];
         let all = [&own[..], &further, arguments].concat();
-        self.server = Some(program::begin("Redis", PROCESS, PROGRAM, &all)?.0);
-        until("Redis does not answer", PATIENCE, || {
-            Ok(self.call(&["PING"]).is_ok_and(|answer| answer == "PONG"))
-        })
+        let is_there = || self.call(&["PING"]).is_ok_and(|answer| answer == "PONG");
+        let server = program::until_there("Redis", PROCESS, PROGRAM, &all, PATIENCE, is_there)?;
+        self.server = Some(server);
+        Ok(())
     }
 
     /// Sends a command on a connection of its own, and returns the answer as text: the elements of

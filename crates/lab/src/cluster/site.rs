@@ -75,9 +75,7 @@ impl Site {
             };
             gateways.push(Gateway::start(folder.path(), *address, &url, namespace)?);
         }
-        let site = Site { addresses, crowds, gateways, broker, _folder: folder };
-        site.gateways.iter().try_for_each(Gateway::until_ready)?;
-        Ok(site)
+        Ok(Site { addresses, crowds, gateways, broker, _folder: folder })
     }
 
     /// Publishes so many messages, one after the other, at the first server.
@@ -168,27 +166,16 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Starts it again at its address.
+    /// Starts it again at its address, and waits until it says that it is ready.
     pub(super) fn start_again(&mut self) -> Result<()> {
-        let file = self.file.to_string_lossy();
-        let server = match &self.namespace {
-            None => {
-                program::superpoll(
-                    "superpoll serve",
-                    PROCESS,
-                    &["serve", "--workers", "1", "-c", &file],
-                )?
-                .0
-            }
-            Some(namespace) => {
-                let command = program::command()?;
-                let command = command.to_string_lossy();
-                let words =
-                    [&namespace.words()[..], &[&*command, "serve", "--workers", "1", "-c", &file]]
-                        .concat();
-                program::begin("superpoll serve", PROCESS, words[0], &words[1..])?.0
-            }
-        };
+        let command = program::command()?;
+        let (command, file) = (command.to_string_lossy(), self.file.to_string_lossy());
+        let inside = self.namespace.as_ref().map(Namespace::words);
+        let serve = [&*command, "serve", "--workers", "1", "-c", &file];
+        let words = [inside.as_ref().map_or(&[][..], |words| words), &serve].concat();
+        let is_ready = || self.is_ready();
+        let (name, arguments) = ("superpoll serve", &words[1..]);
+        let server = program::until_there(name, PROCESS, words[0], arguments, PATIENCE, is_ready)?;
         self.server = Some(server);
         Ok(())
     }

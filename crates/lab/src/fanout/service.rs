@@ -41,15 +41,27 @@ pub(super) fn start(
 ) -> Result<Service> {
     let folder = program::folder(name)?;
     let own = folder.path();
-    let text = |port, path| Publishing { port, path, body: Body::Text };
+    let plain = |port, path| Publishing { port, path, body: Body::Text };
     let (servers, port, path, form, publishing) = match start {
         Software::Superpoll(backend) => {
-            let (server, port) = superpoll(name, backend, process, own)?;
-            (vec![server], port, "/channel", Form::Superpoll, text(port, "/channel"))
+            let backend = backend.map(|name| format!("[server]\nbackend = {name:?}\n"));
+            let channel = program::channel("/channel", "poll = \"24h\"");
+            let (listener, backend) = (program::listener(0), backend.unwrap_or_default());
+            let text = program::configuration(&listener, &[channel], &backend);
+            let (server, port) = program::superpoll_serve(name, process, own, &text, &[])?;
+            (vec![server], port, "/channel", Form::Superpoll, plain(port, "/channel"))
         }
         Software::Nchan => {
-            let (server, port) = nchan(name, process, own)?;
-            (vec![server], port, "/subscribe", Form::Nchan, text(port, "/publish"))
+            let port = program::free_port()?;
+            let inside = format!(
+                "server {{ listen 127.0.0.1:{port} backlog=4096;\n\
+                 location = /publish {{ nchan_publisher; nchan_channel_id fanout; }}\n\
+                 location = /subscribe {{ nchan_subscriber; nchan_channel_id fanout;\n\
+                 nchan_subscriber_first_message newest; }} }}"
+            );
+            let (module, block) = (nchan_module(), program::nginx_http(own, &inside));
+            let server = program::nginx(name, process, own, port, module.as_deref(), &block)?;
+            (vec![server], port, "/subscribe", Form::Nchan, plain(port, "/publish"))
         }
         Software::Pushpin => {
             let (servers, port, control) = pushpin(name, process, own)?;
@@ -63,14 +75,18 @@ pub(super) fn start(
             (servers, port, path, Form::Plain, publishing)
         }
         Software::Node => {
-            let (server, port) = node(name, process, own)?;
-            (vec![server], port, "/channel", Form::Numbered, text(port, "/channel"))
+            let (port, file) = (program::free_port()?, own.join("server.js"));
+            write(&file, include_str!("server.js"))?;
+            let module = shown(&ws().unwrap_or_default());
+            let arguments = [&*shown(&file), &port.to_string(), &module];
+            let server = program::other(name, process, port, "node", &arguments)?;
+            (vec![server], port, "/channel", Form::Numbered, plain(port, "/channel"))
         }
         #[cfg(feature = "http")]
         Software::Hyper => {
             let serve = crate::fanout::hyper::serve;
             let (server, port) = Server::accepting(name, false, process, serve)?;
-            (vec![server], port, "/channel", Form::Numbered, text(port, "/channel"))
+            (vec![server], port, "/channel", Form::Numbered, plain(port, "/channel"))
         }
     };
     let subscription = Subscription { transport, path, form };
@@ -79,30 +95,6 @@ pub(super) fn start(
 
 fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
-}
-
-fn superpoll(
-    name: &'static str,
-    backend: Option<&str>,
-    process: ProcessOptions,
-    own: &Path,
-) -> Result<(Server, u16)> {
-    let backend = backend.map(|name| format!("[server]\nbackend = {name:?}\n")).unwrap_or_default();
-    let channel = program::channel("/channel", "poll = \"24h\"");
-    let text = program::configuration(&program::listener(0), &[channel], &backend);
-    program::superpoll_serve(name, process, own, &text, &[])
-}
-
-fn nchan(name: &'static str, process: ProcessOptions, own: &Path) -> Result<(Server, u16)> {
-    let port = program::free_port()?;
-    let inside = format!(
-        "server {{ listen 127.0.0.1:{port} backlog=4096;\n\
-         location = /publish {{ nchan_publisher; nchan_channel_id fanout; }}\n\
-         location = /subscribe {{ nchan_subscriber; nchan_channel_id fanout;\n\
-         nchan_subscriber_first_message newest; }} }}"
-    );
-    let (module, block) = (nchan_module(), program::nginx_http(own, &inside));
-    Ok((program::nginx(name, process, own, port, module.as_deref(), &block)?, port))
 }
 
 /// Starts the three processes of pushpin. The program `pushpin` would start the same ones, and
@@ -135,14 +127,6 @@ fn pushpin(
     let (proxy, _) = program::begin(name, process, proxy, &arguments)?;
     let handler = program::other(name, process, control, handler, &arguments)?;
     Ok((vec![condure, proxy, handler], port, control))
-}
-
-fn node(name: &'static str, process: ProcessOptions, own: &Path) -> Result<(Server, u16)> {
-    let (port, file) = (program::free_port()?, own.join("server.js"));
-    write(&file, include_str!("server.js"))?;
-    let module = shown(&ws().unwrap_or_default());
-    let arguments = [&*shown(&file), &port.to_string(), &module];
-    Ok((program::other(name, process, port, "node", &arguments)?, port))
 }
 
 // The servers, by name.

@@ -115,7 +115,8 @@ fn start(
         }
         Software::Nginx(sendfile) => {
             let port = program::free_port()?;
-            Ok((start_nginx(name, process, own, root, port, sendfile)?, port))
+            let block = program::nginx_http(own, &configuration(root, port, sendfile));
+            Ok((program::nginx(name, process, own, port, None, &block)?, port))
         }
         #[cfg(feature = "http")]
         Software::Hyper => Server::accepting(name, false, process, |listener, control| {
@@ -206,19 +207,6 @@ fn configuration(root: &Path, port: u16, sendfile: bool) -> String {
          server {{ listen 127.0.0.1:{port} backlog=4096; root {}; }}",
         root.display()
     )
-}
-
-/// Starts it, with its files in a folder of its own.
-pub(super) fn start_nginx(
-    name: &'static str,
-    process: ProcessOptions,
-    own: &Path,
-    root: &Path,
-    port: u16,
-    sendfile: bool,
-) -> Result<Server> {
-    let inside = configuration(root, port, sendfile);
-    program::nginx(name, process, own, port, None, &program::nginx_http(own, &inside))
 }
 
 // `superpoll serve`'s server with a folder, in a process of its own, which reports its poller's

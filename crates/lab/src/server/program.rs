@@ -232,7 +232,7 @@ pub(crate) fn begin(
     // children may still have it open then.
     let errors = tempfile::tempfile().map_err(failed)?;
     let mut command = Command::new(rivals::find(program).unwrap_or_else(|| program.into()));
-    command.args(arguments);
+    command.args(arguments).env_remove(superpoll::backend::BACKEND_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(errors.try_clone().map_err(failed)?);
     let (child, ..) = at(process, || process::spawn(&mut command).map_err(failed))?;

@@ -104,8 +104,8 @@ impl<'a, Start> Plan<'a, Start> {
 }
 
 impl Trial<'_> {
-    /// Starts something for each of these servers that has not failed yet, as long as there is time.
-    /// `about` is shown with each.
+    /// Starts something for each of these servers that has not failed yet, as long as there is
+    /// time. `about` is shown with each.
     pub(crate) fn start_each<Start: Copy, T>(
         &mut self,
         subjects: impl IntoIterator<Item = Subject<Start>>,

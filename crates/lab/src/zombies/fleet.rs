@@ -91,7 +91,13 @@ fn begin(
     process: ProcessOptions,
 ) -> Result<(Server, u16, Option<TempDir>)> {
     if let Work::Gateway(backend) = work {
-        let (server, port, folder) = start_gateway(name, process, backend)?;
+        // As a user would start it, with a folder of one file that must live as long.
+        let folder = program::folder(name)?;
+        let page = program::page(folder.path(), BODY)?;
+        let config = program::configuration(&program::listener(0), &[page], "");
+        let backend = ["--backend", backend.name()];
+        let (server, port) =
+            program::superpoll_serve(name, process, folder.path(), &config, &backend)?;
         return Ok((server, port, Some(folder)));
     }
     let listener = listen().doing("listening for a server's connections")?;
@@ -166,22 +172,6 @@ pub(super) fn echo_load(
         ports.map(|&port| web::connect_from(from, port)).collect();
     let sockets = sockets.doing(format_args!("connecting {count} times to {subject}"))?;
     echo::load::load(subject, sockets, ECHO)
-}
-
-// `superpoll serve` with a folder of one file, as a user would start it.
-
-/// Starts the server. The folder must live as long as the server.
-pub(super) fn start_gateway(
-    name: &'static str,
-    process: ProcessOptions,
-    backend: BackendKind,
-) -> Result<(Server, u16, TempDir)> {
-    let folder = program::folder(name)?;
-    let page = program::page(folder.path(), BODY)?;
-    let config = program::configuration(&program::listener(0), &[page], "");
-    let backend = ["--backend", backend.name()];
-    let (server, port) = program::superpoll_serve(name, process, folder.path(), &config, &backend)?;
-    Ok((server, port, folder))
 }
 
 // The servers, by name.
