@@ -19,9 +19,9 @@ use superpoll_hub::channel::ChannelEngine;
 use superpoll_rt::{next_turn, spawn};
 
 use super::accepting::{self, Accepting};
-use super::listener_context::ListenerContext;
+use super::listener_context::{ListenerContext, Opening};
 use super::local::{LocalServer, SERVERS, local_server};
-use super::opening::{Opening, Part};
+use super::opening::Part;
 use super::router::{Blueprint, BuiltRouter, SLICE};
 use super::worker::Worker;
 use crate::config::{Limits, Timeouts};

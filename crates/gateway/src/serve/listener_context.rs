@@ -5,11 +5,24 @@ use std::sync::Arc;
 
 use futures_rustls::rustls::ServerConfig;
 use hyper::server::conn::http1;
+use superpoll_http::listen::Listener;
 
-use super::opening::Opening;
 use super::worker::Worker;
 use crate::config;
 use crate::config::Address;
+
+/// The parts that an engine needs for a listener.
+pub(super) struct Opening {
+    pub listener: Listener,
+    pub on: Address,
+    /// The address as the configuration has it.
+    pub address: Address,
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Whether clients without a certificate are refused.
+    pub requires_certificate: bool,
+    pub proxy_protocol: bool,
+    pub is_admin: bool,
+}
 
 /// One listener on one engine.
 pub(super) struct ListenerContext {

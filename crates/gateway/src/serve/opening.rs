@@ -18,6 +18,7 @@ use superpoll_http::upstream::Group;
 use superpoll_hub::channel::SharedRights;
 use superpoll_rt::Runtime;
 
+use super::listener_context::Opening;
 use super::{Error, Server, failed};
 use crate::acme::{Automatic, Challenges, Plan};
 use crate::config::{self, Address, Config, RelayEnd};
@@ -84,19 +85,6 @@ pub(super) struct Part {
     /// For an engine that has no parking lot yet.
     pub parking_lot: Option<parking_lot::PreparedLot>,
     pub openings: Vec<Opening>,
-}
-
-/// The parts that an engine needs for a listener.
-pub(super) struct Opening {
-    pub listener: Listener,
-    pub on: Address,
-    /// The address as the configuration has it.
-    pub address: Address,
-    pub tls: Option<Arc<ServerConfig>>,
-    /// Whether clients without a certificate are refused.
-    pub requires_certificate: bool,
-    pub proxy_protocol: bool,
-    pub is_admin: bool,
 }
 
 /// An address that is served.

@@ -42,10 +42,10 @@ families! {
         Counter lane_requests "Regular requests that were answered without being taken apart",
             |all| all.lane;
         Counter response_body_bytes "Bytes of responses' bodies", |all| all.body_bytes;
-        Gauge connections_active "Connections that have a task", |all| all.active;
-        Gauge connections_parked "Connections that are parked", |all| all.parked;
-        Gauge connections_away "Parked connections that a keeper watches", |all| all.away;
-        Gauge requests_running "Requests under way", |all| all.running;
+        Fraction connections_active "Connections that have a task", |all| all.active as f64;
+        Fraction connections_parked "Connections that are parked", |all| all.parked as f64;
+        Fraction connections_away "Parked connections that a keeper watches", |all| all.away as f64;
+        Fraction requests_running "Requests under way", |all| all.running as f64;
     ];
 
     const OF_ENGINES: Engine = [
@@ -61,9 +61,9 @@ families! {
         Counter moves_to_cold "Moves from the poll array to epoll", |engine| engine.moves_to_cold;
         Counter hand_offs "Times a loop that went quiet gave its poll array to epoll",
             |engine| engine.hand_offs;
-        Gauge tasks "Tasks", |engine| engine.tasks as u64;
-        Gauge sources "Descriptors that are waited for or were", |engine| engine.sources as u64;
-        Gauge timers "Timers", |engine| engine.timers as u64;
+        Fraction tasks "Tasks", |engine| engine.tasks as f64;
+        Fraction sources "Descriptors that are waited for or were", |engine| engine.sources as f64;
+        Fraction timers "Timers", |engine| engine.timers as f64;
         Fraction longest_turn_seconds "The longest turn of the engine's loop",
             |engine| engine.longest_turn_ns as f64 / 1e9;
     ];

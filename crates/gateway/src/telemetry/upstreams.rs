@@ -15,7 +15,7 @@ use superpoll_http::upstream::{Group, GroupServer};
 
 /// A server of an upstream at one moment.
 #[derive(Debug, Serialize, Deserialize)]
-struct ServerState {
+struct ServerFigures {
     /// The place of the process that says so among the workers, if there are several.
     process: Option<u32>,
     /// The address with the name that the server was found by.
@@ -75,7 +75,7 @@ struct NameState {
 /// The upstreams at one moment.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct UpstreamStates {
-    servers: Vec<ServerState>,
+    servers: Vec<ServerFigures>,
     names: Vec<NameState>,
 }
 
@@ -98,7 +98,7 @@ impl UpstreamStates {
             states.collect::<Vec<_>>()
         };
         let names = groups.iter().flat_map(names).collect();
-        UpstreamStates { servers: ServerState::all(groups, replaced, process), names }
+        UpstreamStates { servers: ServerFigures::all(groups, replaced, process), names }
     }
 
     /// Adds the upstreams of another process of the server.
@@ -112,21 +112,21 @@ impl UpstreamStates {
         groups: &[Arc<Group>],
         replaced: &ReplacedRequests,
     ) -> Vec<ServerTraffic> {
-        let of = |ServerState { durations, traffic, .. }: ServerState| {
+        let of = |ServerFigures { durations, traffic, .. }: ServerFigures| {
             let (durations, nanoseconds) = durations.into_parts();
             ServerTraffic { durations, nanoseconds, ..traffic }
         };
-        ServerState::all(groups, replaced, None).into_iter().map(of).collect()
+        ServerFigures::all(groups, replaced, None).into_iter().map(of).collect()
     }
 }
 
-impl ServerState {
+impl ServerFigures {
     /// Returns the states of all servers, with the requests on those that they have replaced.
     fn all(
         groups: &[Arc<Group>],
         replaced: &ReplacedRequests,
         process: Option<u32>,
-    ) -> Vec<ServerState> {
+    ) -> Vec<ServerFigures> {
         let before = |group: &Group, server: &GroupServer| match replaced.is_empty() {
             true => 0,
             false => {
@@ -136,7 +136,7 @@ impl ServerState {
         };
         let of = |group: &Arc<Group>| {
             let servers = group.members();
-            let states = servers.iter().map(|server| ServerState {
+            let states = servers.iter().map(|server| ServerFigures {
                 process,
                 name: server.origin.as_ref().map(ToString::to_string),
                 unchecked: server.unchecked.load(Ordering::Relaxed),
@@ -172,7 +172,7 @@ impl ServerState {
 }
 
 families! {
-    const OF_SERVERS: ServerState = [
+    const OF_SERVERS: ServerFigures = [
         Counter upstream_requests
             "Requests that were forwarded to a server, those that failed included",
             |server| server.traffic.requests;
