@@ -224,37 +224,30 @@ fn tcp_pair(listener: &TcpListener) -> io::Result<(OwnedFd, OwnedFd)> {
 
 #[cfg(test)]
 mod tests {
+    use superpoll_test_support::alone;
+
     use super::*;
 
     /// In a process of its own: other tests open thousands of descriptors for a moment.
     #[test]
     fn every_kind_carries_a_byte_and_select_can_watch_small_sets() {
-        const NAME: &str =
-            "channel::tests::every_kind_carries_a_byte_and_select_can_watch_small_sets";
-        const CHILD: &str = "SUPERPOLL_TEST_CHILD";
-        if std::env::var_os(CHILD).is_none() {
-            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-            let output = alone.args(["--exact", NAME, "--nocapture"]).env(CHILD, "1").output();
-            let output = output.unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
-            return;
-        }
-        most_pairs();
-        for kind in Kind::ALL {
-            let pairs = Pairs::open(kind, 3).unwrap();
-            assert_eq!(pairs.len(), 3);
-            for (&reader, &writer) in pairs.readers().iter().zip(pairs.writers()) {
-                assert!(reader < 1024);
-                assert!(descriptor::read_byte(reader).is_none());
-                assert!(descriptor::write_byte(writer, 7));
-                let byte = loop {
-                    if let Some(byte) = descriptor::read_byte(reader) {
-                        break byte;
-                    }
-                };
-                assert_eq!(byte, 7);
+        alone(|| {
+            most_pairs();
+            for kind in Kind::ALL {
+                let pairs = Pairs::open(kind, 3).unwrap();
+                assert_eq!(pairs.len(), 3);
+                for (&reader, &writer) in pairs.readers().iter().zip(pairs.writers()) {
+                    assert!(reader < 1024);
+                    assert!(descriptor::read_byte(reader).is_none());
+                    assert!(descriptor::write_byte(writer, 7));
+                    let byte = loop {
+                        if let Some(byte) = descriptor::read_byte(reader) {
+                            break byte;
+                        }
+                    };
+                    assert_eq!(byte, 7);
+                }
             }
-        }
+        });
     }
 }
