@@ -271,8 +271,8 @@ pub(crate) mod tests {
         assert_eq!(log.empty(), 0);
     }
 
-    /// In a process of its own: other tests open thousands of descriptors for a moment, and `select`
-    /// suits only small numbers.
+    /// In a process of its own: other tests open thousands of descriptors for a moment, and
+    /// `select` suits only small numbers.
     #[test]
     fn every_subject_does_rounds_of_every_size_on_every_kind() {
         alone(|| {

@@ -160,8 +160,8 @@ fn a_successor_goes_on_behind_records_that_are_not_kept() {
     });
 }
 
-/// A subscriber that reads nothing for a while: its socket takes a part of some records. Each message
-/// arrives once, whichever record that was.
+/// A subscriber that reads nothing for a while: its socket takes a part of some records. Each
+/// message arrives once, whichever record that was.
 #[test]
 fn records_that_are_written_in_part_are_sent_once() {
     Runtime::new().unwrap().block_on(async {
