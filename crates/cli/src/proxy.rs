@@ -15,7 +15,7 @@ use superpoll_gateway::config::{
 };
 use superpoll_gateway::relay::{self, Relay};
 use superpoll_gateway::telemetry::socket::{
-    CommandOutcome, CommandQueue, ServerCommand, ServerState, SocketPath, seconds_now,
+    CommandOutcome, CommandQueue, ServerCommand, ServerPhase, SocketPath, seconds_now,
 };
 use superpoll_gateway::upstream::Group;
 use superpoll_gateway::{Address, Event, Inherited};
@@ -220,7 +220,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let to: Vec<String> = options.to.iter().map(Address::to_string).collect();
     let to = to.join(", ");
     queue.note(|facts| {
-        facts.state = ServerState::Serving;
+        facts.state = ServerPhase::Serving;
         facts.configured_at = seconds_now();
         facts.listeners = vec![format!("{}, relayed to {to}", relay.listening())];
     });
@@ -239,7 +239,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         or(drains, or(terminate.recv(), interrupt.recv())).await?;
         report(&format!("draining: {}", work()));
         relay.stop();
-        queue.note(|facts| facts.state = ServerState::Draining);
+        queue.note(|facts| facts.state = ServerPhase::Draining);
         // A second signal ends the process at once.
         let asked = async {
             let _ = or(terminate.recv(), interrupt.recv()).await;

@@ -134,7 +134,7 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
 mod tests {
     use superpoll_gateway::telemetry::socket::{
         COMMAND_PROTOCOL, EngineStatus, HandedOverStatus, LastReload, SCHEMA, ServerFacts,
-        ServerState, WorkerStatus,
+        ServerPhase, WorkerStatus,
     };
 
     use super::*;
@@ -145,7 +145,7 @@ mod tests {
             EngineStatus { number: 0, process: Some(43), answers: true, requests: Some(2) };
         let mut status = ServerStatus {
             facts: ServerFacts {
-                state: ServerState::Serving,
+                state: ServerPhase::Serving,
                 configuration: Some("/etc/superpoll.toml".into()),
                 configured_at: 1_000_000_000,
                 reload: Some(LastReload { at: 1_000_000_060, error: Some("a\nb".to_owned()) }),
@@ -154,7 +154,7 @@ mod tests {
                 processes: vec![WorkerStatus {
                     slot: 0,
                     process: 43,
-                    state: ServerState::Starting,
+                    state: ServerPhase::Starting,
                 }],
                 upgrade: Some(UpgradeState::UnderWay),
                 handed_over: None,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use superpoll_gateway::telemetry::socket::{
-    self, CommandAnswer, ProcessSocket, ServerCommand, ServerState,
+    self, CommandAnswer, ProcessSocket, ServerCommand, ServerPhase,
 };
 use superpoll_rt::{spawn, time};
 
@@ -94,7 +94,7 @@ async fn describe(found: ProcessSocket, command: ServerCommand) -> FoundServer {
         Ok(Ok(reply)) => match reply.answer {
             CommandAnswer::Status(status) => {
                 let facts = &status.facts;
-                let is_draining = facts.state == ServerState::Draining;
+                let is_draining = facts.state == ServerPhase::Draining;
                 let is_other = reply.program != "serve"
                     && matches!(
                         command,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use superpoll_gateway::Config;
 use superpoll_gateway::telemetry::socket::{
-    CommandCall, CommandOutcome, CommandQueue, LastReload, ServerCommand, ServerFacts, ServerState,
+    CommandCall, CommandOutcome, CommandQueue, LastReload, ServerCommand, ServerFacts, ServerPhase,
     seconds_now,
 };
 
@@ -85,7 +85,7 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Returns the facts about a server that serves this configuration from now on.
-pub(super) fn facts(options: &Options, config: &Config, state: ServerState) -> ServerFacts {
+pub(super) fn facts(options: &Options, config: &Config, state: ServerPhase) -> ServerFacts {
     ServerFacts {
         state,
         configuration: options.config.as_deref().map(absolute),

@@ -13,7 +13,7 @@ use superpoll_gateway::config::KeeperKind;
 use superpoll_gateway::processes::{Worker, WorkerDrain, WorkerPlace};
 use superpoll_gateway::serve::{HandedOver, Server};
 use superpoll_gateway::telemetry::socket::{
-    CommandCall, CommandQueue, ServerState, SocketPath, UpgradeState,
+    CommandCall, CommandQueue, ServerPhase, SocketPath, UpgradeState,
 };
 use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level, prepare};
 use superpoll_rt::Runtime;
@@ -156,7 +156,7 @@ pub(super) fn run(
     let socket = stats::bind(&place, options.upgrade, warn)?;
     let mut server = Server::start_with(&runtime, config, inherited, report.clone())?;
     let mut queue = CommandQueue::default();
-    let mut facts = commands::facts(options, config, ServerState::Serving);
+    let mut facts = commands::facts(options, config, ServerPhase::Serving);
     facts.listeners = server.fronts().collect();
     // The one before has found it to be a good one.
     facts.upgrade = options.upgrade.then_some(UpgradeState::Done);
@@ -340,7 +340,7 @@ pub(super) fn run(
         }
         commands::begin_drain(drain_call, &work);
         server.stop();
-        queue.note(|facts| facts.state = ServerState::Draining);
+        queue.note(|facts| facts.state = ServerPhase::Draining);
         // A second signal ends the process at once. A worker gets SIGTERM from its supervisor and
         // from a service manager, which may send it to all processes.
         let asked = async {

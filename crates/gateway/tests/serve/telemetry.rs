@@ -17,7 +17,7 @@ use superpoll_gateway::Config;
 use superpoll_gateway::relay::{Options, Relay};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::telemetry::socket::{
-    CLIENTS, CommandAnswer, CommandReply, Engine, Failure, SCHEMA, ServerState, Snapshot, Socket,
+    CLIENTS, CommandAnswer, CommandReply, Engine, Failure, SCHEMA, ServerPhase, Snapshot, Socket,
     SocketPath, Subject,
 };
 use superpoll_rt::{BackendKind, Handle, Runtime, time};
@@ -324,7 +324,7 @@ fn a_program_that_takes_no_commands_tells_its_state_and_refuses_the_rest() {
         let reply: CommandReply =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         let CommandAnswer::Status(status) = reply.answer else { panic!("{line}") };
-        assert_eq!(status.facts.state, ServerState::Serving);
+        assert_eq!(status.facts.state, ServerPhase::Serving);
         assert_eq!(client.line(), "");
         // The status leaves out an engine that has been silent since the question.
         if status.engines.len() == 2 {

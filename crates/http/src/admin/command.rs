@@ -164,7 +164,7 @@ pub struct EngineStatus {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ServerFacts {
     /// The phase of the server's life.
-    pub state: ServerState,
+    pub state: ServerPhase,
     /// The file of the configuration; none if the command line says everything.
     pub configuration: Option<PathBuf>,
     /// When the configuration in use was taken on, in seconds since 1970.
@@ -198,7 +198,7 @@ superpoll::named! {
     /// The phase of a server's life.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
-    pub enum ServerState {
+    pub enum ServerPhase {
         /// It does not serve yet.
         #[default]
         Starting = "starting",
@@ -226,7 +226,7 @@ pub struct WorkerStatus {
     /// The number of the process.
     pub process: u32,
     /// The phase of its life.
-    pub state: ServerState,
+    pub state: ServerPhase,
 }
 
 /// The state of an upgrade.
@@ -249,7 +249,7 @@ mod tests {
     fn replies_have_one_answer_each_and_are_read_as_they_were_written() {
         let status = ServerStatus {
             facts: ServerFacts {
-                state: ServerState::Serving,
+                state: ServerPhase::Serving,
                 configuration: Some("/etc/superpoll.toml".into()),
                 reload: Some(LastReload { at: 7, error: Some("a:1:2: wrong".to_owned()) }),
                 upgrade: Some(UpgradeState::UnderWay),

@@ -37,7 +37,7 @@ use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::processes::{Left, Supervisor, WorkerEvent};
 use superpoll_gateway::telemetry::socket::{
-    CommandCall, CommandOutcome, CommandQueue, ServerState, UpgradeState, WorkerStatus,
+    CommandCall, CommandOutcome, CommandQueue, ServerPhase, UpgradeState, WorkerStatus,
 };
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, spawn, time};
@@ -230,7 +230,7 @@ pub(super) fn run(
     let (backend, handle) = (runtime.backend(), runtime.handle());
     let queue = CommandQueue::default();
     queue.note(|facts| {
-        *facts = commands::facts(options, &config, ServerState::Starting);
+        *facts = commands::facts(options, &config, ServerPhase::Starting);
         facts.upgrade = before.as_ref().map(|_| UpgradeState::UnderWay);
     });
     let subject = supervisor.subject(backend, handle.clone()).with_commands(queue.sender());
@@ -304,17 +304,17 @@ impl Supervision<'_> {
     /// Notes the state of the server for `superpoll status`.
     fn note_facts(&self) {
         let state = match (self.is_ending, self.has_served) {
-            (true, _) => ServerState::Draining,
-            (false, true) => ServerState::Serving,
-            (false, false) => ServerState::Starting,
+            (true, _) => ServerPhase::Draining,
+            (false, true) => ServerPhase::Serving,
+            (false, false) => ServerPhase::Starting,
         };
         let worker = |child: &Child| WorkerStatus {
             slot: child.slot,
             process: child.process,
             state: match child.state {
-                State::Starting => ServerState::Starting,
-                State::Serving => ServerState::Serving,
-                State::Leaving => ServerState::Draining,
+                State::Starting => ServerPhase::Starting,
+                State::Serving => ServerPhase::Serving,
+                State::Leaving => ServerPhase::Draining,
             },
         };
         let serving = self.children.iter().filter(|child| child.state == State::Serving);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use superpoll_http::admin::Refusal;
 use superpoll_http::admin::command::{
     COMMAND_PROTOCOL, CommandAnswer, CommandReply, CommandRequest, DrainProgress, EngineStatus,
-    ServerCommand, ServerFacts, ServerState, ServerStatus,
+    ServerCommand, ServerFacts, ServerPhase, ServerStatus,
 };
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::time;
@@ -109,7 +109,7 @@ async fn snapshot(subject: &Arc<Subject>) -> Snapshot {
 
 pub(super) async fn status(subject: &Arc<Subject>) -> ServerStatus {
     let snapshot = snapshot(subject).await;
-    let unknown = || ServerFacts { state: ServerState::Serving, ..ServerFacts::default() };
+    let unknown = || ServerFacts { state: ServerPhase::Serving, ..ServerFacts::default() };
     let engine = |engine: &Engine| EngineStatus {
         number: engine.number,
         process: engine.process,

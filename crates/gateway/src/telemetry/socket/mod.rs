@@ -64,7 +64,7 @@ pub use subject::Subject;
 pub(crate) use subject::carry_out;
 pub use superpoll_http::admin::command::{
     COMMAND_PROTOCOL, CommandAnswer, CommandOutcome, CommandReply, CommandRequest, DrainProgress,
-    EngineStatus, HandedOverStatus, LastReload, ServerCommand, ServerFacts, ServerState,
+    EngineStatus, HandedOverStatus, LastReload, ServerCommand, ServerFacts, ServerPhase,
     ServerStatus, UpgradeState, WorkerStatus,
 };
 pub use superpoll_http::unix_time::seconds_now;
