@@ -109,7 +109,10 @@ fn connections_to_a_server_that_is_gone_are_closed() {
     let server = gateway.call(|_, server| server.upstreams()["app"].members()[0].clone());
     wait(|| server.idle.load(Ordering::SeqCst) == 1);
     *zone.lock().unwrap() = zone_of(&[2]);
-    wait(|| client.get("/").text() == "two");
+    // No request has the connection while the server goes.
+    let now = || gateway.call(|_, server| server.upstreams()["app"].members()[0].clone());
+    wait(|| !Arc::ptr_eq(&now(), &server));
+    assert_eq!(client.get("/").text(), "two");
     assert_eq!(server.idle.load(Ordering::SeqCst), 0);
 }
 

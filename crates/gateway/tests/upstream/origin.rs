@@ -300,7 +300,10 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: &str) -> Client {
-        let stream = TcpStream::connect(address).unwrap();
+        Client::of(TcpStream::connect(address).unwrap())
+    }
+
+    pub(crate) fn of(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.set_nodelay(true).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());
