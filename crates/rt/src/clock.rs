@@ -29,6 +29,11 @@ pub(crate) fn was_paused() -> bool {
     WAS_PAUSED.load(Ordering::Relaxed)
 }
 
+/// The same, for a thread that has changed what an engine looks at once its clock is paused.
+pub(crate) fn was_ever_paused() -> bool {
+    WAS_PAUSED.load(Ordering::SeqCst)
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 enum Reading {
     #[default]
@@ -47,8 +52,6 @@ enum Reading {
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     reading: Cell<Reading>,
-    /// The calls on threads for blocking calls during which it does not move by itself.
-    holds: Cell<usize>,
 }
 
 impl Clock {
@@ -82,7 +85,7 @@ impl Clock {
 
     /// Stops it.
     pub(crate) fn pause(&self) {
-        WAS_PAUSED.store(true, Ordering::Relaxed);
+        WAS_PAUSED.store(true, Ordering::SeqCst);
         self.reading.set(Reading::Paused { at: self.now() });
     }
 
@@ -104,21 +107,6 @@ impl Clock {
         if let Reading::Paused { at } = self.reading.get() {
             self.reading.set(Reading::Paused { at: at.max(time) });
         }
-    }
-
-    /// Returns whether a call keeps it from moving by itself.
-    pub(crate) fn is_held(&self) -> bool {
-        self.holds.get() > 0
-    }
-
-    /// Keeps it from moving by itself until [`release`](Clock::release) was called as often.
-    pub(crate) fn hold(&self) {
-        self.holds.set(self.holds.get() + 1);
-    }
-
-    /// Ends a hold.
-    pub(crate) fn release(&self) {
-        self.holds.set(self.holds.get() - 1);
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Remote {
     pub registrar: Registrar,
     /// Tasks that live on the engine.
     pub tasks: AtomicUsize,
+    /// The blocking calls under way that began on the engine's thread.
+    pub calls: AtomicUsize,
     /// The number of users that want its turns measured precisely.
     pub turn_watches: AtomicUsize,
     /// Set when the future that the engine's thread blocks on was woken.
@@ -61,6 +63,7 @@ impl Remote {
             inbox: Inbox::new(),
             registrar,
             tasks: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
             turn_watches: AtomicUsize::new(0),
             root: AtomicBool::new(false),
             runtime: OnceLock::new(),

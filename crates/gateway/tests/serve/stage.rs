@@ -194,9 +194,18 @@ async fn next(orders: &mpsc::Receiver<Order>) -> Order {
 }
 
 async fn elapse(duration: Duration, done: &mpsc::Sender<()>) {
+    /// A server that drains may end before the time is over. Its clock runs on then, as what is
+    /// still to end has time limits.
+    struct Resumed;
+    impl Drop for Resumed {
+        fn drop(&mut self) {
+            time::resume();
+        }
+    }
     time::pause();
+    let resumed = Resumed;
     time::sleep(duration).await;
-    time::resume();
+    drop(resumed);
     let _ = done.send(());
 }
 

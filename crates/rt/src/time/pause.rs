@@ -17,10 +17,9 @@ pub fn now() -> Instant {
 /// of this crate follow it. It is meant for tests. From now on timers are exact to the nanosecond.
 ///
 /// A paused clock moves in two ways. [`advance`] moves it. And if no task is due, no event has
-/// arrived and no call of [`blocking::unblock`](crate::blocking::unblock) is under way that began
-/// on this thread while the clock was paused, the engine moves it to the next timer. So a test
-/// takes no longer than its tasks need, whatever they wait for, and a busy machine changes no
-/// result.
+/// arrived and no call of [`blocking::unblock`](crate::blocking::unblock) that began on this thread
+/// is under way, the engine moves it to the next timer. So a test takes no longer than its tasks
+/// need, whatever they wait for, and a busy machine changes no result.
 ///
 /// The engine cannot know of anything that happens outside of it: another thread, another process
 /// or a server that will answer in a moment. Where a task waits for such an event with a time

@@ -264,6 +264,29 @@ fn a_blocking_call_stops_the_clock_for_as_long_as_it_runs() {
 }
 
 #[test]
+fn a_call_that_began_before_the_pause_stops_the_clock_too() {
+    run(async {
+        for _ in 0..50 {
+            let (told, waits) = mpsc::channel();
+            let call = unblock(move || waits.recv().unwrap());
+            pause();
+            let start = now();
+            let teller = thread::spawn(move || {
+                thread::sleep(MS);
+                told.send(7).unwrap();
+            });
+            assert_eq!(timeout(HOUR, call).await.unwrap().unwrap(), 7);
+            assert_eq!(now(), start);
+            teller.join().unwrap();
+            // It stops the clock no longer.
+            sleep(HOUR).await;
+            assert_eq!(now() - start, HOUR);
+            resume();
+        }
+    });
+}
+
+#[test]
 fn timers_that_wait_already_keep_their_times_when_the_clock_is_paused() {
     run(async {
         let order = Rc::new(RefCell::new(Vec::new()));
