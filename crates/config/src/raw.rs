@@ -187,7 +187,6 @@ table! {
         pub(super) weight: Option<NonZeroU32>,
     }
 
-
     pub(super) struct Keeper {
         pub(super) kind: KeeperKind = KeeperKind::Process,
         pub(super) socket: PathBuf = "superpoll.keeper".into(),

@@ -12,8 +12,7 @@ macro_rules! named {
         $(#[$meta])*
         $vis enum $kind { $($(#[$attribute])* $value,)+ }
 
-        // An enumeration within a crate may be without use for one of them.
-        #[allow(dead_code)]
+        #[allow(dead_code, reason = "an enumeration within a crate may have no use for one of them")]
         impl $kind {
             /// All of them, in the order in which they are declared.
             $vis const ALL: [$kind; [$($name),+].len()] = [$($kind::$value),+];

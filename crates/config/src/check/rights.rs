@@ -1,4 +1,4 @@
-//! The rights of clients to use a channel.
+//! The rights of clients to use a channel, and those of a Mercure hub, which is a channel as well.
 
 use std::ops::Range;
 use std::sync::Arc;

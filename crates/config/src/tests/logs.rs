@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::blamed;
+
 #[test]
 fn the_fields_of_a_line_are_read_in_their_order() {
     let text = "[access_log]\nformat = \"json\"\nfields = [\"status\", \"time\", \"sni\"]\n\
@@ -61,4 +62,21 @@ fn wrong_fields_are_refused_with_their_place() {
     // Several at once.
     let found = blamed("[access_log]\nfields = [\"time\", \"time\"]");
     assert!(found.iter().filter(|(line, ..)| *line == 2).count() == 2, "{found:?}");
+}
+
+#[test]
+fn names_are_read_as_they_are_written() {
+    fn read<'a, T: serde::Deserialize<'a>>(name: &'a str) -> Option<T> {
+        let text = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(name);
+        T::deserialize(text).ok()
+    }
+    for value in Field::ALL {
+        assert_eq!(read(value.name()), Some(value));
+    }
+    for value in Level::ALL {
+        assert_eq!(read(value.name()), Some(value));
+    }
+    for value in ChallengeKind::ALL {
+        assert_eq!(read(value.name()), Some(value));
+    }
 }

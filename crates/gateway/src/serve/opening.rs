@@ -1,5 +1,5 @@
 //! Opening everything that a configuration needs, before the running server notices: either all of
-//! it is available, or nothing happens.
+//! it is available, or nothing happens. An address that is open is a [`Frontend`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

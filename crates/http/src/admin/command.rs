@@ -244,6 +244,7 @@ pub enum UpgradeState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::{Protocol, ServerState};
 
     #[test]
     fn replies_have_one_answer_each_and_are_read_as_they_were_written() {
@@ -287,6 +288,26 @@ mod tests {
             assert_eq!(serde_json::from_str::<CommandReply>(&text).unwrap(), reply);
             let more = text.replacen('{', "{\"later\":[1],", 1);
             assert_eq!(serde_json::from_str::<CommandReply>(&more).unwrap(), reply);
+        }
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        fn read<'a, T: Deserialize<'a>>(name: &'a str) -> Option<T> {
+            let text = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(name);
+            T::deserialize(text).ok()
+        }
+        for value in ServerCommand::ALL {
+            assert_eq!(read(value.name()), Some(value));
+        }
+        for value in ServerPhase::ALL {
+            assert_eq!(read(value.name()), Some(value));
+        }
+        for value in ServerState::ALL {
+            assert_eq!(read(value.name()), Some(value));
+        }
+        for value in Protocol::ALL {
+            assert_eq!(read(value.name()), Some(value));
         }
     }
 }
