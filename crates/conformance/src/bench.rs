@@ -221,6 +221,16 @@ pub fn chaotic_with_erratic_keeper(seed: u64, may_end: bool) -> Bench {
     adaptive(&format!("chaos-{seed}-erratic-keeper"), make, caps)
 }
 
+/// Returns a back-end whose waits gather events.
+fn gathering(kind: BackendKind) -> Bench {
+    let make = move || {
+        let mut poller = built(Poller::builder().backend(kind).costs(Costs::ASSUMED));
+        poller.gather(Duration::from_micros(300)).expect("the time is short");
+        poller
+    };
+    Bench::new(format!("{kind}-gathering"), Capabilities::of(kind), make)
+}
+
 /// Whether this system has the back-end; prints a note if not.
 fn works(kind: BackendKind) -> bool {
     let works = kind.is_available();
@@ -286,6 +296,7 @@ pub fn every() -> Vec<Bench> {
             move || built(assumed().policy(Fixed::new(Set::Cold))),
             Capabilities { calls_per_wait: 1, ..Capabilities::ADAPTIVE },
         ),
+        gathering(BackendKind::Adaptive),
         adaptive("hot", move || built(assumed().policy(Fixed::new(Set::Hot))), hot),
         chaotic(1),
         chaotic(2),
@@ -293,6 +304,9 @@ pub fn every() -> Vec<Bench> {
         with_keeper(false),
         with_keeper(true),
     ]);
+    if works(BackendKind::Uring) {
+        benches.push(gathering(BackendKind::Uring));
+    }
     benches
 }
 

@@ -48,13 +48,16 @@ pub(crate) struct Settings {
     pub spin: Duration,
     /// The most that a timer fires late so that one wake-up serves several.
     pub timer_slack: Duration,
+    /// The least time between two waits with events; zero for none.
+    pub gather: Duration,
     /// Whether a descriptor is watched before it is tried.
     pub waits_first: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { spin: Duration::ZERO, timer_slack: DEFAULT_SLACK, waits_first: false }
+        let (spin, gather) = (Duration::ZERO, Duration::ZERO);
+        Settings { spin, timer_slack: DEFAULT_SLACK, gather, waits_first: false }
     }
 }
 
@@ -106,6 +109,7 @@ impl Engine {
         let registrar = poller.registrar()?;
         // An engine never leaves its thread.
         poller.stay_on_thread();
+        poller.gather(settings.gather)?;
         let id = Remote::next_id();
         let backend = poller.backend();
         trace::engine_started(id, backend);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use crate::key::Key;
 
@@ -18,6 +19,13 @@ pub enum Error {
         name: String,
         /// The names that exist.
         known: String,
+    },
+    /// The text is neither the name of a placement policy nor thresholds.
+    UnknownPolicy {
+        /// The text.
+        text: String,
+        /// The reason for which it is not.
+        reason: String,
     },
     /// No profile of this name exists.
     UnknownProfile {
@@ -60,6 +68,13 @@ pub enum Error {
     },
     /// A wait was asked to deliver at most zero events.
     ZeroLimit,
+    /// Waits cannot gather events for so long.
+    GatherTooLong {
+        /// The time asked for.
+        time: Duration,
+        /// The longest that is possible.
+        longest: Duration,
+    },
     /// The number of the descriptor is above the largest that the back-end can watch.
     DescriptorTooLarge {
         /// Its number.
@@ -179,6 +194,12 @@ impl fmt::Display for Error {
                 "no back-end is called {name:?}: choose one of {known} in the builder or in \
                  SUPERPOLL_BACKEND"
             ),
+            Error::UnknownPolicy { text, reason } => write!(
+                f,
+                "no placement policy is {text:?}: {reason}; choose adaptive, idle-server, \
+                 media-server or thresholds such as hot_atr=0.6,cold_atr=0.6,hold=32, in the \
+                 builder or in SUPERPOLL_POLICY"
+            ),
             Error::UnknownProfile { name, known } => {
                 write!(f, "no profile is called {name:?}: choose one of {known}")
             }
@@ -211,6 +232,9 @@ impl fmt::Display for Error {
             Error::ZeroLimit => f.write_str(
                 "a wait cannot deliver at most 0 events: give Events a limit of 1 or more",
             ),
+            Error::GatherTooLong { time, longest } => {
+                write!(f, "waits cannot gather events for {time:?}: choose at most {longest:?}")
+            }
             Error::DescriptorTooLarge { fd, limit, backend, instead } => write!(
                 f,
                 "descriptor {fd} is too large for back-end {backend}, which watches 0 to {}: use {instead}",
@@ -326,6 +350,19 @@ mod tests {
             (
                 Error::UnknownBackend { name: "kqueue".into(), known: "poll, epoll".into() },
                 &["kqueue", "one of poll, epoll", "SUPERPOLL_BACKEND"],
+                invalid,
+            ),
+            (
+                Error::GatherTooLong {
+                    time: Duration::from_secs(3),
+                    longest: Duration::from_secs(1),
+                },
+                &["gather events for 3s", "at most 1s"],
+                invalid,
+            ),
+            (
+                Error::UnknownPolicy { text: "warm".into(), reason: "it is no name".into() },
+                &["\"warm\": it is no name", "idle-server", "SUPERPOLL_POLICY"],
                 invalid,
             ),
             (

@@ -31,9 +31,11 @@ use crate::waker::Waker;
 
 mod builder;
 mod changes;
+mod gather;
 mod wait;
 
 pub use builder::Builder;
+use gather::Gather;
 
 /// Watches descriptors and says which are ready.
 ///
@@ -69,6 +71,9 @@ pub struct Poller {
     marked_ready: Vec<Event>,
     refusals: Vec<(Key, Error)>,
     nested: bool,
+    gather: Option<Gather>,
+    /// Whether a wait is nothing but a call of the back-end: it is not nested and does not gather.
+    is_plain: bool,
     /// As the back-end's status says.
     holds_files: bool,
     /// Whether the back-end notes more about a registration than its watch.
@@ -113,6 +118,8 @@ impl Poller {
             marked_ready: Vec::new(),
             refusals: Vec::new(),
             nested: false,
+            gather: None,
+            is_plain: true,
             holds_files,
             has_more,
             shared_files: HashMap::new(),
@@ -498,6 +505,10 @@ impl Poller {
     }
 
     /// The back-end and a context for a wait.
+    fn note_whether_waits_are_plain(&mut self) {
+        self.is_plain = !self.nested && self.gather.is_none();
+    }
+
     fn split_for<'a>(&'a mut self, events: &'a mut Events) -> (&'a mut dyn Backend, Context<'a>) {
         let context = Context {
             table: &mut self.table,
@@ -527,6 +538,7 @@ impl Poller {
         let (backend, mut cx) = self.split();
         backend.lifecycle().nest(&mut cx)?;
         self.nested = true;
+        self.note_whether_waits_are_plain();
         self.sync_nested_wakeup();
         let (backend, mut cx) = self.split();
         backend.lifecycle().nest(&mut cx)

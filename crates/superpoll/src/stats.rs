@@ -49,6 +49,8 @@ calls! {
     io_uring_setup,
     /// `io_uring_register(2)`.
     io_uring_register,
+    /// `nanosleep(2)`, of a poller that [gathers](crate::Poller::gather).
+    nanosleep,
     /// `read(2)` and `recvfrom(2)` in place of reads that were to be made together but were too
     /// few.
     read,
@@ -166,6 +168,9 @@ pub struct Stats {
     pub moves_to_hot: u64,
     /// Moves from the poll array to epoll.
     pub moves_to_cold: u64,
+    /// Times the poll array was compacted: waits after which descriptors in it that had gone idle
+    /// went to epoll.
+    pub compactions: u64,
     /// Times the poll array was handed to epoll because the loop went quiet.
     pub handoffs: u64,
     /// The poll array (of `poll`, `select` and `adaptive`).

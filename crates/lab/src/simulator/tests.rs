@@ -305,10 +305,10 @@ fn adversaries_gain_a_bounded_amount() {
 fn a_set_ratio_cannot_see_a_busy_few() {
     let load = Load::new(50, Pattern::Steady).and(950, Pattern::Few(5));
     let setting = Setting::new(Kind::Pipe);
-    let threshold = play(RatioPolicy::new(), &load, ROUNDS, &setting);
+    let threshold = play(RatioPolicy::default(), &load, ROUNDS, &setting);
     assert_eq!((threshold.moves, threshold.hot), (0, 0));
     let busy = Load::new(100, Pattern::Steady).and(60, Pattern::Idle);
-    let threshold = play(RatioPolicy::new(), &busy, ROUNDS, &setting);
+    let threshold = play(RatioPolicy::default(), &busy, ROUNDS, &setting);
     assert_eq!(threshold.hot, 100);
     assert!(threshold.ratio() < 1.0, "{}", threshold.ratio());
 }

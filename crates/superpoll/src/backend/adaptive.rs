@@ -38,7 +38,9 @@ use crate::backend::{
 use crate::costs::{Costs, Kind};
 use crate::error::Result;
 use crate::interest::{Interest, Mode, Watch};
-use crate::policy::{CostBased, PassCounts, Policy, Quiet, Set, Verdict, View};
+use crate::policy::{
+    CostBased, PassCounts, Policy, PolicyKind, Quiet, RatioPolicy, Set, Verdict, View,
+};
 use crate::sys;
 
 /// The number of passes after which the array is put into order again.
@@ -69,6 +71,8 @@ pub struct Adaptive<P, C = Epoll> {
     cold: C,
     hot: Array,
     hand: usize,
+    /// The last pass that compacted the array.
+    compacted_in: u32,
     /// Table indices of this wait's candidates for the array.
     candidates: Vec<u32>,
     /// Descriptors that epoll should watch with another trigger.
@@ -124,6 +128,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
             cold,
             hot: Array::new(),
             hand: 0,
+            compacted_in: 0,
             candidates: Vec::new(),
             retrigger: Vec::new(),
             pinned: false,
@@ -201,7 +206,13 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
             let (policy, view) = self.policy_and_view();
             match policy.review(&mut cx.table.slot_mut(index).account, &view) {
                 Verdict::Stay => {}
-                Verdict::Demote => self.demote(cx, index, false),
+                Verdict::Demote => {
+                    self.demote(cx, index, false);
+                    if self.compacted_in != self.world.passes {
+                        self.compacted_in = self.world.passes;
+                        cx.stats.compactions += 1;
+                    }
+                }
                 Verdict::Settle => {
                     self.forget(cx, index);
                     cx.table.slot_mut(index).account.parked = false;
@@ -376,8 +387,20 @@ pub(super) const ENTRY: Entry = Entry {
     name: "adaptive",
     abilities: Abilities { calls_per_wait: 2, ..Abilities::EPOLL },
     is_available: || true,
-    make: |costs, topology| make(CostBased::default(), costs, topology),
+    make: |costs, topology| of_kind(PolicyKind::from_environment()?, costs, topology),
 };
+
+/// An adaptive back-end with the policy that a user has chosen.
+pub(crate) fn of_kind(
+    kind: PolicyKind,
+    costs: Option<Costs>,
+    topology: Topology,
+) -> Result<Box<dyn Backend>> {
+    match kind {
+        PolicyKind::Adaptive => make(CostBased::default(), costs, topology),
+        PolicyKind::Ratio(thresholds) => make(RatioPolicy::new(thresholds), costs, topology),
+    }
+}
 
 /// An adaptive back-end with this policy.
 pub(crate) fn make(

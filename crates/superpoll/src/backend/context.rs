@@ -105,6 +105,12 @@ impl Context<'_> {
         Report::Taken
     }
 
+    /// For how long a wait that blocks gathers events, if the back-end
+    /// [does so](crate::backend::Backend::gathers).
+    pub fn gather(&self) -> Duration {
+        self.delivery.gather
+    }
+
     /// How many events may be delivered as soon as they are found.
     #[inline]
     pub(crate) fn room_at_once(&self) -> usize {

@@ -40,7 +40,7 @@ use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
 use crate::sys::poll::Slot;
-use crate::sys::uring::{Completion, REMOVAL, Ring, apart};
+use crate::sys::uring::{Completion, REMOVAL, Ring, apart, has_min_wait};
 
 mod arming;
 mod batch;
@@ -64,6 +64,9 @@ const _: () = assert!(ARMINGS | REMOVAL == BATCH);
 
 /// A wait stops fetching when it has this many completions more than there are polls.
 const ENOUGH: usize = 256;
+
+/// So many completions end a wait that gathers.
+const GATHERED: u32 = 64;
 
 /// The `uring` back-end.
 #[derive(Debug)]
@@ -284,6 +287,10 @@ impl Uring {
         let idle = !self.ring.has_completions() && !known;
         let blocks = deadline != Deadline::Now && idle && !self.is_behind() && cx.may_block();
         let left = if blocks { deadline.left() } else { Deadline::Now.left() };
+        let gather = cx.gather();
+        if blocks && !gather.is_zero() {
+            return self.ring.gathering_call(&mut cx.stats.calls, GATHERED, gather, left);
+        }
         self.ring.wait_call(&mut cx.stats.calls, 1, left)
     }
 
@@ -378,6 +385,10 @@ impl Backend for Uring {
     fn status(&self) -> Status<'_> {
         let lengths = Lengths { cold: self.armed, ..Lengths::default() };
         Status { holds_files: true, ..Status::new("uring", lengths) }
+    }
+
+    fn gathers(&self) -> bool {
+        has_min_wait()
     }
 
     fn memory(&self) -> Memory {

@@ -13,11 +13,13 @@ use crate::interest::Hint;
 
 mod cost_based;
 mod fixed;
+mod kind;
 mod ratio;
 
 pub use cost_based::CostBased;
 pub use fixed::Fixed;
-pub use ratio::{RatioError, RatioPolicy};
+pub use kind::{POLICY_VARIABLE, PolicyKind};
+pub use ratio::{RatioPolicy, ThresholdError, Thresholds};
 
 /// Where a descriptor is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

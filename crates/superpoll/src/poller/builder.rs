@@ -3,7 +3,7 @@
 use crate::backend::{Backend, BackendKind, Topology, adaptive, without_keeper};
 use crate::costs::Costs;
 use crate::error::Result;
-use crate::policy::Policy;
+use crate::policy::{Policy, PolicyKind};
 use crate::poller::Poller;
 use crate::sys::returns;
 
@@ -38,6 +38,14 @@ impl Builder {
         }
     }
 
+    /// The same with a policy that a user has chosen. Without it that is the one which
+    /// [`POLICY_VARIABLE`](crate::policy::POLICY_VARIABLE) names, or the default.
+    #[must_use]
+    pub fn policy_kind(self, kind: PolicyKind) -> Builder {
+        let make: Make = Box::new(move |costs, topology| adaptive::of_kind(kind, costs, topology));
+        Builder { make: Some(make), ..self }
+    }
+
     /// Uses a back-end of the caller's own.
     #[must_use]
     pub fn custom(self, backend: impl Backend + 'static) -> Builder {
@@ -67,6 +75,7 @@ impl Builder {
     /// [`Error::Unsupported`](crate::Error::Unsupported) for a keeper with another back-end
     /// than the adaptive one, [`Error::UnknownBackend`](crate::Error::UnknownBackend) if
     /// `SUPERPOLL_BACKEND` was consulted and names none,
+    /// [`Error::UnknownPolicy`](crate::Error::UnknownPolicy) likewise for `SUPERPOLL_POLICY`,
     /// [`Error::DescriptorLimit`](crate::Error::DescriptorLimit) if there is no descriptor left for
     /// an epoll instance, [`Error::BackendUnavailable`](crate::Error::BackendUnavailable) if the
     /// kernel refuses the back-end.

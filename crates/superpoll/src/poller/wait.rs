@@ -70,7 +70,7 @@ impl Poller {
             && self.marked_ready.is_empty()
             && self.refusals.is_empty()
             && self.delivery.is_idle()
-            && !self.nested
+            && self.is_plain
             && !self.shared.has_commands()
             && !(self.wakeable && self.shared.sleep.is_signalled())
     }
@@ -94,6 +94,9 @@ impl Poller {
             events.refusals.append(&mut self.refusals);
         }
         self.stats.events += events.list.len() as u64;
+        if !events.list.is_empty() || !events.reads.is_empty() {
+            self.end_gathering();
+        }
         if self.nested && self.table.has_changes() {
             // A registration whose turn came too late must be armed again, and the outer loop may
             // sleep for long.
@@ -143,6 +146,9 @@ impl Poller {
                 let signalled = self.wakeable && self.shared.sleep.is_signalled();
                 if found || signalled || !self.refusals.is_empty() {
                     deadline = Deadline::Now;
+                }
+                if !self.is_plain {
+                    self.begin_gathering(deadline);
                 }
                 let (backend, mut cx) = self.split_for(events);
                 outcome = Some(backend.finish_wait(&mut cx, deadline, None));

@@ -19,6 +19,8 @@ pub(crate) mod wait_call;
 use std::io;
 use std::time::Duration;
 
+use crate::stats::Calls;
+
 /// Turns the `-1` convention into a result.
 #[inline(always)]
 pub(crate) fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
@@ -35,6 +37,14 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
         tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(duration.subsec_nanos() as i32),
     }
+}
+
+/// Sleeps for this time, or until a signal.
+pub(crate) fn sleep(calls: &mut Calls, time: Duration) {
+    calls.nanosleep += 1;
+    let time = timespec(time);
+    // SAFETY: the kernel reads the time, which outlives the call, and writes nothing.
+    unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }
 
 /// Blocks all signals for this thread, except those that it causes itself.

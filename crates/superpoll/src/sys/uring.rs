@@ -34,7 +34,7 @@ pub(crate) mod loan;
 mod trial;
 
 use files::Files;
-pub(crate) use trial::apart;
+pub(crate) use trial::{apart, has_min_wait};
 
 /// The most changes that one call submits, and the most completions that may wait before the kernel
 /// begins to keep them elsewhere. A smaller ring needs more calls, so the next size is for
@@ -395,6 +395,18 @@ impl Ring {
         completions: u32,
         timeout: Option<Duration>,
     ) -> io::Result<WaitCall<'_>> {
+        let completions = if timeout == Some(Duration::ZERO) { 0 } else { completions };
+        self.gathering_call(calls, completions, Duration::ZERO, timeout)
+    }
+
+    /// The same, but after some time one completion is enough, see [`has_min_wait`].
+    pub(crate) fn gathering_call(
+        &mut self,
+        calls: &mut Calls,
+        completions: u32,
+        gather: Duration,
+        timeout: Option<Duration>,
+    ) -> io::Result<WaitCall<'_>> {
         self.check_forks()?;
         if self.owner == Some(0) {
             self.enable(calls)?;
@@ -404,9 +416,9 @@ impl Ring {
         }
         let changes = self.ring.submission().len() as u32;
         let (name, registered) = self.name;
-        let completions = if timeout == Some(Duration::ZERO) { 0 } else { completions };
         let flags = ENTER_GETEVENTS | registered | self.sleep_flag;
-        Ok(WaitCall::ring(calls, name, &mut self.ring, (changes, completions), flags, timeout))
+        let times = (gather, timeout);
+        Ok(WaitCall::ring(calls, name, &mut self.ring, (changes, completions), flags, times))
     }
 
     /// The ring becomes this thread's.

@@ -23,19 +23,22 @@ enum Name {
     EpollPwait2,
     Poll,
     Ppoll,
-    /// With the numbers of changes and completions, and flags.
+    /// With the numbers of changes and completions, flags, and the time to gather, in microseconds.
     #[cfg(feature = "uring")]
-    Ring(u32, u32, u32),
+    Ring(u32, u32, u32, u32),
 }
 
 /// `struct io_uring_getevents_arg`.
 #[cfg(feature = "uring")]
+#[derive(Default)]
 #[repr(C)]
-struct RingArgument {
-    signal_mask: u64,
-    signal_mask_size: u32,
-    reserved: u32,
-    time: u64,
+pub(super) struct RingArgument {
+    pub signal_mask: u64,
+    pub signal_mask_size: u32,
+    /// Microseconds, before Linux 6.12 reserved.
+    pub min_wait: u32,
+    /// The address of a `struct timespec`, or zero.
+    pub time: u64,
 }
 
 /// A system call that waits for descriptors, with its arguments: `epoll_wait(2)` or `poll(2)`.
@@ -119,7 +122,8 @@ impl<'a> WaitCall<'a> {
         WaitCall { name, set: -1, memory, room, milliseconds, time, borrowed: PhantomData }
     }
 
-    /// `io_uring_enter`: submits `changes`, and waits for completions until the timeout.
+    /// `io_uring_enter`: submits `changes`, and waits for completions until the timeout; after the
+    /// time to gather, for one.
     #[cfg(feature = "uring")]
     #[inline]
     pub(crate) fn ring<R>(
@@ -128,7 +132,7 @@ impl<'a> WaitCall<'a> {
         ring: &'a mut R,
         (changes, completions): (u32, u32),
         flags: u32,
-        timeout: Option<Duration>,
+        (gather, timeout): (Duration, Option<Duration>),
     ) -> WaitCall<'a> {
         calls.io_uring_enter += 1;
         let _borrowed = ring;
@@ -137,8 +141,9 @@ impl<'a> WaitCall<'a> {
             Some(timeout) => (1, super::timespec(timeout)),
             None => (0, NO_TIME),
         };
+        let gather = gather.as_micros() as u32;
         WaitCall {
-            name: Name::Ring(changes, completions, flags),
+            name: Name::Ring(changes, completions, flags, gather),
             set: name,
             memory: std::ptr::null_mut(),
             room,
@@ -170,15 +175,11 @@ impl<'a> WaitCall<'a> {
             Name::EpollWait => (EPOLL_WAIT, [set, memory, room, milliseconds, 0, 0]),
             Name::EpollPwait2 => (libc::SYS_epoll_pwait2, [set, memory, room, time, 0, 0]),
             #[cfg(feature = "uring")]
-            Name::Ring(changes, completions, flags) => {
-                let argument = RingArgument {
-                    signal_mask: 0,
-                    signal_mask_size: 0,
-                    reserved: 0,
-                    time: time as u64,
-                };
-                let (flags, argument, size) = match room {
-                    0 => (flags, 0, 0),
+            Name::Ring(changes, completions, flags, min_wait) => {
+                let time = if room == 0 { 0 } else { time as u64 };
+                let argument = RingArgument { min_wait, time, ..RingArgument::default() };
+                let (flags, argument, size) = match (room, min_wait) {
+                    (0, 0) => (flags, 0, 0),
                     _ => (
                         flags | uring::ENTER_EXT_ARG,
                         &raw const argument as usize,

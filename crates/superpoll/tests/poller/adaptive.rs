@@ -201,7 +201,7 @@ fn a_promotion_parks_and_a_demotion_modifies() {
     assert_eq!((calls.epoll_ctl_mod, calls.epoll_ctl()), (4, 4), "{calls}");
     assert_eq!(bench.lengths(), (0, 4));
     let stats = bench.poller.stats();
-    assert_eq!((stats.moves_to_hot, stats.moves_to_cold), (4, 4));
+    assert_eq!((stats.moves_to_hot, stats.moves_to_cold, stats.compactions), (4, 4, 1));
 }
 
 #[test]

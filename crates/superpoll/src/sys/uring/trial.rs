@@ -20,7 +20,10 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::stats::Calls;
+use crate::sys::call;
 use crate::sys::eventfd::EventFd;
+use crate::sys::uring::{ENTER_EXT_ARG, ENTER_GETEVENTS};
+use crate::sys::wait_call::RingArgument;
 
 /// Entries of the ring on trial.
 const SIZE: u32 = 8;
@@ -60,6 +63,24 @@ pub(crate) fn apart<T: Send>(run: impl Fn() -> T + Sync) -> T {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             Err(_) => run(),
         }
+    })
+}
+
+/// Whether a call can wait for many completions, and after some time for one
+/// (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12). Older kernels refuse the argument. Finds out once.
+pub(crate) fn has_min_wait() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        apart(|| {
+            let Ok(ring) = IoUring::new(SIZE) else { return false };
+            let argument = RingArgument { min_wait: 1, ..RingArgument::default() };
+            let flags = (ENTER_GETEVENTS | ENTER_EXT_ARG) as usize;
+            let address = &raw const argument as usize;
+            let size = size_of::<RingArgument>();
+            let arguments = [ring.as_raw_fd() as usize, 0, 0, flags, address, size];
+            // SAFETY: the call submits and waits for nothing; the argument outlives it.
+            unsafe { call::call(libc::SYS_io_uring_enter, arguments) == 0 }
+        })
     })
 }
 
