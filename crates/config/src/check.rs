@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use mime_guess2::Mime;
+use superpoll::BackendKind;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -228,6 +229,7 @@ impl<'a> Check<'a> {
         }
         let config = Config {
             server: self.process(raw.server),
+            engine: raw.engine,
             listeners,
             hosts,
             upstreams,
@@ -246,6 +248,14 @@ impl<'a> Check<'a> {
             broker: raw.broker.and_then(|broker| self.broker(broker)),
             warnings: Vec::new(),
         };
+        if let (Some(_), Some(backend)) = (config.engine.policy, config.server.backend)
+            && !matches!(backend, BackendKind::Adaptive | BackendKind::Auto)
+        {
+            let place = place::of(self.tree, &["engine", "policy"]);
+            let what =
+                format!("the back-end {backend} has no policy, expected backend = \"adaptive\"");
+            self.wrong(place, what);
+        }
         if config.server.processes.get() > 1
             && let Some(what) = config.conflict_with_processes()
         {

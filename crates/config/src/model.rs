@@ -17,6 +17,7 @@ use super::channel::Channel;
 use super::dns::{Dns, ServerAddress};
 use super::ejection::Ejection;
 use super::encryption::{CertificateFiles, Https, Tls};
+use super::engine::Engine;
 use super::logs::{AccessLog, Log, Metrics};
 use super::relay::Relay;
 use super::rules::{
@@ -35,6 +36,8 @@ use crate::table::table;
 pub struct Config {
     /// How the process is run.
     pub server: Process,
+    /// How its engines watch connections.
+    pub engine: Engine,
     /// The addresses that clients connect to; at least one.
     pub listeners: Vec<Listener>,
     /// Virtual hosts, for HTTP listeners.

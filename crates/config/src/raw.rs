@@ -27,6 +27,7 @@ use super::raw_rules::{BasicAuth, Headers, Login, RawErrorPages, RequestRate};
 use super::scalar::{self, HstsText, ModeText, ProxyProtocol, SizeText};
 use super::sticky::RawSticky;
 use super::tracing::RawTracing;
+use crate::engine::Engine;
 use crate::log_field::Field;
 use crate::table::table;
 
@@ -35,6 +36,7 @@ table! {
         /// The files were read with this one: here it is a known key, of this type.
         pub(super) include: Vec<String>,
         pub(super) server: Process,
+        pub(super) engine: Engine,
         pub(super) listeners: Vec<Spanned<Listener>>,
         pub(super) hosts: Vec<Spanned<Host>>,
         pub(super) upstreams: BTreeMap<Spanned<String>, Spanned<Upstream>>,

@@ -4,8 +4,9 @@
 use std::process::Command;
 
 /// Variables by which the environment would have a say.
-pub const FOREIGN: [&str; 8] = [
+pub const FOREIGN: [&str; 9] = [
     "SUPERPOLL_BACKEND",
+    "SUPERPOLL_POLICY",
     "NOTIFY_SOCKET",
     "LISTEN_FDS",
     "LISTEN_PID",

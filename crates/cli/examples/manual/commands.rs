@@ -39,6 +39,7 @@ const SECTIONS: &[(&str, &str, Entries)] = &[
         "ENVIRONMENT",
         &[
             ("SUPERPOLL_BACKEND", "The back-end, unless an option or the configuration names one."),
+            ("SUPERPOLL_POLICY", "The placement policy, unless the configuration names one."),
             (
                 "STATE_DIRECTORY",
                 "The folder for keys and certificates, unless the configuration names one.",
@@ -94,6 +95,7 @@ const SECTIONS: &[(&str, &str, Entries)] = &[
         "ENVIRONMENT",
         &[
             ("SUPERPOLL_BACKEND", "The back-end, unless --backend names one."),
+            ("SUPERPOLL_POLICY", "The placement policy."),
             (
                 "LISTEN_FDS",
                 "The number of sockets that a service manager passes on, see sd_listen_fds(3).",

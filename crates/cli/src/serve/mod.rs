@@ -219,7 +219,10 @@ fn runtime(
     if let Some(backend) = options.backend.or(config.server.backend) {
         builder = builder.backend(backend);
     }
-    builder.build()
+    if let Some(policy) = config.engine.policy {
+        builder = builder.policy(policy);
+    }
+    builder.gather(config.engine.gather).build()
 }
 
 /// Logs the settings of a configuration that are probably not meant.

@@ -15,8 +15,10 @@ mod upstreams;
 mod variables;
 
 use std::path::Path;
+use std::time::Duration;
 
 use proptest::prelude::*;
+use superpoll::backend::policy::{PolicyKind, Thresholds};
 
 use super::*;
 
@@ -168,7 +170,7 @@ fn each_mistake_has_its_place() {
             "nonsense = 1",
             3,
             1,
-            "unknown key `nonsense`, expected one of `include`, `server`, `listeners`",
+            "unknown key `nonsense`, expected one of `include`, `server`, `engine`, `listeners`",
         ),
         ("[limits]\nheader = 1", 4, 1, "unknown key `header`"),
         (
@@ -549,6 +551,50 @@ fn unreachable_hosts_and_routes_are_reported() {
             11,
             "\"fast\" is no back-end, expected one of ",
         ),
+        (
+            format!("{listener}{host}[engine]\npolicy = \"busy\"\n"),
+            4,
+            10,
+            "\"busy\" is no policy, expected \"adaptive\", \"idle-server\"",
+        ),
+        (
+            format!("{listener}{host}[engine]\npolicy = \"hot_atr=0.5\"\n"),
+            4,
+            10,
+            "is no policy, expected",
+        ),
+        (
+            format!("{listener}{host}[engine]\npolicy = {{ hot_atr = 6.0 }}\n"),
+            4,
+            10,
+            "setting hot_atr to 6: a ratio is a number from 0 to 1",
+        ),
+        (
+            format!("{listener}{host}[engine]\npolicy = {{ hot_atr = 0.7 }}\n"),
+            4,
+            10,
+            "hot_atr is at most cold_atr",
+        ),
+        (
+            format!("{listener}{host}[engine]\npolicy = {{ warm = 0.7 }}\n"),
+            4,
+            12,
+            "unknown key `warm`, expected one of `hot_atr`",
+        ),
+        (
+            format!(
+                "{listener}{host}[server]\nbackend = \"epoll\"\n[engine]\npolicy = \"idle-server\"\n"
+            ),
+            6,
+            10,
+            "the back-end epoll has no policy, expected backend = \"adaptive\"",
+        ),
+        (
+            format!("{listener}{host}[engine]\ngather = \"2s\"\n"),
+            4,
+            10,
+            "2s is too long, expected at most 1s",
+        ),
         (format!("{listener}{host}[server]\nworkers = 0\n"), 4, 11, "expected 1 to 1024"),
         (format!("{listener}{host}[server]\nworkers = 1025\n"), 4, 11, "expected 1 to 1024"),
         (
@@ -597,6 +643,26 @@ fn unreachable_hosts_and_routes_are_reported() {
         "{listener}hosts = [{{ routes = [{{ path = \"/_superpoll\", channel = {{}} }}] }}]\nserver.page = false\n"
     );
     assert_eq!(blamed(&free), []);
+}
+
+#[test]
+fn the_policy_has_a_name_or_thresholds() {
+    let read = |policy: &str| {
+        let text = format!(
+            "[engine]\npolicy = {policy}\ngather = \"50us\"\n[[listeners]]\naddress = \":1\"\n\
+             relay.to = \"127.0.0.1:2\"\n"
+        );
+        let engine = Config::parse("x", &text).unwrap().engine;
+        assert_eq!(engine.gather, Duration::from_micros(50));
+        engine.policy.unwrap()
+    };
+    for name in ["adaptive", "idle-server", "media-server"] {
+        assert_eq!(read(&format!("{name:?}")).to_string(), name);
+    }
+    let thresholds = Thresholds::new(0.25, 0.6, 7).unwrap();
+    assert_eq!(read("{ hot_atr = 0.25, hold = 7 }"), PolicyKind::Ratio(thresholds));
+    assert_eq!(read("{}"), PolicyKind::Ratio(Thresholds::default()));
+    assert_eq!(Config::default().engine, Engine { policy: None, gather: Duration::ZERO });
 }
 
 proptest! {

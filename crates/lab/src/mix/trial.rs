@@ -17,7 +17,7 @@ use crate::subject::{self, Entry};
 use crate::{options, rivals, simulator};
 
 /// The subjects that are measured unless others are named.
-const DEFAULTS: [&str; 12] = [
+const DEFAULTS: [&str; 14] = [
     "floor",
     "raw-poll",
     "raw-epoll-lt",
@@ -28,6 +28,8 @@ const DEFAULTS: [&str; 12] = [
     "adaptive",
     "adaptive-lt",
     "adaptive-threshold",
+    "idle-server",
+    "media-server",
     "batch-uring",
     "adaptive-uring",
 ];
@@ -47,7 +49,7 @@ struct Case {
 const ROUNDS: usize = 5;
 
 /// The probabilities with which descriptors are active at random.
-const CHANCES: [f64; 4] = [0.1, 0.25, 0.5, 0.75];
+const CHANCES: [f64; 6] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.95];
 
 /// Families of loads.
 const FAMILIES: [&str; 4] = ["mixed", "shift", "random", "worst"];

@@ -151,6 +151,14 @@ pub(crate) const ALL: &[Entry] = &[
             ours::build_adaptive_threshold,
         )
     },
+    Entry {
+        adapts: true,
+        ..entry("idle-server", "the same, thresholds of that name", ours::build_idle_server)
+    },
+    Entry {
+        adapts: true,
+        ..entry("media-server", "the same, thresholds of that name", ours::build_media_server)
+    },
     entry(
         "adaptive-fixed-hot",
         "back-end adaptive with everything in the array",

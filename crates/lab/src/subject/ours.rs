@@ -4,7 +4,7 @@
 
 use std::os::fd::{OwnedFd, RawFd};
 
-use superpoll::backend::policy::{Fixed, RatioPolicy, Set};
+use superpoll::backend::policy::{Fixed, PolicyKind, Set, Thresholds};
 use superpoll::batch::{Arrivals, BatchReader, Outcome};
 use superpoll::{BackendKind, Builder, Events, Interest, Mode, Poller, Watch};
 
@@ -55,7 +55,19 @@ pub(super) fn build(pairs: &Pairs, builder: Builder, mode: Mode) -> Result<Box<d
 }
 
 pub(super) fn build_adaptive_threshold(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    build(pairs, Poller::builder().policy(RatioPolicy::default()), Mode::Auto)
+    build_at(pairs, Thresholds::default())
+}
+
+pub(super) fn build_idle_server(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    build_at(pairs, Thresholds::IDLE_SERVER)
+}
+
+pub(super) fn build_media_server(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
+    build_at(pairs, Thresholds::MEDIA_SERVER)
+}
+
+fn build_at(pairs: &Pairs, thresholds: Thresholds) -> Result<Box<dyn Subject + '_>> {
+    build(pairs, Poller::builder().policy_kind(PolicyKind::Ratio(thresholds)), Mode::Auto)
 }
 
 pub(super) fn build_adaptive_fixed_hot(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
