@@ -269,7 +269,7 @@ fn a_response_takes_no_more_than_the_window_of_its_client() {
 fn a_dormant_connection_is_told_to_go_away() {
     let folder = folder();
     let trust = Trust::new(&[b"h2"]);
-    let text = text(&trust, folder.path()).replace("park", "idle = \"60s\"\npark");
+    let text = text(&trust, folder.path()).replace("park", "idle = \"600s\"\npark");
     for drains in [true, false] {
         let stage = Stage::new(BackendKind::Epoll, 1, &text);
         let mut client = Client::new(&stage, &trust, LARGEST);
@@ -278,9 +278,9 @@ fn a_dormant_connection_is_told_to_go_away() {
         if drains {
             stage.drain();
         } else {
-            stage.elapse(Duration::from_secs(50));
+            stage.elapse(Duration::from_secs(500));
             assert_eq!(stage.count(|engine| &engine.active), 1);
-            stage.elapse(Duration::from_secs(15));
+            stage.elapse(Duration::from_secs(150));
         }
         // It is told twice, and answers the ping in between.
         let mut told = 0;

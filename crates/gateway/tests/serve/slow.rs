@@ -14,10 +14,10 @@ use crate::http2::{Trust, port};
 use crate::stage::{BACKENDS, PATIENCE, Stage};
 
 /// The configured timeout of a body.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// The pause between two small reads. Not each small read lets further bytes come.
-const PAUSE: Duration = Duration::from_secs(12);
+const PAUSE: Duration = Duration::from_secs(120);
 
 /// The bytes of a small read.
 const PIECE: usize = 2048;

@@ -13,6 +13,7 @@ use superpoll_gateway::telemetry::counters::{Counter, EngineCounters};
 use superpoll_gateway::{Address, Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
 use superpoll_test_support::http1::{read_body, read_chunk, read_head};
+use superpoll_test_support::until;
 
 /// The back-ends that every test runs on; `SUPERPOLL_BACKEND` has no effect here.
 pub(crate) const BACKENDS: [BackendKind; 5] = [
@@ -157,6 +158,27 @@ impl Stage {
         self.order(Order::Elapse(duration, done));
         let outcome = over.recv_timeout(PATIENCE);
         assert_ne!(outcome, Err(mpsc::RecvTimeoutError::Timeout), "{duration:?} do not pass");
+    }
+
+    /// Lets time pass in steps until a condition holds, and returns how much has passed: at most
+    /// `most`, by the clock of the server. What the last step has caused may take a moment.
+    #[track_caller]
+    pub(crate) fn elapse_until(
+        &self,
+        step: Duration,
+        most: Duration,
+        mut holds: impl FnMut() -> bool,
+    ) -> Duration {
+        let mut passed = Duration::ZERO;
+        while !holds() {
+            if passed >= most {
+                until(&format!("it holds after {passed:?}"), holds);
+                break;
+            }
+            self.elapse(step);
+            passed += step;
+        }
+        passed
     }
 
     /// Begins to end.

@@ -155,7 +155,7 @@ fn a_tunnel_on_which_nothing_moves_is_closed() {
             Ok(())
         });
         let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
-        let text = whole(&servers, "", "[timeouts]\ntunnel = \"60s\"");
+        let text = whole(&servers, "", "[timeouts]\ntunnel = \"600s\"");
         let gateway = Gateway::start(backend, &text);
         let mut client = Client::connect(&gateway.address);
         client.send(UPGRADE);
@@ -164,10 +164,10 @@ fn a_tunnel_on_which_nothing_moves_is_closed() {
         for _ in 0..3 {
             client.send("x");
             client.reader.read_exact(&mut [0]).unwrap();
-            gateway.elapse(Duration::from_secs(50));
+            gateway.elapse(Duration::from_secs(500));
             assert_eq!(gone.load(Ordering::SeqCst), 0, "{backend:?}");
         }
-        gateway.elapse(Duration::from_secs(15));
+        gateway.elapse(Duration::from_secs(150));
         assert!(client.is_closed());
         wait(|| gone.load(Ordering::SeqCst) == 1);
     }

@@ -148,17 +148,17 @@ fn a_server_may_refuse_and_may_not_know_websockets() {
 #[test]
 fn a_websocket_on_which_nothing_moves_is_closed() {
     let origin = chat();
-    let rest = "[timeouts]\ntunnel = \"60s\"";
+    let rest = "[timeouts]\ntunnel = \"600s\"";
     with(BackendKind::Adaptive, &origin, "", rest, async |gateway, connection| {
         let (mut stream, _) = connection.open("/chat", &[]).await;
         let mut greeting = [0; 5];
         stream.read_exact(&mut greeting).await.unwrap();
         for _ in 0..2 {
-            gateway.elapse(std::time::Duration::from_secs(50));
+            gateway.elapse(std::time::Duration::from_secs(500));
             stream.write_all(b"x").await.unwrap();
             stream.read_exact(&mut [0]).await.unwrap();
         }
-        gateway.elapse(std::time::Duration::from_secs(65));
+        gateway.elapse(std::time::Duration::from_secs(650));
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all).await;
         assert_eq!((&greeting, all.len()), (b"hello", 0));
