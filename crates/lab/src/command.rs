@@ -53,6 +53,8 @@ experiments! {
     registrations::Registrations,
     /// How long a loop that has gone quiet takes to wake up
     wake::Wake,
+    /// Waits that gather events: processor time and latency of a loop and of a relay
+    gather::Gather,
     /// Pipes in a ring with a task between each two: the time a runtime takes to pass a byte on
     ring::Ring,
     /// Many processes wait for one listening socket: a connection's cost, the processes it wakes,

@@ -114,6 +114,7 @@ experiments! {
     threads: threads::Threads as "threads",
     wake: wake::Wake as "wake",
     registrations: registrations::Registrations as "registrations",
+    gather: gather::Gather as "gather",
     ring: ring::Ring as "ring",
     herd: herd::Herd as "herd",
     herd_dups: herd::HerdDups as "herd-dups",

@@ -47,6 +47,7 @@ mod fanout;
 mod files;
 mod findings;
 mod gate;
+mod gather;
 mod go;
 mod herd;
 mod http;

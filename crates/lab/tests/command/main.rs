@@ -8,6 +8,7 @@ mod echo;
 mod fanout;
 mod files;
 mod gate;
+mod gather;
 mod herd;
 mod http;
 mod idle;
