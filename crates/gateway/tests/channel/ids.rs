@@ -10,7 +10,7 @@ use crate::stage::{Answer, BACKENDS, Client, Stage, on_each_backend};
 
 fn text(channel: &str, rest: &str) -> String {
     format!(
-        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[timeouts]\npark = \"40ms\"\n\
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[timeouts]\npark = \"40ms\"\nidle = \"1h\"\n\
          [tracing]\nrequest_id = true\ntrace = true\n\
          [[hosts]]\n[[hosts.routes]]\npath = \"/c\"\nchannel = {{ {channel} }}\n{rest}"
     )
@@ -48,9 +48,9 @@ fn every_answer_of_a_channel_has_an_id_of_its_own() {
         stage.until(|engine| &engine.active, 0);
         assert_eq!(post(&mut publisher, "second"), 2);
         check(&client.answer());
-        ask(&mut client, "?after=2&wait=10");
+        ask(&mut client, "?after=2&wait=50");
         until_subscribers(&stage, 1);
-        stage.elapse(Duration::from_secs(15));
+        stage.elapse(Duration::from_secs(60));
         let answer = client.answer();
         assert_eq!(answer.status, 204);
         check(&answer);
@@ -100,9 +100,9 @@ fn the_application_that_decides_gets_the_id() {
     let servers = format!("[upstreams.app]\nservers = [{{ address = \"{at}\" }}]\n");
     let stage = Stage::new(BACKENDS[2], 1, &text(channel, &servers));
     let mut client = stage.connect();
-    ask(&mut client, "?after=0&wait=10");
+    ask(&mut client, "?after=0&wait=50");
     until_subscribers(&stage, 1);
-    stage.elapse(Duration::from_secs(15));
+    stage.elapse(Duration::from_secs(60));
     let answer = client.answer();
     assert_eq!(answer.status, 204);
     let head = application.join().unwrap();

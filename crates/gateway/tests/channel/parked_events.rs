@@ -43,11 +43,11 @@ fn an_idle_stream_has_no_task_and_is_written_to_where_it_is_parked() {
 
 #[test]
 fn a_comment_neither_ends_nor_repeats_anything() {
-    let stage = stage(BACKENDS[3], 1, "poll = \"20s\"");
+    let stage = stage(BACKENDS[3], 1, "poll = \"20m\"");
     let hub = stage.channel.as_ref().unwrap();
     let (mut events, _) = Events::new(&stage, "", "");
     for id in 1..=3 {
-        stage.elapse(Duration::from_secs(12));
+        stage.elapse(Duration::from_secs(12 * 60));
         let comment = events.next().unwrap();
         assert!(comment.is_comment, "{comment:?}");
         hub.publish(id.to_string());

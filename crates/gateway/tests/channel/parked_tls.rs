@@ -277,10 +277,10 @@ fn the_beginning_of_a_record_is_not_waited_for_indefinitely() {
     let trust = Trust::new(&[]);
     for backend in [BACKENDS[0], BACKENDS[BACKENDS.len() - 1]] {
         let encrypted = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{}", trust.tls());
-        // A silence is ten seconds.
-        let text = text("poll = \"20s\"").replace(
+        // A silence is ten minutes.
+        let text = text("poll = \"20m\"").replace(
             "[timeouts]",
-            &format!("{encrypted}[timeouts]\nheader = \"60s\"\nidle = \"1h\""),
+            &format!("{encrypted}[timeouts]\nheader = \"1h\"\nidle = \"1d\""),
         );
         let stage = Stage::new(backend, 1, &text);
         let mut idle = connect(&stage, &trust, 0);
@@ -297,13 +297,14 @@ fn the_beginning_of_a_record_is_not_waited_for_indefinitely() {
             stream.sock.write_all(&[23, 3, 3, 0]).unwrap();
         }
         stage.until(|engine| &engine.parked, 0);
-        stage.elapse(Duration::from_secs(8));
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        stage.elapse(minutes(8));
         until_subscribers(&stage, 1);
-        stage.elapse(Duration::from_secs(15));
+        stage.elapse(minutes(15));
         until_subscribers(&stage, 0);
-        stage.elapse(Duration::from_secs(30));
+        stage.elapse(minutes(30));
         assert_eq!(stage.count(|engine| &engine.timed_out), 0, "{backend:?}");
-        stage.elapse(Duration::from_secs(15));
+        stage.elapse(minutes(15));
         stage.until(|engine| &engine.timed_out, 1);
         stage.until(|engine| &engine.active, 0);
         drop((idle, events));

@@ -66,14 +66,17 @@ fn nothing_is_lost_between_two_answers() {
 #[test]
 fn a_long_poll_without_messages_gets_its_position() {
     for backend in [BackendKind::Poll, BackendKind::Adaptive] {
-        let stage = stage(backend, 1, "poll = \"20s\"");
+        // The connection is idle for a while after the answer.
+        let text = crate::clients::text("poll = \"20m\"");
+        let text = text.replace("[timeouts]", "[timeouts]\nidle = \"1h\"");
+        let stage = crate::stage::Stage::new(backend, 1, &text);
         publish(&stage, "old");
         let mut client = stage.connect();
         ask(&mut client, "?wait=9999");
         until_subscribers(&stage, 1);
-        stage.elapse(Duration::from_secs(18));
+        stage.elapse(Duration::from_secs(15 * 60));
         until_subscribers(&stage, 1);
-        stage.elapse(Duration::from_secs(5));
+        stage.elapse(Duration::from_secs(8 * 60));
         let answer = client.answer();
         assert_eq!((answer.status, field(&answer, "channel-next")), (204, "1"), "{backend:?}");
         assert_eq!(field(&answer, "cache-control"), "no-store");

@@ -16,7 +16,7 @@ const JOE: &str = "Authorization: Basic am9lOnNlY3JldA==\r\n";
 fn text(c: &str, d: &str) -> String {
     format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
-         [timeouts]\npark = \"40ms\"\n\
+         [timeouts]\npark = \"40ms\"\nidle = \"1h\"\n\
          [[hosts]]\nheaders.set.x-host = \"h\"\n\
          [[hosts.routes]]\npath = \"/c\"\n{c}\nchannel = {{}}\n\
          [[hosts.routes]]\npath = \"/d\"\n{d}\nchannel = {{}}\n"
@@ -50,9 +50,9 @@ fn parked_subscribers_get_the_fields_of_their_route() {
         stage.until(|engine| &engine.active, 0);
         assert_eq!(post(&mut publisher, "second"), 2);
         check(&client.answer().head);
-        client.send("GET /c?after=2&wait=10 HTTP/1.1\r\nhost: a\r\n\r\n");
+        client.send("GET /c?after=2&wait=50 HTTP/1.1\r\nhost: a\r\n\r\n");
         until_subscribers(&stage, 1);
-        stage.elapse(Duration::from_secs(15));
+        stage.elapse(Duration::from_secs(60));
         let answer = client.answer();
         assert_eq!(answer.status, 204);
         check(&answer.head);

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use superpoll_rt::BackendKind;
-use superpoll_test_support::until;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Error, Message, WebSocket};
@@ -328,8 +327,8 @@ fn a_connection_ends_with_the_rights_of_one_channel_and_with_the_server() {
 #[test]
 fn a_client_that_does_not_read_is_disconnected_and_harms_no_one() {
     for backend in BACKENDS {
-        let slow = "backlog_bytes = \"16KiB\", message_bytes = \"64KiB\", poll = \"20s\"";
-        let text = text(slow, slow).replace("[timeouts]", "[timeouts]\nbody = \"20s\"");
+        let slow = "backlog_bytes = \"16KiB\", message_bytes = \"64KiB\", poll = \"20m\"";
+        let text = text(slow, slow).replace("[timeouts]", "[timeouts]\nbody = \"20m\"");
         let stage = Stage::new(backend, 1, &text);
         let silent = open(&stage, "/rooms/1?also=/news").unwrap();
         let (_silent_too, _) = events(&stage, "/rooms/1?also=/news", "");
@@ -339,13 +338,15 @@ fn a_client_that_does_not_read_is_disconnected_and_harms_no_one() {
             let answer = client.get("/rooms/1?info=1");
             serde_json::from_slice::<Value>(&answer.body).unwrap()["subscribers"].as_u64().unwrap()
         };
-        let (end, message) = (Instant::now() + PATIENCE, "x".repeat(60_000));
-        while count(&mut client) > 1 {
-            post(&mut client, "/news", &message);
-            assert_eq!(next(&mut reader).0["channel"], "/news", "{backend:?}");
-            assert!(Instant::now() < end, "{backend:?}");
-            stage.elapse(Duration::from_millis(100));
-        }
+        let message = "x".repeat(60_000);
+        stage.elapse_until(Duration::from_secs(6), 2 * Duration::from_secs(20 * 60), || {
+            let is_alone = count(&mut client) == 1;
+            if !is_alone {
+                post(&mut client, "/news", &message);
+                assert_eq!(next(&mut reader).0["channel"], "/news", "{backend:?}");
+            }
+            is_alone
+        });
         drop(silent);
     }
 }
@@ -353,28 +354,25 @@ fn a_client_that_does_not_read_is_disconnected_and_harms_no_one() {
 #[test]
 fn a_silent_connection_is_asked_whether_it_lives() {
     on_each_backend(|backend| {
-        // A sign of life after ten seconds.
-        let stage = Stage::new(backend, 1, &text("poll = \"20s\"", ""));
+        const MINUTE: Duration = Duration::from_secs(60);
+        // A sign of life after ten minutes.
+        let stage = Stage::new(backend, 1, &text("poll = \"20m\"", "poll = \"20m\""));
         let mut socket = open(&stage, "/news?also=/rooms/1").unwrap();
         let (mut stream, _) = events(&stage, "/news?also=/rooms/1", "");
         for _ in 0..2 {
-            stage.elapse(Duration::from_secs(12));
+            stage.elapse(12 * MINUTE);
             while !matches!(socket.read().unwrap(), Message::Ping(_)) {}
             socket.flush().unwrap();
         }
         assert!((0..2).all(|_| stream.next().unwrap().is_comment), "{backend:?}");
-        let mut client = stage.connect();
-        let mut count = || {
-            let answer = client.get("/news?info=1");
+        let count = || {
+            let answer = stage.connect().get("/news?info=1");
             let info: Value = serde_json::from_slice(&answer.body).unwrap();
             info["subscribers"].as_u64().unwrap()
         };
         assert_eq!(count(), 2, "{backend:?}");
         // One that does not answer has gone.
-        until("it has gone", || {
-            stage.elapse(Duration::from_secs(12));
-            count() == 1
-        });
+        stage.elapse_until(4 * MINUTE, 40 * MINUTE, || count() == 1);
     });
 }
 

@@ -198,9 +198,9 @@ fn parked_subscribers_are_told_to_stay_with_https() {
             assert_eq!(told(&head), expected, "{backend:?} {host}");
         }
         for (host, expected) in hosts {
-            let mut poll = get(host, "/c?wait=10", "");
+            let mut poll = get(host, "/c?wait=50", "");
             until_subscribers(&stage, 1);
-            stage.elapse(Duration::from_secs(15));
+            stage.elapse(Duration::from_secs(60));
             let head = answer(&mut poll);
             assert!(head.starts_with("http/1.1 204"), "{head}");
             assert_eq!(told(&head), expected, "{backend:?} {host}");
