@@ -1,7 +1,7 @@
 //! The memory of connections of HTTP/2 on which nothing happens.
 
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_rustls::rustls::ClientConfig;
 use futures_rustls::rustls::client::Resumption;
@@ -11,8 +11,7 @@ use superpoll_rt::BackendKind;
 use super::several::settled;
 use super::streams::trust;
 use crate::frames2::{DATA, Frame, Frames2, LARGEST, SETTINGS};
-use crate::stage::{PATIENCE, Stage, folder};
-use crate::sys;
+use crate::stage::{Stage, folder};
 use superpoll_test_support::alone;
 
 const BEFORE: usize = 50;
@@ -78,7 +77,7 @@ fn an_idle_connection_of_http_2_costs_little() {
         let (cert, key) = (trusted.path().join("cert.pem"), trusted.path().join("key.pem"));
         let text = format!(
             "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
-         tls = {{ certificate = {cert:?}, key = {key:?} }}\n[timeouts]\npark = \"100ms\"\n\
+         tls = {{ certificate = {cert:?}, key = {key:?} }}\n[timeouts]\npark = \"100ms\"\nidle = \"1h\"\n\
          [[hosts]]\n[[hosts.routes]]\nfiles.root = {:?}\n",
             folder.path()
         );
@@ -101,18 +100,12 @@ fn an_idle_connection_of_http_2_costs_little() {
             stage.elapse(Duration::from_secs(1));
             let before = settled();
             add(COUNTED);
-            let end = Instant::now() + PATIENCE;
-            let cost = loop {
-                let cost = sys::bytes().saturating_sub(before) / COUNTED;
-                if cost <= bound || Instant::now() > end {
-                    break cost;
-                }
-                stage.elapse(Duration::from_secs(1));
-            };
+            let cost = super::settled(&stage, before, COUNTED, bound);
+            // None of them has ended meanwhile.
+            stage.until(|engine| &engine.active, streams.len() as u64);
             println!("{fields} fields, agrees: {agrees}: {cost} bytes allocated");
             assert!(cost > 500, "{cost} bytes are too few to be true");
             assert!(cost <= bound, "each connection costs {cost} bytes");
-            stage.until(|engine| &engine.active, streams.len() as u64);
         }
     });
 }

@@ -82,17 +82,30 @@ fn resident() -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
 
-/// Returns the memory of each counted connection, as soon as it is within the bound: the parking
-/// lot looks after memory once a second.
-fn settled(stage: &Stage, before: usize, bound: usize) -> usize {
+/// Returns the memory of each of so many connections, as soon as it is within the bound: the
+/// parking lot looks after memory once a second. Ten seconds pass at most for the server beside
+/// the time of the test, so that no connection reaches a limit meanwhile.
+fn settled(stage: &Stage, before: usize, count: usize, bound: usize) -> usize {
     let end = Instant::now() + stage::PATIENCE;
+    let mut turns = 0;
     loop {
-        let cost = sys::bytes().saturating_sub(before) / COUNTED;
+        let cost = sys::bytes().saturating_sub(before) / count;
         if cost <= bound || Instant::now() > end {
             return cost;
         }
-        stage.elapse(Duration::from_secs(1));
+        match turns {
+            0..10 => stage.elapse(Duration::from_secs(1)),
+            _ => std::thread::sleep(Duration::from_millis(50)),
+        }
+        turns += 1;
     }
+}
+
+/// Asserts that all of these subscribers are there and parked, so that their memory counts.
+#[track_caller]
+fn are_parked(stage: &Stage, streams: &[TcpStream]) {
+    assert_eq!(stage.count(|engine| &engine.parked), streams.len() as u64);
+    assert_eq!(stage.channel.as_ref().unwrap().subscribers(), streams.len());
 }
 
 #[test]
@@ -110,13 +123,14 @@ fn a_parked_subscriber_costs_little() {
                 ("events", EVENTS, EVENTS_BOUND),
             ] {
                 // No sign of life comes before the message.
-                let stage = stage(backend, 1, "poll = \"10m\"");
+                let stage = stage(backend, 1, "poll = \"1h\"");
                 let epoch = format!("{:x}", stage.channel.as_ref().unwrap().epoch());
                 let mut streams = Vec::with_capacity(BEFORE + COUNTED);
                 subscribe(&stage, request, &mut streams, BEFORE);
                 let (before, resident_before) = (sys::bytes(), resident());
                 subscribe(&stage, request, &mut streams, COUNTED);
-                let cost = settled(&stage, before, bound);
+                let cost = settled(&stage, before, COUNTED, bound);
+                are_parked(&stage, &streams);
                 let more = resident().saturating_sub(resident_before) / COUNTED;
                 println!("{backend:?}, {kind}: {cost} bytes allocated, {more} resident");
                 assert!(cost <= bound, "{backend:?}: each {kind} costs {cost} bytes");
@@ -140,7 +154,8 @@ fn a_parked_subscriber_costs_little() {
                         begun.elapsed()
                     );
                     assert_eq!(stage.count(|engine| &engine.parked), streams.len() as u64);
-                    let cost = settled(&stage, before, bound);
+                    let cost = settled(&stage, before, COUNTED, bound);
+                    are_parked(&stage, &streams);
                     assert!(
                         cost <= bound,
                         "{backend:?}: each {kind} costs {cost} bytes after that"
