@@ -356,7 +356,7 @@ fn a_silent_connection_is_asked_whether_it_lives() {
     on_each_backend(|backend| {
         const MINUTE: Duration = Duration::from_secs(60);
         // A sign of life after ten minutes.
-        let stage = Stage::new(backend, 1, &text("poll = \"20m\"", "poll = \"20m\""));
+        let stage = Stage::new(backend, 1, &text("poll = \"1h\"", "poll = \"20m\""));
         let mut socket = open(&stage, "/news?also=/rooms/1").unwrap();
         let (mut stream, _) = events(&stage, "/news?also=/rooms/1", "");
         for _ in 0..2 {

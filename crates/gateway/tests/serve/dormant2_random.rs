@@ -108,7 +108,7 @@ fn fields_and_bodies_are_right_however_often_the_state_is_dropped() {
             .await
             .unwrap();
         let connection = spawn(connection);
-        let (mut random, end) = (Random(seed), Instant::now() + 3 * PATIENCE);
+        let (mut random, end) = (Random(seed), Instant::now() + 6 * PATIENCE);
         let mut number = 0;
         while woken.get() < WOKEN {
             assert!(Instant::now() < end, "woken {} times", woken.get());

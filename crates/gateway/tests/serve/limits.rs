@@ -270,7 +270,7 @@ fn a_dot_in_a_path_is_the_folder_itself() {
 #[test]
 fn a_connection_with_a_discarded_upload_becomes_idle() {
     let folder = folder();
-    let text = text(folder.path(), "[timeouts]\nheader = \"60s\"\npark = \"10s\"");
+    let text = text(folder.path(), "[timeouts]\nheader = \"60s\"\npark = \"10s\"\nidle = \"1h\"");
     for backend in BACKENDS {
         let stage = Stage::new(backend, 1, &text);
         let mut client = stage.connect();

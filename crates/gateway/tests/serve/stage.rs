@@ -156,7 +156,8 @@ impl Stage {
     pub(crate) fn elapse(&self, duration: Duration) {
         let (done, over) = mpsc::channel();
         self.order(Order::Elapse(duration, done));
-        let outcome = over.recv_timeout(PATIENCE);
+        // A server ticks four times a second, and an hour of that takes seconds.
+        let outcome = over.recv_timeout(6 * PATIENCE);
         assert_ne!(outcome, Err(mpsc::RecvTimeoutError::Timeout), "{duration:?} do not pass");
     }
 

@@ -8,7 +8,8 @@ use crate::start::{SMALL, refused, succeed};
 #[test]
 fn lab_gather_counts_each_message_once_with_and_without_gathering() {
     let folder = tempfile::tempdir().unwrap();
-    let mut arguments = vec!["gather", "--interval", "100", "--gather", "300", "--descriptors", "9"];
+    let mut arguments =
+        vec!["gather", "--interval", "100", "--gather", "300", "--descriptors", "9"];
     arguments.extend(["--subjects", "adaptive", "--json", "gather.json"]);
     arguments.extend(SMALL);
     let text = succeed(folder.path(), &arguments);
