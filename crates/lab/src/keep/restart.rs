@@ -103,7 +103,7 @@ impl Site {
                     self.fleet.kill().and_then(|()| self.fleet.follow(page.as_bytes(), &[]))
                 }
             };
-            (followed, publishing.join().unwrap_or_default())
+            (followed, publishing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let (answer_ns, count) = (followed? as f64, confirmed.len() as f64);
         // The last message that subscribers receive.
