@@ -33,7 +33,7 @@ struct Plan {
     idle: usize,
     /// Descriptors of the loops of the part `wake`.
     watched: usize,
-    note: Option<String>,
+    notes: Vec<String>,
 }
 
 fn plan(options: &Options) -> Result<Plan> {
@@ -48,13 +48,22 @@ fn plan(options: &Options) -> Result<Plan> {
     let pairs = channel::most_pairs();
     let watched = WATCHED.min(pairs);
     let limit = superpoll::limits::nofile().1;
-    let batches = BATCHES.into_iter().filter(|batch| *batch <= watched).collect();
+    let (batches, large): (Vec<_>, Vec<_>) =
+        BATCHES.into_iter().partition(|batch| *batch <= watched);
     let is_shared = parts.contains(&Stage::Busy);
     let most = (if is_shared { pairs } else { 2 * pairs }).saturating_sub(RESERVE).max(2);
-    let note = (asked > most).then(|| {
-        format!("{most} idle connections instead of {asked}: the limit of {limit} descriptors leaves no more")
-    });
-    Ok(Plan { parts, batches, idle: asked.min(most), watched, note })
+    let mut notes = Vec::new();
+    if asked > most {
+        notes.push(format!(
+            "{most} idle connections instead of {asked}: the limit of {limit} descriptors leaves no more"
+        ));
+    }
+    if parts.contains(&Stage::Move) && !large.is_empty() {
+        notes.push(format!(
+            "batches of {large:?} descriptors left out: the limit of {limit} leaves room for {watched} pairs"
+        ));
+    }
+    Ok(Plan { parts, batches, idle: asked.min(most), watched, notes })
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
@@ -68,7 +77,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let sizes = sizes.into_iter().filter_map(|(has, size)| has.then_some(size)).collect();
     let mut budget = Budget::of_sizes(&options.output, sizes, 30.0, 150.0);
     budget.needs(1);
-    let (notes, blocks) = (plan.note.iter().cloned().collect(), Kind::ALL.len() * 15 + 6);
+    let (notes, blocks) = (plan.notes.clone(), Kind::ALL.len() * 15 + 6);
     let frame = run::Run::new("sit", &options.output, notes, blocks, budget);
     let findings = Findings::default();
     let mut run = Run { options, plan: &plan, main, other, frame, findings };
