@@ -42,11 +42,12 @@ crate::options::options! {
 
 /// One subject with one number of descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub(crate) struct Row {
     /// Kind of the descriptors.
     pub kind: String,
-    /// The load before the quiet: the placement of the busy descriptors, or `mixed`.
+    /// The load before the quiet: the placement of the busy descriptors, or `mixed`; empty in an
+    /// older record of `wake`, as the optional figures are absent there.
+    #[serde(default)]
     pub load: String,
     /// Descriptors watched.
     pub total: usize,
@@ -58,11 +59,11 @@ pub(crate) struct Row {
     #[serde(flatten)]
     pub times: Times,
     /// Wake-ups left out because the loop was not seen asleep before the write.
-    pub awake: usize,
+    pub awake: Option<usize>,
     /// The 99th percentile; the slowest wake-up if there are fewer than fifty.
-    pub wake_ns_p99: f64,
+    pub wake_ns_p99: Option<f64>,
     /// The slowest.
-    pub wake_ns_max: f64,
+    pub wake_ns_max: Option<f64>,
     /// The 99th percentile against that of the better epoll, as the median is in `times`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ratio: Option<f64>,
@@ -188,6 +189,9 @@ fn wake_up(row: &Row) -> Option<Figure> {
 
 /// Returns the table of all wake-ups: a line for each subject and number of descriptors.
 pub(crate) fn wake_ups(rows: &[Row]) -> Table {
+    fn optional(text: Option<String>) -> String {
+        text.unwrap_or_else(|| "-".to_owned())
+    }
     table::of(
         rows,
         3,
@@ -199,13 +203,13 @@ pub(crate) fn wake_ups(rows: &[Row]) -> Table {
             ("busy", |row| row.hot.to_string()),
             ("p50", |row| table::time(row.times.wake_ns_p50)),
             ("p90", |row| table::time(row.times.wake_ns_p90)),
-            ("p99", |row| table::time(row.wake_ns_p99)),
-            ("slowest", |row| table::time(row.wake_ns_max)),
+            ("p99", |row| optional(row.wake_ns_p99.map(table::time))),
+            ("slowest", |row| optional(row.wake_ns_max.map(table::time))),
             ("least", |row| table::time(row.times.wake_ns_min)),
             ("p50 / epoll", |row| table::ratio(row.times.p50_ratio)),
             ("p99 / epoll", |row| table::ratio(row.p99_ratio)),
             ("wake-ups", |row| row.times.samples.to_string()),
-            ("awake", |row| row.awake.to_string()),
+            ("awake", |row| optional(row.awake.map(|awake| awake.to_string()))),
         ],
     )
 }
@@ -213,10 +217,10 @@ pub(crate) fn wake_ups(rows: &[Row]) -> Table {
 /// Plots two curves for each subject, the median and, thin, the 99th percentile; `None` if there is
 /// one size only.
 pub(crate) fn over_total(name: &str, rows: &[&Row]) -> Option<Plot> {
-    let at = |of: fn(&Row) -> f64| {
-        plot::curves(rows, |row| Some((row.subject.as_str(), (row.total as f64, of(row)))))
+    let at = |of: fn(&Row) -> Option<f64>| {
+        plot::curves(rows, |row| Some((row.subject.as_str(), (row.total as f64, of(row)?))))
     };
-    let (medians, mut tails) = (at(|row| row.times.wake_ns_p50), at(|row| row.wake_ns_p99));
+    let (medians, mut tails) = (at(|row| Some(row.times.wake_ns_p50)), at(|row| row.wake_ns_p99));
     for tail in &mut tails {
         tail.thin = true;
     }
@@ -254,8 +258,8 @@ mod tests {
                 p50_ratio: Some(3.0),
                 ..Times::default()
             },
-            awake: 3,
-            wake_ns_p99: 950.0,
+            awake: Some(3),
+            wake_ns_p99: Some(950.0),
             ..Row::default()
         };
         let text = wake_ups(&[row]).to_string();
@@ -271,7 +275,7 @@ mod tests {
             subject: subject.to_owned(),
             total,
             times: Times { wake_ns_p50: p50, ..Times::default() },
-            wake_ns_p99: p99,
+            wake_ns_p99: Some(p99),
             ..Row::default()
         };
         let rows = [
@@ -288,6 +292,17 @@ mod tests {
         assert_eq!(plot.curves[2].colour, plot.curves[0].colour);
         assert!(plot.curves[2].thin && !plot.curves[0].thin);
         assert!(over_total("pipe mixed", &rows[1..3]).is_none());
+    }
+
+    #[test]
+    fn a_figure_that_an_older_record_does_not_have_is_no_zero() {
+        let mut row = serde_json::to_value(Row::default()).unwrap();
+        row.as_object_mut().unwrap().remove("wake_ns_p99");
+        let older: Row = serde_json::from_value(row.clone()).unwrap();
+        assert_eq!(older.wake_ns_p99, None);
+        row.as_object_mut().unwrap().remove("hot");
+        let error = serde_json::from_value::<Row>(row).unwrap_err().to_string();
+        assert!(error.contains("hot"), "{error}");
     }
 
     #[test]

@@ -204,9 +204,9 @@ fn measure(
         hot: case.hot,
         subject: woken.subject.to_owned(),
         times: woken.times(all),
-        awake: woken.awake,
-        wake_ns_p99: p99(&woken.ns),
-        wake_ns_max: statistics::maximum(&woken.ns),
+        awake: Some(woken.awake),
+        wake_ns_p99: Some(p99(&woken.ns)),
+        wake_ns_max: Some(statistics::maximum(&woken.ns)),
         p99_ratio: woken.ratio(all, p99),
     });
     let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
