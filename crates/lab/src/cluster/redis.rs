@@ -82,15 +82,24 @@ impl Redis {
 /// Sends a command to the server at this port of the loopback address, by Redis' own client.
 pub(super) fn call(port: u16, words: &[&str]) -> io::Result<String> {
     let output = Command::new("timeout")
-        .args([ANSWER, CLIENT, "-e", "-p", &port.to_string()])
+        .args([ANSWER, CLIENT, "-p", &port.to_string()])
         .args(words)
         .stdin(Stdio::null())
         .output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-    match output.status.success() {
-        true => Ok(text(&output.stdout)),
-        false => Err(io::Error::other(format!("{CLIENT}: {}", text(&output.stderr)))),
+    let answer = text(&output.stdout);
+    match (output.status.success(), is_error(&answer)) {
+        (true, false) => Ok(answer),
+        (true, true) => Err(io::Error::other(format!("Redis refused {words:?}: {answer}"))),
+        (false, _) => Err(io::Error::other(format!("{CLIENT}: {}", text(&output.stderr)))),
     }
+}
+
+/// Returns whether an answer is an error: a word in capitals, then the text. Before version 7, the
+/// client has no option that makes it fail.
+fn is_error(answer: &str) -> bool {
+    let kind = answer.split_once(' ').map_or("", |(kind, _)| kind);
+    !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 // A master of Redis, its replica, and the sentinel that promotes the replica.
@@ -192,4 +201,19 @@ impl Watched {
 
 fn of(port: &str) -> [&str; 3] {
     ["--replicaof", "127.0.0.1", port]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_from_answers() {
+        for error in ["ERR unknown command", "LOADING Redis is loading", "MISCONF no\nwrites"] {
+            assert!(is_error(error), "{error}");
+        }
+        for answer in ["", "OK", "PONG", "3", "master\n0", "# Replication\nrole:master"] {
+            assert!(!is_error(answer), "{answer}");
+        }
+    }
 }
