@@ -115,8 +115,8 @@ impl Experiment for Ring {
     const TITLE: &'static str = "pipes in a ring";
     const METHOD: &'static str = "A task between each two pipes passes on what it reads, up to 64 bytes at a time; the bytes \
              in flight go round for some laps. A hop is one byte through one pipe. Each subject has a \
-             process of its own, and all take turns. “read+write” knows where the bytes are and never \
-             waits.";
+             process of its own, and all take turns of equal time: a slow one does fewer laps. \
+             “read+write” knows where the bytes are and never waits.";
     const QUICK: &'static str = "ring --quick --seconds 20";
     const FULL: &'static str = "ring --sweep --seconds 180";
     const MEASURED: &'static str = "time for one byte to pass one pipe of a ring";

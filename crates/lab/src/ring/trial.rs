@@ -111,7 +111,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
                 Err(error) => refusals.push((entry.name, total, error)),
             }
         }
-        // A slow subject does fewer laps.
+        // All get the same time: a slow subject does fewer laps.
         let slot = run.budget.slot(runners.len(), ROUNDS) * 1e9;
         for runner in &mut runners {
             runner.laps = trial::share(&[runner.lap_ns], 1, slot);
@@ -152,12 +152,12 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     Ok(run.record(common.into_iter().chain(own), rows))
 }
 
-/// Starts a subject and makes it go round twice: the first lap lets it register its descriptors,
-/// the second shows how long a lap takes.
+/// Starts a subject and makes it go round: the first lap lets it register its descriptors, those
+/// after it show how long a lap takes.
 fn set_up(entry: Subject, course: &Course, second_thread: bool) -> Result<Runner> {
     let mut remote = Remote::start(entry, course, second_thread)?;
     remote.go(1)?;
-    let lap_ns = remote.go(1)?.ns as f64;
+    let lap_ns = trial::pace(1, trial::PILOT_NS, |laps| Ok(remote.go(laps)?.ns))?;
     Ok(Runner { remote, laps: 1, lap_ns, slices: Vec::new() })
 }
 

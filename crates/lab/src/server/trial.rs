@@ -447,7 +447,7 @@ pub(crate) fn relate<Row>(
 const WARM_UP: u64 = 20;
 
 /// How long requests are sent before the server's pace is measured: the first requests are slow.
-const PILOT_NS: u64 = 20_000_000;
+pub(crate) const PILOT_NS: u64 = 20_000_000;
 
 /// A round takes no longer than this, whatever the time.
 const LONGEST_NS: f64 = 5e9;
