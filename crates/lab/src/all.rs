@@ -160,7 +160,7 @@ fn begin(options: &Options, new: Journal) -> Journal {
     }
     match found.filter(|old| !options.fresh && !old.is_complete()) {
         None => new,
-        Some(old) => match old.differs(&new) {
+        Some(mut old) => match old.differs(&new) {
             None => {
                 say::note(&format!(
                     "going on with the run of {}: {} of {} experiments are done (--fresh begins anew)",
@@ -168,6 +168,11 @@ fn begin(options: &Options, new: Journal) -> Journal {
                     old.done(),
                     old.steps.len()
                 ));
+                // What failed is run again; until then, the run is not over.
+                let steps = old.steps.iter_mut();
+                steps
+                    .filter(|step| matches!(step.state, State::Failed { .. }))
+                    .for_each(|step| step.state = State::Pending);
                 old
             }
             Some(why) => {

@@ -22,19 +22,18 @@ fn states(folder: &Path) -> Vec<String> {
     journal["steps"].as_array().unwrap().iter().map(state).collect()
 }
 
-#[test]
-fn an_interrupted_run_leaves_a_report_and_goes_on() {
-    let folder = tempfile::tempdir().unwrap();
+/// Runs two experiments, and interrupts them in these states.
+fn interrupt(folder: &Path, arguments: &[&str], at: [&str; 2]) {
     let mut child = lab()
-        .current_dir(folder.path())
-        .args(CHOSEN)
+        .current_dir(folder)
+        .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let end = Instant::now() + Duration::from_secs(300);
-    while states(folder.path()) != ["done", "pending"] {
-        assert!(Instant::now() < end, "{:?}", states(folder.path()));
+    while states(folder) != at {
+        assert!(Instant::now() < end, "{:?}", states(folder));
         assert_eq!(child.try_wait().unwrap(), None, "it ended before it was interrupted");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -48,6 +47,12 @@ fn an_interrupted_run_leaves_a_report_and_goes_on() {
         line,
         "superpoll-lab: interrupted with 1 of 2 experiments done; the same command goes on"
     );
+}
+
+#[test]
+fn an_interrupted_run_leaves_a_report_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    interrupt(folder.path(), &CHOSEN, ["done", "pending"]);
     let report = folder.path().join("superpoll-report");
     let page = std::fs::read_to_string(report.join("index.html")).unwrap();
     assert!(page.contains("id=\"wake\"") && !page.contains("id=\"registrations\""));
@@ -110,6 +115,8 @@ fn an_experiment_that_cannot_be_run_costs_its_own_part_only() {
     assert!(page.contains("ring: failed: ") && page.contains("id=\"timers\""));
     let document = json(&report.join("report.json"));
     assert!(document["records"]["timers"].is_object() && document["records"]["ring"].is_null());
+    // The same again runs what has failed, and has not ended before that.
+    interrupt(folder.path(), &["all", "--quick", "--only", "ring,timers"], ["pending", "done"]);
 }
 
 #[test]
