@@ -78,6 +78,7 @@ fn interrupt(arguments: &[&str], subject: &str) {
     assert!(errors.contains("interrupted by signal 2"), "{errors}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("incomplete") && text.contains(subject), "{text}");
+    assert!(!text.contains("hold"), "a claim is judged: {text}");
     let record = json(&folder.path().join("record.json"));
     assert!(!record["rows"].as_array().unwrap().is_empty());
     assert!(record["parameters"]["interrupted"].is_string(), "{}", record["parameters"]);
@@ -94,4 +95,11 @@ fn an_interrupted_experiment_writes_what_it_has() {
 #[test]
 fn an_interrupted_experiment_with_servers_writes_what_it_has() {
     interrupt(&["echo", "--connections", "1,2", "--subjects", "raw-epoll"], "raw-epoll");
+}
+
+#[test]
+fn an_interrupted_experiment_judges_no_claim() {
+    // The first kind decides one.
+    let arguments = ["wake", "--kind", "all", "--total", "20", "--hot", "5"];
+    interrupt(&[&arguments[..], &["--subjects", "poll,epoll-lt"]].concat(), "epoll-lt");
 }
