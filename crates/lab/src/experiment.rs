@@ -38,6 +38,9 @@ pub(crate) trait Experiment: Sized {
     /// Whether `superpoll-lab all` runs it: not if it needs a program that few machines have, or
     /// the whole machine.
     const IS_IN_ALL: bool = true;
+    /// Whether a missed target of zero ends a run with an error, after its results. `verify` judges
+    /// the records of the others, after two runs.
+    const IS_STRICT: bool = false;
     /// The measured quantity, in a line above the printed tables; empty where the tables name it.
     const MEASURED: &'static str = "";
     /// Measures. The options that all experiments share are checked before.

@@ -59,13 +59,15 @@ pub(crate) fn present<E: Experiment>(options: &E::Options) -> Result<()> {
         crate::say!("\n{note}")?;
     }
     print(format_args!("\n{}", table::text(&E::parts(&record.rows))))?;
-    targets(&E::targets(&record.rows))?;
+    let promised = E::targets(&record.rows);
+    targets(&promised)?;
     // Half of a record decides no claim.
     if run::signal().is_none() {
         verdicts(&record)?;
     }
     say_where(report)?;
     match run::signal() {
+        None if E::IS_STRICT => kept(&promised),
         None => Ok(()),
         Some(signal) => Err(Error::Interrupted {
             signal,
@@ -92,6 +94,16 @@ fn targets(all: &[Target]) -> Result<()> {
         return Ok(());
     }
     crate::say!("\ntargets\n\n{}", experiment::table(all))
+}
+
+/// Returns the error of a run in which something happened that never may: its target is zero.
+fn kept(all: &[Target]) -> Result<()> {
+    let broken = all.iter().find(|target| target.bound == 0.0 && !target.is_kept());
+    broken.map_or(Ok(()), |Target { name, measured, at, .. }| {
+        Err(Error::usage(format!(
+            "{name}: {measured} ({at}), where no run may have any; the notes above say more"
+        )))
+    })
 }
 
 /// Prints the claims that a record decides, each with its verdict.
@@ -135,4 +147,20 @@ pub(crate) fn all(journal: &Journal, folder: &Path) -> Result<()> {
         journal.done(),
         journal.steps.len()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_fails_by_targets_of_zero_only() {
+        let target = |bound, measured| {
+            let (name, at) = ("cluster: messages lost".to_owned(), "stop".to_owned());
+            Target { name, bound, measured, at }
+        };
+        kept(&[target(0.0, 0.0), target(1.1, 2.0)]).unwrap();
+        let error = kept(&[target(1.1, 1.0), target(0.0, 2.0)]).unwrap_err().to_string();
+        assert!(error.starts_with("cluster: messages lost: 2 (stop)"), "{error}");
+    }
 }

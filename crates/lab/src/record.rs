@@ -305,7 +305,7 @@ pub(crate) enum State {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<String>,
     },
-    /// The experiment ended without a record.
+    /// The experiment ended with an error, as a rule without a record.
     Failed {
         /// Its error message.
         reason: String,

@@ -92,6 +92,7 @@ impl Experiment for Cluster {
     const QUICK: &'static str = "cluster --quick";
     const FULL: &'static str = "cluster";
     const IS_IN_ALL: bool = false;
+    const IS_STRICT: bool = true;
     const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
