@@ -8,7 +8,9 @@ use crate::error::Doing;
 use crate::output::{self, present};
 use crate::say::{PROGRAM, note};
 use crate::wake::{AtrLatency, MixLatency};
-use crate::{Error, Result, all, citation, comparison, gate, png, statistics, targets, verify};
+use crate::{
+    Error, Result, all, citation, comparison, gate, png, statistics, targets, verify, zombies,
+};
 
 /// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this
 /// machine.
@@ -31,6 +33,7 @@ macro_rules! experiments {
             match measured {
                 Measured::Atr(options) if options.latency => present::<AtrLatency>(options),
                 Measured::Mix(options) if options.latency => present::<MixLatency>(options),
+                Measured::Zombies(options) if options.is_client() => zombies::client(options),
                 $(Measured::$experiment(options) => {
                     present::<crate::$folder::$experiment>(options)
                 })*

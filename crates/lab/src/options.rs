@@ -52,15 +52,21 @@ impl Default for Output {
 
 /// Declares the options of an experiment's command: of each field its type, the name of its value
 /// in the help (none for a flag), and its default. The options for the output are added. The
-/// default of all is the command line without arguments.
+/// default of all is the command line without arguments. An option in parentheses is a word without
+/// a name.
 macro_rules! options {
     (
-        $(#[$about:meta])* pub(crate) struct Options;
+        $(#[$about:meta])* pub(crate) struct Options
+            $(($(#[$word_about:meta])* $word:ident: $word_type:ty))?;
         $($(#[$more:meta])* $field:ident: $type:ty $(= $value:ident $($default:literal)?)?,)*
     ) => {
         $(#[$about])*
         #[derive(Clone, Debug, clap::Args)]
         pub(crate) struct Options {
+            $(
+                $(#[$word_about])*
+                pub $word: $word_type,
+            )?
             $(
                 #[arg(long $(, value_name = stringify!($value) $(, default_value = concat!($default))?)?)]
                 $(#[$more])*

@@ -134,8 +134,9 @@ pub(super) fn idle_cost(document: &Document) -> Option<String> {
         row("hyper on tokio", Some("hyper-keep-alive"), "hyper-tokio")?,
         row("a loop on `poll`", None, "superpoll-poll")?,
     ];
-    let busy = "CPU of a busy request with 9,900 idle ones / with none";
-    table(&["server", "memory of an idle connection", busy], rows)
+    let most = lookup::most_zombies(records, "gateway-adaptive")?.zombies;
+    let busy = format!("CPU of a busy request with {} idle ones / with none", thousands(most));
+    table(&["server", "memory of an idle connection", &busy], rows)
 }
 
 /// Compares a thread for each of a thousand pipes with the best loop.

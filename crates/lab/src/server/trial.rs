@@ -219,7 +219,7 @@ pub(crate) struct Figures {
 impl Figures {
     /// Returns the figures of some rounds with the same number of requests each, and of how busy
     /// the load generator was in them.
-    fn of(slices: &[Slice], busy: &[f64], requests: u64) -> Figures {
+    pub(crate) fn of(slices: &[Slice], busy: &[f64], requests: u64) -> Figures {
         let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
             slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
         };

@@ -26,7 +26,7 @@ use crate::sys::socket;
 use crate::zombies::trial::{Point, share};
 
 /// The size of an echo server's buffer: larger than a request.
-const ROOM: usize = 512;
+pub(super) const ROOM: usize = 512;
 
 /// Makes connections to a server: by its name, from an address, to its ports in turn, as many as
 /// given.
@@ -105,7 +105,7 @@ fn begin(
     let keeps = vec![listener.as_raw_fd()];
     let server = Server::begin(name, work.counts(), process, keeps, |control| match work {
         Work::Echo(software) => {
-            let sockets = accept(listener, total).doing("accepting a connection")?;
+            let sockets = accept(&listener, total).doing("accepting a connection")?;
             software.serve(Connections { sockets, room: ROOM }, control)
         }
         Work::Web(serve) => {
@@ -126,7 +126,7 @@ fn listen() -> std::io::Result<TcpListener> {
     Ok(listener)
 }
 
-fn accept(listener: TcpListener, count: usize) -> std::io::Result<Vec<OwnedFd>> {
+pub(super) fn accept(listener: &TcpListener, count: usize) -> std::io::Result<Vec<OwnedFd>> {
     let one = || {
         let (stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;

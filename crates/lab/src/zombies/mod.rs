@@ -1,8 +1,8 @@
 //! `superpoll-lab zombies`: how much idle connections add to the cost of busy ones.
 //!
 //! Ten clients send requests and read answers, 40,000 in all. Next to them are zombies: clients
-//! that have sent one request and then keep silent. There are none at first, then a hundred, a
-//! thousand, 9,900, and 102,400: ten thousand and more for each busy client. A server whose time
+//! that have sent one request and then keep silent. There are none at first, then ten, and twice as
+//! many each time up to 10,240, and at last 10,240 for each busy client. A server whose time
 //! for a request grows with the zombies pays for idle connections. The comparison is between a
 //! server with zombies and the same server without, in turns, round by round. The figure is the
 //! processor time of its process per request, next to the time on the clock. Where there are more
@@ -18,9 +18,13 @@
 //! its limit of descriptors allows. They connect before the busy clients, so a `poll` array has all
 //! of them in front. The experiment checks every zombie's answer, and at the end that none was
 //! closed.
+//!
+//! `superpoll-lab zombies server`, `active` and `zombie` are the same experiment as three programs,
+//! for as many machines (`machines.rs`).
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::Result;
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::plot::{self, Plot};
 use crate::server::trial::Figures;
@@ -28,22 +32,41 @@ use crate::statistics::Ratio;
 use crate::table::{self, Part, Table};
 
 pub(crate) mod fleet;
+mod machines;
 mod trial;
 
 crate::options::options! {
     /// Options of `superpoll-lab zombies`.
-    pub(crate) struct Options;
+    pub(crate) struct Options(
+        /// Runs one of three programs, each for a machine of its own: the server waits for the
+        /// other two and prints the table
+        program: Option<machines::Program>
+    );
 
     /// Silent connections to each server, with commas; none is always measured too. Several
-    /// processes share a number that exceeds the descriptors of one process [default:
-    /// 0,100,1000,9900,102400, or 0,100,1000 if quick]
+    /// processes share a number that exceeds the descriptors of one process [default: 0, 10, twice
+    /// as many each time up to 10240, and 102400; 0,10,100,1000 if quick]
     zombies: Option<String> = LIST,
     /// Connections that send requests
     active: usize = N 10,
     /// Requests to each server, over all rounds; fewer where the time is not enough
     requests: u64 = N 40_000,
+    /// Where the program `server` listens, and where `active` and `zombie` find it
+    address: String = HOST_PORT "127.0.0.1:7070",
     /// Servers to measure, with commas, or all
     subjects: Option<String> = LIST,
+}
+
+impl Options {
+    /// Whether this is one of the two client programs.
+    pub(crate) fn is_client(&self) -> bool {
+        self.program.is_some_and(|program| program != machines::Program::Server)
+    }
+}
+
+/// Runs a client program; the server has the results.
+pub(crate) fn client(options: &Options) -> Result<()> {
+    options.program.map_or(Ok(()), |program| machines::client(options, program))
 }
 
 /// One server with one number of zombies.
@@ -107,7 +130,15 @@ impl Experiment for Zombies {
     fn parts(rows: &[Row]) -> Vec<Part> {
         let plots = ["echo", "web"]
             .map(|family| Part::plot(format!("zombies-{family}.svg"), over_zombies(rows, family)));
-        plots.into_iter().chain([Part::Table(servers(rows))]).collect()
+        let text = "Seconds for all requests (40,000 unless --requests says otherwise), by the number \
+                    of zombies:";
+        let tables = [
+            Part::text(text),
+            Part::Table(seconds(rows)),
+            Part::text("Processor time of a request:"),
+            Part::Table(servers(rows)),
+        ];
+        plots.into_iter().chain(tables).collect()
     }
 
     /// The targets that `superpoll-lab zombies` measures, for servers that promise the same speed
@@ -146,6 +177,20 @@ impl Experiment for Zombies {
 }
 
 // The output of `superpoll-lab zombies`: for each server its numbers of zombies, one line each.
+
+/// The seconds for all requests: a line for each server, a column for each number of zombies.
+fn seconds(rows: &[Row]) -> Table {
+    let mut numbers = table::distinct(rows.iter().map(|row| row.zombies));
+    numbers.sort_unstable();
+    let heading = ["server".to_owned()].into_iter().chain(numbers.iter().map(usize::to_string));
+    let mut table = Table::new(heading);
+    for (server, own) in table::groups(rows, name) {
+        let at = |zombies: &usize| own.iter().find(|row| row.zombies == *zombies);
+        let cell = |zombies| table::number(at(zombies).map(|row| row.seconds), 3);
+        table.row([server].into_iter().chain(numbers.iter().map(cell)));
+    }
+    table
+}
 
 /// The table of all servers.
 pub(crate) fn servers(rows: &[Row]) -> Table {
@@ -261,6 +306,19 @@ mod tests {
             assert!(last.contains(part), "{part} is missing in {text}");
         }
         assert!(text.lines().nth(2).unwrap().ends_with("  -"), "{text}");
+    }
+
+    #[test]
+    fn seconds_have_a_line_for_each_server_and_a_column_for_each_number() {
+        let row = |subject: &str, zombies, seconds| Row {
+            subject: subject.to_owned(),
+            zombies,
+            seconds,
+            ..Row::default()
+        };
+        let table = seconds(&[row("poll", 0, 0.5), row("epoll", 0, 0.625), row("poll", 20, 1.5)]);
+        assert_eq!(table.rows(), [["poll", "0.500", "1.500"], ["epoll", "0.625", "-"]]);
+        assert!(table.to_string().starts_with("server"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::server::wire::ECHO;
 use crate::statistics::{self, Ratio};
 use crate::sys::process;
 use crate::zombies::fleet::{self, Connect, Family, Subject, echo_load};
-use crate::zombies::{Options, Row};
+use crate::zombies::{Options, Row, machines};
 use crate::{channel, http, options};
 
 /// The most silent connections that exist at a time where one process has them: each takes the
@@ -48,7 +48,17 @@ struct Group<'a> {
     is_first: bool,
 }
 
+/// Twelve numbers of silent connections, as in the text that this experiment repeats; and as many
+/// for each busy connection as the last of these.
+const ALL_ZOMBIES: &str = "0,10,20,40,80,160,320,640,1280,2560,5120,10240,102400";
+
+/// Those of a quick run.
+const FEW_ZOMBIES: &str = "0,10,100,1000";
+
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
+    if options.program.is_some() {
+        return machines::serve(options);
+    }
     let (families, mut notes) = fleet::chosen(options.subjects.as_deref())?;
     let (points, cut) = groups(options)?;
     notes.extend(cut);
@@ -127,18 +137,7 @@ fn measure<C: Connection>(
         let (subject, point, kernel_bytes_per_zombie) = about[place];
         crowd::ask_all(&mut crowds[place], &Order::Check)?;
         let figures = runner.figures(requests[place])?;
-        let ns = statistics::median(&figures.clock_ns);
-        Ok(Row {
-            subject: subject.name.to_owned(),
-            family: subject.start.family().name().to_owned(),
-            active: options.active,
-            workers: point.workers,
-            zombies: point.zombies,
-            figures,
-            seconds: ns * options.requests as f64 / 1e9,
-            kernel_bytes_per_zombie,
-            ..Row::default()
-        })
+        Ok(Row { kernel_bytes_per_zombie, ..Row::new(options, &subject, point, figures) })
     })?;
     relate(&mut rows);
     // The report has the yardstick as it was next to the first servers.
@@ -159,22 +158,39 @@ fn divided(points: &[Point], subjects: &[Subject]) -> Vec<Vec<Subject>> {
     }
 }
 
+impl Row {
+    /// Creates the row of a server's figures at a point, without ratios.
+    pub(super) fn new(options: &Options, subject: &Subject, point: Point, figures: Figures) -> Row {
+        Row {
+            subject: subject.name.to_owned(),
+            family: subject.start.family().name().to_owned(),
+            active: options.active,
+            workers: point.workers,
+            zombies: point.zombies,
+            seconds: statistics::median(&figures.clock_ns) * options.requests as f64 / 1e9,
+            figures,
+            ..Row::default()
+        }
+    }
+}
+
 /// Fills in the ratios within the servers that took turns, the yardstick first.
-fn relate(rows: &mut [Row]) {
+pub(super) fn relate(rows: &mut [Row]) {
     let all = rows.to_vec();
     let of = |subject: &str, workers: usize, zombies: usize| -> Option<&Figures> {
         let wanted = (subject, workers, zombies);
         let row = all.iter().find(|row| (&*row.subject, row.workers, row.zombies) == wanted);
         row.map(|row| &row.figures)
     };
+    let Some(yardstick) = all.first() else { return };
     for row in rows {
         let own = &row.figures;
         if let Some(none) = of(&row.subject, row.workers, 0) {
             row.none_ratio = own.ratio(none);
             row.none_clock_ratio = Ratio::of(&own.clock_ns, &none.clock_ns);
         }
-        let yardstick = of(&all[0].subject, row.workers, row.zombies);
-        row.raw_epoll_ratio = yardstick.and_then(|raw| own.ratio(raw));
+        let raw = of(&yardstick.subject, row.workers, row.zombies);
+        row.raw_epoll_ratio = raw.and_then(|raw| own.ratio(raw));
     }
 }
 
@@ -224,7 +240,7 @@ pub(super) fn groups(options: &Options) -> Result<(Vec<Vec<Point>>, Vec<String>)
     if options.requests == 0 {
         return Err(Error::usage("--requests 0 measures nothing: give 1 or more"));
     }
-    let default = if options.output.quick { "0,100,1000" } else { "0,100,1000,9900,102400" };
+    let default = if options.output.quick { FEW_ZOMBIES } else { ALL_ZOMBIES };
     let mut asked = options::numbers("--zombies", options.zombies.as_deref().unwrap_or(default))?;
     asked.sort_unstable();
     asked.dedup();

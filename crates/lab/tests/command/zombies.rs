@@ -1,8 +1,11 @@
 //! `superpoll-lab zombies`.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use serde_json::Value;
 
-use crate::program::program;
+use crate::program::{lab, program};
 use crate::record::{Field, check_record, check_times, is_timed_at, json, not_negative, positive};
 use crate::start::{SMALL, refused, succeed};
 
@@ -62,7 +65,7 @@ fn lab_zombies_leaves_out_servers_beyond_their_limit_with_a_note() {
     succeed(folder.path(), &arguments);
     let record = json(&folder.path().join("x"));
     let note = record["parameters"]["notes"][0].as_str().unwrap();
-    assert!(note.contains("superpoll-select left out at 1100") && note.contains("1024"), "{note}");
+    assert!(note.contains("superpoll-select left out at 1100") && note.contains("1023"), "{note}");
     let points: Vec<(&str, u64)> = record["rows"]
         .as_array()
         .unwrap()
@@ -117,5 +120,51 @@ fn lab_zombies_refuses_invalid_options() {
     ] {
         let line = refused(&[&["zombies"], &arguments[..]].concat());
         assert!(line.contains(about), "{line}");
+    }
+}
+
+#[test]
+fn lab_zombies_runs_as_three_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |address: &str, words: &[&str]| {
+        let mut program = lab();
+        program.current_dir(folder.path()).args(["zombies", "--address", address]).args(words);
+        program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut words = vec!["server", "--zombies", "7,20", "--active", "3", "--requests", "60"];
+    words.extend(["--subjects", "superpoll-poll,gateway-poll", "--no-report", "--json", "x"]);
+    let mut server = start("127.0.0.1:0", &words);
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
+    let mut notes = Vec::new();
+    while !notes.iter().any(|note: &String| note.contains("waiting at")) {
+        notes.push(lines.next().expect("the server has ended").unwrap());
+    }
+    assert!(notes.iter().any(|note| note.contains("gateway-poll left out")), "{notes:?}");
+    let waiting = notes.last().unwrap().split_once("waiting at ").unwrap().1;
+    let address = waiting.split_once(" for ").unwrap().0;
+    let clients = [start(address, &["active"]), start(address, &["zombie"])];
+    let output = server.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("Seconds for all requests"), "{text}");
+    for client in clients {
+        assert!(client.wait_with_output().unwrap().status.success());
+    }
+    let record = json(&folder.path().join("x"));
+    let rows = record["rows"].as_array().unwrap();
+    let points: Vec<_> =
+        rows.iter().map(|row| (row["subject"].as_str(), row["zombies"].as_u64())).collect();
+    let expected = ["raw-epoll", "superpoll-poll"]
+        .into_iter()
+        .flat_map(|name| [0, 7, 20].map(|zombies| (Some(name), Some(zombies))));
+    assert_eq!(points, expected.collect::<Vec<_>>());
+    assert!(rows.iter().all(|row| positive(&row["seconds"]) && row["active"] == 3));
+}
+
+#[test]
+fn lab_zombies_clients_need_a_server() {
+    let address = "127.0.0.1:9";
+    for program in ["active", "zombie"] {
+        let line = refused(&["zombies", program, "--address", address]);
+        assert!(line.contains(address) && line.contains("is it running?"), "{line}");
     }
 }
