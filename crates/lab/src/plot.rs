@@ -43,11 +43,16 @@ pub(crate) struct Plot {
     pub break_even: bool,
     /// Above this, curves leave the plot: values far above would flatten all the rest.
     pub top: f64,
-    /// Points to be marked on that line, each with its text.
+    /// Points to be marked on that line, each with the name of the curve that a fitted line crosses
+    /// there.
     pub marks: Vec<(f64, String)>,
+    /// A value of x with a dotted line of its own, and its name in the legend.
+    pub upright: Option<(f64, &'static str)>,
 }
 
-const SIZE: (u32, u32) = (900, 520);
+/// The width of a plot without the names of its curves, and its least height.
+const WIDTH: u32 = 820;
+const HEIGHT: u32 = 520;
 
 /// The colours of curves, as in `#rrggbb`.
 const COLOURS: [u32; 16] = [
@@ -103,7 +108,15 @@ impl Default for Plot {
             break_even: false,
             top: f64::INFINITY,
             marks: Vec::new(),
+            upright: None,
         }
+    }
+}
+
+impl Curve {
+    fn style(&self) -> ShapeStyle {
+        let colour = colour(self.colour);
+        if self.thin { colour.mix(0.75).stroke_width(1) } else { colour.stroke_width(2) }
     }
 }
 
@@ -139,7 +152,7 @@ impl Plot {
         let failed = |what: String| Error::usage(format!("drawing {:?}: {what}", self.title));
         let mut text = String::new();
         {
-            let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+            let root = SVGBackend::with_string(&mut text, self.size()).into_drawing_area();
             self.draw(&root).map_err(failed)?;
             root.present().map_err(|error| failed(error.to_string()))?;
         }
@@ -149,7 +162,9 @@ impl Plot {
     fn draw(&self, root: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), String> {
         let say = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
         let faint = BLACK.mix(0.12);
-        let mut chart = ChartBuilder::on(root)
+        let Range { start: low, end: high } = self.span();
+        let (area, key) = root.split_horizontally(WIDTH);
+        let mut chart = ChartBuilder::on(&area)
             .caption(&self.title, ("sans-serif", 20))
             .margin(14)
             .x_label_area_size(46)
@@ -158,8 +173,9 @@ impl Plot {
             .map_err(say)?;
         chart
             .configure_mesh()
-            .x_desc(&self.x_label)
-            .y_desc(&self.y_label)
+            .x_desc(self.x_label.clone() + &self.cut())
+            // The axis may have few labels, so its ends are named.
+            .y_desc(format!("{} ({} to {})", self.y_label, number(low), number(high)))
             .x_labels(11)
             .x_label_formatter(&|x| {
                 if self.x_power_of_ten { number(10f64.powf(*x)) } else { format!("{x:.1}") }
@@ -171,43 +187,74 @@ impl Plot {
             .light_line_style(TRANSPARENT)
             .draw()
             .map_err(say)?;
+        let mut legend: Vec<(String, ShapeStyle)> = Vec::new();
         if self.break_even {
-            let line = [(self.x_range.start, 1.0), (self.x_range.end, 1.0)];
-            chart
-                .draw_series(DashedLineSeries::new(line, 6, 4, BLACK.mix(0.7).stroke_width(1)))
-                .map_err(say)?
-                .label("break-even")
-                .legend(|(x, y)| PathElement::new([(x, y), (x + 20, y)], BLACK.mix(0.7)));
+            let (line, style) = ([self.x_range.start, self.x_range.end], BLACK.mix(0.7).into());
+            let line = line.map(|x| (x, 1.0));
+            chart.draw_series(DashedLineSeries::new(line, 6, 4, style)).map_err(say)?;
+            legend.push(("1: break-even".to_owned(), style));
+        }
+        if let Some((x, name)) = self.upright {
+            let (ends, style) = (self.span(), BLACK.mix(0.5).into());
+            let line = [(x, ends.start), (x, ends.end)];
+            chart.draw_series(DashedLineSeries::new(line, 2, 4, style)).map_err(say)?;
+            legend.push((name.to_owned(), style));
         }
         for curve in &self.curves {
-            let [_, red, green, blue] = COLOURS[curve.colour % COLOURS.len()].to_be_bytes();
-            let colour = RGBColor(red, green, blue);
-            let style =
-                if curve.thin { colour.mix(0.75).stroke_width(1) } else { colour.stroke_width(2) };
+            let (colour, style) = (colour(curve.colour), curve.style());
             let points = below(&curve.points, self.top);
-            chart
-                .draw_series(LineSeries::new(points.iter().copied(), style))
-                .map_err(say)?
-                .label(&curve.name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
+            chart.draw_series(LineSeries::new(points.iter().copied(), style)).map_err(say)?;
             let dots = points.iter().map(|&at| Circle::new(at, 2, colour.filled()));
             chart.draw_series(dots).map_err(say)?;
+            let crossing = self.marks.iter().find(|(_, name)| *name == curve.name);
+            let crossing = crossing.map_or_else(String::new, |(x, _)| format!(": 1 at {x:.2}"));
+            legend.push((curve.name.clone() + &crossing, style));
         }
-        for (place, (x, text)) in self.marks.iter().enumerate() {
-            let down = 16 + 18 * place as i32;
+        for (place, (x, name)) in self.marks.iter().enumerate() {
+            let Some(curve) = self.curves.iter().find(|curve| curve.name == *name) else {
+                continue;
+            };
+            let (up, style) = (20 + 16 * (place as i32 % 2), curve.style());
+            let text = ("sans-serif", 13).into_font().color(&colour(curve.colour));
             let mark = EmptyElement::at((*x, 1.0))
-                + Circle::new((0, 0), 5, BLACK.stroke_width(2))
-                + Text::new(text.clone(), (8, -down), ("sans-serif", 14));
+                + Circle::new((0, 0), 5, style.stroke_width(2))
+                + Text::new(format!("{x:.2}"), (-12, -up), text);
             chart.draw_series([mark]).map_err(say)?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(TRANSPARENT)
-            .border_style(TRANSPARENT)
-            .label_font(("sans-serif", 14))
-            .draw()
-            .map_err(say)
+        if !self.marks.is_empty() {
+            legend.push(("circle: a fitted line crosses 1".to_owned(), BLACK.mix(0.7).into()));
+        }
+        for (place, (name, style)) in legend.into_iter().enumerate() {
+            let y = 50 + 20 * place as i32;
+            key.draw(&PathElement::new([(4, y), (26, y)], style)).map_err(say)?;
+            let text = ("sans-serif", 14).into_font();
+            key.draw(&Text::new(name, (32, y - 5), text)).map_err(say)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the size of the picture, whose right part names the curves.
+    fn size(&self) -> (u32, u32) {
+        let longest = self.curves.iter().map(|curve| curve.name.len()).max().unwrap_or(0).max(24);
+        let crossing = if self.marks.is_empty() { 0 } else { ": 1 at 0.00".len() };
+        let lines = self.curves.len() + 5;
+        (WIDTH + 40 + 7 * (longest + crossing) as u32, HEIGHT.max(40 + 20 * lines as u32))
+    }
+
+    /// Says which curves leave the plot at the top, and how high they go.
+    fn cut(&self) -> String {
+        let highest = |curve: &Curve| curve.points.iter().map(|&(_, y)| y).fold(0.0, f64::max);
+        let cut = self.curves.iter().filter(|curve| highest(curve) > self.top);
+        let cut: Vec<String> =
+            cut.map(|curve| format!("{} (to {})", curve.name, number(highest(curve)))).collect();
+        match &cut[..] {
+            [] => String::new(),
+            [.., more] if cut.len() > 3 => {
+                let (first, others) = (&cut[0], cut.len() - 2);
+                format!(". Cut above {}: {first}, {more} and {others} others", number(self.top))
+            }
+            _ => format!(". Cut above {}: {}", number(self.top), cut.join(", ")),
+        }
     }
 
     /// Returns the range of y, with a margin; it includes 1 if that line is marked.
@@ -221,6 +268,12 @@ impl Plot {
         high = high.min(self.top);
         if low.is_finite() && low > 0.0 && high > 0.0 { low / 1.1..high * 1.1 } else { 0.5..2.0 }
     }
+}
+
+/// Returns the colour with this number.
+fn colour(number: usize) -> RGBColor {
+    let [_, red, green, blue] = COLOURS[number % COLOURS.len()].to_be_bytes();
+    RGBColor(red, green, blue)
 }
 
 /// Returns the part of a curve that is not above `top`, cut where it crosses that line.
@@ -244,8 +297,8 @@ fn below(points: &[(f64, f64)], top: f64) -> Vec<(f64, f64)> {
 /// Formats a label of the axis, without needless digits.
 fn number(value: f64) -> String {
     match value {
-        v if v >= 1e6 => format!("{}M", v / 1e6),
-        v if v >= 1e3 => format!("{}k", v / 1e3),
+        v if v >= 1e6 => format!("{}M", (v / 1e5).round() / 10.0),
+        v if v >= 1e3 => format!("{}k", (v / 1e2).round() / 10.0),
         v if v >= 10.0 => format!("{v:.0}"),
         v => format!("{}", (v * 100.0).round() / 100.0),
     }
@@ -264,7 +317,8 @@ pub(crate) fn standalone(svg: &str) -> String {
 }
 
 /// Bars with names to their left, as SVG: each bar has a name, a length as a share of the longest
-/// possible bar, and a number behind it. Ours have a colour of their own.
+/// possible bar, and a number after it. A longer bar is cut, and says so. Ours have a colour of
+/// their own.
 pub(crate) fn bars(
     heading: &str,
     left: f64,
@@ -273,11 +327,12 @@ pub(crate) fn bars(
     let mut body = format!("<text x=\"20\" y=\"22\" font-size=\"15\">{heading}</text>\n");
     let mut y = 40.0;
     for (name, share, number) in bars {
-        let width = share * (790.0 - left);
+        let width = share.min(1.0) * (790.0 - left);
+        let cut = if share > 1.0 { " (cut)" } else { "" };
         let colour = if name.starts_with("superpoll") { "#2a9d4a" } else { "#2f7ed8" };
         body += &format!(
             "<text x=\"{}\" y=\"{text_y}\" text-anchor=\"end\">{name}</text><rect x=\"{left}\" y=\"{y}\" \
-             width=\"{width:.1}\" height=\"14\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{text_y}\">{number:.0}</text>\n",
+             width=\"{width:.1}\" height=\"14\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{text_y}\">{number:.0}{cut}</text>\n",
             left - 8.0,
             left + width + 6.0,
             text_y = y + 11.0,
@@ -305,13 +360,17 @@ mod tests {
             curves: curves(&points, |&at| Some(("curve one", at))),
             break_even: true,
             top: 4.0,
-            marks: vec![(0.5, "here 0.50".to_owned())],
+            marks: vec![(0.5, "curve one".to_owned())],
+            upright: Some((0.6, "0.6 as in the text")),
             ..Plot::default()
         };
         let svg = plot.svg().unwrap();
-        for text in ["a &lt; b", "curve one", "here 0.50", "break-even", "active / total"] {
+        for text in
+            ["a &lt; b", "curve one", "curve one: 1 at 0.50", "break-even", "0.6 as in the text"]
+        {
             assert!(svg.contains(text), "{text}");
         }
+        assert!(svg.contains("active / total. Cut above 4: curve one (to 5)"), "{svg}");
         assert!(!svg.contains("#000000") && svg.contains("currentColor"));
         assert!(standalone(&svg).contains("#ffffff"));
     }

@@ -19,7 +19,8 @@ crate::options::options! {
     /// Options of `superpoll-lab atr`.
     pub(crate) struct Options;
 
-    /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed
+    /// Descriptors: numbers with commas, or "random" for five totals drawn from the seed, up to
+    /// 10,000, or up to 1,000 where time is short
     /// [default: 1000; with --latency 10,100,1000,9900, or 10,1000 if quick]
     total: Option<String> = N,
     /// How many descriptors are active: numbers with commas (default: from one to all)
@@ -321,6 +322,7 @@ pub(crate) fn quotient(name: &str, rows: &[&Row]) -> Plot {
         y_label: "poll / epoll (above 1: epoll is faster)".to_owned(),
         break_even: true,
         top: 8.0,
+        upright: Some((0.6, "0.6, where the text has it")),
         ..Plot::default()
     };
     let mut add = |name: String, points: Vec<(f64, f64)>, colour, thin| {
@@ -339,10 +341,12 @@ pub(crate) fn quotient(name: &str, rows: &[&Row]) -> Plot {
         let name = format!("adaptive / best pure, {account}");
         add(name, curve_of(rows, "adaptive", ratio), 2, thin > 0);
     }
-    let crossings = pairs
-        .iter()
-        .flat_map(|(above, below)| accounts.map(|(_, of, _)| break_even(rows, above, below, of)));
-    plot.marks = crossings.flatten().map(|at| (at, format!("{at:.2}"))).collect();
+    for (account, of, _) in accounts {
+        for (above, below) in pairs {
+            let at = break_even(rows, above, below, of);
+            plot.marks.extend(at.map(|at| (at, format!("{above} / {below}, {account}"))));
+        }
+    }
     plot
 }
 

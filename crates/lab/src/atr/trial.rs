@@ -1,5 +1,7 @@
 //! The subjects in turn, at each ratio.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use superpoll::BackendKind;
 
@@ -51,8 +53,15 @@ const WARM_EVENTS: usize = 4096;
 /// The default number of descriptors.
 const TOTAL: &str = "1000";
 
-/// The number of totals that "random" draws.
+/// The number of totals that "random" draws, and the largest of them.
 const RANDOM_TOTALS: usize = 5;
+const RANDOM_MOST: usize = 10_000;
+
+/// The same where time is short, so that each total has its points.
+const SHORT_MOST: usize = 1000;
+
+/// The ratios that such a sweep visits.
+const SHORT_SHARES: [f64; 4] = [0.2, 0.6, 0.8, 1.0];
 
 /// The measurements to make, checked against the limits of this process.
 #[derive(Debug)]
@@ -63,21 +72,32 @@ struct Plan {
 
 fn plan(options: &Options) -> Result<Plan> {
     let asked = options.total.as_deref().unwrap_or(TOTAL);
-    let totals = if asked == "random" {
-        let mut random = Random::new(options.output.seed);
-        let most = channel::most_pairs().min(10_000);
-        let mut totals: Vec<usize> =
-            (0..RANDOM_TOTALS).map(|_| 100 + random.below(most.saturating_sub(99))).collect();
-        totals.sort_unstable();
-        totals
-    } else {
-        options::numbers("--total", asked)?
+    let is_random = asked == "random";
+    let is_short =
+        options.output.quick || (options.output.seconds.is_some() && !options.output.paced);
+    let (most, shares): (_, &[f64]) = match is_random && is_short {
+        true => (SHORT_MOST, &SHORT_SHARES),
+        false => (RANDOM_MOST, &SHARES),
+    };
+    let totals = match is_random {
+        true => random_totals(options.output.seed, channel::most_pairs().min(most)),
+        false => options::numbers("--total", asked)?,
     };
     let active = options.active.as_deref();
     Ok(Plan {
-        sweep: Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?,
+        sweep: Sweep::new(&options.kind, &options.placement, totals, active, shares)?,
         entries: options::subjects(options.subjects.as_deref(), &DEFAULTS)?,
     })
+}
+
+/// Draws different totals up to the largest, ascending.
+fn random_totals(seed: u64, most: usize) -> Vec<usize> {
+    let (mut random, least) = (Random::new(seed), 100.min(most / 2));
+    let mut totals = BTreeSet::new();
+    while totals.len() < RANDOM_TOTALS.min(most - least) {
+        totals.insert(least + random.below(most - least));
+    }
+    totals.into_iter().collect()
 }
 
 /// Runs the experiment.
@@ -126,4 +146,25 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
     ];
     Ok(run.record(sweep.parameters().into_iter().chain(own), rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_totals_are_five_and_different_whatever_the_length_of_the_run() {
+        for arguments in [&["--quick"][..], &["--seconds", "3"], &[]] {
+            let words = ["", "--total", "random"].iter().chain(arguments);
+            let matches = <Options as clap::Args>::augment_args(clap::Command::new(""));
+            let matches = matches.get_matches_from(words);
+            let options = clap::FromArgMatches::from_arg_matches(&matches).unwrap();
+            let sweep = plan(&options).unwrap().sweep;
+            assert_eq!(sweep.totals.len(), 5, "{arguments:?}");
+            let most = if arguments.is_empty() { RANDOM_MOST } else { SHORT_MOST };
+            assert!(sweep.totals.iter().all(|total| (100..most).contains(total)));
+            assert!(sweep.points(sweep.totals[0]).len() >= 5);
+        }
+        assert_eq!(random_totals(7, 4).len(), 2);
+    }
 }

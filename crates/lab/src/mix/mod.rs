@@ -200,7 +200,7 @@ const BARS: [(&str, &str); 6] = [
 ];
 
 /// Plots the cost relative to the best pure subject, with a line at 1. A bar that would leave the
-/// plot is cut, and keeps its number.
+/// plot is cut, says so, and keeps its number.
 pub(crate) fn svg(rows: &[Row]) -> String {
     const LEFT: f64 = 330.0;
     const UNIT: f64 = 230.0;
@@ -222,9 +222,10 @@ pub(crate) fn svg(rows: &[Row]) -> String {
                 continue;
             };
             let width = ratio.min(MOST) * UNIT;
+            let cut = if ratio > MOST { " (cut)" } else { "" };
             body += &format!(
                 "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{width:.1}\" height=\"9\" \
-                 fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{}\" font-size=\"9\">{ratio:.2}</text>\n",
+                 fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{}\" font-size=\"9\">{ratio:.2}{cut}</text>\n",
                 LEFT + width + 4.0,
                 y + 8.0
             );

@@ -134,6 +134,7 @@ impl Experiment for Relay {
             Part::Table(relays(rows)),
             Part::text("System calls by name, for one request:"),
             Part::Table(calls(rows)),
+            Part::List("What speculation saves of three calls:", overall(rows)),
         ]
     }
 
@@ -213,6 +214,36 @@ pub(crate) fn calls(rows: &[Row]) -> Table {
     table
 }
 
+/// The calls that the text about speculation counts, each with its names in a trace.
+const COUNTED: [(&str, &[&str]); 3] = [
+    ("epoll_wait", &["epoll_wait", "epoll_pwait", "epoll_pwait2"]),
+    ("recvfrom", &["recvfrom", "read", "recvmsg"]),
+    ("epoll_ctl", &["epoll_ctl"]),
+];
+
+/// Returns a line for each load with the calls of a relay compared with those of the same relay
+/// without speculation: by strace, or by their own counters where there is no strace.
+fn overall(rows: &[Row]) -> Vec<String> {
+    let line = |row: &Row| {
+        let waits = rows.iter().find(|other| {
+            other.subject == format!("{}-waits", row.subject)
+                && (&other.load, other.connections) == (&row.load, row.connections)
+        })?;
+        let is_traced = !row.strace_calls.is_empty() && !waits.strace_calls.is_empty();
+        let of = |row: &Row, names: &[&str]| -> f64 {
+            let calls = if is_traced { &row.strace_calls } else { &row.calls };
+            names.iter().filter_map(|name| calls.get(*name)).sum()
+        };
+        let saved = COUNTED.iter().map(|(name, names)| match of(waits, names) {
+            before if before < 0.005 => format!("no {name} either way"),
+            before => format!("{:+.1} % {name}", (of(row, names) / before - 1.0) * 100.0),
+        });
+        let saved = saved.collect::<Vec<_>>().join(", ");
+        Some(format!("{}, {}: overall: {saved}", row.load, row.subject))
+    };
+    rows.iter().filter_map(line).collect()
+}
+
 // The plot of `superpoll-lab relay`: processor time of each relay under each load, relative to
 // haproxy.
 
@@ -253,6 +284,25 @@ mod tests {
             [(0.8, true), (0.7, false), (0.81, false), (0.84, true), (0.89, true), (16.0, false)];
         assert_eq!(kept, expected);
         assert!(Relay::targets(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_line_says_what_speculation_saves_overall() {
+        let row = |subject: &str, calls: &[(&str, f64)]| Row {
+            subject: subject.to_owned(),
+            load: "one-by-one".to_owned(),
+            strace_calls: calls.iter().map(|&(name, count)| (name.to_owned(), count)).collect(),
+            ..Row::default()
+        };
+        let rows = [
+            row("ours", &[("epoll_wait", 4.0), ("epoll_pwait2", 1.0), ("read", 2.0)]),
+            row("ours-waits", &[("epoll_wait", 6.0), ("read", 2.5), ("epoll_ctl", 4.0)]),
+            row("nginx", &[("epoll_wait", 6.0)]),
+        ];
+        let line =
+            "one-by-one, ours: overall: -16.7 % epoll_wait, -20.0 % recvfrom, -100.0 % epoll_ctl";
+        assert_eq!(overall(&rows), [line]);
+        assert!(overall(&rows[..1]).is_empty());
     }
 
     #[test]

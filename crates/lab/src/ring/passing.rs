@@ -45,7 +45,7 @@ impl Passing {
     }
 
     /// Whether the trip goes on.
-    fn goes_on(&mut self) -> io::Result<bool> {
+    pub(super) fn goes_on(&mut self) -> io::Result<bool> {
         self.failure.take().map_or(Ok(self.arrived < self.trip.arrivals), Err)
     }
 
@@ -70,6 +70,13 @@ impl Passing {
             }
         }
         Ok((count, onward))
+    }
+
+    /// Notes the new ends of a station's pipe.
+    pub(super) fn renewed(&mut self, number: usize, reader: RawFd, writer: RawFd) {
+        self.ends[number].0 = reader;
+        let before = number.checked_sub(1).unwrap_or(self.ends.len() - 1);
+        self.ends[before].1 = writer;
     }
 
     /// Passes on all bytes that are there, for pollers that report arrivals and not states. A read

@@ -1,7 +1,6 @@
 //! One subject at one point: set up once, then run for laps again and again.
 
 use std::fs::File;
-use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
@@ -112,7 +111,6 @@ impl Stage {
     pub(super) fn go(&mut self, laps: u64) -> Result<Slice> {
         let trip = self.course.trip(laps);
         let Built { ring, readers, writers } = &mut self.built;
-        let readers: &[RawFd] = readers;
         let calls = ring.calls();
         let before = self.kernel.counts();
         let cpu = self.kernel.processor_time()?;
@@ -123,6 +121,9 @@ impl Stage {
         let cpu_ns = self.kernel.processor_time()? - cpu;
         let kernel = self.kernel.since(before);
         let outcome = outcome.and_then(|()| ring.flush_reports());
+        if let Some(now) = ring.renewed() {
+            (*readers, *writers) = now;
+        }
         // A station may have failed after it had passed the last byte on, while it waits for the
         // next.
         let failure = self.course.failure();

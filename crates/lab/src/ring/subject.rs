@@ -15,6 +15,7 @@ use crate::go::Program;
 use crate::loops::{LEVEL, RawEpoll};
 use crate::ring::course::{Course, Pipes, Station, Trip, ends};
 use crate::ring::passing::{self, build};
+use crate::ring::renewed;
 use crate::ring::tasks::{self, Built, Ring, numbers};
 use crate::server::subject::{self, Entry};
 use crate::sys::{descriptor, process};
@@ -65,6 +66,26 @@ pub(crate) const ALL: &[Entry<Make>] = &[
         "superpoll-rt-peers",
         "our runtime with pipes whose ends know each other",
         Make::Peers,
+    ),
+    over(
+        "raw-epoll-renewed-deregister",
+        "an epoll loop that deregisters each pipe, closes it and opens another one",
+        renewed::plain_deregisters,
+    ),
+    over(
+        "raw-epoll-renewed-close",
+        "an epoll loop that closes each pipe and opens another one",
+        renewed::plain_closes,
+    ),
+    over(
+        "superpoll-epoll-renewed-deregister",
+        "our poller, which deregisters each pipe before it is closed",
+        renewed::ours_deregisters,
+    ),
+    over(
+        "superpoll-epoll-renewed-close",
+        "our poller, told that each pipe is closed",
+        renewed::ours_closes,
     ),
     rival!("rival-mio", "mio", "the crate mio, edge-triggered", build::<crate::loops::Mio>),
     rival!(

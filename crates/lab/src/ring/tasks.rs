@@ -27,6 +27,11 @@ pub(crate) trait Ring {
         Ok(())
     }
 
+    /// The present numbers of its pipes' ends, if it replaces its pipes.
+    fn renewed(&self) -> Option<(Vec<RawFd>, Vec<RawFd>)> {
+        None
+    }
+
     /// The process that has its stations, if it is not this process.
     fn elsewhere(&self) -> Option<i32> {
         None

@@ -311,11 +311,12 @@ pub(crate) fn ratios(rows: &[Row]) -> Option<Plot> {
     for (name, rows) in sweeps(rows) {
         for (number, account) in ACCOUNTS.iter().enumerate() {
             let points = account.curve(&rows);
-            if let Some(at) = break_even(&points) {
-                marks.push((at, format!("{at:.2}")));
-            }
             let (colour, thin) = (curves.len(), number > 0);
-            curves.push(Curve { name: format!("{name}: {}", account.name), points, colour, thin });
+            let name = format!("{name}: {}", account.name);
+            if let Some(at) = break_even(&points) {
+                marks.push((at, name.clone()));
+            }
+            curves.push(Curve { name, points, colour, thin });
         }
     }
     let plot = Plot {
@@ -324,6 +325,7 @@ pub(crate) fn ratios(rows: &[Row]) -> Option<Plot> {
         curves,
         break_even: true,
         marks,
+        upright: Some((0.6, "0.6, the hypothesis")),
         ..Plot::default()
     };
     plot.drawn()
@@ -454,7 +456,7 @@ mod tests {
         let plot = ratios(&rows).unwrap();
         assert_eq!(plot.curves.len(), 2);
         assert_eq!(plot.curves[1].points, [(0.1, 4.0), (0.6, 3.0), (1.0, 2.0)]);
-        assert_eq!(plot.marks, [(0.8, "0.80".to_owned())]);
+        assert_eq!(plot.marks, [(0.8, plot.curves[0].name.clone())]);
         assert!(plot.svg().unwrap().contains("threads win"));
         assert!(ratios(&rows[..1]).is_none());
         let refs: Vec<&Row> = rows.iter().collect();
