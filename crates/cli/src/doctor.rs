@@ -10,6 +10,7 @@ use crate::probe;
 use crate::table::Table;
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
+use superpoll::backend::policy::{POLICY_VARIABLE, PolicyKind};
 use superpoll::diagnostics::{Choice, Costs, Kind, KindCosts};
 
 mod auto;
@@ -29,14 +30,15 @@ const SCHEMA: u32 = 1;
 ///
 /// # Errors
 ///
-/// An unknown back-end in `SUPERPOLL_BACKEND`, since every program that leaves the choice to that
-/// variable would fail the same way. Or a failure to print.
+/// An unknown back-end in `SUPERPOLL_BACKEND` or policy in `SUPERPOLL_POLICY`, since every program
+/// that leaves the choice to that variable would fail the same way. Or a failure to print.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let chosen = std::env::var(superpoll::backend::BACKEND_VARIABLE).unwrap_or_default();
     let chosen = match chosen.as_str() {
         "" => None,
         name => Some(name.parse::<BackendKind>()?),
     };
+    let policy = PolicyKind::from_environment()?;
     let (soft, hard) = superpoll::limits::nofile();
     let costs = Costs::calibrated();
     let tried: Vec<Trial> =
@@ -46,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     if options.json {
         writeln!(text, "{:#}", document(&tried, costs, choice, (soft, hard)))?;
     } else {
-        describe(&mut text, chosen, &tried, costs, choice, (soft, hard))?;
+        describe(&mut text, (chosen, policy), &tried, costs, choice, (soft, hard))?;
     }
     print(&text).map_err(|error| format!("writing to the standard output: {error}"))?;
     Ok(())
@@ -64,7 +66,7 @@ type Trial = (BackendKind, Result<Option<String>, String>);
 /// Writes everything as text.
 fn describe(
     out: &mut String,
-    chosen: Option<BackendKind>,
+    (chosen, policy): (Option<BackendKind>, PolicyKind),
     tried: &[Trial],
     costs: &Costs,
     choice: &Choice,
@@ -119,6 +121,9 @@ fn describe(
             superpoll::backend::BACKEND_VARIABLE,
             kind.resolve()
         )?;
+    }
+    if policy != PolicyKind::default() {
+        writeln!(out, "\n{POLICY_VARIABLE}={policy}: they place descriptors by this policy")?;
     }
     writeln!(out, "\nback-end auto\n")?;
     auto::explain(out, choice)?;

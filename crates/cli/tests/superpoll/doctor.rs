@@ -110,6 +110,20 @@ fn an_unknown_back_end_in_the_environment_is_named() {
     assert!(errors.contains("\"nonsense\"") && errors.contains("select, poll, epoll"), "{errors}");
 }
 
+#[test]
+fn the_policy_of_the_environment_is_told_and_a_wrong_one_is_named() {
+    let run = |policy: &str| {
+        superpoll().env("SUPERPOLL_POLICY", policy).args(["doctor"]).output().unwrap()
+    };
+    let text = String::from_utf8(run("media-server").stdout).unwrap();
+    assert!(text.contains("\nSUPERPOLL_POLICY=media-server: "), "{text}");
+    let output = run("hot_atr=0.9,cold_atr=0.2");
+    assert!(!output.status.success());
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+    assert!(errors.contains("hot_atr is at most cold_atr"), "{errors}");
+}
+
 /// Runs the command where io_uring is refused. The filter stays for the life of a thread, and holds
 /// for the processes that it starts.
 fn run_refused(error: i32, arguments: &[&str], backend: &str) -> Output {
