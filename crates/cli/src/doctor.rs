@@ -114,6 +114,11 @@ fn describe(
         };
         writeln!(out, "{:<9}  {says}", kind.name())?;
     }
+    writeln!(
+        out,
+        "kqueue     not on Linux; superpoll-lab measures the library libkqueue where it is installed \
+         (libkqueue0t64 of Ubuntu 24.04 and of Debian's experimental; libkqueue of Fedora)"
+    )?;
     if let Some(kind) = chosen {
         writeln!(
             out,

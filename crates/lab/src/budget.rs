@@ -9,8 +9,9 @@
 //!
 //! A point that is expected to end too late is left out, and so are the subjects whose turn has not
 //! come when the time is over: a note says how many seconds all points need. Points that are left
-//! out leave their time to those that fit. Only the first point has a round of all subjects
-//! however long it takes: a run has a result. A run of the default length has three rounds at
+//! out leave their time to those that fit. A block that is under way ends with the time, too. Only
+//! the first turn of the first point ends however late it is: a run has a result. A run of the
+//! default length has three rounds at
 //! least at every point (two if quick) however late it is: with one turn each, a subject whose turn
 //! comes while the machine is slow looks slow for good.
 //!
@@ -30,8 +31,8 @@ use crate::run;
 /// A quick run ends within this, in seconds.
 const QUICK: f64 = 55.0;
 
-/// A point begins, and a subject has its turn, if the run is expected to last at most this many
-/// times as long as it should.
+/// The slack of `--seconds`: a point begins if the run is expected to last at most this many times
+/// as long as it should, and no turn begins or goes on later. Taking down and writing come after.
 const LATE: f64 = 1.1;
 
 /// Time is reserved for a later point if it is expected to end before this part of the latest time.
@@ -255,15 +256,27 @@ impl Budget {
     }
 
     /// Returns whether the time is over before a subject has its turn: then the rest of the point
-    /// is left out. The first round of the first point ends however late it is.
+    /// is left out. The first point is set up however late it is.
     pub(crate) fn is_over(&self) -> bool {
-        self.end_of_turns().is_some_and(|end| (self.clock)() > end)
+        !self.is_first_round() && self.alarm()()
     }
 
-    /// Returns when the last turn of the point under way may begin, if there is a limit.
-    fn end_of_turns(&self) -> Option<f64> {
-        let is_first = self.begun <= 1 && self.now.done == 0;
-        self.latest.filter(|_| !is_first && self.fixed.is_none())
+    /// Returns a function that tells whether the time is over, if there is a limit.
+    pub(crate) fn alarm(&self) -> impl Fn() -> bool + use<> {
+        let end = self.latest.filter(|_| self.fixed.is_none());
+        let clock = Rc::clone(&self.clock);
+        move || end.is_some_and(|end| clock() > end)
+    }
+
+    fn is_first_round(&self) -> bool {
+        self.begun <= 1 && self.now.done == 0
+    }
+
+    /// Notes that a subject's first turn of this point was cut short.
+    pub(crate) fn cut_short(&self) {
+        if self.now.done == 0 {
+            self.without_turn.set(self.without_turn.get() + 1);
+        }
     }
 
     /// Returns the number of the round under way at this point, from zero.
@@ -281,11 +294,11 @@ impl Budget {
             0 => (Some(turns), None),
             _ => (None, Some(turns.rev())),
         };
-        let (clock, end) = (Rc::clone(&self.clock), self.end_of_turns());
+        let (is_over, is_first) = (self.alarm(), self.is_first_round());
         let (mut had_turn, without_turn) = (0, Rc::clone(&self.without_turn));
         let turns = forwards.into_iter().flatten().chain(backwards.into_iter().flatten());
         turns.take_while(move |_| {
-            let is_in_time = end.is_none_or(|end| clock() <= end);
+            let is_in_time = (is_first && had_turn == 0) || !is_over();
             if is_in_time {
                 had_turn += 1;
             } else if round == 0 {
@@ -464,6 +477,15 @@ mod tests {
         }
         budget.end_point(time.get());
         assert_eq!(turns[..4], [0, 1, 2, 3]);
+        // So does the first round of the first point, after its first turn.
+        let first = Rc::new(Cell::new(0.0));
+        let now = Rc::clone(&first);
+        let mut slow = Budget::by(&asked(1.0), vec![1], 1.0, 1.0, Rc::new(move || now.get()));
+        assert!(slow.point() && slow.round() && !slow.alarm()());
+        let had_turn = slow.turns(4).inspect(|_| first.set(first.get() + 9.0)).count();
+        assert!(had_turn == 1 && slow.alarm()() && !slow.round());
+        slow.end_point(first.get());
+        assert!(slow.note().unwrap().ends_with("left out: 3 subjects of the last point"));
         assert!((9.0..13.1).contains(&time.get()), "{}", time.get());
         // A set-up that takes too long leaves its point out.
         assert!(

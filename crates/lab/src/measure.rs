@@ -99,10 +99,12 @@ pub(crate) fn interleave(
                 continue;
             }
             told(entry);
-            let block = run_block(pairs, entry, load, rounds, &mut log);
+            let is_over = budget.alarm();
+            let block = run_block(pairs, entry, load, rounds, &mut log, &is_over);
             process::unwatch();
             match lost.keep(entry.name, block)? {
-                Some(block) => outcomes[place].blocks.push(block),
+                Some(Some(block)) => outcomes[place].blocks.push(block),
+                Some(None) => budget.cut_short(),
                 None => log = clean(pairs),
             }
         }
@@ -131,13 +133,15 @@ pub(crate) fn figures(
     figures
 }
 
+/// Runs a block; it ends early when the time is over, and is none if it has no measured round then.
 fn run_block(
     pairs: &Pairs,
     entry: &Entry,
     load: &Load,
     rounds: Rounds,
     log: &mut ReadLog,
-) -> Result<Block> {
+    is_over: &dyn Fn() -> bool,
+) -> Result<Option<Block>> {
     let mut subject = entry.build(pairs)?;
     let warm_up = if entry.adapts { rounds.warm_up_adaptive } else { rounds.warm_up };
     let mut block = Block {
@@ -149,6 +153,9 @@ fn run_block(
     let first = rounds.warm_up_adaptive.max(rounds.warm_up) - warm_up;
     let mut all = Vec::with_capacity(rounds.measured);
     for round in 0..warm_up {
+        if is_over() && entry.adapts {
+            return Ok(None);
+        }
         watch_now_and_then(entry.name, round);
         run_round(pairs, entry, &mut *subject, load, first + round, log)?;
     }
@@ -157,6 +164,9 @@ fn run_block(
     let counters = subject.counters();
     let mut allocated = memory::allocations().map(|_| 0);
     for round in 0..rounds.measured {
+        if round > 0 && is_over() {
+            break;
+        }
         watch_now_and_then(entry.name, round);
         let preemptions = process::preemptions();
         let before = memory::allocations();
@@ -190,7 +200,7 @@ fn run_block(
     let reads = if subject.calls_read() { 0 } else { block.events + block.empty };
     block.calls = since(subject.calls(), calls).map(|calls| calls + reads);
     block.overflows = since(subject.overflows(), overflows);
-    Ok(block)
+    Ok(Some(block))
 }
 
 /// Keeps the watch over a subject from ending, every so many rounds.

@@ -25,8 +25,8 @@ pub(crate) struct Output {
     /// A shorter run, of at most 60 seconds
     #[arg(long)]
     pub quick: bool,
-    /// How long the run takes, in seconds, a fifth more or less; points that do not fit are left
-    /// out
+    /// How long the run takes, in seconds, and a tenth more at most; points and turns that do not
+    /// fit are left out
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
     /// Measures every point, with three rounds at least, even if that takes longer than --seconds

@@ -24,6 +24,10 @@ use nix::sys::prctl;
 /// The name that the dynamic loader looks for.
 const FILE: &CStr = c"libkqueue.so.0";
 
+/// How to get it: Debian has it in its experimental release alone.
+const REMEDY: &str = "install libkqueue (Ubuntu 24.04 and Debian's experimental: libkqueue0t64; \
+                      Fedora, Arch: libkqueue), or unpack it into a folder of LD_LIBRARY_PATH";
+
 const EVFILT_READ: c_short = -1;
 const EV_ADD: c_ushort = 0x0001;
 const EV_ERROR: c_ushort = 0x4000;
@@ -113,9 +117,9 @@ fn complaint() -> String {
     }
 }
 
-/// Returns why the library is not here, or `None` if it is.
+/// Returns why the library is not here and how to get it, or `None` if it is.
 pub(crate) fn missing() -> Option<String> {
-    library().err().map(str::to_owned)
+    library().err().map(|why| format!("{why}; {REMEDY}"))
 }
 
 /// A queue that reports readable descriptors, level-triggered: its cheapest mode here.
