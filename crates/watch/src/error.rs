@@ -1,0 +1,103 @@
+//! Why a program cannot be watched.
+
+use std::{error, fmt, io};
+
+/// Why a program cannot be watched.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no process with this number.
+    NoProcess(u32),
+    /// The process has ended, and its parent has not read its status yet.
+    Ended(u32),
+    /// The process is a thread of the kernel: it makes no system calls.
+    KernelThread(u32),
+    /// The process belongs to another user.
+    Foreign {
+        /// The process.
+        process: u32,
+        /// Its user.
+        user: u32,
+    },
+    /// A 32-bit program, whose system calls have other numbers.
+    ThirtyTwoBit(u32),
+    /// BPF is not permitted.
+    NotPermitted(io::Error),
+    /// The kernel has no BPF, or one that is too old.
+    NoBpf {
+        /// The attempt that failed.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// This process is in a container, where processes have other numbers than in BPF.
+    Namespace,
+    /// This processor's registers are not known.
+    Machine(&'static str),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NoProcess(process) => write!(
+                f,
+                "there is no process {process} here; a process in a container has another number \
+                 outside of it (lsns -t pid, or ps -e on the host)"
+            ),
+            Error::Ended(process) => write!(f, "process {process} has ended"),
+            Error::KernelThread(process) => {
+                write!(
+                    f,
+                    "process {process} is a thread of the kernel, which makes no system calls"
+                )
+            }
+            Error::Foreign { process, user } => write!(
+                f,
+                "process {process} belongs to user {user}, and its descriptors cannot be read; \
+                 watching it needs root, or CAP_SYS_PTRACE with CAP_BPF and CAP_PERFMON"
+            ),
+            Error::ThirtyTwoBit(process) => write!(
+                f,
+                "process {process} is a 32-bit program, whose system calls have other numbers; \
+                 only 64-bit programs can be watched"
+            ),
+            Error::NotPermitted(source) => write!(
+                f,
+                "the kernel permits no BPF program to this user ({source}); watching needs root, \
+                 or CAP_BPF and CAP_PERFMON"
+            ),
+            Error::NoBpf { what, source } => write!(
+                f,
+                "{what}: {source}; watching needs Linux 5.12 or later with BPF and the tracepoints \
+                 of system calls (CONFIG_BPF_SYSCALL, CONFIG_FTRACE_SYSCALLS)"
+            ),
+            Error::Namespace => write!(
+                f,
+                "this process is in a container (its /proc/self/ns/pid is not the machine's), where \
+                 processes have other numbers than in BPF; run superpoll watch on the host"
+            ),
+            Error::Machine(name) => {
+                write!(f, "watching knows the registers of x86_64 and aarch64, and this is {name}")
+            }
+        }
+    }
+}
+
+impl error::Error for Error {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Error::NotPermitted(source) | Error::NoBpf { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl Error {
+    /// Returns the error for a call of BPF that failed.
+    pub(crate) fn bpf(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |source| match source.raw_os_error() {
+            Some(libc::EPERM) => Error::NotPermitted(source),
+            _ => Error::NoBpf { what, source },
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Counts the waits of any running program, and says what another way to wait would save.
+//!
+//! [`Watch`] attaches programs to the kernel that count, for each epoll set, `poll` or `select`
+//! array and io_uring of the watched processes, what waits return. [`Monitor`] makes a [`Report`]
+//! of that, with the registered descriptors that `/proc` tells, and [`findings`] compares it with
+//! the costs of watching on this machine.
+//!
+//! | module | content |
+//! |---|---|
+//! | `sys` | `bpf(2)`, and memory that is shared with the kernel |
+//! | `assembler` | instructions of BPF with labels |
+//! | `machine` | numbers and registers of x86-64 and arm64 |
+//! | `program` | the programs: entry and exit of system calls, and new processes |
+//! | `counters` | the layout of what they count, and its reading |
+//! | `btf` | where a field is in a structure of the running kernel |
+//! | `process` | what `/proc` tells: registered descriptors, processor time |
+//! | `watch` | attaching and reading |
+//! | `report` | figures over a time |
+//! | `verdict` | what another way to wait would save |
+
+mod assembler;
+mod btf;
+mod counters;
+mod error;
+mod machine;
+mod process;
+mod program;
+mod report;
+mod sys;
+mod verdict;
+mod watch;
+
+pub use counters::{Counts, Key, Kind, bucket_bounds};
+pub use error::Error;
+pub use process::{Registered, has_ended};
+pub use report::{Monitor, ProcessReport, Report, Sample, SetReport};
+pub use verdict::{Finding, Waste, findings, percent};
+pub use watch::{Subject, Watch};

@@ -1,0 +1,281 @@
+//! Figures over a time: counts, registered descriptors, and what follows from both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::counters::{Counts, Key, Kind};
+use crate::process::{self, Registered};
+use crate::watch::Watch;
+
+/// The counts at a moment.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    at: Instant,
+    counts: BTreeMap<Key, Counts>,
+    processor: BTreeMap<u32, f64>,
+}
+
+/// A set as it was when it was first seen.
+#[derive(Clone, Debug)]
+struct FirstSeen {
+    registered: Registered,
+    /// Additions less removals until then.
+    changes: i64,
+}
+
+/// Follows a watch: it learns the names and the registered descriptors of processes as they appear.
+#[derive(Debug)]
+pub struct Monitor {
+    watch: Watch,
+    names: BTreeMap<u32, String>,
+    processor: BTreeMap<u32, f64>,
+    sets: BTreeMap<Key, FirstSeen>,
+    /// Distinct active ones, added up over ticks, and of the last tick.
+    distinct: BTreeMap<Key, f64>,
+    lately: BTreeMap<Key, f64>,
+    ticked: Instant,
+    last_tick: Duration,
+    seen: BTreeSet<u32>,
+}
+
+/// Figures of a process over a time.
+#[derive(Clone, Debug)]
+pub struct ProcessReport {
+    /// The number of the process.
+    pub process: u32,
+    /// Its name, empty if it ended before it could be read.
+    pub name: String,
+    /// The share of one processor that it used; more than 1 with several.
+    pub processor: f64,
+    /// Its reads and accepts.
+    pub calls: Counts,
+    /// Its sets, arrays and rings, the busiest first.
+    pub sets: Vec<SetReport>,
+}
+
+/// Figures of an epoll set, of `poll` or `select` arrays of similar length, or of a ring.
+#[derive(Clone, Debug)]
+pub struct SetReport {
+    /// What the figures are of.
+    pub key: Key,
+    /// The counts in this time.
+    pub counts: Counts,
+    /// The registered descriptors when the set was first seen; of an epoll set that still existed.
+    pub registered: Option<Registered>,
+    /// How many are watched now, by counting: of an epoll set the first ones and all changes since,
+    /// of an array the mean length.
+    pub watched: f64,
+    /// How many the kernel has registered at the end. Differs from `watched` by the drift.
+    pub registered_at_end: Option<u64>,
+    /// Distinct descriptors of an epoll set that were active in a second, on average.
+    pub active: f64,
+}
+
+/// Figures over a time.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The time, in seconds.
+    pub seconds: f64,
+    /// The watched processes that have made a call that counts, the busiest first.
+    pub processes: Vec<ProcessReport>,
+    /// Calls that were not counted since there was no slot left.
+    pub overflow: u64,
+    /// Calls of 32-bit programs, which are not counted.
+    pub compat_calls: u64,
+    /// By how many nanoseconds each system call on the machine took longer meanwhile.
+    pub overhead_ns: u64,
+}
+
+impl SetReport {
+    /// Events per wait, waits without events included.
+    pub fn events_per_wait(&self) -> f64 {
+        ratio(self.counts.events() as f64, (self.counts.waits() - self.counts.failed()) as f64)
+    }
+
+    /// The active/total ratio of a wait: the share of the watched descriptors that it reports.
+    pub fn ratio(&self) -> f64 {
+        ratio(self.events_per_wait(), self.watched)
+    }
+}
+
+/// Returns 0 for nothing of nothing.
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+impl Monitor {
+    /// Begins to follow. The sets of `process`, if it is given, are read at once.
+    pub fn new(watch: Watch, process: Option<u32>) -> Monitor {
+        let mut monitor = Monitor {
+            ticked: watch.started(),
+            watch,
+            names: BTreeMap::new(),
+            processor: BTreeMap::new(),
+            sets: BTreeMap::new(),
+            distinct: BTreeMap::new(),
+            lately: BTreeMap::new(),
+            last_tick: Duration::ZERO,
+            seen: BTreeSet::new(),
+        };
+        if let Some(process) = process {
+            let counts = monitor.watch.counts();
+            monitor.see(process, &counts);
+        }
+        monitor
+    }
+
+    /// The watch.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Returns the moment at which counting began.
+    pub fn start(&self) -> Sample {
+        let at = self.watch.started();
+        Sample { at, counts: BTreeMap::new(), processor: self.processor.clone() }
+    }
+
+    /// Reads the counts. To be called once a second, as distinct active descriptors are counted
+    /// from call to call.
+    pub fn tick(&mut self) -> Sample {
+        let counts = self.watch.counts();
+        let at = Instant::now();
+        let new = counts.keys().map(|key| key.process);
+        let new: BTreeSet<u32> = new.filter(|process| !self.seen.contains(process)).collect();
+        for process in new {
+            self.see(process, &counts);
+        }
+        // A set that was made since.
+        let unknown: BTreeSet<u32> = counts
+            .keys()
+            .filter(|key| key.kind == Kind::Epoll && !self.sets.contains_key(key))
+            .map(|key| key.process)
+            .collect();
+        for process in unknown {
+            self.read_sets(process, &counts);
+        }
+        self.lately = self.watch.take_distinct();
+        for (key, distinct) in &self.lately {
+            *self.distinct.entry(*key).or_default() += distinct;
+        }
+        self.last_tick = at - self.ticked;
+        self.ticked = at;
+        for process in &self.seen {
+            if let Some(time) = process::processor_time(*process) {
+                self.processor.insert(*process, time);
+            }
+            // A program that was executed since has another name.
+            if let Some(name) = process::name(*process) {
+                self.names.insert(*process, name);
+            }
+        }
+        Sample { at, counts, processor: self.processor.clone() }
+    }
+
+    fn see(&mut self, process: u32, counts: &BTreeMap<Key, Counts>) {
+        self.seen.insert(process);
+        self.names.insert(process, process::name(process).unwrap_or_default());
+        if let Some(time) = process::processor_time(process) {
+            self.processor.insert(process, time);
+        }
+        self.read_sets(process, counts);
+    }
+
+    /// Reads the sets of a process that are not known yet. A set that is gone, as the process is,
+    /// counts as empty when it was first seen.
+    fn read_sets(&mut self, process: u32, counts: &BTreeMap<Key, Counts>) {
+        let mut found = process::epoll_sets(process);
+        let gone = counts.keys().filter(|key| key.process == process && key.kind == Kind::Epoll);
+        let gone: Vec<u32> = gone.map(|key| key.id).filter(|id| !found.contains_key(id)).collect();
+        found.extend(gone.into_iter().map(|id| (id, Registered::default())));
+        for (id, registered) in found {
+            let key = Key { process, kind: Kind::Epoll, id };
+            let is_gone = registered.total() == 0;
+            let changes =
+                counts.get(&key).map_or(0, |counts| if is_gone { 0 } else { changes(counts) });
+            self.sets.entry(key).or_insert(FirstSeen { registered, changes });
+        }
+    }
+
+    /// Returns the figures of the time between two samples. `is_last` reads the registered
+    /// descriptors again.
+    pub fn report(&self, from: &Sample, to: &Sample, is_last: bool) -> Report {
+        let seconds = (to.at - from.at).as_secs_f64();
+        let is_whole = from.counts.is_empty();
+        let mut keys: BTreeSet<Key> = to.counts.keys().copied().collect();
+        // Sets that did nothing are shown, too.
+        keys.extend(
+            self.sets.iter().filter(|(_, set)| set.registered.total() > 0).map(|(key, _)| *key),
+        );
+        let mut processes: BTreeMap<u32, ProcessReport> = BTreeMap::new();
+        let mut at_end: BTreeMap<u32, BTreeMap<u32, Registered>> = BTreeMap::new();
+        for key in keys {
+            let all = to.counts.get(&key).cloned().unwrap_or_default();
+            let counts = match from.counts.get(&key) {
+                Some(earlier) => all.since(earlier),
+                None => all.clone(),
+            };
+            let process = processes.entry(key.process).or_insert_with(|| ProcessReport {
+                process: key.process,
+                name: self.names.get(&key.process).cloned().unwrap_or_default(),
+                processor: ratio(
+                    to.processor.get(&key.process).copied().unwrap_or_default()
+                        - from.processor.get(&key.process).copied().unwrap_or_default(),
+                    seconds,
+                ),
+                calls: Counts::default(),
+                sets: Vec::new(),
+            });
+            if key.kind == Kind::Process {
+                process.calls = counts;
+                continue;
+            }
+            let first = self.sets.get(&key);
+            let watched = match key.kind {
+                Kind::Poll | Kind::Select => ratio(counts.watched() as f64, counts.waits() as f64),
+                Kind::Epoll => {
+                    let first = first.map_or(0, |set| set.registered.total() as i64 - set.changes);
+                    (first + changes(&all)).max(0) as f64
+                }
+                Kind::Ring | Kind::Process => 0.0,
+            };
+            let registered_at_end = (is_last && key.kind == Kind::Epoll).then(|| {
+                let sets = at_end.entry(key.process);
+                let sets = sets.or_insert_with(|| process::epoll_sets(key.process));
+                sets.get(&key.id).map(Registered::total)
+            });
+            let distinct = if is_whole { &self.distinct } else { &self.lately };
+            let over = if is_whole { seconds } else { self.last_tick.as_secs_f64() };
+            process.sets.push(SetReport {
+                key,
+                counts,
+                registered: first.map(|set| set.registered.clone()),
+                watched,
+                registered_at_end: registered_at_end.flatten(),
+                // Within less than a second there are no more than in all of it.
+                active: ratio(distinct.get(&key).copied().unwrap_or_default(), over.max(1.0)),
+            });
+        }
+        let mut processes: Vec<ProcessReport> = processes.into_values().collect();
+        for process in &mut processes {
+            process
+                .sets
+                .sort_by_key(|set| std::cmp::Reverse((set.counts.waits(), set.counts.controls())));
+        }
+        processes.sort_by_key(|process| {
+            std::cmp::Reverse(process.sets.iter().map(|set| set.counts.waits()).sum::<u64>())
+        });
+        Report {
+            seconds,
+            processes,
+            overflow: self.watch.overflow(),
+            compat_calls: self.watch.compat_calls(),
+            overhead_ns: self.watch.overhead().as_nanos() as u64,
+        }
+    }
+}
+
+/// Returns additions less removals.
+fn changes(counts: &Counts) -> i64 {
+    counts.added() as i64 - counts.removed() as i64
+}

@@ -1,0 +1,223 @@
+//! Counts are those that the programs have themselves.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use superpoll::{BackendKind, Events, Interest, Poller};
+use superpoll_test_support::{Running, alone, start};
+use superpoll_watch::{Counts, Kind, Subject, Watch};
+
+use crate::attach;
+
+/// Returns the counts of a process of one kind, all sets or lengths together.
+fn of(watch: &Watch, process: u32, kind: Kind) -> Vec<Counts> {
+    let all = watch.counts();
+    all.into_iter()
+        .filter(|(key, _)| key.process == process && key.kind == kind)
+        .map(|(_, counts)| counts)
+        .collect()
+}
+
+fn sum(counts: &[Counts], count: fn(&Counts) -> u64) -> u64 {
+    counts.iter().map(count).sum()
+}
+
+/// Pairs whose first end is registered, and rounds in which some of them get a byte.
+fn rounds(kind: BackendKind) {
+    // A first poller measures the machine, with waits that are in no poller's counts.
+    drop(Poller::builder().backend(kind).build().unwrap());
+    let Some(watch) = attach(Subject::Process(std::process::id())) else { return };
+    let mut poller = Poller::builder().backend(kind).build().unwrap();
+    let mut pairs = Vec::new();
+    for _ in 0..40 {
+        let (one, other) = UnixStream::pair().unwrap();
+        one.set_nonblocking(true).unwrap();
+        poller.register(&one, Interest::READABLE).unwrap();
+        pairs.push((one, other));
+    }
+    let mut events = Events::with_limit(1024);
+    let mut reported = 0_u64;
+    for round in 0..200 {
+        let active = round % 23;
+        for (_, other) in pairs.iter().take(active) {
+            (&*other).write_all(b"x").unwrap();
+        }
+        let timeout = if active == 0 { Duration::from_millis(1) } else { Duration::from_secs(30) };
+        poller.wait(&mut events, Some(timeout)).unwrap();
+        reported += events.len() as u64;
+        for (one, _) in pairs.iter().take(active) {
+            let mut reader = one;
+            assert_eq!(std::io::Read::read(&mut reader, &mut [0; 8]).unwrap(), 1);
+        }
+        if round % 10 == 9 {
+            let error = std::io::Read::read(&mut &pairs[39].0, &mut [0; 8]).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+        }
+    }
+    let own = std::process::id();
+    let calls = poller.stats().calls;
+    let waits = calls.poll + calls.ppoll;
+    let arrays = of(&watch, own, Kind::Poll);
+    let selects = of(&watch, own, Kind::Select);
+    let sets = of(&watch, own, Kind::Epoll);
+    assert_eq!(sum(&selects, Counts::waits), calls.select, "{kind}");
+    assert_eq!(sum(&arrays, Counts::waits), waits, "{kind}");
+    assert_eq!(sum(&sets, Counts::waits), calls.epoll_wait + calls.epoll_pwait2, "{kind}");
+    assert_eq!(sum(&sets, Counts::added), calls.epoll_ctl_add, "{kind}");
+    assert_eq!(sum(&sets, Counts::changed), calls.epoll_ctl_mod, "{kind}");
+    assert_eq!(sum(&sets, Counts::removed), calls.epoll_ctl_del, "{kind}");
+    let process = of(&watch, own, Kind::Process);
+    let expected = (0..200).map(|round| round % 23).sum::<u64>();
+    assert_eq!(sum(&process, Counts::empty_reads), 20, "{kind}");
+    // Others are of the test's own files.
+    assert!(sum(&process, Counts::reads) >= expected, "{kind}: {process:?}");
+    match kind {
+        BackendKind::Epoll => {
+            assert_eq!(sum(&sets, Counts::events), reported);
+            assert_eq!(reported, expected);
+            // Edge or level: each active one has its own data.
+            let distinct: f64 = watch.take_distinct().values().sum();
+            assert_eq!(distinct.round(), 22.0);
+            assert_eq!(watch.take_distinct().values().sum::<f64>(), 0.0);
+            let timed_out = sum(&sets, Counts::timed_out);
+            assert_eq!(timed_out, sum(&sets, Counts::empty) - sum(&sets, Counts::empty_looks));
+            assert_eq!(timed_out, sum(&sets, Counts::short_timeouts));
+            assert!(timed_out > 0, "{sets:?}");
+        }
+        BackendKind::Poll => {
+            assert_eq!(sum(&arrays, Counts::events), reported);
+            // The waker and the pairs, each time.
+            assert!(sum(&arrays, Counts::watched) >= 40 * waits, "{arrays:?}");
+        }
+        BackendKind::Select => assert_eq!(sum(&selects, Counts::events), reported),
+        _ => {}
+    }
+}
+
+#[test]
+fn epoll_counts_are_those_of_our_poller() {
+    alone(|| rounds(BackendKind::Epoll));
+}
+
+#[test]
+fn poll_counts_are_those_of_our_poller() {
+    alone(|| rounds(BackendKind::Poll));
+}
+
+#[test]
+fn select_counts_are_those_of_our_poller() {
+    alone(|| rounds(BackendKind::Select));
+}
+
+#[test]
+fn adaptive_counts_are_those_of_our_poller() {
+    alone(|| rounds(BackendKind::Adaptive));
+}
+
+/// A loop of CPython's that counts what its selector returns. It begins and ends at a line, so the
+/// window is the same for both counts.
+const PYTHON: &str = r#"
+import selectors, socket, sys
+selector = getattr(selectors, sys.argv[1])()
+pairs = [socket.socketpair() for _ in range(100)]
+for one, _ in pairs:
+    one.setblocking(False)
+    selector.register(one, selectors.EVENT_READ)
+print("ready", flush=True)
+sys.stdin.readline()
+waits = events = empty = 0
+for round in range(3000):
+    active = round % 7
+    for _, other in pairs[:active]:
+        other.send(b"x")
+    found = selector.select(0 if round % 2 else 0.001)
+    waits += 1
+    events += len(found)
+    empty += not found
+    for key, _ in found:
+        key.fileobj.recv(8)
+print(waits, events, empty, flush=True)
+sys.stdin.readline()
+"#;
+
+fn python(selector: &str, kind: Kind) {
+    let mut command = Command::new("python3");
+    command.args(["-c", PYTHON, selector]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => Running(child),
+        Err(error) => return eprintln!("skipped: python3: {error}"),
+    };
+    let mut input = child.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let process = child.0.id();
+    let Some(watch) = attach(Subject::Process(process)) else { return };
+    input.write_all(b"go\n").unwrap();
+    let line = lines.next().unwrap().unwrap();
+    let counted: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+    let counts = of(&watch, process, kind);
+    let told = [Counts::waits, Counts::events, Counts::empty].map(|count| sum(&counts, count));
+    assert_eq!(told, *counted, "{selector}: {counts:?}");
+    drop(input);
+}
+
+#[test]
+fn counts_are_those_of_cpython() {
+    python("EpollSelector", Kind::Epoll);
+    python("PollSelector", Kind::Poll);
+    python("SelectSelector", Kind::Select);
+}
+
+#[test]
+fn processes_that_a_watched_one_starts_are_followed_and_others_are_not() {
+    alone(|| {
+        let Some(watch) = attach(Subject::Children) else { return };
+        // The shell's child makes the waits, after it was forked and has executed another program.
+        let script = "import select; [select.epoll().poll(0) for _ in range(17)]";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "python3 -c \"$1\"; true", "sh", script]);
+        let mut child = start(&mut shell);
+        watch.end_of_children();
+        let mut other = start(Command::new("python3").args(["-c", script]));
+        assert!(child.wait().unwrap().success() && other.wait().unwrap().success());
+        let mut waits = std::collections::BTreeMap::new();
+        for (key, counts) in watch.counts() {
+            assert!(key.process != std::process::id() && key.process != other.id(), "{key:?}");
+            if key.kind == Kind::Epoll {
+                *waits.entry(key.process).or_insert(0) += counts.waits();
+            }
+        }
+        assert!(!waits.contains_key(&child.id()), "the shell has no set");
+        assert_eq!(waits.into_values().collect::<Vec<u64>>(), [17]);
+    });
+}
+
+#[test]
+fn all_processes_but_this_one_can_be_watched() {
+    alone(|| {
+        let Some(watch) = attach(Subject::All) else { return };
+        let script = "import select; [select.epoll().poll(0) for _ in range(19)]";
+        let mut child = start(Command::new("python3").args(["-c", script]));
+        assert!(child.wait().unwrap().success());
+        assert_eq!(sum(&of(&watch, child.id(), Kind::Epoll), Counts::waits), 19);
+        assert!(watch.counts().keys().all(|key| key.process != std::process::id()));
+        assert_eq!(watch.overflow(), 0);
+    });
+}
+
+#[test]
+fn nothing_is_counted_or_attached_after_the_end() {
+    alone(|| {
+        let own = std::process::id();
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let before = descriptors();
+        for _ in 0..3 {
+            let Some(watch) = attach(Subject::Process(own)) else { return };
+            assert!(descriptors() > before);
+            drop(watch);
+            assert_eq!(descriptors(), before);
+        }
+    });
+}
