@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use superpoll_gateway::telemetry::socket;
 
-use crate::{control, doctor, init, keep, proxy, refusal, serve, sys, top};
+use crate::{control, doctor, init, keep, proxy, refusal, serve, sys, top, watch};
 
 /// The I/O engine that adapts: a web server and proxy, and a view of their work on this machine.
 #[derive(Debug, Parser)]
@@ -45,6 +45,8 @@ enum Command {
     Connections(control::ConnectionOptions),
     /// Show a running server or proxy: requests, servers, channels, and the engines
     Top(top::Options),
+    /// Count the waits of any running program, and say what another way to wait would save
+    Watch(watch::Options),
     /// Try the back-ends on this machine, and measure the cost of watching here
     Doctor(doctor::Options),
     /// Experiments are a command of their own
@@ -76,6 +78,7 @@ impl Command {
             | Command::Upstream(_)
             | Command::Channels(_)
             | Command::Connections(_)
+            | Command::Watch(_)
             | Command::Doctor(_)
             | Command::Lab(_) => false,
         }
@@ -123,6 +126,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Top(options) => top::run(&options),
         Command::Upstream(options) => control::upstream(&options),
         Command::Upgrade(options) => control::run(socket::ServerCommand::Upgrade, &options),
+        Command::Watch(options) => watch::run(&options),
     }
 }
 

@@ -20,6 +20,7 @@ mod serve;
 mod stats;
 mod sys;
 mod top;
+mod watch;
 
 pub use command::{command, main};
 pub use refusal::refuse;

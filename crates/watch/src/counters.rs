@@ -102,7 +102,7 @@ pub(crate) enum Global {
 /// How many words for the whole machine there are.
 pub(crate) const GLOBALS: usize = 8;
 
-/// What a slot is of.
+/// A kind of object that has counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     /// The process: reads and accepts.
@@ -122,7 +122,7 @@ pub enum Kind {
 pub struct Key {
     /// The process.
     pub process: u32,
-    /// What the counts are of.
+    /// The kind of object.
     pub kind: Kind,
     /// The descriptor of an epoll set or ring. For `poll` and `select` the number of bits of the
     /// array's length: 0 for none, 1 for one, 2 for 2 or 3, 3 for 4 to 7.
@@ -195,6 +195,14 @@ macro_rules! counts {
 impl Counts {
     pub(crate) fn read(words: &[AtomicU64]) -> Counts {
         Counts { words: std::array::from_fn(|at| words[at].load(Ordering::Relaxed)) }
+    }
+
+    /// Returns counts of which these words are set.
+    #[cfg(test)]
+    pub(crate) fn of_words(words: &[(usize, u64)]) -> Counts {
+        let mut counts = Counts::default();
+        words.iter().for_each(|&(at, count)| counts.words[at] = count);
+        counts
     }
 
     /// Returns the counts since an earlier reading of the same key.

@@ -68,8 +68,9 @@ impl fmt::Display for Error {
             ),
             Error::NoBpf { what, source } => write!(
                 f,
-                "{what}: {source}; watching needs Linux 5.12 or later with BPF and the tracepoints \
-                 of system calls (CONFIG_BPF_SYSCALL, CONFIG_FTRACE_SYSCALLS)"
+                "{what}: {source}; watching needs Linux 5.12 or later with BPF, BTF and the \
+                 tracepoints of system calls (CONFIG_BPF_SYSCALL, CONFIG_DEBUG_INFO_BTF, \
+                 CONFIG_FTRACE_SYSCALLS)"
             ),
             Error::Namespace => write!(
                 f,

@@ -32,7 +32,7 @@ mod watch;
 
 pub use counters::{Counts, Key, Kind, bucket_bounds};
 pub use error::Error;
-pub use process::{Registered, has_ended};
+pub use process::Registered;
 pub use report::{Monitor, ProcessReport, Report, Sample, SetReport};
 pub use verdict::{Finding, Waste, findings, percent};
 pub use watch::{Subject, Watch};

@@ -5,7 +5,7 @@
 //! Arguments are read there at the exit, too: only the register of the result has changed by then,
 //! and where it is that of the first argument (arm64), the kernel keeps a copy.
 
-/// What a program does with a system call.
+/// A kind of system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
     /// Waits with a timeout in milliseconds: `epoll_wait`, `epoll_pwait`.
@@ -24,7 +24,7 @@ pub(crate) enum Call {
     Ring,
     /// `epoll_ctl`.
     Control,
-    /// Reads, of which only the result counts.
+    /// Reads. Only their results count.
     Read,
     /// `accept` and `accept4`.
     Accept,
@@ -46,6 +46,9 @@ pub(crate) struct Machine {
     pub number: (i32, bool),
     /// The part of `pt_regs` that has all of the following: its start and length in bytes.
     pub window: (i32, i32),
+    /// Whether the verifier is known to accept direct reads of `pt_regs` at these places, which
+    /// cost less than a call. It checks them against the type on the machine that it runs on.
+    pub is_read_directly: bool,
     /// Where the first five arguments are in `pt_regs`.
     pub arguments: [i32; 5],
     /// Where a word in `pt_regs` tells 32-bit programs apart, its bits, and their value there.
@@ -76,6 +79,7 @@ pub(crate) const X86_64: Machine = Machine {
     ],
     number: (120, true),
     window: (56, 88),
+    is_read_directly: true,
     arguments: [112, 104, 96, 56, 72],
     // The segment of code: 0x23 is that of 32-bit programs.
     compat: (136, 0xffff, 0x23),
@@ -101,6 +105,7 @@ pub(crate) const AARCH64: Machine = Machine {
     ],
     number: (280, false),
     window: (0, 288),
+    is_read_directly: false,
     // The first is the copy that the kernel keeps.
     arguments: [272, 8, 16, 24, 32],
     // The state of the processor: bit 4 is set in 32-bit programs.

@@ -1,9 +1,9 @@
-//! Facts about a process from `/proc`: whether it can be watched, its name and processor time, and the
-//! descriptors that are registered in its epoll sets.
+//! Facts about a process from `/proc`: whether it can be watched, its name and processor time, and
+//! the descriptors that are registered in its epoll sets.
 //!
 //! Reading `fdinfo` of an epoll set holds the set's lock, for 20 ms with 9,900 descriptors. So it
-//! is read when a set is first seen and once at the end. In between, successful `epoll_ctl` calls are
-//! counted. What differs at the end is the *drift*: descriptors that were closed without
+//! is read when a set is first seen and once at the end. In between, successful `epoll_ctl` calls
+//! are counted. What differs at the end is the *drift*: descriptors that were closed without
 //! `EPOLL_CTL_DEL`, and changes by another process that shares the set.
 
 use std::collections::{BTreeMap, HashMap};
@@ -70,11 +70,6 @@ fn is_32_bit(path: &str) -> bool {
     read.is_ok() && head == *b"\x7fELF\x01"
 }
 
-/// Whether a process has ended; a zombie has.
-pub fn has_ended(process: u32) -> bool {
-    stat(process).is_none_or(|fields| matches!(fields[0].as_str(), "Z" | "X"))
-}
-
 /// Returns the name of a process.
 pub(crate) fn name(process: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
@@ -87,6 +82,13 @@ pub(crate) fn processor_time(process: u32) -> Option<f64> {
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
     // The kernel counts in hundredths of a second for programs, whatever its own clock.
     Some((ticks(11)? + ticks(12)?) as f64 / 100.0)
+}
+
+/// Returns the processor times of all processes.
+pub(crate) fn all_processor_times() -> BTreeMap<u32, f64> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(|number| Some((number, processor_time(number)?))).collect()
 }
 
 /// The descriptors that are registered in an epoll set.
@@ -130,7 +132,7 @@ pub(crate) fn epoll_sets(process: u32) -> BTreeMap<u32, Registered> {
     sets
 }
 
-/// What an epoll set is a link to.
+/// The link of an epoll set.
 const SET: &str = "anon_inode:[eventpoll]";
 
 /// Kinds of sockets by their inode.
@@ -240,6 +242,5 @@ mod tests {
         assert!(check(std::process::id()).is_ok());
         // Above the greatest number that a process can have.
         assert!(matches!(check(1 << 22 | 1), Err(Error::NoProcess(_))));
-        assert!(has_ended(1 << 22 | 1) && !has_ended(std::process::id()));
     }
 }

@@ -194,10 +194,17 @@ impl<'a> Writer<'a> {
     /// 32-bit program.
     fn registers(&mut self, from: Register, counts_compat: bool) {
         let (start, length) = self.build.machine.window;
-        self.code.alu(Op::Move, R3, from);
-        self.code.alu_by(Op::Add, R3, start);
-        self.read(Helper::ReadKernel, self.window + start as i16, length);
         let (place, mask, value) = self.build.machine.compat;
+        if self.build.machine.is_read_directly {
+            for place in self.build.machine.arguments.into_iter().chain([place]) {
+                self.code.load(Width::Eight, R1, from, place as i16);
+                self.code.store(Width::Eight, FRAME, self.window + place as i16, R1);
+            }
+        } else {
+            self.code.alu(Op::Move, R3, from);
+            self.code.alu_by(Op::Add, R3, start);
+            self.read(Helper::ReadKernel, self.window + start as i16, length);
+        }
         let native = self.code.label();
         self.code.load(Width::Four, R1, FRAME, self.window + place as i16);
         self.code.alu_by(Op::And, R1, mask);
@@ -422,10 +429,14 @@ pub(crate) fn exit(build: Build<'_>) -> Vec<u64> {
     // The number is only in the saved registers.
     let (number_at, is_long) = build.machine.number;
     let width = if is_long { Width::Eight } else { Width::Four };
-    w.code.alu(Op::Move, R3, R6);
-    w.code.alu_by(Op::Add, R3, number_at);
-    w.read(Helper::ReadKernel, TIME, if is_long { 8 } else { 4 });
-    w.code.load(width, R8, FRAME, TIME);
+    if build.machine.is_read_directly {
+        w.code.load(width, R8, R6, number_at as i16);
+    } else {
+        w.code.alu(Op::Move, R3, R6);
+        w.code.alu_by(Op::Add, R3, number_at);
+        w.read(Helper::ReadKernel, TIME, if is_long { 8 } else { 4 });
+        w.code.load(width, R8, FRAME, TIME);
+    }
     w.only(R8, |_| true);
     w.current();
     find_process(&mut w);
@@ -787,6 +798,7 @@ mod tests {
     use std::os::fd::{AsRawFd, OwnedFd};
 
     use super::*;
+    use crate::btf::Types;
     use crate::counters::{BITMAP, GLOBALS, WORDS};
     use crate::machine::{AARCH64, X86_64};
     use crate::sys::{self, MapKind};
@@ -814,13 +826,23 @@ mod tests {
         let [processes, threads, slots, counters, bitmaps, scratch, globals] =
             std::array::from_fn(|at| made[at].as_raw_fd());
         let maps = Maps { processes, threads, slots, counters, bitmaps, scratch, globals };
-        for (machine, all) in [(X86_64, false), (X86_64, true), (AARCH64, false), (AARCH64, true)] {
-            let build = Build { machine: &machine, maps, slots: 4, all };
-            for (name, code) in
-                [("enter", enter(build)), ("exit", exit(build)), ("fork", fork(build, 2000))]
-            {
+        let types = match Types::read() {
+            Ok(types) => types,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        // A direct read is checked against the registers of this machine.
+        let x86_64 = Machine { is_read_directly: cfg!(target_arch = "x86_64"), ..X86_64 };
+        for (machine, all) in
+            [(&x86_64, false), (&x86_64, true), (&AARCH64, false), (&AARCH64, true)]
+        {
+            let build = Build { machine, maps, slots: 4, all };
+            for (name, code) in [
+                ("sys_enter", enter(build)),
+                ("sys_exit", exit(build)),
+                ("sched_process_fork", fork(build, 2000)),
+            ] {
                 eprintln!("{name}: {} instructions", code.len());
-                if let Err(error) = sys::load(&code) {
+                if let Err(error) = sys::load(&code, types.tracepoint(name).unwrap()) {
                     if error.raw_os_error() == Some(libc::EPERM) {
                         return eprintln!("skipped: loading a program: {error}");
                     }

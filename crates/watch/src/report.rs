@@ -1,4 +1,4 @@
-//! Figures over a time: counts, registered descriptors, and what follows from both.
+//! Figures over a time: counts, registered descriptors, and ratios of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -29,6 +29,8 @@ pub struct Monitor {
     watch: Watch,
     names: BTreeMap<u32, String>,
     processor: BTreeMap<u32, f64>,
+    /// Processor times at the start; those of processes that were not there yet are missing.
+    processor_at_start: BTreeMap<u32, f64>,
     sets: BTreeMap<Key, FirstSeen>,
     /// Distinct active ones, added up over ticks, and of the last tick.
     distinct: BTreeMap<Key, f64>,
@@ -56,7 +58,7 @@ pub struct ProcessReport {
 /// Figures of an epoll set, of `poll` or `select` arrays of similar length, or of a ring.
 #[derive(Clone, Debug)]
 pub struct SetReport {
-    /// What the figures are of.
+    /// The set, the arrays or the ring.
     pub key: Key,
     /// The counts in this time.
     pub counts: Counts,
@@ -104,13 +106,15 @@ fn ratio(part: f64, whole: f64) -> f64 {
 }
 
 impl Monitor {
-    /// Begins to follow. The sets of `process`, if it is given, are read at once.
+    /// Begins to follow. The sets of `process` are read at once; without one, those of a process
+    /// are read when it is first seen.
     pub fn new(watch: Watch, process: Option<u32>) -> Monitor {
         let mut monitor = Monitor {
             ticked: watch.started(),
             watch,
             names: BTreeMap::new(),
             processor: BTreeMap::new(),
+            processor_at_start: BTreeMap::new(),
             sets: BTreeMap::new(),
             distinct: BTreeMap::new(),
             lately: BTreeMap::new(),
@@ -120,6 +124,9 @@ impl Monitor {
         if let Some(process) = process {
             let counts = monitor.watch.counts();
             monitor.see(process, &counts);
+            monitor.processor_at_start = monitor.processor.clone();
+        } else {
+            monitor.processor_at_start = process::all_processor_times();
         }
         monitor
     }
@@ -132,7 +139,7 @@ impl Monitor {
     /// Returns the moment at which counting began.
     pub fn start(&self) -> Sample {
         let at = self.watch.started();
-        Sample { at, counts: BTreeMap::new(), processor: self.processor.clone() }
+        Sample { at, counts: BTreeMap::new(), processor: self.processor_at_start.clone() }
     }
 
     /// Reads the counts. To be called once a second, as distinct active descriptors are counted

@@ -16,7 +16,9 @@ const MAP_DELETE: libc::c_int = 3;
 const PROGRAM_LOAD: libc::c_int = 5;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 
-const RAW_TRACEPOINT: u32 = 17;
+/// The kind of a program for a tracepoint whose arguments have types, and where it is attached.
+const TRACING: u32 = 26;
+const TYPED_RAW_TRACEPOINT: u32 = 23;
 
 /// How many bytes the verifier may write about a program that it refuses.
 const LOG: usize = 1 << 20;
@@ -61,6 +63,19 @@ struct ProgramLoad {
     log_level: u32,
     log_size: u32,
     log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    attach_type: u32,
+    btf: u32,
+    function_size: u32,
+    functions: u64,
+    function_count: u32,
+    line_size: u32,
+    lines: u64,
+    line_count: u32,
+    attach_to: u32,
 }
 
 #[repr(C)]
@@ -125,22 +140,36 @@ pub(crate) fn remove<K: Copy>(map: BorrowedFd<'_>, key: &K) -> io::Result<()> {
     unsafe { bpf(MAP_DELETE, &attributes) }.map(drop)
 }
 
-/// Loads a program for a raw tracepoint.
+/// Loads a program for a tracepoint, which is given by the number of its type in the kernel's
+/// description of types.
 ///
 /// # Errors
 ///
 /// The kernel's, and for a program that the verifier refuses the last lines of its reasons.
-pub(crate) fn load(code: &[u64]) -> io::Result<OwnedFd> {
+pub(crate) fn load(code: &[u64], tracepoint: u32) -> io::Result<OwnedFd> {
     // Functions that read memory are for programs under a licence that goes with the kernel's.
     const LICENSE: &CStr = c"Dual MIT/GPL";
     let mut attributes = ProgramLoad {
-        kind: RAW_TRACEPOINT,
+        kind: TRACING,
         count: code.len() as u32,
         code: code.as_ptr().addr() as u64,
         license: LICENSE.as_ptr().addr() as u64,
         log_level: 0,
         log_size: 0,
         log: 0,
+        kernel_version: 0,
+        flags: 0,
+        name: [0; 16],
+        interface: 0,
+        attach_type: TYPED_RAW_TRACEPOINT,
+        btf: 0,
+        function_size: 0,
+        functions: 0,
+        function_count: 0,
+        line_size: 0,
+        lines: 0,
+        line_count: 0,
+        attach_to: tracepoint,
     };
     // SAFETY: the kernel reads the code and the licence, which outlive the call.
     let error = match unsafe { bpf(PROGRAM_LOAD, &attributes) } {
@@ -167,14 +196,10 @@ pub(crate) fn load(code: &[u64]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Attaches a program to a tracepoint until the returned descriptor is closed.
-pub(crate) fn attach(tracepoint: &CStr, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let attributes = RawTracepointOpen {
-        name: tracepoint.as_ptr().addr() as u64,
-        program: program.as_raw_fd() as u32,
-        _pad: 0,
-    };
-    // SAFETY: the kernel reads the name, which outlives the call.
+/// Attaches a program to its tracepoint until the returned descriptor is closed.
+pub(crate) fn attach(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let attributes = RawTracepointOpen { name: 0, program: program.as_raw_fd() as u32, _pad: 0 };
+    // SAFETY: there is no pointer in the attributes: the program has its tracepoint.
     unsafe { bpf(RAW_TRACEPOINT_OPEN, &attributes) }.map(owned)
 }
 
@@ -226,8 +251,8 @@ impl Drop for SharedWords {
 /// Returns how long a system call that does next to nothing takes: the shortest of many short
 /// series of `getppid(2)`, as any disturbance makes a series longer.
 pub(crate) fn shortest_call() -> Duration {
-    const SERIES: u32 = 200;
-    const CALLS: u32 = 50;
+    const SERIES: u32 = 1000;
+    const CALLS: u32 = 20;
     let series = || {
         let begun = Instant::now();
         for _ in 0..CALLS {

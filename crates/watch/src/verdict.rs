@@ -1,9 +1,9 @@
-//! What another way to wait would save, from the costs of watching on this machine.
+//! The processor time that another way to wait would save, from the costs of watching here.
 //!
 //! Each finding has a threshold at which it is worth a look, and an estimate of what it would save,
 //! as a share of one processor. A finding counts only if it would save a tenth of a percent of a
-//! processor, and a fiftieth of the processor time of its process. Most programs have none: there
-//! is nothing to gain.
+//! processor, and a two-hundredth of the processor time of its process. Most programs have none:
+//! there is nothing to gain.
 //!
 //! The estimates are of the kernel's work alone, as `superpoll doctor` measures it. A wake that was
 //! for nothing costs at least [`WAKE_NS`] more than its call: the thread is scheduled twice.
@@ -22,13 +22,17 @@ const WAKE_NS: f64 = 1_500.0;
 const LEAST: f64 = 0.001;
 
 /// The least share of the process's own processor time that is worth a change.
-const LEAST_OF_PROCESS: f64 = 0.02;
+const LEAST_OF_PROCESS: f64 = 0.005;
 
-/// What is wasteful.
+/// Wakes for nothing, a second, that count however little they cost: they keep a processor from
+/// sleeping deeply.
+const RESTLESS: f64 = 100.0;
+
+/// A kind of waste.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Waste {
-    /// `poll` or `select` looks at many descriptors of which few are active.
+    /// `poll` or `select` looks at many descriptors, and few are active.
     Scan,
     /// An epoll set most of whose descriptors are active: `poll` would be cheaper.
     BusySet,
@@ -67,7 +71,7 @@ impl Waste {
 pub struct Finding {
     /// The process.
     pub process: u32,
-    /// What is wasteful.
+    /// The kind of waste.
     pub waste: Waste,
     /// The share of one processor that a change would save, at least.
     pub saves: f64,
@@ -100,7 +104,12 @@ pub fn findings(report: &Report, costs: &Costs) -> Vec<Finding> {
         }
         of_process.extend(rates.empty_reads(process));
         let least = (process.processor * LEAST_OF_PROCESS).max(LEAST);
-        found.extend(of_process.into_iter().filter(|finding| finding.saves >= least));
+        let is_restless = process.sets.iter().map(|set| set.counts.short_timeouts()).sum::<u64>()
+            as f64
+            >= RESTLESS * rates.seconds;
+        found.extend(of_process.into_iter().filter(|finding| {
+            finding.saves >= least || finding.waste == Waste::EmptyWaits && is_restless
+        }));
     }
     found.extend(rates.herd(report));
     found.sort_by(|one, other| other.saves.total_cmp(&one.saves));
@@ -305,19 +314,109 @@ impl Rates<'_> {
         let (found, empty) = (calls.accepts(), calls.empty_accepts());
         let first = report.processes.iter().max_by_key(|process| process.calls.empty_accepts())?;
         let threads = (found + empty) as f64 / found.max(1) as f64;
-        // One that accepts until there is none has one empty call for each burst.
         let finding = Finding {
             process: first.process,
             waste: Waste::Herd,
             saves: self.processor(empty as f64, f64::from(self.costs.cold_wait) + WAKE_NS),
             text: format!(
-                "{empty} of {} accepts find no connection: {threads:.1} threads or processes wake \
-                 for each",
+                "{empty} of {} accepts find no connection: at least {threads:.1} threads or \
+                 processes wake for each",
                 found + empty,
             ),
             remedy: "register the listening socket with EPOLLEXCLUSIVE, or give each thread a socket \
                      of its own (SO_REUSEPORT)",
         };
-        (empty > 2 * found && finding.saves >= LEAST).then_some(finding)
+        // One that accepts until there is none has an empty accept after each that found one. In a
+        // herd each thread that was woken tries once. The kernel sends most of a herd to sleep
+        // again before they return, so a few empty ones stand for many wakes.
+        let sets = report.processes.iter().flat_map(|process| &process.sets);
+        let sets = sets.filter(|set| set.key.kind == Kind::Epoll && set.counts.events() > 0);
+        let (waiting, events) =
+            sets.fold((0, 0), |(sets, events), set| (sets + 1, events + set.counts.events()));
+        let tries_once = waiting > 1 && 10 * empty > found && 10 * (found + empty) <= 11 * events;
+        let is_frequent = empty as f64 >= RESTLESS * self.seconds;
+        let counts = finding.saves >= LEAST || is_frequent;
+        ((tries_once || empty > 2 * found) && counts).then_some(finding)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::counters::Key;
+
+    /// A process of one set over a second, with a tenth of a processor.
+    fn report(kind: Kind, watched: f64, words: &[(usize, u64)]) -> Report {
+        let registered = Registered { kinds: BTreeMap::from([("tcp".to_owned(), watched as u64)]) };
+        let set = SetReport {
+            key: Key { process: 7, kind, id: 5 },
+            counts: Counts::of_words(words),
+            registered: (kind == Kind::Epoll).then_some(registered),
+            watched,
+            registered_at_end: None,
+            active: 0.0,
+        };
+        let process = ProcessReport {
+            process: 7,
+            name: "program".to_owned(),
+            processor: 0.1,
+            calls: Counts::default(),
+            sets: vec![set],
+        };
+        Report {
+            seconds: 1.0,
+            processes: vec![process],
+            overflow: 0,
+            compat_calls: 0,
+            overhead_ns: 0,
+        }
+    }
+
+    fn wastes(report: &Report) -> Vec<Waste> {
+        findings(report, &Costs::ASSUMED).into_iter().map(|finding| finding.waste).collect()
+    }
+
+    /// The word of waits that have returned three events.
+    const THREE: usize = crate::counters::HISTOGRAM + 3;
+
+    #[test]
+    fn a_scan_of_many_is_named_with_its_saving() {
+        let report = report(Kind::Poll, 2000.0, &[(THREE, 1000)]);
+        let found = findings(&report, &Costs::ASSUMED);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].waste, found[0].process), (Waste::Scan, 7));
+        // 2,000 slots of 28 ns and the call, less three events of 89 ns and an epoll_wait.
+        let expected: f64 = 1000.0 * (2000.0 * 28.0 + 234.0 - 3.0 * 89.0 - 150.0) / 1e9;
+        assert!((found[0].saves - expected).abs() < 1e-9, "{found:?}");
+        assert!(
+            found[0].text.starts_with("poll looks at 2000 descriptors for 3.0 events: 56.2 us")
+        );
+    }
+
+    #[test]
+    fn a_few_waits_of_a_second_are_not_worth_a_change() {
+        assert_eq!(wastes(&report(Kind::Poll, 2000.0, &[(THREE, 10)])), []);
+        assert_eq!(wastes(&report(Kind::Poll, 4.0, &[(THREE, 10_000)])), []);
+        assert_eq!(wastes(&report(Kind::Epoll, 300.0, &[(THREE, 10_000)])), []);
+    }
+
+    #[test]
+    fn a_busy_set_is_named_above_the_break_even() {
+        // 74 ns for a slot of tcp, and 143 ns more for an event than for a ready slot.
+        assert_eq!(wastes(&report(Kind::Epoll, 4.0, &[(THREE, 100_000)])), [Waste::BusySet]);
+        assert_eq!(wastes(&report(Kind::Epoll, 8.0, &[(THREE, 100_000)])), []);
+    }
+
+    #[test]
+    fn wakes_for_nothing_are_named_though_they_cost_little() {
+        use crate::counters::{HISTOGRAM, Word};
+        let mut words = vec![(HISTOGRAM, 120), (Word::TimedOut as usize, 120)];
+        assert_eq!(wastes(&report(Kind::Epoll, 4.0, &words)), []);
+        words.push((Word::ShortTimeouts as usize, 120));
+        assert_eq!(wastes(&report(Kind::Epoll, 4.0, &words)), [Waste::EmptyWaits]);
+        words[2].1 = 90;
+        assert_eq!(wastes(&report(Kind::Epoll, 4.0, &words)), []);
     }
 }

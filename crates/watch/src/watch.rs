@@ -1,16 +1,17 @@
-//! Programs that are attached, and the reading of what they count.
+//! Attaches the programs, and reads their counters.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::btf::Types;
 use crate::counters::{self, BITMAP, Counts, GLOBALS, Global, Key, Kind, WORDS, Word};
 use crate::error::Error;
 use crate::machine;
+use crate::process;
 use crate::program::{self, Build, COUNTS, IS_FOLLOWED, Maps, SCRATCH, THREAD, Watched};
 use crate::sys::{self, MapKind, SHAREABLE, SharedWords};
-use crate::{btf, process};
 
 /// Which processes are watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,18 +103,20 @@ impl Watch {
 
     /// Loads and attaches the programs.
     fn link(&mut self, build: Build<'_>) -> Result<(), Error> {
-        let load = |code: Vec<u64>| sys::load(&code).map_err(Error::bpf("loading a BPF program"));
-        let enter = load(program::enter(build))?;
-        let exit = load(program::exit(build))?;
-        let tgid_at = btf::offset("task_struct", "tgid")
-            .map_err(Error::bpf("finding where the kernel has a process's number"))?;
-        let fork = load(program::fork(build, tgid_at))?;
+        let described = "reading the types of the kernel";
+        let types = Types::read().map_err(Error::bpf(described))?;
+        let load = |tracepoint: &str, code: Vec<u64>| {
+            let number = types.tracepoint(tracepoint).map_err(Error::bpf(described))?;
+            sys::load(&code, number).map_err(Error::bpf("loading a BPF program"))
+        };
+        let tgid_at = types.offset("task_struct", "tgid").map_err(Error::bpf(described))?;
+        let fork = load("sched_process_fork", program::fork(build, tgid_at))?;
+        let enter = load("sys_enter", program::enter(build))?;
+        let exit = load("sys_exit", program::exit(build))?;
         self.call_before = sys::shortest_call();
         self.started = Instant::now();
-        for (name, program) in
-            [(c"sched_process_fork", fork), (c"sys_enter", enter), (c"sys_exit", exit)]
-        {
-            let link = sys::attach(name, program.as_fd())
+        for program in [fork, enter, exit] {
+            let link = sys::attach(program.as_fd())
                 .map_err(Error::bpf("attaching a BPF program to a tracepoint"))?;
             self._links.push(link);
         }

@@ -33,7 +33,7 @@ use superpoll_rt::{Runtime, time};
 
 use crate::stats::source::End;
 use conversation::Conversation;
-use process::ServerProcess;
+pub(crate) use process::ServerProcess;
 
 pub(crate) use operate::{
     ChannelOptions, ConnectionOptions, ReopenOptions, UpstreamOptions, channels, connections,

@@ -13,7 +13,7 @@ use superpoll_rt::{AsyncFd, time};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A process, by its number. It is the same one even if the number is another process' later.
-pub(super) struct ServerProcess {
+pub(crate) struct ServerProcess {
     pub number: u32,
     /// Readable when the process has ended; none before Linux 5.3.
     watched: Option<AsyncFd<OwnedFd>>,
@@ -32,14 +32,14 @@ pub(super) fn parent(number: u32) -> Option<u32> {
 }
 
 impl ServerProcess {
-    pub(super) fn new(number: u32) -> ServerProcess {
+    pub(crate) fn new(number: u32) -> ServerProcess {
         let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
         let watched = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         ServerProcess { number, watched: watched.map(AsyncFd::nonblocking) }
     }
 
     /// Waits until the process has ended.
-    pub(super) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         if let Some(watched) = &self.watched {
             while let Ok(ready) = watched.readable().await {
                 // The first time it is only a guess.

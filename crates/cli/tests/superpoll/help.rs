@@ -28,6 +28,7 @@ fn the_help_lists_serve_first_and_no_laboratory() {
             "channels",
             "connections",
             "top",
+            "watch",
             "doctor",
             "help"
         ],

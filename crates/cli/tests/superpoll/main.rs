@@ -9,6 +9,7 @@ mod proxy;
 mod serve;
 mod stage;
 mod top;
+mod watch;
 
 use std::process::Command;
 

@@ -1,0 +1,166 @@
+//! `superpoll watch`: the waits of any running program, and what another way to wait would save.
+//!
+//! The crate `superpoll-watch` counts; here is the time in which it does so. It ends when the time
+//! is over, when the watched process has ended, or by a signal, and the summary is printed in each
+//! case. A process that was started here continues if the time is over before it ends.
+
+mod document;
+mod text;
+
+use std::error::Error;
+use std::io::{IsTerminal, Write, stdout};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use futures_lite::future::or;
+use superpoll::BackendKind;
+use superpoll::diagnostics::Costs;
+use superpoll_rt::signal::{Signal, SignalKind, signal};
+use superpoll_rt::{Runtime, time};
+use superpoll_watch::{Monitor, Sample, Subject, Watch};
+
+use crate::control::ServerProcess;
+
+/// Options of `watch`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("subject").required(true))]
+pub(crate) struct Options {
+    /// Watch this process, and those that it starts from now on
+    #[arg(short, long, value_name = "PROCESS", group = "subject")]
+    pid: Option<u32>,
+    /// Watch all processes but this one
+    #[arg(long, group = "subject")]
+    all: bool,
+    /// End after this time; otherwise with the process, or by Ctrl-C
+    #[arg(long, value_name = "SECONDS", value_parser = crate::proxy::seconds)]
+    seconds: Option<Duration>,
+    /// Print one JSON document instead
+    #[arg(long)]
+    json: bool,
+    /// Start a program, and watch it and those that it starts
+    #[arg(last = true, value_name = "PROGRAM", group = "subject")]
+    program: Vec<String>,
+}
+
+/// How often distinct active descriptors are counted, and a screen is drawn.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Clears the terminal.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Watches and prints.
+///
+/// # Errors
+///
+/// The process cannot be watched, or the program cannot be started.
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    // Before the program starts, as measuring disturbs and is disturbed.
+    let costs = Costs::calibrated();
+    // A few descriptors: choosing a back-end is not worth the effort.
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
+    runtime.try_block_on(async {
+        let mut signals = Signals::new()?;
+        let subject = match options.pid {
+            Some(process) => Subject::Process(process),
+            None if options.all => Subject::All,
+            None => Subject::Children,
+        };
+        let watch = Watch::attach(subject)?;
+        let mut child = None;
+        if let Some((program, arguments)) = options.program.split_first() {
+            let started = Command::new(program).args(arguments).spawn();
+            watch.end_of_children();
+            child = Some(started.map_err(|error| format!("starting {program}: {error}"))?);
+        }
+        let process = options.pid.or(child.as_ref().map(Child::id));
+        let mut monitor = Monitor::new(watch, process);
+        let is_live = stdout().is_terminal() && !options.json && child.is_none();
+        let last = follow(&mut monitor, process, options.seconds, is_live, &mut signals).await?;
+        let report = monitor.report(&monitor.start(), &last, true);
+        let text = match options.json {
+            true => format!("{:#}\n", document::of(&report, costs)),
+            false => text::of(&report, costs),
+        };
+        let clear = if is_live { CLEAR } else { "" };
+        print(&format!("{clear}{text}"))?;
+        if let Some(mut child) = child {
+            end(&mut child)?;
+        }
+        Ok(())
+    })?
+}
+
+/// Says how the program has ended, or that it continues.
+fn end(child: &mut Child) -> Result<(), Box<dyn Error>> {
+    match child.try_wait()? {
+        Some(status) if status.success() => {}
+        Some(status) => eprintln!("superpoll: the program has ended: {status}"),
+        None => eprintln!("superpoll: process {} continues, and is not watched", child.id()),
+    }
+    Ok(())
+}
+
+/// Follows until the end, and returns the last counts.
+async fn follow(
+    monitor: &mut Monitor,
+    process: Option<u32>,
+    limit: Option<Duration>,
+    is_live: bool,
+    signals: &mut Signals,
+) -> Result<Sample, Box<dyn Error>> {
+    let deadline = limit.and_then(|limit| monitor.watch().started().checked_add(limit));
+    let process = process.map(ServerProcess::new);
+    let costs = Costs::calibrated();
+    let mut earlier = monitor.start();
+    loop {
+        let tick = Instant::now() + TICK;
+        let until = deadline.map_or(tick, |deadline| deadline.min(tick));
+        let sleep = async {
+            time::sleep_until(until).await;
+            Ok(deadline == Some(until))
+        };
+        let end = async {
+            match &process {
+                Some(process) => process.ended().await,
+                None => std::future::pending().await,
+            }
+            std::io::Result::Ok(true)
+        };
+        let is_over = or(or(end, signals.recv()), sleep).await?;
+        let sample = monitor.tick();
+        if is_over {
+            return Ok(sample);
+        }
+        if is_live {
+            let report = monitor.report(&earlier, &sample, false);
+            print(&format!("{CLEAR}{}", text::of(&report, costs)))?;
+            earlier = sample;
+        }
+    }
+}
+
+fn print(text: &str) -> Result<(), String> {
+    let mut output = stdout().lock();
+    let printed = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+    printed.map_err(|error| format!("writing to the standard output: {error}"))
+}
+
+/// The signals that end the command with its summary.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for one of them.
+    async fn recv(&mut self) -> std::io::Result<bool> {
+        or(self.terminate.recv(), self.interrupt.recv()).await.map(|()| true)
+    }
+}

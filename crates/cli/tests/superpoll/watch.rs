@@ -1,0 +1,317 @@
+//! The built command `superpoll watch`: its document, its text, and what it refuses.
+//!
+//! Tests that watch need BPF, and are skipped with a printed reason where it is not permitted.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::getuid;
+use serde_json::Value;
+use superpoll_test_support::start;
+use tempfile::TempDir;
+
+use crate::stage::{Running, has_ended, kill, until};
+use crate::superpoll;
+
+fn watch(arguments: &[&str]) -> Output {
+    superpoll().arg("watch").args(arguments).output().unwrap()
+}
+
+/// Returns the one line that the command must fail with.
+fn refusal(output: &Output) -> String {
+    let errors = String::from_utf8(output.stderr.clone()).unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{printed}\n{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    errors.trim_end().to_owned()
+}
+
+/// Whether the command has failed for shortage of a right, or of a part of the kernel.
+fn is_skipped(output: &Output) -> bool {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let reasons = ["permits no BPF", "watching needs Linux", "is in a container"];
+    let is_skipped = reasons.iter().any(|reason| errors.contains(reason));
+    if is_skipped {
+        eprintln!("skipped: {errors}");
+    }
+    is_skipped
+}
+
+/// Watches a program of Python's from its start to its end.
+fn document(arguments: &[&str], program: &[&str]) -> Option<Value> {
+    let mut all = vec!["--json"];
+    all.extend(arguments);
+    all.push("--");
+    all.extend(program);
+    let output = watch(&all);
+    if is_skipped(&output) {
+        return None;
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    Some(serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {errors}")))
+}
+
+/// Returns the sets of one kind of all processes.
+fn sets<'a>(document: &'a Value, kind: &str) -> Vec<&'a Value> {
+    let processes = document["processes"].as_array().unwrap();
+    let sets = processes.iter().flat_map(|process| process["sets"].as_array().unwrap());
+    sets.filter(|set| set["kind"] == kind).collect()
+}
+
+#[test]
+fn the_document_has_the_counts_of_the_program() {
+    let script = "import select, socket\n\
+                  pairs = [socket.socketpair() for _ in range(9)]\n\
+                  epoll = select.epoll()\n\
+                  for one, _ in pairs: epoll.register(one, select.EPOLLIN)\n\
+                  for _ in range(50):\n\
+                  \u{20}for _, other in pairs[:4]: other.send(b'x')\n\
+                  \u{20}epoll.poll()\n\
+                  \u{20}for one, _ in pairs[:4]: one.recv(8)\n\
+                  for _ in range(7): epoll.poll(0)\n\
+                  for _ in range(3): epoll.poll(0.002)\n\
+                  epoll.modify(pairs[0][0], 0)\n\
+                  epoll.unregister(pairs[1][0])\n\
+                  select.select([pairs[0][0]], [], [], 0)\n";
+    let Some(document) = document(&[], &["python3", "-c", script]) else { return };
+    let found = sets(&document, "epoll");
+    assert_eq!(found.len(), 1, "{document:#}");
+    let set = found[0];
+    for (name, count) in [
+        ("waits", 60),
+        ("events", 200),
+        ("empty", 10),
+        ("looks", 7),
+        ("empty_looks", 7),
+        ("timed_out", 3),
+        ("short_timeouts", 3),
+        ("failed", 0),
+        ("added", 9),
+        ("changed", 1),
+        ("removed", 1),
+        ("full", 0),
+    ] {
+        assert_eq!(set[name], count, "{name}: {set:#}");
+    }
+    assert_eq!(set["events_per_wait"]["p50"], 4, "{set:#}");
+    assert_eq!(set["events_per_wait"]["histogram"].to_string(), "[[0,0,10],[4,4,50]]");
+    assert_eq!(sets(&document, "select").len(), 1, "{document:#}");
+    assert_eq!(document["schema"], 1);
+}
+
+#[test]
+fn a_process_that_executes_forks_and_shares_a_set_is_counted_rightly() {
+    let script = "import os, select\n\
+                  epoll = select.epoll()\n\
+                  child = os.fork()\n\
+                  for _ in range(5 if child else 8): epoll.poll(0)\n\
+                  if child: os.waitpid(child, 0)\n";
+    let shell = "exec python3 -c \"$1\"";
+    let Some(document) = document(&[], &["sh", "-c", shell, "sh", script]) else { return };
+    let mut waits: Vec<u64> =
+        sets(&document, "epoll").iter().map(|set| set["waits"].as_u64().unwrap()).collect();
+    waits.sort_unstable();
+    assert_eq!(waits, [5, 8], "{document:#}");
+}
+
+/// A child that polls once for each line that it reads.
+fn poller() -> Child {
+    let script = "import select, sys\n\
+                  epoll = select.epoll()\n\
+                  print('ready', flush=True)\n\
+                  for line in sys.stdin:\n\
+                  \u{20}epoll.poll(0)\n";
+    let mut command = Command::new("python3");
+    start(command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()))
+}
+
+#[test]
+fn a_process_that_ends_ends_the_watch_with_its_summary() {
+    let mut child = Running(poller());
+    let mut output = BufReader::new(child.0.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    let number = child.0.id().to_string();
+    let mut command = superpoll();
+    command.args(["watch", "-p", &number]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut watcher = Running(start(&mut command));
+    // It has attached when it has three links of BPF, the last of which is that of the exit.
+    let descriptors = format!("/proc/{}/fd", watcher.0.id());
+    let links = || {
+        let entries = fs::read_dir(&descriptors).into_iter().flatten().flatten();
+        let targets = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
+        targets.filter(|to| to.to_string_lossy().contains("bpf_link")).count()
+    };
+    let mut is_over = false;
+    until("it has attached, or has failed", || {
+        is_over = watcher.0.try_wait().unwrap().is_some();
+        is_over || links() == 3
+    });
+    if !is_over {
+        child.0.stdin.as_mut().unwrap().write_all(b"1\n2\n3\n").unwrap();
+        drop(child.0.stdin.take());
+    }
+    let mut text = String::new();
+    let mut errors = String::new();
+    std::io::Read::read_to_string(watcher.0.stdout.as_mut().unwrap(), &mut text).unwrap();
+    std::io::Read::read_to_string(watcher.0.stderr.as_mut().unwrap(), &mut errors).unwrap();
+    if is_over {
+        return eprintln!("skipped: {errors}");
+    }
+    assert!(watcher.0.wait().unwrap().success(), "{errors}");
+    for part in ["each system call of any process took", "epoll set", "verdict: nothing to gain"] {
+        assert!(text.contains(part), "{part} in\n{text}\n{errors}");
+    }
+    assert!(text.contains("3 waits ("), "{text}");
+}
+
+#[test]
+fn the_time_ends_the_watch_and_not_the_program() {
+    // It keeps no end of the pipes by which this test reads.
+    let shell = "exec sleep 60 >/dev/null 2>&1";
+    let output = watch(&["--seconds", "0.2", "--", "sh", "-c", shell]);
+    if is_skipped(&output) {
+        return;
+    }
+    let errors = String::from_utf8(output.stderr).unwrap();
+    let number = errors.split_whitespace().nth(2).and_then(|word| word.parse().ok());
+    let number: u32 = number.unwrap_or_else(|| panic!("{errors}"));
+    assert!(errors.contains("continues, and is not watched") && !has_ended(number), "{errors}");
+    kill(number, "KILL");
+}
+
+#[test]
+fn wrong_arguments_are_refused_in_one_line() {
+    for (arguments, part) in [
+        (&[][..], "--pid"),
+        (&["-p", "1", "--all"], "cannot be used with"),
+        (&["-p", "1", "--", "true"], "cannot be used with"),
+        (&["--all", "--seconds", "0"], "must be more than zero"),
+        (&["-p", "none"], "invalid value"),
+    ] {
+        let line = refusal(&watch(arguments));
+        assert!(line.contains(part), "{arguments:?}: {line}");
+    }
+    let output = watch(&["--", "/no/such/program"]);
+    if !is_skipped(&output) {
+        assert!(refusal(&output).contains("starting /no/such/program: "), "{output:?}");
+    }
+}
+
+#[test]
+fn a_process_that_is_not_there_or_has_ended_is_refused() {
+    let line = refusal(&watch(&["-p", "4194305"]));
+    assert!(line.contains("no process 4194305") && line.contains("container"), "{line}");
+    // Its status is not read.
+    let zombie = start(&mut Command::new("true"));
+    until("it has ended", || has_ended(zombie.id()));
+    let mut zombie = Running(zombie);
+    let line = refusal(&watch(&["-p", &zombie.0.id().to_string()]));
+    assert!(line.contains("has ended"), "{line}");
+    zombie.0.wait().unwrap();
+}
+
+#[test]
+fn another_user_s_process_and_a_shortage_of_rights_are_refused() {
+    if !getuid().is_root() {
+        let line = refusal(&watch(&["-p", &std::process::id().to_string()]));
+        return assert!(line.contains("CAP_BPF"), "{line}");
+    }
+    const NOBODY: u32 = 65_534;
+    let folder = TempDir::new().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("superpoll");
+    fs::copy(env!("CARGO_BIN_EXE_superpoll"), &program).unwrap();
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg("watch").args(arguments).uid(NOBODY).gid(NOBODY).current_dir("/");
+        // A program that was just copied may be busy while another thread starts a child.
+        let child = start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        refusal(&child.wait_with_output().unwrap())
+    };
+    let line = as_nobody(&["-p", &std::process::id().to_string()]);
+    assert!(line.contains("belongs to user 0") && line.contains("CAP_SYS_PTRACE"), "{line}");
+    let line = as_nobody(&["--", "true"]);
+    assert!(line.contains("CAP_BPF"), "{line}");
+}
+
+/// A 32-bit program of these instructions.
+fn program_of_32_bits(folder: &TempDir, code: &[u8]) -> String {
+    const BASE: u32 = 0x0804_8000;
+    const HEADERS: u32 = 52 + 32;
+    let mut file = b"\x7fELF\x01\x01\x01".to_vec();
+    file.resize(16, 0);
+    // An executable of i386, version 1, where it starts, and where its one segment is described.
+    file.extend([2, 0, 3, 0]);
+    for word in [1, BASE + HEADERS, 52, 0, 0] {
+        file.extend(u32::to_le_bytes(word));
+    }
+    for half in [52, 32, 1, 40, 0, 0] {
+        file.extend(u16::to_le_bytes(half));
+    }
+    let length = HEADERS + code.len() as u32;
+    for word in [1, 0, BASE, BASE, length, length, 5, 0x1000] {
+        file.extend(u32::to_le_bytes(word));
+    }
+    file.extend(code);
+    let path = folder.path().join("program");
+    fs::write(&path, file).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn programs_of_32_bits_are_refused_and_their_calls_are_not_mistaken() {
+    let folder = TempDir::new().unwrap();
+    // pause() for good.
+    let path = program_of_32_bits(&folder, &[0xb8, 29, 0, 0, 0, 0xcd, 0x80, 0xeb, 0xf7]);
+    let child = match Command::new(&path).spawn() {
+        Ok(child) => Running(child),
+        Err(error) => return eprintln!("skipped: no 32-bit programs here: {error}"),
+    };
+    let line = refusal(&watch(&["-p", &child.0.id().to_string()]));
+    assert!(line.contains("32-bit"), "{line}");
+    drop(child);
+    // Ten calls of brk(2), which has the number of the 64-bit recvfrom(2), then exit(2).
+    fs::remove_file(&path).unwrap();
+    let code = [
+        0xb9, 10, 0, 0, 0, // mov ecx, 10
+        0xb8, 45, 0, 0, 0, 0x31, 0xdb, 0xcd, 0x80, // mov eax, 45; xor ebx, ebx; int 0x80
+        0x49, 0x75, 0xf4, // dec ecx; jnz
+        0xb8, 1, 0, 0, 0, 0x31, 0xdb, 0xcd, 0x80, // exit(0)
+    ];
+    let path = program_of_32_bits(&folder, &code);
+    let Some(document) = document(&[], &[&path]) else { return };
+    assert_eq!(document["uncounted_32_bit_calls"], 10, "{document:#}");
+}
+
+#[test]
+fn a_container_s_processes_are_watched_from_outside_and_not_from_inside() {
+    if !getuid().is_root() {
+        return eprintln!("skipped: a namespace of processes needs root");
+    }
+    let unshare = ["unshare", "--pid", "--fork"];
+    let inside = superpoll();
+    let inside = inside.get_program().to_str().unwrap();
+    let mut command = Command::new(unshare[0]);
+    let output = command.args(&unshare[1..]).arg("--mount-proc").arg(inside);
+    let output = output.args(["watch", "--", "true"]).output();
+    match output {
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("unshare") => {
+            return eprintln!("skipped: {output:?}");
+        }
+        Ok(output) => assert!(refusal(&output).contains("is in a container"), "{output:?}"),
+        Err(error) => return eprintln!("skipped: unshare: {error}"),
+    }
+    let script = "import select; [select.epoll().poll(0) for _ in range(23)]";
+    let mut program = unshare.to_vec();
+    program.extend(["python3", "-c", script]);
+    let Some(document) = document(&[], &program) else { return };
+    let waits =
+        sets(&document, "epoll").iter().map(|set| set["waits"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(waits, 23, "{document:#}");
+}
