@@ -387,8 +387,11 @@ mod tests {
         for experiment in experiments {
             for name in subjects(experiment).unwrap_or_default() {
                 let beginnings = ["superpoll", "raw-", "gateway-", "batch-", "adaptive", "epoll-"];
+                let names = ["floor", "read+write", "select", "poll", "uring", "auto"];
+                let policies = ["idle-server", "media-server"];
                 let ours = beginnings.iter().any(|beginning| name.starts_with(beginning))
-                    || ["floor", "read+write", "select", "poll", "uring", "auto"].contains(&name);
+                    || names.contains(&name)
+                    || policies.contains(&name);
                 assert_ne!(ours, is_rival(name), "{name} in superpoll-lab {experiment}");
             }
         }
