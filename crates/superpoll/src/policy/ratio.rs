@@ -10,9 +10,9 @@
 //!
 //! The article wants "the poll-ATR fairly low so that they get sent over more often" where most
 //! connections are idle. With the rule above, which is the article's own, it is the other way
-//! round: the lower that threshold, the longer idle descriptors stay in the array. We keep the rule,
-//! so a server with idle connections has high thresholds, and one that sends without a pause low
-//! ones.
+//! round: the lower that threshold, the longer idle descriptors stay in the array. We keep the
+//! rule, so a server with idle connections has high thresholds, and one that sends without a pause
+//! low ones.
 //!
 //! A ratio of a whole set says nothing about any member: fifty busy descriptors among ten thousand
 //! idle ones never lift epoll's ratio above any threshold worth having. That is why this is not the

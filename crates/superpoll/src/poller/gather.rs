@@ -48,7 +48,8 @@ impl Poller {
     /// [`Waker`](crate::Waker) may be delayed by as much as an event. The kernel's timer slack
     /// (50 microseconds unless [set](crate::diagnostics::set_timer_slack)) comes on top.
     ///
-    /// A nested poller ([`outer_fd`](Poller::outer_fd)) does not wait itself, so it gathers nothing.
+    /// A nested poller ([`outer_fd`](Poller::outer_fd)) does not wait itself, so it gathers
+    /// nothing.
     ///
     /// # Errors
     ///
