@@ -1,10 +1,10 @@
 //! The types of the running kernel: where a field is in a structure, and the number of a type.
 //!
 //! A program that is told of a new process gets its `task_struct`, whose layout differs by kernel.
-//! A program that names the type of its tracepoint may read what its arguments point to without a
-//! call, which the kernel would check at each run instead of once. The kernel describes its types in
-//! `/sys/kernel/btf/vmlinux` (`Documentation/bpf/btf.rst`): a header, the types one after another,
-//! and their names. A type has 12 bytes, and more by kind.
+//! A program that names the type of its tracepoint may follow the pointers among its arguments
+//! without a call: the kernel checks these reads once, when the program is loaded. The kernel
+//! describes its types in `/sys/kernel/btf/vmlinux` (`Documentation/bpf/btf.rst`): a header, the
+//! types one after another, and their names. A type has 12 bytes, and more by kind.
 
 use std::io;
 

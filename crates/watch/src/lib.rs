@@ -1,9 +1,9 @@
-//! Counts the waits of any running program, and says what another way to wait would save.
+//! Counts the waits of any running program, and names the savings of another way to wait.
 //!
-//! [`Watch`] attaches programs to the kernel that count, for each epoll set, `poll` or `select`
-//! array and io_uring of the watched processes, what waits return. [`Monitor`] makes a [`Report`]
-//! of that, with the registered descriptors that `/proc` tells, and [`findings`] compares it with
-//! the costs of watching on this machine.
+//! [`Watch`] attaches programs to the kernel that count the results of waits, for each epoll set,
+//! `poll` or `select` array and io_uring of the watched processes. [`Monitor`] makes a [`Report`] of
+//! that, with the registered descriptors that `/proc` tells, and [`findings`] compares it with the
+//! costs of watching on this machine.
 //!
 //! | module | content |
 //! |---|---|

@@ -3,7 +3,7 @@
 //!
 //! Reading `fdinfo` of an epoll set holds the set's lock, for 20 ms with 9,900 descriptors. So it
 //! is read when a set is first seen and once at the end. In between, successful `epoll_ctl` calls
-//! are counted. What differs at the end is the *drift*: descriptors that were closed without
+//! are counted. The difference at the end is the *drift*: descriptors that were closed without
 //! `EPOLL_CTL_DEL`, and changes by another process that shares the set.
 
 use std::collections::{BTreeMap, HashMap};

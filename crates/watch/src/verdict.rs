@@ -87,8 +87,8 @@ struct Rates<'a> {
     costs: &'a Costs,
 }
 
-/// Returns what would save processor time, the largest saving first; nothing if there is nothing to
-/// gain.
+/// Returns the changes that would save processor time, the largest saving first; none if there is
+/// nothing to gain.
 pub fn findings(report: &Report, costs: &Costs) -> Vec<Finding> {
     let rates = Rates { seconds: report.seconds.max(1e-3), costs };
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! `superpoll watch`: the waits of any running program, and what another way to wait would save.
+//! `superpoll watch`: the waits of any running program, and the savings of another way to wait.
 //!
 //! The crate `superpoll-watch` counts; here is the time in which it does so. It ends when the time
 //! is over, when the watched process has ended, or by a signal, and the summary is printed in each
@@ -13,6 +13,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
+use rustix::termios::tcgetwinsize;
 use superpoll::BackendKind;
 use superpoll::diagnostics::Costs;
 use superpoll_rt::signal::{Signal, SignalKind, signal};
@@ -133,10 +134,16 @@ async fn follow(
         }
         if is_live {
             let report = monitor.report(&earlier, &sample, false);
-            print(&format!("{CLEAR}{}", text::of(&report, costs)))?;
+            print(&format!("{CLEAR}{}", first_lines(&text::of(&report, costs))))?;
             earlier = sample;
         }
     }
+}
+
+/// Returns the lines of a text that fit on the terminal, without the last end of a line.
+fn first_lines(text: &str) -> String {
+    let rows = tcgetwinsize(stdout()).map_or(24, |size| size.ws_row.max(2));
+    text.lines().take(usize::from(rows)).collect::<Vec<_>>().join("\n")
 }
 
 fn print(text: &str) -> Result<(), String> {

@@ -3,7 +3,7 @@
 //! Tests that watch need BPF, and are skipped with a printed reason where it is not permitted.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use superpoll_test_support::start;
 use tempfile::TempDir;
 
-use crate::stage::{Running, has_ended, kill, until};
+use crate::stage::{Running, has_ended, kill, until, until_readable};
 use crate::superpoll;
 
 fn watch(arguments: &[&str]) -> Output {
@@ -156,8 +156,8 @@ fn a_process_that_ends_ends_the_watch_with_its_summary() {
     }
     let mut text = String::new();
     let mut errors = String::new();
-    std::io::Read::read_to_string(watcher.0.stdout.as_mut().unwrap(), &mut text).unwrap();
-    std::io::Read::read_to_string(watcher.0.stderr.as_mut().unwrap(), &mut errors).unwrap();
+    watcher.0.stdout.as_mut().unwrap().read_to_string(&mut text).unwrap();
+    watcher.0.stderr.as_mut().unwrap().read_to_string(&mut errors).unwrap();
     if is_over {
         return eprintln!("skipped: {errors}");
     }
@@ -166,6 +166,41 @@ fn a_process_that_ends_ends_the_watch_with_its_summary() {
         assert!(text.contains(part), "{part} in\n{text}\n{errors}");
     }
     assert!(text.contains("3 waits ("), "{text}");
+}
+
+#[test]
+fn a_terminal_shows_the_last_second_until_ctrl_c() {
+    let mut child = Running(poller());
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let (pty, pts) = pty_process::blocking::open().unwrap();
+    pty.resize(pty_process::Size::new(5, 100)).unwrap();
+    let number = child.0.id().to_string();
+    let command = pty_process::blocking::Command::new(env!("CARGO_BIN_EXE_superpoll"));
+    let watcher = command.args(["watch", "-p", &number]).spawn(pts).unwrap();
+    let mut watcher = Running(watcher);
+    let mut text = String::new();
+    let mut is_interrupted = false;
+    loop {
+        until_readable(&pty, "the command writes");
+        let mut room = [0; 4096];
+        // Without a process at the other end there is an error.
+        let Ok(count @ 1..) = (&pty).read(&mut room) else { break };
+        text += &String::from_utf8_lossy(&room[..count]);
+        let screens = text.split("\x1b[H\x1b[2J");
+        // Two seconds were shown, each in the five lines that there are, so without the verdict.
+        if screens.clone().count() >= 3 && !is_interrupted {
+            assert!(screens.clone().all(|screen| screen.lines().count() <= 5), "{text}");
+            (&pty).write_all(b"\x03").unwrap();
+            is_interrupted = true;
+        }
+    }
+    let status = watcher.0.wait().unwrap();
+    if text.contains("permits no BPF") || text.contains("watching needs Linux") {
+        return eprintln!("skipped: {text}");
+    }
+    assert!(status.success() && is_interrupted, "{text}");
+    let (_, summary) = text.rsplit_once("\x1b[H\x1b[2J").unwrap();
+    assert!(summary.contains("verdict: nothing to gain"), "{text}");
 }
 
 #[test]

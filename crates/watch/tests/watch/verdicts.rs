@@ -2,7 +2,7 @@
 //! else.
 //!
 //! The programs run until their input ends, and print a line once they are at work. They wait as
-//! real ones do, so how much they do depends on the machine; what a verdict says must not.
+//! real ones do, so the number of waits depends on the machine; the verdict must not.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -37,7 +37,7 @@ def run(work):
     os._exit(0)
 "#;
 
-/// Returns what is found about a program, once it was watched long enough for `enough` to hold of
+/// Returns the findings about a program, once it was watched long enough for `enough` to hold of
 /// the waits that it has made.
 fn judge(program: &str, enough: u64) -> Option<Vec<Finding>> {
     let mut command = Command::new("python3");
