@@ -1,8 +1,8 @@
 //! Counts the waits of any running program, and names the savings of another way to wait.
 //!
 //! [`Watch`] attaches programs to the kernel that count the results of waits, for each epoll set,
-//! `poll` or `select` array and io_uring of the watched processes. [`Monitor`] makes a [`Report`] of
-//! that, with the registered descriptors that `/proc` tells, and [`findings`] compares it with the
+//! `poll` or `select` array and io_uring of the watched processes. [`Monitor`] makes a [`Report`]
+//! of that, with the registered descriptors that `/proc` tells. [`findings`] compares it with the
 //! costs of watching on this machine.
 //!
 //! | module | content |

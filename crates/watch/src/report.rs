@@ -40,6 +40,9 @@ pub struct Monitor {
     seen: BTreeSet<u32>,
 }
 
+/// How often the sets of a process are read until they do not change meanwhile.
+const READINGS: u32 = 8;
+
 /// Figures of a process over a time.
 #[derive(Clone, Debug)]
 pub struct ProcessReport {
@@ -122,8 +125,7 @@ impl Monitor {
             seen: BTreeSet::new(),
         };
         if let Some(process) = process {
-            let counts = monitor.watch.counts();
-            monitor.see(process, &counts);
+            monitor.see(process);
             monitor.processor_at_start = monitor.processor.clone();
         } else {
             monitor.processor_at_start = process::all_processor_times();
@@ -150,7 +152,7 @@ impl Monitor {
         let new = counts.keys().map(|key| key.process);
         let new: BTreeSet<u32> = new.filter(|process| !self.seen.contains(process)).collect();
         for process in new {
-            self.see(process, &counts);
+            self.see(process);
         }
         // A set that was made since.
         let unknown: BTreeSet<u32> = counts
@@ -159,7 +161,7 @@ impl Monitor {
             .map(|key| key.process)
             .collect();
         for process in unknown {
-            self.read_sets(process, &counts);
+            self.read_sets(process);
         }
         self.lately = self.watch.take_distinct();
         for (key, distinct) in &self.lately {
@@ -179,27 +181,40 @@ impl Monitor {
         Sample { at, counts, processor: self.processor.clone() }
     }
 
-    fn see(&mut self, process: u32, counts: &BTreeMap<Key, Counts>) {
+    fn see(&mut self, process: u32) {
         self.seen.insert(process);
         self.names.insert(process, process::name(process).unwrap_or_default());
         if let Some(time) = process::processor_time(process) {
             self.processor.insert(process, time);
         }
-        self.read_sets(process, counts);
+        self.read_sets(process);
     }
 
     /// Reads the sets of a process that are not known yet. A set that is gone, as the process is,
     /// counts as empty when it was first seen.
-    fn read_sets(&mut self, process: u32, counts: &BTreeMap<Key, Counts>) {
-        let mut found = process::epoll_sets(process);
+    ///
+    /// Changes while they are read would count twice. So they are read again until there were none;
+    /// a program that changes its sets all the time is a few descriptors off.
+    fn read_sets(&mut self, process: u32) {
+        let of = |counts: &BTreeMap<Key, Counts>, id: u32| {
+            counts.get(&Key { process, kind: Kind::Epoll, id }).map_or(0, changes)
+        };
+        let mut counts = self.watch.counts();
+        let mut found = BTreeMap::new();
+        for _ in 0..READINGS {
+            found = process::epoll_sets(process);
+            let earlier = std::mem::replace(&mut counts, self.watch.counts());
+            if found.keys().all(|id| of(&earlier, *id) == of(&counts, *id)) {
+                break;
+            }
+        }
         let gone = counts.keys().filter(|key| key.process == process && key.kind == Kind::Epoll);
         let gone: Vec<u32> = gone.map(|key| key.id).filter(|id| !found.contains_key(id)).collect();
         found.extend(gone.into_iter().map(|id| (id, Registered::default())));
         for (id, registered) in found {
             let key = Key { process, kind: Kind::Epoll, id };
             let is_gone = registered.total() == 0;
-            let changes =
-                counts.get(&key).map_or(0, |counts| if is_gone { 0 } else { changes(counts) });
+            let changes = if is_gone { 0 } else { of(&counts, id) };
             self.sets.entry(key).or_insert(FirstSeen { registered, changes });
         }
     }

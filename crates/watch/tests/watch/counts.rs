@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use superpoll::{BackendKind, Events, Interest, Poller};
 use superpoll_test_support::{Running, alone, start};
-use superpoll_watch::{Counts, Kind, Subject, Watch};
+use superpoll_watch::{Counts, Kind, Monitor, Subject, Watch};
 
 use crate::attach;
 
@@ -220,4 +220,46 @@ fn nothing_is_counted_or_attached_after_the_end() {
             assert_eq!(descriptors(), before);
         }
     });
+}
+
+#[test]
+fn registered_descriptors_are_counted_and_closed_ones_are_drift() {
+    let program = r#"
+import select, socket, sys
+pairs = [socket.socketpair() for _ in range(60)]
+epoll = select.epoll()
+for one, _ in pairs[:30]:
+    epoll.register(one, select.EPOLLIN)
+print("ready", flush=True)
+sys.stdin.readline()
+for one, _ in pairs[30:]:
+    epoll.register(one, select.EPOLLIN)
+for one, _ in pairs[:5]:
+    epoll.unregister(one)
+for one, _ in pairs[5:12]:
+    one.close()
+epoll.poll(0)
+print("done", flush=True)
+sys.stdin.readline()
+"#;
+    let mut command = Command::new("python3");
+    command.args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => Running(child),
+        Err(error) => return eprintln!("skipped: python3: {error}"),
+    };
+    let mut input = child.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let process = child.0.id();
+    let Some(watch) = attach(Subject::Process(process)) else { return };
+    let mut monitor = Monitor::new(watch, Some(process));
+    input.write_all(b"go\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "done");
+    let sample = monitor.tick();
+    let report = monitor.report(&monitor.start(), &sample, true);
+    let set = &report.processes[0].sets[0];
+    assert_eq!(set.registered.as_ref().unwrap().kinds, [("unix".to_owned(), 30)].into());
+    assert_eq!((set.counts.added(), set.counts.removed()), (30, 5));
+    assert_eq!((set.watched, set.registered_at_end), (55.0, Some(48)));
 }
