@@ -121,7 +121,7 @@ impl<'a> Writer<'a> {
         self.code.alu_by(Op::Add, to, i32::from(place));
     }
 
-    /// Copies kernel memory to the stack. The address is in `R3`.
+    /// Copies memory, of the kernel or of the program, to the stack. Its address is in `R3`.
     fn read(&mut self, helper: Helper, place: i16, length: i32) {
         self.address(R1, place);
         self.code.alu_by(Op::Move, R2, length);
@@ -679,13 +679,13 @@ fn timed_out(w: &mut Writer<'_>, counted: Label) {
 
 /// Counts the wait by its result, which is in `R7`.
 fn histogram(w: &mut Writer<'_>) {
-    let (good, exact, add, end) = (w.code.label(), w.code.label(), w.code.label(), w.code.label());
+    let (good, add) = (w.code.label(), w.code.label());
     w.code.go_if(R7, When::SignedAtLeast, 0, good);
     w.count(R9, Word::Failed);
     w.code.go(w.out);
     w.code.place(good);
     w.code.alu(Op::Move, R3, R7);
-    w.code.go_if(R3, When::Below, EXACT as i32, exact);
+    w.code.go_if(R3, When::Below, EXACT as i32, add);
     w.code.atomic_add(R9, 8 * Word::ManyEvents as i16, R7);
     let small = w.code.label();
     w.code.go_if(R3, When::Below, 0xffff, small);
@@ -702,8 +702,6 @@ fn histogram(w: &mut Writer<'_>) {
     w.code.alu_by(Op::ShiftLeft, R4, 2);
     w.code.alu(Op::Add, R3, R4);
     w.code.alu_by(Op::Add, R3, EXACT as i32);
-    w.code.go(add);
-    w.code.place(exact);
     w.code.place(add);
     // The verifier needs to see that it is in the slot.
     w.code.alu_by(Op::And, R3, 63);
@@ -712,7 +710,6 @@ fn histogram(w: &mut Writer<'_>) {
     w.code.alu(Op::Add, R2, R3);
     w.code.alu_by(Op::Move, R1, 1);
     w.code.atomic_add(R2, 8 * HISTOGRAM as i16, R1);
-    w.code.place(end);
 }
 
 /// Sets the bits of the data of the first results of an epoll set.
