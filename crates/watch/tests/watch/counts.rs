@@ -68,6 +68,9 @@ fn rounds(kind: BackendKind) {
     assert_eq!(sum(&sets, Counts::added), calls.epoll_ctl_add, "{kind}");
     assert_eq!(sum(&sets, Counts::changed), calls.epoll_ctl_mod, "{kind}");
     assert_eq!(sum(&sets, Counts::removed), calls.epoll_ctl_del, "{kind}");
+    let rings = of(&watch, own, Kind::Ring);
+    let entered = sum(&rings, Counts::waits) + sum(&rings, Counts::looks);
+    assert_eq!(entered, calls.io_uring_enter, "{kind}: {rings:?}");
     let process = of(&watch, own, Kind::Process);
     let expected = (0..200).map(|round| round % 23).sum::<u64>();
     assert_eq!(sum(&process, Counts::empty_reads), 20, "{kind}");
@@ -109,6 +112,15 @@ fn poll_counts_are_those_of_our_poller() {
 #[test]
 fn select_counts_are_those_of_our_poller() {
     alone(|| rounds(BackendKind::Select));
+}
+
+#[test]
+fn ring_counts_are_those_of_our_poller() {
+    if BackendKind::Uring.is_available() {
+        alone(|| rounds(BackendKind::Uring));
+    } else {
+        eprintln!("skipped: io_uring is not available");
+    }
 }
 
 #[test]
