@@ -59,7 +59,7 @@ impl Watch {
             return Err(Error::Namespace);
         }
         let all = subject == Subject::All;
-        let slots: u32 = if all { 1024 } else { 256 };
+        let slots: u32 = if all { 4096 } else { 256 };
         let map = |kind, key, value, entries, flags| {
             sys::map(kind, key, value, entries, flags).map_err(Error::bpf("making a map for BPF"))
         };

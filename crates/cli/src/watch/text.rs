@@ -35,7 +35,10 @@ fn write(out: &mut String, report: &Report, costs: &Costs) -> fmt::Result {
     }
     if report.overflow > 0 {
         let calls = count(report.overflow, "call");
-        writeln!(out, "\nnot counted: {calls} of processes and sets beyond the first 1,024")?;
+        writeln!(
+            out,
+            "\nnot counted: {calls} of processes and sets beyond the first 256, or 4,096 with --all"
+        )?;
     }
     writeln!(out)?;
     let found = findings(report, costs);

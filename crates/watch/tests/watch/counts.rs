@@ -26,8 +26,10 @@ fn sum(counts: &[Counts], count: fn(&Counts) -> u64) -> u64 {
 
 /// Pairs whose first end is registered, and rounds in which some of them get a byte.
 fn rounds(kind: BackendKind) {
-    // A first poller measures the machine, with waits that are in no poller's counts.
-    drop(Poller::builder().backend(kind).build().unwrap());
+    // A first poller measures the machine, with calls that are in no poller's counts.
+    let mut first = Poller::builder().backend(kind).build().unwrap();
+    first.wait(&mut Events::with_limit(1), Some(Duration::from_millis(1))).unwrap();
+    drop(first);
     let Some(watch) = attach(Subject::Process(std::process::id())) else { return };
     let mut poller = Poller::builder().backend(kind).build().unwrap();
     let mut pairs = Vec::new();
@@ -274,4 +276,18 @@ sys.stdin.readline()
     assert_eq!(set.registered.as_ref().unwrap().kinds, [("unix".to_owned(), 30)].into());
     assert_eq!((set.counts.added(), set.counts.removed()), (30, 5));
     assert_eq!((set.watched, set.registered_at_end), (55.0, Some(48)));
+}
+
+#[test]
+fn calls_beyond_the_last_slot_are_told() {
+    alone(|| {
+        let Some(watch) = attach(Subject::Children) else { return };
+        let script = "import select; sets = [select.epoll() for _ in range(300)]\n\
+                      for one in sets + sets: one.poll(0)";
+        let mut command = Command::new("python3");
+        let mut child = start(command.args(["-c", script]));
+        assert!(child.wait().unwrap().success());
+        let waits = sum(&of(&watch, child.id(), Kind::Epoll), Counts::waits);
+        assert!(waits > 400 && watch.overflow() == 600 - waits, "{waits} {}", watch.overflow());
+    });
 }
