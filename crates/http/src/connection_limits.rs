@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The counts of connections that the engines of a server share. Limits may change while they are
@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub struct ConnectionLimits {
     in_use: AtomicU32,
+    /// Those that have ever been counted.
+    begun: AtomicU64,
     /// Zero before there is a limit, and never after.
     most: AtomicU32,
     /// Zero: no limit, and connections are not counted by client.
@@ -58,6 +60,11 @@ impl ConnectionLimits {
         self.in_use.load(Ordering::Relaxed)
     }
 
+    /// Returns how many connections are counted now, and how many have ever been.
+    pub(crate) fn in_use_and_begun(&self) -> (u32, u64) {
+        (self.in_use(), self.begun.load(Ordering::Relaxed))
+    }
+
     /// Returns a permit for a connection of a client, whose address is unknown in the Unix domain.
     pub fn acquire(
         self: &Arc<ConnectionLimits>,
@@ -71,6 +78,7 @@ impl ConnectionLimits {
             return Err(LimitReached::Total);
         }
         permit.count(address)?;
+        self.begun.fetch_add(1, Ordering::Relaxed);
         Ok(permit)
     }
 }

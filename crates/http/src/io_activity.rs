@@ -2,7 +2,12 @@
 
 use std::cell::Cell;
 use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+
+use crate::peer::Peer;
+use crate::telemetry::counters::EngineCounters;
 
 /// The bytes that a connection reads, and the bytes that it writes, before other tasks run. The
 /// read or the write that passes it is the last.
@@ -55,9 +60,30 @@ pub struct IoActivity {
     /// The most bytes that the socket is to hold and not have sent; the next flush tells the
     /// kernel.
     pub unsent_limit: Cell<Option<u32>>,
+    /// The bytes that move now only prepare the connection for its rest, which is not activity.
+    pub is_resting: Cell<bool>,
+    /// The connection, and the counters of its engine, which count it as active.
+    counted: Option<(Rc<Peer>, Arc<EngineCounters>)>,
 }
 
 impl IoActivity {
+    /// Creates the events on the transport of this peer, which is counted as active when bytes
+    /// move.
+    #[must_use]
+    pub fn new(peer: Rc<Peer>, counters: Arc<EngineCounters>) -> IoActivity {
+        IoActivity { counted: Some((peer, counters)), ..IoActivity::default() }
+    }
+
+    /// Notes that bytes have moved on the connection.
+    #[inline]
+    pub fn note_active(&self) {
+        if let Some((peer, counters)) = &self.counted
+            && !self.is_resting.get()
+        {
+            peer.note_active(&counters.ratio);
+        }
+    }
+
     pub(crate) fn count(&self) {
         self.moved.set(self.moved.get().wrapping_add(1));
     }
@@ -100,6 +126,10 @@ impl IoActivity {
         self.spent.set((read + bytes, written));
         self.arrived.set(self.arrived.get().saturating_add(bytes));
         self.count();
+        // An end is no activity.
+        if bytes > 0 {
+            self.note_active();
+        }
     }
 
     /// Notes the outcome of a write.
@@ -112,6 +142,7 @@ impl IoActivity {
                 self.stuck.set(false);
                 self.written.set(self.written.get().wrapping_add(1));
                 self.count();
+                self.note_active();
             }
         }
         self.unflushed.set(true);

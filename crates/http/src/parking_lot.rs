@@ -141,6 +141,13 @@ impl ParkedEntry {
         ParkedEntry { peer, ..self }
     }
 
+    fn peer(&self) -> &Peer {
+        match &self.peer {
+            PeerRef::Shared(peer) => peer,
+            PeerRef::Owned(peer) => peer,
+        }
+    }
+
     fn into_parked(self) -> ParkedConnection {
         let peer = match self.peer {
             PeerRef::Shared(peer) => peer,
@@ -247,6 +254,12 @@ impl ParkingLot {
     #[inline]
     pub fn task(&self) -> ActiveTask {
         ActiveTask::begin(&self.counters)
+    }
+
+    /// Notes that bytes have moved on a connection that has a task.
+    #[inline]
+    pub fn note_active(&self, peer: &Peer) {
+        peer.note_active(&self.counters.ratio);
     }
 
     /// Counts bytes of a response that is sent to a parked connection.
@@ -371,12 +384,15 @@ impl ParkingLot {
         self.remove(key).map(ParkedEntry::into_parked)
     }
 
-    /// Looks at a parked connection's stream; `None` if it has been given back already.
+    /// Sends to a parked connection's stream; `None` if it has been given back already.
     pub fn with_stream<R>(&self, key: Key, at: impl FnOnce(&mut ParkedStream) -> R) -> Option<R> {
         let mut entries = self.entries.borrow_mut();
         let entry = entries.get_mut(key.index() as usize).and_then(Option::as_mut);
         match entry.filter(|entry| entry.key == key) {
-            Some(entry) => Some(at(&mut entry.stream)),
+            Some(entry) => {
+                entry.peer().note_active(&self.counters.ratio);
+                Some(at(&mut entry.stream))
+            }
             None => self.refused.with_stream(key, at),
         }
     }
@@ -391,6 +407,7 @@ impl ParkingLot {
         for (place, (key, bytes)) in batch.iter().enumerate() {
             let entry = entries.get(key.index() as usize).and_then(Option::as_ref);
             if let Some(entry) = entry.filter(|entry| entry.key == *key) {
+                entry.peer().note_active(&self.counters.ratio);
                 outgoing.push((entry.stream.as_fd(), &bytes[..]));
                 places.push(place);
             }
@@ -466,6 +483,7 @@ impl ParkingLot {
                 }
                 let Some(parking_lot) = parking_lot.upgrade() else { return };
                 if part == PARTS {
+                    parking_lot.counters.ratio.end_second();
                     parking_lot.return_memory();
                     let EngineCounters { active, running, parked, .. } = &*parking_lot.counters;
                     memory::check(active.get() + running.get() + parked.get());

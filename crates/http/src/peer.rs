@@ -1,6 +1,7 @@
 //! The parts of a connection that outlive its protocol: its peer, and the form of a request that
 //! waits for its response.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
@@ -10,6 +11,7 @@ use crate::admin_connections::{AdminPermit, AdmittedRequest};
 use crate::certificates::ClientCertificate;
 use crate::connection_limits::{ConnectionPermit, LimitReached};
 use crate::log::ClientEnd;
+use crate::telemetry::ratio::RatioMeter;
 
 /// The facts about a peer that few peers have.
 #[derive(Debug, Default)]
@@ -41,6 +43,8 @@ pub struct Peer {
     /// The number of the cipher suite of an encrypted connection; 0 if it is not known, as another
     /// server has done the handshake.
     pub cipher: u16,
+    /// The number of the second in which the connection was last counted as active; zero: never.
+    pub active_in: Cell<u32>,
     /// The rarer facts, if there are any.
     pub shown: Option<Box<ShownByClient>>,
     /// The connection's place among the connections that there may be.
@@ -94,6 +98,8 @@ impl Peer {
             is_proxied: connection.is_proxied || is_listed,
             since: connection.since,
             cipher: connection.cipher,
+            // The connection counts, not its requests.
+            active_in: Cell::default(),
             shown: Some(Box::new(shown)),
             // The connection has it.
             permit: Permit::Unlimited,
@@ -108,6 +114,16 @@ impl Peer {
     #[inline]
     pub fn is_of_trusted_proxy(&self) -> bool {
         self.proxy().is_some()
+    }
+
+    /// Notes that bytes have moved on the connection. A connection to the admin listener is not
+    /// counted.
+    #[inline]
+    pub fn note_active(&self, meter: &RatioMeter) {
+        let connection = self.connection();
+        if !matches!(connection.permit, Permit::Admin(_)) {
+            meter.note(&connection.active_in);
+        }
     }
 
     /// Returns the peer of the connection, also for the peer of a request.

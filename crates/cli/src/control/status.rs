@@ -109,6 +109,13 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
         connections = format!("{connections}, without those of {}", not_answering(missing));
     }
     line("connections", &connections);
+    if let Some(verdict) = &status.verdict {
+        line("active", &verdict.replacen("; ", "\n", 1));
+    }
+    if let Some(ratio) = &status.active_ratio {
+        line("in a minute", &ratio.minute.to_string());
+        line("in an hour", &ratio.hour.to_string());
+    }
     let engines = &status.engines;
     let requests: u64 = engines.iter().filter_map(|engine| engine.requests).sum();
     let silent = engines.iter().filter(|engine| !engine.answers).count();
@@ -132,10 +139,13 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use superpoll_gateway::telemetry::ratio::{ActiveConnections, ActiveRatio};
     use superpoll_gateway::telemetry::socket::{
         COMMAND_PROTOCOL, EngineStatus, HandedOverStatus, LastReload, SCHEMA, ServerFacts,
         ServerPhase, WorkerStatus,
     };
+
+    use superpoll_gateway::telemetry::verdict::verdict;
 
     use super::*;
 
@@ -143,6 +153,13 @@ mod tests {
     fn the_state_is_told_in_lines_and_absent_facts_have_none() {
         let engine =
             EngineStatus { number: 0, process: Some(43), answers: true, requests: Some(2) };
+        let mean = |active, connections| ActiveConnections {
+            active,
+            connections,
+            ratio: Some(active / connections),
+        };
+        let (last_second, minute) = (mean(2.0, 3.0), mean(1.5, 3.0));
+        let ratio = ActiveRatio { last_second, minute, ..ActiveRatio::default() };
         let mut status = ServerStatus {
             facts: ServerFacts {
                 state: ServerPhase::Serving,
@@ -162,6 +179,8 @@ mod tests {
             uptime_ns: 61_500_000_000,
             backend: "epoll".to_owned(),
             connections: 3,
+            active_ratio: Some(ratio),
+            verdict: Some(verdict(&ratio, None)),
             engines: vec![engine, EngineStatus { answers: false, ..engine }],
             missing_processes: Vec::new(),
         };
@@ -186,6 +205,10 @@ mod tests {
              \x20             https://[::1]:443/\n\
              keeper        /run/keeper\n\
              connections   3\n\
+             active        ratio 0.67: 2 of 3 active\n\
+             \x20             the back-end does not measure what watching costs\n\
+             in a minute   0.50: 1.5 of 3 active\n\
+             in an hour    -: 0 of 0 active\n\
              engines       2, epoll, 4 requests under way, 1 not answering\n\
              workers       0 43, starting\n"
         );
@@ -204,6 +227,7 @@ mod tests {
         status.missing_processes.clear();
         status.facts = ServerFacts::default();
         status.engines.clear();
+        (status.active_ratio, status.verdict) = (None, None);
         assert_eq!(
             text(&reply, &status, 0),
             "process       42, superpoll serve 0.1.0, starting\n\

@@ -143,7 +143,9 @@ impl Model {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use superpoll_gateway::telemetry::ratio::{ActiveConnections, ActiveRatio};
     use superpoll_gateway::telemetry::socket::{Connections, Costs, PlacementCosts, Turn};
+    use superpoll_gateway::telemetry::verdict::WatchingCost;
 
     use super::*;
 
@@ -231,6 +233,11 @@ pub(super) mod tests {
                 }),
             }
         };
+        let mean = |active| ActiveConnections {
+            active,
+            connections: 10_000.0,
+            ratio: Some(active / 10_000.0),
+        };
         Snapshot {
             schema: 1,
             program: "serve".to_owned(),
@@ -240,6 +247,14 @@ pub(super) mod tests {
             interval_ms: 1000,
             backend: "adaptive".to_owned(),
             connections: 10_000 * engines as u64,
+            active_ratio: Some(ActiveRatio {
+                last_second: mean(270.0),
+                minute: mean(250.0),
+                hour: mean(12.5),
+                active_seconds: 250 * seconds,
+                connection_seconds: 10_000 * seconds,
+            }),
+            watching: Some(WatchingCost { engine: 0.004, poll: 0.024, measured: true }),
             engines: (0..engines).map(engine).collect(),
             traffic: Some(super::super::traffic::tests::traffic(3, 2, 2, seconds)),
             missing_processes: Vec::new(),

@@ -3,10 +3,19 @@
 use std::fmt::Write;
 
 use superpoll_gateway::telemetry::socket::{Costs, Engine, Set, Turn};
+use superpoll_gateway::telemetry::verdict::verdict;
 
 use super::figures::{quantile, ratio, time, turn};
 use super::model::{Model, Rates, Track, calls};
 use super::traffic::{Channel, Quantiles, TrafficModel};
+
+/// The meaning of each ratio.
+pub(super) const LEGEND: [&str; 4] = [
+    "active/all: connections on which bytes moved in the last second, of all connections.",
+    "hot ratio: descriptors that were ready, of those in the poll array, over its passes.",
+    "cold ratio: descriptors that were ready, of those in the epoll set, over its waits.",
+    "away ratio: descriptors that were ready, of those that a keeper watches.",
+];
 
 /// Formats a number, and its growth.
 fn grows(count: u64, rate: Option<f64>) -> String {
@@ -52,6 +61,13 @@ pub(super) fn write(model: &Model) -> String {
         time(snapshot.uptime_ns),
         snapshot.connections,
     );
+    if let Some(ratio) = &snapshot.active_ratio {
+        let _ = writeln!(text, "active    {}", verdict(ratio, snapshot.watching.as_ref()));
+        let _ = writeln!(text, "  in a minute {}; in an hour {}", ratio.minute, ratio.hour);
+    }
+    for line in LEGEND {
+        let _ = writeln!(text, "  {line}");
+    }
     if let Some(model) = &model.traffic {
         traffic(&mut text, model);
     }
@@ -162,7 +178,7 @@ fn engine(text: &mut String, track: &Track) {
         line(
             "clients",
             format!(
-                "accepted {}, refused {}, active {}, parked {}, requests under way {}, responses {}",
+                "accepted {}, refused {}, with a task {}, parked {}, requests under way {}, responses {}",
                 clients.accepted,
                 clients.refused,
                 clients.active,
@@ -212,6 +228,9 @@ mod tests {
         for part in [
             "superpoll serve 0.1.0, process 4242, back-end adaptive, up 3.0 s, 10000 connections; \
              rates over 1.0 s\n",
+            "active    ratio 0.027: 270 of 10000 active; watching costs 0.4 % of a processor; \
+             poll would cost 6.0 times as much\n  in a minute 0.025: 250 of 10000 active; in an hour ",
+            "  active/all: connections on which bytes moved",
             "requests  all routes: 1983 (661.0/s), p50 778us, p99 23ms, 4xx 180 (60.0/s), 5xx 3 (1.0/s)\n",
             "route     example.org/api/1: 663 (221.0/s), ",
             "server    app 10.0.0.1:8080: down, requests 300 (100.0/s), p50 3ms, p99 5.0ms, failures 6 (2.0/s)",

@@ -63,6 +63,7 @@ use futures_channel::oneshot;
 use superpoll_http::connection_limits::ConnectionLimits;
 use superpoll_http::listen::{Bound, Listener};
 use superpoll_http::log::{AccessLogSink, BrokenBy, LogFailure};
+use superpoll_http::telemetry::counters::EngineCounters;
 use superpoll_http::transport::Plain;
 use superpoll_http::upstream::{self, Group};
 use superpoll_rt::{Handle, Runtime, spawn, time};
@@ -143,11 +144,19 @@ pub(crate) struct Engines {
     /// Whether one waiter of several for a listener can be woken alone, and whether watching a
     /// descriptor takes a call.
     on_epoll: bool,
+    /// The counters of each engine; empty for a relay that is not part of a server.
+    counters: Vec<Arc<EngineCounters>>,
 }
 
 impl Engines {
     pub(crate) fn new(handle: Handle, backend: &str) -> Engines {
-        Engines { handle, on_epoll: matches!(backend, "epoll" | "adaptive" | "uring") }
+        let on_epoll = matches!(backend, "epoll" | "adaptive" | "uring");
+        Engines { handle, on_epoll, counters: Vec::new() }
+    }
+
+    /// Makes these counters count pairs as active connections.
+    pub(crate) fn counted(self, counters: Vec<Arc<EngineCounters>>) -> Engines {
+        Engines { counters, ..self }
     }
 }
 
@@ -299,10 +308,11 @@ impl Relay {
             let (shared, limit) = (self.shared.clone(), self.limit.clone());
             let on = self.listening.to_string();
             let watching_costs = engines.on_epoll;
+            let counters = engines.counters.get(engine).cloned().unwrap_or_default();
             let (open, closes) = oneshot::channel();
             self.accepting().push(closes);
             let accept = move || {
-                let local = RefCell::new(Rc::new(Local::new(shared, watching_costs)));
+                let local = RefCell::new(Rc::new(Local::new(shared, counters, watching_costs)));
                 let shed = Cell::new(0);
                 spawn(Accepting { listener, local, limit, on, shed, _open: open }.run()).detach();
             };

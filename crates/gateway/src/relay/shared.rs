@@ -5,7 +5,7 @@
 //! keeps the settings that it uses in a [`Local`] of its own, and makes a new [`Local`] when it
 //! finds that the settings have changed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,6 +19,7 @@ use futures_rustls::rustls::ServerConfig;
 use serde::{Deserialize, Serialize};
 use superpoll_http::connection_limits::{ConnectionLimits, ConnectionPermit};
 use superpoll_http::log::{AccessLogSink, AccessLogWriter, BrokenBy, RelayEntry, RelayRecord};
+use superpoll_http::telemetry::counters::EngineCounters;
 use superpoll_http::upstream::{Group, GroupServer, Pool};
 use superpoll_rt::time;
 
@@ -353,6 +354,8 @@ pub(super) struct Local {
     settings: Arc<Settings>,
     /// The pairs of all settings.
     deferred: Rc<DeferredPairs>,
+    /// The counters of this engine.
+    counters: Arc<EngineCounters>,
     watching_costs: bool,
     /// The pools of the settings' groups on this engine, which have the turns of their servers.
     pools: RefCell<Vec<Rc<Pool>>>,
@@ -362,13 +365,17 @@ pub(super) struct Local {
 
 impl Local {
     /// `watching_costs` says that a system call is needed to watch a descriptor.
-    pub(super) fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        counters: Arc<EngineCounters>,
+        watching_costs: bool,
+    ) -> Local {
         let (version, settings) = shared.current();
         let deferred = Rc::<DeferredPairs>::default();
         let pools = RefCell::default();
         let access_log = settings.rules.access_log.as_ref();
         let access_log = access_log.map(|(log, _)| AccessLogWriter::new(log.clone()));
-        Local { shared, version, settings, deferred, watching_costs, pools, access_log }
+        Local { shared, version, settings, deferred, counters, watching_costs, pools, access_log }
     }
 
     /// Returns one with these settings, which are those of other engines from now on as well unless
@@ -381,6 +388,7 @@ impl Local {
             version: version.unwrap_or(self.version),
             settings,
             deferred: self.deferred.clone(),
+            counters: self.counters.clone(),
             watching_costs: self.watching_costs,
             pools: self.pools.clone(),
             access_log: self.access_log.clone(),
@@ -392,7 +400,7 @@ impl Local {
         let is_current = self.version == self.shared.version.load(Ordering::Acquire);
         (!is_current).then(|| {
             let deferred = self.deferred.clone();
-            let local = Local::new(self.shared.clone(), self.watching_costs);
+            let local = Local::new(self.shared.clone(), self.counters.clone(), self.watching_costs);
             let access_log = match (&self.access_log, &local.access_log) {
                 // For the lines of pairs that have begun before, too.
                 (Some(before), Some(next)) => {
@@ -427,6 +435,8 @@ pub(super) struct ActivePair {
     connection_permit: Option<ConnectionPermit>,
     /// Its line of the access log, if there is a log.
     entry: Option<Box<RelayEntry>>,
+    /// The number of the second in which the pair was last counted as active; zero: never.
+    active_in: Cell<u32>,
     _permit: Permit,
 }
 
@@ -443,7 +453,8 @@ impl ActivePair {
             None => None,
         };
         local.shared.totals.active.fetch_add(1, Ordering::Relaxed);
-        Some(ActivePair { local, connection_permit, entry: None, _permit: permit })
+        let active_in = Cell::default();
+        Some(ActivePair { local, connection_permit, entry: None, active_in, _permit: permit })
     }
 
     /// Begins its line of the access log, if there is a log. `otherwise` has ended the connection
@@ -491,6 +502,9 @@ impl ActivePair {
 
     /// Counts the bytes that it has moved.
     pub(super) fn moved(&self, up: &Moved, down: &Moved) {
+        if (up.read | up.written | down.read | down.written) > 0 {
+            self.local.counters.ratio.note(&self.active_in);
+        }
         self.totals().moved(up, down);
         self.note(|record| {
             record.up += up.written;

@@ -78,10 +78,11 @@ impl ConnectionState {
         peer: Rc<Peer>,
         allowed: (bool, bool),
     ) -> ConnectionState {
+        let counters = context.worker.counters.clone();
         ConnectionState {
             context,
+            io_activity: Rc::new(IoActivity::new(peer.clone(), counters)),
             peer,
-            io_activity: Rc::default(),
             plan: Rc::default(),
             can_park: allowed.0,
             can_take_over: allowed.1,

@@ -202,6 +202,8 @@ impl FrameFilter {
             return;
         }
         self.is_tired = true;
+        // The agreement about the rest is not activity.
+        self.io.io_activity.is_resting.set(true);
         if !self.has_no_table {
             self.has_no_table = true;
             self.ask(0);
@@ -220,6 +222,7 @@ impl FrameFilter {
         for direction in [&mut self.input, &mut self.output] {
             (direction.first, direction.collected) = (Vec::new(), Vec::new());
         }
+        self.io.io_activity.is_resting.set(false);
     }
 
     /// Prepares for a new h2.
@@ -289,6 +292,7 @@ impl FrameFilter {
             kind::HEADERS => {
                 self.last_stream = self.last_stream.max(stream);
                 self.is_tired = false;
+                self.io.io_activity.is_resting.set(false);
             }
             _ => {}
         }

@@ -181,9 +181,10 @@ impl Server {
     ) -> Result<Server, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = runtime.handle();
-        let engines: Vec<Arc<EngineCounters>> =
-            (0..handle.engines()).map(|_| Arc::default()).collect();
         let connection_limits: Arc<ConnectionLimits> = Arc::default();
+        let counters = || Arc::new(EngineCounters::new(connection_limits.clone()));
+        let engines: Vec<Arc<EngineCounters>> =
+            std::iter::repeat_with(counters).take(handle.engines()).collect();
         let automatic = Automatic::default();
         let overview = Overview::new(
             handle.clone(),

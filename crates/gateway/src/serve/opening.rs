@@ -282,6 +282,7 @@ impl Server {
             parts.push(Part { parking_lot, openings: Vec::new() });
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
+        let engines = engines.counted(self.engines.clone());
         let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
         // The fronts of before that continue.
         let mut taken = Vec::new();

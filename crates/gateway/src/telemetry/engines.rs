@@ -11,10 +11,12 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use superpoll_http::telemetry::ratio::ActiveRatio;
 use superpoll_http::telemetry::traffic::{ChannelName, Processes, Traffic, exists};
 
 use super::overview::Overview;
 use super::socket::Engine;
+use super::verdict::{WatchingCost, verdict};
 use crate::processes;
 
 /// The engines of a process at one moment.
@@ -24,6 +26,7 @@ pub(super) struct ProcessEngines {
     started_seconds: u64,
     uptime_seconds: f64,
     connections: u32,
+    active_ratio: Option<ActiveRatio>,
     engines: Vec<Engine>,
 }
 
@@ -33,6 +36,7 @@ impl ProcessEngines {
         self.started_seconds = self.started_seconds.min(other.started_seconds);
         self.uptime_seconds = self.uptime_seconds.max(other.uptime_seconds);
         self.connections += other.connections;
+        self.active_ratio = ActiveRatio::sum([self.active_ratio, other.active_ratio].into_iter());
         self.engines.extend(other.engines);
     }
 }
@@ -43,6 +47,8 @@ pub(super) struct PageProcesses {
     traffic: Processes,
     /// The engines by the place and the number of their process.
     engines: BTreeMap<(u32, u32), ProcessEngines>,
+    /// The engines of the last message.
+    last: Vec<Engine>,
 }
 
 impl PageProcesses {
@@ -62,6 +68,14 @@ impl PageProcesses {
         all.for_each(|engines| sum.add(engines.clone()));
         Some(sum)
     }
+
+    /// Returns the ratio and what watching has cost since the last message, in one line.
+    fn verdict(&mut self, now: &ProcessEngines) -> Option<String> {
+        let last = std::mem::replace(&mut self.last, now.engines.clone());
+        let ratio = now.active_ratio?;
+        let cost = WatchingCost::between(&last, &now.engines, ratio.last_second.connections);
+        Some(verdict(&ratio, cost.as_ref()))
+    }
 }
 
 /// The status at one moment, as the live page gets it.
@@ -72,6 +86,9 @@ struct PageStatus<'a> {
     started_seconds: u64,
     uptime_seconds: f64,
     connections: u32,
+    active_ratio: Option<ActiveRatio>,
+    /// The ratio, what watching has cost since the last message, and what `poll` would cost.
+    verdict: Option<String>,
     engines: &'a [Engine],
     /// The processes that have not answered, whose figures are the last ones.
     missing_processes: Vec<u32>,
@@ -88,6 +105,7 @@ impl Overview {
             started_seconds: epoch.map_or(0, |epoch| epoch.as_secs()),
             uptime_seconds: uptime.as_secs_f64(),
             connections: self.connections(),
+            active_ratio: self.active_ratio(),
             engines,
         }
     }
@@ -133,6 +151,8 @@ impl Overview {
             started_seconds: counts.started_seconds,
             uptime_seconds: counts.uptime_seconds,
             connections: counts.connections,
+            active_ratio: counts.active_ratio,
+            verdict: page.verdict(&counts),
             engines: &counts.engines,
             missing_processes,
             traffic: &self.traffic_of_all(&mut page.traffic).await,
@@ -154,7 +174,8 @@ mod tests {
 
     fn of(started_seconds: u64, connections: u32) -> ProcessEngines {
         let uptime_seconds = 1000.0 - started_seconds as f64;
-        ProcessEngines { started_seconds, uptime_seconds, connections, engines: Vec::new() }
+        let (active_ratio, engines) = (None, Vec::new());
+        ProcessEngines { started_seconds, uptime_seconds, connections, active_ratio, engines }
     }
 
     #[test]

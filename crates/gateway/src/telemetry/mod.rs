@@ -8,6 +8,7 @@
 //! | `upstreams`, `channels`, `broker`, `reload` | the parts of the overview beside engines and channels |
 //! | `prometheus` | the overview as text for Prometheus, in the classic format or OpenMetrics |
 //! | `page` | the page at `/_superpoll/`, which shows the overview and refreshes it |
+//! | `verdict` | what watching costs, and what `poll` would cost |
 //! | `socket` | the statistics socket, which `superpoll top` reads |
 //!
 //! What is counted where a request is served is below, in `superpoll_http::telemetry`: the counters
@@ -24,11 +25,18 @@ mod relays;
 pub(crate) mod reload;
 pub mod socket;
 pub(crate) mod upstreams;
+pub mod verdict;
 
 pub mod counters {
     //! The counters of each engine, to be read.
 
     pub use superpoll_http::telemetry::counters::{Counter, EngineCounters};
+}
+
+pub mod ratio {
+    //! The ratio of active connections to all connections.
+
+    pub use superpoll_http::telemetry::ratio::{ActiveConnections, ActiveRatio};
 }
 
 pub mod traffic {

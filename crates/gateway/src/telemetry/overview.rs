@@ -15,6 +15,7 @@ use superpoll_http::connection_limits::ConnectionLimits;
 use superpoll_http::telemetry::counters::EngineCounters;
 use superpoll_http::telemetry::durations::{BOUNDS, RequestCounts, RouteDurations};
 use superpoll_http::telemetry::process::ProcessState;
+use superpoll_http::telemetry::ratio::ActiveRatio;
 use superpoll_http::telemetry::traffic::{ChannelName, Traffic};
 use superpoll_http::upstream::Group;
 use superpoll_hub::channel::{Registry, RouteState};
@@ -63,6 +64,7 @@ pub(super) struct Counts {
     pub(super) started_seconds: u64,
     pub(super) uptime_seconds: f64,
     pub(super) connections: u32,
+    pub(super) active_ratio: Option<ActiveRatio>,
     /// With the place of their process among the workers, if there are several.
     pub(super) engines: Vec<(Option<u32>, Engine)>,
     /// Attempts to get a certificate, by outcome.
@@ -86,6 +88,7 @@ impl Counts {
         self.started_seconds = self.started_seconds.min(other.started_seconds);
         self.uptime_seconds = self.uptime_seconds.max(other.uptime_seconds);
         self.connections += other.connections;
+        self.active_ratio = ActiveRatio::sum([self.active_ratio, other.active_ratio].into_iter());
         self.engines.extend(other.engines);
         for ((_, count), (_, more)) in self.renewals.iter_mut().zip(other.renewals) {
             *count += more;
@@ -299,6 +302,7 @@ impl Overview {
             started_seconds,
             uptime_seconds: (time::now() - self.started).as_secs_f64(),
             connections: self.connection_limits.in_use(),
+            active_ratio: self.active_ratio(),
             engines: engines.into_iter().map(|engine| (process, engine)).collect(),
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
             channels: channels.states(process),
@@ -317,6 +321,11 @@ impl Overview {
             certificate_ends: self.certificates.ends(),
             certificate_failures: self.certificates.failures(),
         }
+    }
+
+    /// Returns the ratio of this process.
+    pub(super) fn active_ratio(&self) -> Option<ActiveRatio> {
+        ActiveRatio::read(self.engines.iter().map(|engine| &engine.ratio))
     }
 
     /// Returns when the server was started, and how long ago.

@@ -19,6 +19,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use superpoll_http::body::Body;
 use superpoll_http::cors;
 use superpoll_http::exchange::Exchange;
+use superpoll_http::io_activity::IoActivity;
 use superpoll_http::peer::Peer;
 use superpoll_http::reply;
 use superpoll_http::transport::Transport;
@@ -82,12 +83,13 @@ fn live(overview: Arc<Overview>, request: Request<Upload>, exchange: &Exchange) 
     };
     let peer: Rc<Peer> = exchange.peer().clone();
     let admitted = peer.permit.begin_request();
+    let io_activity = exchange.io_activity.clone();
     exchange.take_over(move |transport, before| {
         Box::pin(async move {
             // The peer holds its permit as long as the page continues.
             let _peer = (peer, admitted);
             // A page that is closed is no failure.
-            let _ = send_snapshots(overview, transport, before).await;
+            let _ = send_snapshots(overview, transport, before, &io_activity).await;
         })
     });
     response
@@ -97,6 +99,7 @@ async fn send_snapshots(
     overview: Arc<Overview>,
     transport: Transport,
     before: Bytes,
+    io_activity: &IoActivity,
 ) -> Result<(), async_tungstenite::tungstenite::Error> {
     let config = WebSocketConfig::default()
         .read_buffer_size(LARGEST)
@@ -114,6 +117,7 @@ async fn send_snapshots(
     loop {
         let Some(text) = overview.page_text(&mut page).await else { return Ok(()) };
         socket.send(Message::text(text)).await?;
+        io_activity.note_active();
         let mut rest = Box::pin(sleep(PERIOD));
         loop {
             let reads = async { Some(socket.next().await) };

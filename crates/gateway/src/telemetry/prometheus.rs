@@ -42,7 +42,7 @@ families! {
         Counter lane_requests "Regular requests that were answered without being taken apart",
             |all| all.lane;
         Counter response_body_bytes "Bytes of responses' bodies", |all| all.body_bytes;
-        Fraction connections_active "Connections that have a task", |all| all.active as f64;
+        Fraction connections_active "Connections that have a task, active or not", |all| all.active as f64;
         Fraction connections_parked "Connections that are parked", |all| all.parked as f64;
         Fraction connections_away "Parked connections that a keeper watches", |all| all.away as f64;
         Fraction requests_running "Requests under way", |all| all.running as f64;
@@ -95,6 +95,15 @@ families! {
         Moment start_time "When the server was started, in seconds since 1970",
             |counts| counts.started_seconds;
         Gauge connections "Connections of all kinds", |counts| counts.connections.into();
+        Fraction connections_active_last_second
+            "Connections on which bytes moved in the last second that has ended",
+            |counts| counts.active_ratio.map_or(0.0, |ratio| ratio.last_second.active);
+        Counter active_connection_seconds
+            "Connections on which bytes moved in a second, added up over all seconds",
+            |counts| counts.active_ratio.map_or(0, |ratio| ratio.active_seconds);
+        Counter connection_seconds
+            "Connections that there were in a second, added up over all seconds",
+            |counts| counts.active_ratio.map_or(0, |ratio| ratio.connection_seconds);
         Counter tls_certificate_failures
             "Certificates that could not be renewed; the former certificate stayed",
             |counts| counts.certificate_failures;

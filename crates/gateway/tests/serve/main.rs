@@ -1,5 +1,6 @@
 //! The web server, from the outside, on each back-end: connections and their fates.
 
+mod active_ratio;
 mod admin;
 mod certificates;
 mod dormant2;

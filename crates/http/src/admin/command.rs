@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::{Operation, OperationReport};
+use crate::telemetry::ratio::ActiveRatio;
 
 /// The version of the commands and their answers. A field that is added to an answer does not
 /// change the version.
@@ -139,6 +140,13 @@ pub struct ServerStatus {
     pub backend: String,
     /// Connections that clients have now, parked ones included.
     pub connections: u64,
+    /// The connections that are active, compared with all; `None` in the first second, for a
+    /// program that does not count them, and for a server of an earlier version.
+    #[serde(default)]
+    pub active_ratio: Option<ActiveRatio>,
+    /// The ratio and what watching has cost since the start, in one line.
+    #[serde(default)]
+    pub verdict: Option<String>,
     /// The engines that have ever answered.
     pub engines: Vec<EngineStatus>,
     /// The processes that have not answered in time, so that their connections and engines are left
@@ -259,6 +267,8 @@ mod tests {
             uptime_ns: 5,
             backend: "epoll".to_owned(),
             connections: 3,
+            active_ratio: None,
+            verdict: None,
             engines: Vec::new(),
             missing_processes: Vec::new(),
         };

@@ -2,18 +2,9 @@
 
 use superpoll::Key;
 
-use super::{ParkedEntry, ParkingLot, PeerRef, ResumeReason};
+use super::{ParkingLot, ResumeReason};
 use crate::admin::Protocol;
 use crate::peer::Peer;
-
-impl ParkedEntry {
-    fn peer(&self) -> &Peer {
-        match &self.peer {
-            PeerRef::Shared(peer) => peer,
-            PeerRef::Owned(peer) => peer,
-        }
-    }
-}
 
 impl ParkingLot {
     /// Looks at parked connections, from a place on and at some places. Returns the place to

@@ -11,6 +11,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::families::{self, Labels};
+use super::ratio::RatioMeter;
+use crate::connection_limits::ConnectionLimits;
 use crate::families;
 use crate::rules::Reason;
 
@@ -89,9 +91,18 @@ pub struct EngineCounters {
     pub timed_out: Counter,
     /// Connections that broke, or on which the client spoke something other than HTTP.
     pub broken: Counter,
+    /// The connections that are active in each second.
+    pub ratio: RatioMeter,
 }
 
 impl EngineCounters {
+    /// Creates the counters of an engine of a server whose connections these limits count.
+    #[must_use]
+    pub fn new(connection_limits: Arc<ConnectionLimits>) -> EngineCounters {
+        let ratio = RatioMeter::new(connection_limits);
+        EngineCounters { ratio, ..EngineCounters::default() }
+    }
+
     /// Counts a response by its status.
     #[inline]
     pub fn count_response(&self, status: u16) {

@@ -4,6 +4,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `counters` | the counters of each engine, which everything else reads |
+//! | `ratio` | the ratio of active connections to all connections |
 //! | `durations` | histograms of the durations of requests, by route and by server; requests that the rules of routes have refused |
 //! | `traffic` | requests by route, servers and channels, for the page and the socket |
 //! | `process` | the process |
@@ -15,4 +16,5 @@ pub mod durations;
 pub mod families;
 pub mod guard;
 pub mod process;
+pub mod ratio;
 pub mod traffic;

@@ -499,8 +499,9 @@ impl Forwarder {
             let (mut lease, limit) = (lease, self.tunnel);
             // A tunnel may last for days, and nothing is told of its request any more.
             lease.trace = None;
+            let io_activity = exchange.io_activity.clone();
             exchange.take_over(move |client, read| {
-                Box::pin(tunnel::run(client, read, stream, before, lease, limit))
+                Box::pin(tunnel::run(client, read, (stream, before), lease, limit, io_activity))
             });
             return Response::from_parts(head, Body::empty());
         }

@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use superpoll_rt::time::{self, Sleep, sleep};
 
 use super::pool::Lease;
+use crate::io_activity::IoActivity;
 use crate::log::BrokenBy;
 use crate::transport::{Transport, Upstream};
 
@@ -175,10 +177,10 @@ impl Drop for Directions {
 pub(super) async fn run(
     mut client: Transport,
     from_client: Bytes,
-    mut server: Upstream,
-    from_server: Bytes,
+    (mut server, from_server): (Upstream, Bytes),
     lease: Lease,
     limit: Duration,
+    io_activity: Rc<IoActivity>,
 ) {
     let mut idleness = Idleness::new(limit);
     let (up, down) = (Half::new(from_client), Half::new(from_server));
@@ -186,6 +188,7 @@ pub(super) async fn run(
     let mut directions = Directions { up, down, lease, broken_by: Some(BrokenBy::Server) };
     directions.broken_by = poll_fn(|cx| {
         let Directions { up, down, .. } = &mut directions;
+        let before = (up.moved, up.written, down.moved, down.written);
         let one = match up.poll(cx, &mut client, &mut server) {
             Poll::Ready(Err(Failed::Source)) => return Poll::Ready(Some(BrokenBy::Client)),
             Poll::Ready(Err(Failed::Target)) => return Poll::Ready(Some(BrokenBy::Upstream)),
@@ -196,6 +199,9 @@ pub(super) async fn run(
             Poll::Ready(Err(Failed::Target)) => return Poll::Ready(Some(BrokenBy::Client)),
             other => other.is_ready(),
         };
+        if before != (up.moved, up.written, down.moved, down.written) {
+            io_activity.note_active();
+        }
         if one && other {
             return Poll::Ready(None);
         }

@@ -210,6 +210,7 @@ impl EventsSession {
         self.head -= head;
         let (channel, form) = (self.channel(), self.writer.form);
         channel.subscribers().wrote(channel.subscription.index, form, count - head);
+        channel.subscribers().parking_lot.note_active(&self.peer);
     }
 
     fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {

@@ -428,7 +428,10 @@ impl SocketSession {
         self.sends.wrote(all);
         let first = self.channels.first();
         first.subscribers().wrote(first.subscription.index, self.form, all);
-        self.has_written |= all > 0;
+        if all > 0 {
+            self.has_written = true;
+            first.subscribers().parking_lot.note_active(&self.peer);
+        }
         Ok(all > 0)
     }
 
@@ -475,6 +478,7 @@ impl SocketSession {
                 let bytes = Bytes::copy_from_slice(&room[..count]);
                 drop(room);
                 first.note(|entry| entry.received(count as u64));
+                first.subscribers().parking_lot.note_active(&self.peer);
                 self.heard = true;
                 self.session.read(bytes);
                 Ok(true)

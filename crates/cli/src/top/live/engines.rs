@@ -10,6 +10,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table};
 use superpoll_gateway::telemetry::socket::Turn;
+use superpoll_gateway::telemetry::verdict::verdict;
 
 use super::columns::{bold, dim};
 use super::help;
@@ -41,7 +42,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, state: &Sta
         let rows = [Constraint::Length(listed), Constraint::Min(0)];
         let [engines, calls] = Layout::vertical(rows).areas(area);
         list(frame, engines, model, &numbers, state);
-        return called(frame, calls, track);
+        return called(frame, calls, model, track);
     }
     let (tall, taller) = (area.height >= 22, area.height >= 38);
     let listed = 1 + wanted.min(if taller {
@@ -51,7 +52,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, state: &Sta
     } else {
         2
     });
-    let calls = if tall { 2 } else { 1 };
+    let calls = if taller {
+        3
+    } else if tall {
+        2
+    } else {
+        1
+    };
     let costs = match track.engine.costs.len().min(3) as u16 {
         0 => 1,
         kinds if tall => 1 + kinds,
@@ -74,7 +81,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, state: &Sta
     let [engines, history, calls, costs, turns, legend, _] = Layout::vertical(rows).areas(area);
     list(frame, engines, model, &numbers, state);
     past(frame, history, track, each);
-    called(frame, calls, track);
+    called(frame, calls, model, track);
     priced(frame, costs, track);
     slow(frame, turns, track);
     let lines: Vec<Line<'_>> = help::ENGINES.iter().map(|text| Line::from(*text)).collect();
@@ -168,7 +175,7 @@ fn past(frame: &mut Frame<'_>, area: Rect, track: &Track, each: u16) {
     }
 }
 
-fn called(frame: &mut Frame<'_>, area: Rect, track: &Track) {
+fn called(frame: &mut Frame<'_>, area: Rect, model: &Model, track: &Track) {
     let engine = &track.engine;
     let mut first = vec![Span::styled("calls/s ", bold())];
     if let Some(rates) = &track.rates {
@@ -187,13 +194,20 @@ fn called(frame: &mut Frame<'_>, area: Rect, track: &Track) {
     );
     if let Some(connections) = &engine.connections {
         let (active, parked) = (whole(connections.active), whole(connections.parked));
-        told = format!("{active} active  {parked} parked  {told}");
+        told = format!("{active} with a task  {parked} parked  {told}");
     }
     if engine.away.len > 0 {
         told = format!("{} away  {told}", whole(engine.away.len as u64));
     }
     second.push(told.into());
-    frame.render_widget(Paragraph::new(vec![Line::from(first), Line::from(second)]), area);
+    let mut lines = vec![Line::from(first), Line::from(second)];
+    if let Some(snapshot) = &model.snapshot
+        && let Some(ratio) = &snapshot.active_ratio
+    {
+        let told = verdict(ratio, snapshot.watching.as_ref());
+        lines.push(Line::from(vec![Span::styled("server  ", bold()), told.into()]));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
 }
 
 fn priced(frame: &mut Frame<'_>, area: Rect, track: &Track) {

@@ -43,6 +43,10 @@ const REQUESTS: &[&str] = &[
     "drop/s: messages that slow subscribers did not get, a second",
 ];
 
+/// The meaning of the ratio in the head.
+const HEAD: &str = "active/all: connections on which bytes moved in the last second, a minute and \
+                    an hour, of all connections (parked ones and those with a keeper included)";
+
 /// The meaning of the columns of engines, each in at most 60 columns.
 pub(super) const ENGINES: &[&str] = &[
     "hot: poll array; cold: epoll; ratio: the ready part of a set",
@@ -62,7 +66,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, page: Page, scrolled: usiz
     let mut lines = vec![Line::styled("keys", bold())];
     lines.extend(KEYS.iter().chain(keys).map(|text| Line::from(*text)));
     lines.push(Line::styled("columns", bold()));
-    lines.extend(columns.iter().map(|text| Line::from(*text)));
+    lines.extend([HEAD].iter().chain(columns).map(|text| Line::from(*text)));
     // At most all of it can be scrolled away but a line: wrapped lines are not counted here.
     let wrapped = |line: &Line<'_>| line.width().div_ceil(usize::from(area.width).max(1)).max(1);
     let all: usize = lines.iter().map(wrapped).sum();

@@ -13,7 +13,7 @@ use superpoll_gateway::telemetry::socket::Snapshot;
 use super::columns::{bold, dim};
 use super::state::{Page, State};
 use super::{engines, help, requests};
-use crate::top::figures::{time, whole};
+use crate::top::figures::{ratio, time, whole};
 use crate::top::model::Model;
 
 /// The smallest screen.
@@ -49,10 +49,17 @@ fn head(frame: &mut Frame<'_>, area: Rect, snapshot: Option<&Snapshot>, state: &
     }
     match snapshot {
         None => spans.push(" waiting for the first snapshot".into()),
-        Some(Snapshot { program, process, backend, connections, uptime_ns, .. }) => {
+        Some(Snapshot {
+            program, process, backend, connections, uptime_ns, active_ratio, ..
+        }) => {
             let (up, connections) = (time(*uptime_ns), whole(*connections));
             let told = format!(" {program} [{process}] {backend}  up {up}  {connections} conns");
             spans.push(told.into());
+            if let Some(all) = active_ratio {
+                let (now, minute) = (ratio(all.last_second.ratio), ratio(all.minute.ratio));
+                let hour = ratio(all.hour.ratio);
+                spans.push(format!("  active/all {now}, 1 min {minute}, 1 h {hour}").into());
+            }
         }
     }
     frame.render_widget(Paragraph::new(Line::from(spans)), area);

@@ -17,6 +17,7 @@ use superpoll_rt::time;
 use super::collector::Collector;
 use super::snapshot::{Engine, SCHEMA, Snapshot};
 use super::subject::{Engines, Subject};
+use crate::telemetry::verdict::verdict;
 
 /// How long a client may take to read a snapshot.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -121,6 +122,8 @@ pub(super) async fn status(subject: &Arc<Subject>) -> ServerStatus {
         uptime_ns: snapshot.uptime_ns,
         backend: snapshot.backend,
         connections: snapshot.connections,
+        active_ratio: snapshot.active_ratio,
+        verdict: snapshot.active_ratio.map(|ratio| verdict(&ratio, snapshot.watching.as_ref())),
         engines: snapshot.engines.iter().map(engine).collect(),
         missing_processes: snapshot.missing_processes,
     }

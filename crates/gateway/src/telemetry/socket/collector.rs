@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use superpoll_http::telemetry::counters::EngineCounters;
+use superpoll_http::telemetry::ratio::ActiveRatio;
 use superpoll_http::telemetry::traffic::{ChannelName, Processes};
 use superpoll_rt::{JoinHandle, Stats, TurnWatch, spawn, time};
 
 use super::snapshot::{Engine, Snapshot};
 use super::subject::{Engines, Subject};
 use crate::processes::{Answers, Kind};
+use crate::telemetry::verdict::WatchingCost;
 
 /// How long engines may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -28,6 +30,8 @@ pub(super) struct Collector {
     /// The questions that are not answered yet.
     asked: Vec<Option<Answer>>,
     last: Vec<Option<Engine>>,
+    /// The engines of the last snapshot.
+    before: Vec<Engine>,
     processes: Processes,
     /// The channels whose figures a supervisor asks for by name.
     wanted: Vec<ChannelName>,
@@ -43,7 +47,16 @@ impl Collector {
         let _watch = subject.handle.watch_turns();
         let asked = (0..engines).map(|_| None).collect();
         let (last, processes) = (vec![None; engines], Processes::default());
-        Collector { asked, last, processes, wanted: Vec::new(), subject, running: 0, _watch }
+        Collector {
+            asked,
+            last,
+            before: Vec::new(),
+            processes,
+            wanted: Vec::new(),
+            subject,
+            running: 0,
+            _watch,
+        }
     }
 
     /// The requests under way in the processes of a server of several, as of the last snapshot.
@@ -61,6 +74,8 @@ impl Collector {
                 self.ask(counters).await;
                 snapshot.engines = self.last.iter().flatten().cloned().collect();
                 snapshot.connections = connections();
+                snapshot.active_ratio =
+                    ActiveRatio::read(counters.iter().map(|engine| &engine.ratio));
                 // Rates are made of the counts of this moment.
                 snapshot.set_uptime(time::now() - subject.started);
                 let wanted = &self.wanted;
@@ -83,6 +98,11 @@ impl Collector {
                 snapshot.add_all(read, &mut self.processes);
             }
         }
+        if let Some(ratio) = &snapshot.active_ratio {
+            let (all, now) = (ratio.last_second.connections, &snapshot.engines);
+            snapshot.watching = WatchingCost::between(&self.before, now, all);
+        }
+        self.before = snapshot.engines.clone();
         snapshot
     }
 

@@ -6,8 +6,11 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use superpoll::diagnostics::Kind;
 use superpoll_http::telemetry::counters;
+use superpoll_http::telemetry::ratio::ActiveRatio;
 use superpoll_http::telemetry::traffic::{Processes, Traffic};
 use superpoll_rt::{SlowTurn, Stats};
+
+use crate::telemetry::verdict::WatchingCost;
 
 /// The version of the form. A field that is added does not change the version; a field that changes
 /// its meaning, or goes, does.
@@ -52,6 +55,14 @@ pub struct Snapshot {
     pub backend: String,
     /// Connections that clients have now, parked ones included.
     pub connections: u64,
+    /// The connections that are active, compared with all; `None` in the first second, for a
+    /// program that does not count them, and for a server of an earlier version.
+    #[serde(default)]
+    pub active_ratio: Option<ActiveRatio>,
+    /// What watching costs since the last snapshot for this client, or since the start; `None` if
+    /// the back-end does not place by cost.
+    #[serde(default)]
+    pub watching: Option<WatchingCost>,
     /// The engines that have ever answered, in the order of their numbers.
     pub engines: Vec<Engine>,
     /// Requests, servers and channels; `None` for a program that counts none, and for a server of
@@ -65,7 +76,7 @@ pub struct Snapshot {
 }
 
 /// An engine: a thread's poller, tasks and timers.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Engine {
     /// The engine's number, from zero.
     pub number: usize,
@@ -218,7 +229,7 @@ pub struct Connections {
     pub accepted: u64,
     /// Closed at once so far, for a shortage of descriptors or because of a limit.
     pub refused: u64,
-    /// Connections that have a task now.
+    /// Connections that have a task now, whether bytes move on them or not.
     pub active: u64,
     /// Connections that are parked now.
     pub parked: u64,
@@ -291,6 +302,7 @@ impl Snapshot {
         let traffic =
             all.iter_mut().filter_map(|(_, one)| Some((one.process, one.traffic.take()?)));
         self.traffic = Some(processes.sum(traffic));
+        self.active_ratio = ActiveRatio::sum(all.iter().map(|(_, one)| one.active_ratio));
         let stride = all.iter().map(|(_, one)| one.engines.len()).max().unwrap_or(0);
         let mut places: BTreeMap<u32, Snapshot> = BTreeMap::new();
         for (place, one) in all {
