@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::peer::Peer;
+use crate::peer::{Peer, Permit};
 use crate::telemetry::counters::EngineCounters;
 
 /// The bytes that a connection reads, and the bytes that it writes, before other tasks run. The
@@ -71,7 +71,10 @@ impl IoActivity {
     /// move.
     #[must_use]
     pub fn new(peer: Rc<Peer>, counters: Arc<EngineCounters>) -> IoActivity {
-        IoActivity { counted: Some((peer, counters)), ..IoActivity::default() }
+        // What an operator does is no work for clients.
+        let is_counted = !matches!(peer.permit, Permit::Admin(_));
+        let counted = is_counted.then_some((peer, counters));
+        IoActivity { counted, ..IoActivity::default() }
     }
 
     /// Notes that bytes have moved on the connection.
@@ -80,7 +83,7 @@ impl IoActivity {
         if let Some((peer, counters)) = &self.counted
             && !self.is_resting.get()
         {
-            peer.note_active(&counters.ratio);
+            counters.ratio.note(&peer.active_in);
         }
     }
 

@@ -9,9 +9,12 @@ use super::figures::{quantile, ratio, time, turn};
 use super::model::{Model, Rates, Track, calls};
 use super::traffic::{Channel, Quantiles, TrafficModel};
 
-/// The meaning of each ratio.
-pub(super) const LEGEND: [&str; 4] = [
-    "active/all: connections on which bytes moved in the last second, of all connections.",
+/// The meaning of the ratio of connections.
+const ACTIVE: &str =
+    "active/all: connections on which bytes moved in the last second, of all connections.";
+
+/// The meanings of the ratios of sets.
+const SETS: [&str; 3] = [
     "hot ratio: descriptors that were ready, of those in the poll array, over its passes.",
     "cold ratio: descriptors that were ready, of those in the epoll set, over its waits.",
     "away ratio: descriptors that were ready, of those that a keeper watches.",
@@ -64,8 +67,9 @@ pub(super) fn write(model: &Model) -> String {
     if let Some(ratio) = &snapshot.active_ratio {
         let _ = writeln!(text, "active    {}", verdict(ratio, snapshot.watching.as_ref()));
         let _ = writeln!(text, "  in a minute {}; in an hour {}", ratio.minute, ratio.hour);
+        let _ = writeln!(text, "  {ACTIVE}");
     }
-    for line in LEGEND {
+    for line in SETS {
         let _ = writeln!(text, "  {line}");
     }
     if let Some(model) = &model.traffic {
