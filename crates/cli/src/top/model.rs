@@ -201,6 +201,7 @@ pub(super) mod tests {
                 changes_saved: 7 * busy,
                 moves_to_hot: 12 * busy,
                 moves_to_cold: 10 * busy,
+                compactions: 2 * busy,
                 moves_away: 0,
                 moves_back: 0,
                 hand_offs: busy,

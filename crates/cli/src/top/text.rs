@@ -156,9 +156,10 @@ fn engine(text: &mut String, track: &Track) {
     line(
         "moves",
         format!(
-            "to hot {}, to cold {}, hand-offs {}, away {}, back {}",
+            "to hot {}, to cold {}, compactions {}, hand-offs {}, away {}, back {}",
             grows(engine.moves_to_hot, to_hot),
             grows(engine.moves_to_cold, to_cold),
+            engine.compactions,
             engine.hand_offs,
             engine.moves_away,
             engine.moves_back,
@@ -241,7 +242,7 @@ mod tests {
             "channels  all 2 channels: 3000 subscribers, published 30 (10.0/s), delivered 45000 (15000.0/s)",
             "channel   /rooms/0: 2000 subscribers, published 15 (5.0/s), ",
             "hot 50, ratio 0.78 (ever 0.78); cold 9950, ratio 0.0001 (ever 0.0001)\n",
-            "to hot 36 (12.0/s), to cold 30 (10.0/s), hand-offs 3",
+            "to hot 36 (12.0/s), to cold 30 (10.0/s), compactions 6, hand-offs 3",
             "calls    read 120000 (40000.0/s), sendto 117000 (39000.0/s), poll 2700 (900.0/s), ",
             "tcp: slot s 111, event e 150, D 900, rise 450 ns; break-even 0.51 (0.21 with writers)",
             "ever: ~8.0 ms  2.5 s ago  128 tasks, 64 events, 3 timers",

@@ -59,6 +59,7 @@ families! {
         Counter changes_saved "Changes that cost no system call", |engine| engine.changes_saved;
         Counter moves_to_hot "Moves from epoll to the poll array", |engine| engine.moves_to_hot;
         Counter moves_to_cold "Moves from the poll array to epoll", |engine| engine.moves_to_cold;
+        Counter compactions "Times the poll array was compacted", |engine| engine.compactions;
         Counter hand_offs "Times a loop that went quiet gave its poll array to epoll",
             |engine| engine.hand_offs;
         Fraction tasks "Tasks", |engine| engine.tasks as f64;

@@ -128,7 +128,10 @@ pub(super) fn fan_in(subject: Subject, plan: &Plan) -> Result<Outcome> {
         let reading = scope.spawn(move || read_all(subject, plan, readers, &ready));
         // An error ends the thread, and is returned by it.
         if begun.recv().is_ok() {
-            write_all(plan, &mut writers, || Ok(std::hint::spin_loop()))?;
+            write_all(plan, &mut writers, || {
+                std::hint::spin_loop();
+                Ok(())
+            })?;
         }
         reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

@@ -111,6 +111,8 @@ pub struct Engine {
     pub moves_to_hot: u64,
     /// Moves from the poll array to epoll.
     pub moves_to_cold: u64,
+    /// Times the poll array was compacted: descriptors that had gone idle went to epoll.
+    pub compactions: u64,
     /// Moves to a keeper.
     pub moves_away: u64,
     /// Moves back from there.
@@ -348,6 +350,7 @@ impl Engine {
             changes_saved: poller.changes_saved,
             moves_to_hot: poller.moves_to_hot,
             moves_to_cold: poller.moves_to_cold,
+            compactions: poller.compactions,
             moves_away: poller.moves_away,
             moves_back: poller.moves_back,
             hand_offs: poller.handoffs,
