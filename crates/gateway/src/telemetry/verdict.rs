@@ -20,7 +20,8 @@
 //! It was compared with the system time of `serve` on `poll` and on `adaptive`, with 300 idle
 //! connections and 8 that made 40,000 requests. With the slots that `poll` scanned, the estimate
 //! was 1.1 of the measured difference (median of five runs, 0.5 to 1.7, on a machine with other
-//! work). So it shows the order of magnitude.
+//! work). The half was chosen from these five runs, so they do not confirm it: without *block* the
+//! estimate was too low, with all of it too high. So it shows the order of magnitude.
 
 use std::fmt;
 
