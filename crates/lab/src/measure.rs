@@ -251,8 +251,9 @@ pub(crate) fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> 
     let work = figures.ns_per_round_median + figures.write_ns_per_round_median;
     let round = 1.6 * work + 60.0 * pairs.len() as f64 + 2_000.0;
     // The cost of building, warming up and taking down comes on top of the slot. Where few rounds
-    // fit, each has thousands of events, and is a mean by itself.
-    Ok(((slot * 1e9 / round) as usize).clamp(4, 1000))
+    // fit, each has thousands of events, and is a mean by itself; two for a block, so that subjects
+    // take turns often while the machine changes.
+    Ok(((slot * 1e9 / round) as usize).clamp(2, 1000))
 }
 
 impl Outcome {
@@ -300,6 +301,7 @@ impl Outcome {
             allocations_per_round: allocations.map(|sum| sum as f64 / run.max(1) as f64),
             calls_per_event: calls.map(|sum| sum as f64 / events.max(1) as f64),
             overflows: self.blocks.iter().map(|block| block.overflows).sum(),
+            modes: (sample == Sample::Round).then(|| statistics::two_modes(&all)).flatten(),
             memory_bytes: self.blocks.iter().filter_map(|block| block.memory).max(),
             blocks,
             ..Figures::default()

@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 use crate::environment::Environment;
 use crate::error::{Doing, Error, Result};
 use crate::experiments::{self, Listed};
-use crate::statistics::{self, Estimate, lowest_decile};
+use crate::statistics::{self, Estimate, Modes, lowest_decile};
+use crate::table;
 
 /// The version of the documents' structure.
 pub(crate) const SCHEMA: u32 = 2;
@@ -94,6 +95,12 @@ pub(crate) struct Figures {
     /// The poller's own heap memory in bytes, without the arrays that the kernel reads or writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<usize>,
+    /// Why no subject has a ratio at this point, if none has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_ratio: Option<String>,
+    /// The two values around which the rounds lie, if there are two, while the point is measured.
+    #[serde(skip)]
+    pub modes: Option<Modes>,
     /// The blocks, while the point is measured.
     #[serde(skip)]
     pub blocks: Blocks,
@@ -141,6 +148,7 @@ pub(crate) fn relate(point: &mut [(&str, &mut Figures)]) {
 
 /// Like [`relate`], but the ratios are to the best of the subjects that `yardstick` selects.
 pub(crate) fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) -> bool) {
+    let no_ratio = two_modes(point);
     // What a write costs where nobody watches: the median, and the lowest decile.
     let floor = point.iter().find(|(name, _)| *name == "floor").map(|(_, floor)| {
         let decile = lowest_decile(&floor.blocks.write_ns);
@@ -170,12 +178,31 @@ pub(crate) fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&
         of.zip(to).filter(|(_, to)| *to > 0.0).map(|(of, to)| of / to)
     };
     for (_, figures) in point.iter_mut() {
+        figures.cost_ns_per_round = cost(figures);
+        if no_ratio.is_some() {
+            figures.no_ratio.clone_from(&no_ratio);
+            continue;
+        }
         figures.loop_ratio_decile = decile(loops(figures), &cheapest_loop);
         figures.cost_ratio_decile = decile(costs(figures), &cheapest_cost);
-        figures.cost_ns_per_round = cost(figures);
         figures.loop_ratio = ratio(Some(figures.ns_per_round_median), best_loop);
         figures.cost_ratio = ratio(cost(figures), best_cost);
     }
+}
+
+/// Returns why a point has no ratios, if the rounds of at least half of its subjects have two
+/// modes: then the machine has them, and a ratio says which subject met the slow one more often.
+fn two_modes(point: &[(&str, &mut Figures)]) -> Option<String> {
+    let modes: Vec<Modes> = point.iter().filter_map(|(_, figures)| figures.modes).collect();
+    if modes.is_empty() || modes.len() * 2 < point.len() {
+        return None;
+    }
+    let of = |mode: fn(&Modes) -> f64| {
+        table::time(statistics::median(&modes.iter().map(mode).collect::<Vec<_>>()))
+    };
+    let (subjects, all) = (modes.len(), point.len());
+    let (low, high) = (of(|modes| modes.low), of(|modes| modes.high));
+    Some(format!("rounds have two modes, {low} or {high}, with {subjects} of {all} subjects"))
 }
 
 impl<Row: Serialize> Record<Row> {
@@ -448,6 +475,25 @@ mod tests {
         assert_eq!(adaptive.cost(), adaptive.cost_ratio_decile.map(|ratio| ratio.value));
         assert_eq!(adaptive.cost(), Some(700.0 / 550.0));
         assert_eq!(adaptive.loop_part(), Some(200.0 / 300.0));
+    }
+
+    #[test]
+    fn a_point_with_two_modes_has_the_reason_and_no_ratio() {
+        let modes = Some(Modes { low: 8e6, high: 25e6 });
+        let [mut floor, mut poll, mut epoll] = [(); 3].map(|()| figures(100.0, 50.0));
+        poll.modes = modes;
+        relate(&mut [("floor", &mut floor), ("poll", &mut poll), ("epoll-et", &mut epoll)]);
+        // One of three may have a reason of its own.
+        assert!(poll.no_ratio.is_none() && poll.cost_ratio == Some(1.0));
+        let [mut floor, mut poll, mut epoll] = [(); 3].map(|()| figures(100.0, 50.0));
+        (floor.modes, poll.modes) = (modes, modes);
+        relate(&mut [("floor", &mut floor), ("poll", &mut poll), ("epoll-et", &mut epoll)]);
+        for figures in [&poll, &epoll] {
+            let reason = "rounds have two modes, 8000.0 us or 25.0 ms, with 2 of 3 subjects";
+            assert_eq!(figures.no_ratio.as_deref(), Some(reason));
+            assert_eq!((figures.cost(), figures.loop_part()), (None, None));
+            assert_eq!(figures.cost_ns_per_round, Some(100.0));
+        }
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Point<'_> {
         relate: impl FnOnce(&mut [(&str, &mut Figures)]),
     ) -> Result<Vec<Row>> {
         let Point { kind, placement, total, active, pairs, ref load } = *self;
-        let Run { budget, lost, progress, .. } = run;
+        let Run { budget, lost, progress, .. } = &mut *run;
         let slot = budget.slot(entries.len(), ROUNDS);
         let measured = measure::rounds_in(pairs, load, slot)?;
         let rounds = Rounds { warm_up_adaptive, warm_up, measured };
@@ -95,6 +95,9 @@ impl Point<'_> {
         };
         let outcomes = measure::interleave(pairs, entries, load, rounds, budget, lost, told)?;
         let figures = measure::figures(&outcomes, Sample::Round, relate);
+        if let Some(reason) = figures.first().and_then(|(_, figures)| figures.no_ratio.as_ref()) {
+            run.note(format!("{kind} {active}/{total} {placement}: no ratio: {reason}"));
+        }
         let row = |(entry, figures): (Entry, Figures)| Row {
             kind: kind.name().to_owned(),
             placement: placement.name().to_owned(),

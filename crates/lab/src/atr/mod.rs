@@ -46,7 +46,7 @@ pub(crate) fn curve(
 ) -> Vec<(f64, f64)> {
     let value = |row: &&&Row| of(&row.figures);
     rows.iter()
-        .filter(|row| row.subject == above)
+        .filter(|row| row.subject == above && row.figures.no_ratio.is_none())
         .filter_map(|row| {
             let other = rows.iter().find(|o| o.subject == below && o.active == row.active)?;
             Some((row.atr(), value(&row)? / value(&other)?))
@@ -94,6 +94,7 @@ impl Experiment for Atr {
                 Part::plot(format!("{stem}.svg"), Some(quotient(&name, &rows))),
                 Part::plot(format!("{stem}-subjects.svg"), Some(costs_by_event(&name, &rows))),
                 Part::List("Where they break even:", crossings(&rows)),
+                Part::List("Points without a ratio:", without_ratio(&rows)),
                 Part::text("Time per round of the loop part (median):"),
                 Part::Table(sweep(&rows)),
                 Part::Text(best),
@@ -108,8 +109,9 @@ impl Experiment for Atr {
         let is = |names: &'static [&'static str]| move |row: &Row| names.contains(&&*row.subject);
         // Sweeps are compared with one descriptor in a hundred active and with all active.
         let against = |row: &Row, theirs: &str| {
+            let has_ratio = row.figures.no_ratio.is_none();
             let is_end = row.active == row.total || row.active == row.total.div_ceil(100);
-            let other = rows.iter().filter(|_| is_end).find(|other| {
+            let other = rows.iter().filter(|_| is_end && has_ratio).find(|other| {
                 other.subject == theirs
                     && (&other.kind, &other.placement, other.total, other.active)
                         == (&row.kind, &row.placement, row.total, row.active)
@@ -215,7 +217,9 @@ pub(crate) fn sweep(rows: &[&Row]) -> Table {
                 at(name).map_or_else(String::new, |f| table::time(f.ns_per_round_median))
             }),
         );
-        let quotient = |of: Account| Some(of(at("poll")?)? / of(at("epoll-lt")?)?);
+        let has_ratio = |figures: &&Figures| figures.no_ratio.is_none();
+        let poll = at("poll").filter(has_ratio);
+        let quotient = |of: Account| Some(of(poll?)? / of(at("epoll-lt")?)?);
         cells.push(table::ratio(quotient(loop_time)));
         cells.push(table::ratio(quotient(cost)));
         cells.push(table::ratio(at("adaptive").and_then(Figures::loop_part)));
@@ -229,6 +233,9 @@ pub(crate) fn sweep(rows: &[&Row]) -> Table {
 /// Returns the cheapest subject at a point, by cost, among all but the floor.
 fn cheapest<'a>(rows: &[&'a Row], active: usize) -> &'a str {
     let contenders = rows.iter().filter(|row| row.active == active && row.subject != "floor");
+    if rows.iter().any(|row| row.active == active && row.figures.no_ratio.is_some()) {
+        return "two modes";
+    }
     let price = |row: &Row| cost(&row.figures).unwrap_or(row.figures.ns_per_round_median);
     contenders.min_by(|a, b| price(a).total_cmp(&price(b))).map_or("", |row| row.subject.as_str())
 }
@@ -309,6 +316,14 @@ pub(crate) fn crossings(rows: &[&Row]) -> Vec<String> {
             )
         })
         .collect()
+}
+
+/// Returns a line for each point whose rounds have two modes.
+fn without_ratio(rows: &[&Row]) -> Vec<String> {
+    let each = rows.iter().filter_map(|row| {
+        row.figures.no_ratio.as_ref().map(|why| format!("{} of {}: {why}", row.active, row.total))
+    });
+    table::distinct(each)
 }
 
 // The plots of `superpoll-lab atr`: poll time over epoll time, and all subjects per event.

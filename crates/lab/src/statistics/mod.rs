@@ -1,16 +1,19 @@
 //! Figures from samples: quantiles here, the ratio of two costs and its confidence interval too,
-//! and the place where two curves meet in `break_even.rs`.
+//! and the place where two curves meet in `break_even.rs`. `modes.rs` detects samples that have two
+//! values instead of one.
 //!
 //! `simulation.rs` is the reason for the choice of the estimator: it plants a difference under
 //! noise like that of a shared machine and shows how far each estimator is from it.
 
 pub(crate) use break_even::break_even;
+pub(crate) use modes::{Modes, two_modes};
 use serde::{Deserialize, Serialize};
 pub(crate) use simulation::{Options, run};
 
 use crate::random::Random;
 
 mod break_even;
+mod modes;
 mod simulation;
 
 /// Returns the sample below which this share of all samples lies (the nearest rank); zero without
