@@ -17,8 +17,8 @@ use crate::stage::{BACKENDS, Stage, on_each_backend};
 /// The channel's `poll`. The server pings after half of it.
 const POLL: Duration = Duration::from_secs(400);
 
-/// A slow client reads a share of its bytes each ten seconds. The server learns of a read later, when
-/// the client's kernel has much room again.
+/// A slow client reads a share of its bytes each ten seconds. The server learns of a read later,
+/// when the client's kernel has much room again.
 const STEP: Duration = Duration::from_secs(10);
 
 /// How often a slow client reads: for several pings.

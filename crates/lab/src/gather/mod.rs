@@ -1,4 +1,4 @@
-//! `superpoll-lab gather`: what it saves to wait for several events, and what that costs in latency.
+//! `superpoll-lab gather`: what it saves to wait for several events, and what it costs in latency.
 //!
 //! Messages come one by one, at a pace, on many descriptors in random order. In *fan-in* a loop
 //! over one poller reads them. In *relay* our relay forwards them, from as many connections to as
@@ -30,7 +30,7 @@ crate::options::options! {
     descriptors: usize = N 200,
     /// Microseconds between two messages, with commas
     interval: String = LIST "10,30,100,1000",
-    /// Microseconds for which waits gather, with commas; 0, which takes part in any case, is without
+    /// Microseconds for which waits gather, with commas; 0 takes part in any case
     gather: String = LIST "0,50,200",
     /// Back-ends, with commas
     subjects: String = LIST "adaptive,uring",
