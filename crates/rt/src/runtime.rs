@@ -63,7 +63,8 @@ impl Builder {
     }
 
     /// Sets where the adaptive back-end watches descriptors: by costs (the default), or by the
-    /// active/total ratio of its sets. Else the environment variable `SUPERPOLL_POLICY` does. The
+    /// active/total ratio of its sets. Else the environment variable `SUPERPOLL_POLICY` does. With a
+    /// policy, [`BackendKind::Auto`] is the adaptive back-end, and another one is an error. The
     /// [guide](superpoll::guide::choosing) says when it pays.
     ///
     /// # Examples
@@ -196,17 +197,20 @@ impl Builder {
 
     fn poller(&self) -> superpoll::Result<Poller> {
         let builder = Poller::builder();
-        match (self.policy, self.backend) {
-            (Some(policy), None | Some(BackendKind::Adaptive | BackendKind::Auto)) => {
-                builder.policy_kind(policy).build()
-            }
-            (Some(_), Some(backend)) => Err(superpoll::Error::Unsupported {
+        let Some(policy) = self.policy else {
+            return match self.backend {
+                Some(backend) => builder.backend(backend).build(),
+                None => builder.build(),
+            };
+        };
+        match self.backend.map_or_else(BackendKind::from_environment, Ok)? {
+            BackendKind::Adaptive | BackendKind::Auto => builder.policy_kind(policy).build(),
+            backend => Err(superpoll::Error::Unsupported {
                 backend: backend.name(),
                 what: "a placement policy",
-                instead: "choose the back-end adaptive, or leave the policy out",
+                instead: "choose the back-end adaptive, also in SUPERPOLL_BACKEND, or leave the \
+                          policy out",
             }),
-            (None, Some(backend)) => builder.backend(backend).build(),
-            (None, None) => builder.build(),
         }
     }
 

@@ -241,8 +241,10 @@ impl Monitor {
                 process: key.process,
                 name: self.names.get(&key.process).cloned().unwrap_or_default(),
                 processor: ratio(
-                    to.processor.get(&key.process).copied().unwrap_or_default()
-                        - from.processor.get(&key.process).copied().unwrap_or_default(),
+                    // A number that another process has got begins again.
+                    (to.processor.get(&key.process).copied().unwrap_or_default()
+                        - from.processor.get(&key.process).copied().unwrap_or_default())
+                    .max(0.0),
                     seconds,
                 ),
                 calls: Counts::default(),

@@ -8,6 +8,7 @@ use superpoll_watch::{
 };
 
 use crate::quantity::count;
+use crate::stats::printable::printable;
 
 /// Formats a report and its verdict.
 pub(super) fn of(report: &Report, costs: &Costs) -> String {
@@ -67,6 +68,8 @@ fn write_process(out: &mut String, process: &ProcessReport, seconds: f64) -> fmt
     if sets.is_empty() {
         return Ok(());
     }
+    // Any user chooses the name of a process of theirs.
+    let name = printable(name);
     write!(out, "\n{name} [{number}]: {} of a processor", percent(*processor))?;
     if calls.reads() + calls.empty_reads() > 0 {
         write!(out, "; {}, {} EAGAIN", count(calls.reads(), "read"), calls.empty_reads())?;

@@ -48,7 +48,7 @@ impl Poller {
     /// [`Waker`](crate::Waker) may be delayed by as much as an event. The kernel's timer slack
     /// (50 microseconds unless [set](crate::diagnostics::set_timer_slack)) comes on top.
     ///
-    /// A nested poller ([`outer_fd`](Poller::outer_fd)) does not wait itself, so it gathers
+    /// A nested poller ([`nest`](Poller::nest)) does not wait itself, so it gathers
     /// nothing.
     ///
     /// # Errors
@@ -58,6 +58,7 @@ impl Poller {
         if time > LONGEST {
             return Err(Error::GatherTooLong { time, longest: LONGEST });
         }
+        self.delivery.gather = Duration::ZERO;
         self.gather = (!time.is_zero()).then(|| {
             let in_kernel = self.backend.gathers();
             Gather { time, delivered: None, in_kernel }
@@ -71,7 +72,7 @@ impl Poller {
     pub(super) fn begin_gathering(&mut self, deadline: Deadline) {
         self.delivery.gather = Duration::ZERO;
         let Some(gather) = &self.gather else { return };
-        if deadline == Deadline::Now {
+        if deadline == Deadline::Now || self.nested {
             return;
         }
         let left = gather.left();

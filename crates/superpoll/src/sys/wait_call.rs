@@ -141,7 +141,8 @@ impl<'a> WaitCall<'a> {
             Some(timeout) => (1, super::timespec(timeout)),
             None => (0, NO_TIME),
         };
-        let gather = gather.as_micros() as u32;
+        // Part of a microsecond is one: with none, the kernel would wait for all the completions.
+        let gather = gather.as_nanos().div_ceil(1_000) as u32;
         WaitCall {
             name: Name::Ring(changes, completions, flags, gather),
             set: name,

@@ -4,6 +4,7 @@
 mod adaptive;
 mod around;
 mod building;
+mod gathering;
 mod limits;
 mod moves;
 mod owning;
