@@ -63,8 +63,8 @@ impl Builder {
     }
 
     /// Sets where the adaptive back-end watches descriptors: by costs (the default), or by the
-    /// active/total ratio of its sets. Else the environment variable `SUPERPOLL_POLICY` does. With a
-    /// policy, [`BackendKind::Auto`] is the adaptive back-end, and another one is an error. The
+    /// active/total ratio of its sets. Else the environment variable `SUPERPOLL_POLICY` does. With
+    /// a policy, [`BackendKind::Auto`] is the adaptive back-end, and another one is an error. The
     /// [guide](superpoll::guide::choosing) says when it pays.
     ///
     /// # Examples
