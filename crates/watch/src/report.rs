@@ -97,9 +97,15 @@ impl SetReport {
         ratio(self.counts.events() as f64, (self.counts.waits() - self.counts.failed()) as f64)
     }
 
+    /// The descriptors that are watched: those that the kernel has at the end if it was asked, as
+    /// many programs close descriptors without a call that could be counted.
+    pub fn present(&self) -> f64 {
+        self.registered_at_end.map_or(self.watched, |end| end as f64)
+    }
+
     /// The active/total ratio of a wait: the share of the watched descriptors that it reports.
     pub fn ratio(&self) -> f64 {
-        ratio(self.events_per_wait(), self.watched)
+        ratio(self.events_per_wait(), self.present())
     }
 }
 

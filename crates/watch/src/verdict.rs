@@ -146,17 +146,17 @@ impl Rates<'_> {
         let (events, waits) = (set.events_per_wait(), set.counts.waits() as f64);
         let sleeps = share(set.counts.sleeps(), set.counts.waits()) as f32;
         let slot = costs.scan + costs.block * sleeps;
-        let now = set.watched * f64::from(slot) + f64::from(self.costs.poll_call);
+        let now = set.present() * f64::from(slot) + f64::from(self.costs.poll_call);
         let epoll = events * f64::from(costs.event) + f64::from(self.costs.cold_wait);
         let name = if set.key.kind == Kind::Poll { "poll" } else { "select" };
-        (now > 1.5 * epoll && set.watched >= 8.0).then(|| Finding {
+        (now > 1.5 * epoll && set.present() >= 8.0).then(|| Finding {
             process: process.process,
             waste: Waste::Scan,
             saves: self.processor(waits, now - epoll),
             text: format!(
                 "{name} looks at {:.0} descriptors for {events:.1} events: {:.1} us a wait; epoll \
                  would need {:.1} us",
-                set.watched,
+                set.present(),
                 now / 1e3,
                 epoll / 1e3,
             ),
@@ -166,7 +166,7 @@ impl Rates<'_> {
     }
 
     fn busy_set(&self, process: &ProcessReport, set: &SetReport) -> Option<Finding> {
-        let is_set = set.key.kind == Kind::Epoll && set.watched >= 2.0;
+        let is_set = set.key.kind == Kind::Epoll && set.present() >= 2.0;
         let costs = self.costs(set);
         let even = f64::from(
             self.costs
@@ -179,12 +179,12 @@ impl Rates<'_> {
         }
         let events = set.events_per_wait();
         let now = events * f64::from(costs.event) + f64::from(self.costs.cold_wait);
-        let poll = set.watched * f64::from(costs.scan)
+        let poll = set.present() * f64::from(costs.scan)
             + events * f64::from(costs.ready)
             + f64::from(self.costs.poll_call);
         // Sleeping costs poll more than epoll.
         let sleeps = share(set.counts.sleeps(), set.counts.waits());
-        let poll = poll + set.watched * f64::from(costs.block) * sleeps;
+        let poll = poll + set.present() * f64::from(costs.block) * sleeps;
         (now > poll).then(|| Finding {
             process: process.process,
             waste: Waste::BusySet,
@@ -192,7 +192,8 @@ impl Rates<'_> {
             text: format!(
                 "{events:.1} of {:.0} descriptors of epoll set {} are active in each wait, ratio \
                  {ratio:.2}: above the break-even of {even:.2}, from which poll is cheaper",
-                set.watched, set.key.id,
+                set.present(),
+                set.key.id,
             ),
             remedy: "watch the busy descriptors with poll, or all of them with superpoll, which \
                      moves them",
@@ -226,7 +227,7 @@ impl Rates<'_> {
         let wasted = share(short + looks, counts.waits());
         let call = match set.key.kind {
             Kind::Epoll | Kind::Ring => f64::from(self.costs.cold_wait),
-            _ => f64::from(self.costs.poll_call) + set.watched * f64::from(self.costs(set).scan),
+            _ => f64::from(self.costs.poll_call) + set.present() * f64::from(self.costs(set).scan),
         };
         // A short sleep wakes for nothing; a look costs its call alone.
         let saves =
@@ -273,7 +274,7 @@ impl Rates<'_> {
         let is_busy = process.processor > 0.7 && waits > 20_000.0;
         let has_room = counts.room() > 1 && share(counts.cut(), counts.waits()) <= 0.25;
         let sleeps = share(counts.sleeps(), counts.waits());
-        let is_trickle = set.key.kind == Kind::Epoll && set.watched >= 8.0 && events > 0.5;
+        let is_trickle = set.key.kind == Kind::Epoll && set.present() >= 8.0 && events > 0.5;
         (is_trickle && events < 1.5 && is_busy && has_room && sleeps > 0.25).then(|| Finding {
             process: process.process,
             waste: Waste::Trickle,

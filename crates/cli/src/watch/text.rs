@@ -21,7 +21,7 @@ pub(super) fn of(report: &Report, costs: &Costs) -> String {
 fn write(out: &mut String, report: &Report, costs: &Costs) -> fmt::Result {
     writeln!(
         out,
-        "{:.1} s; while this watched, each system call of any process took {} ns longer",
+        "{:.1} s; while this watched, each other system call of any process took {} ns longer",
         report.seconds, report.overhead_ns
     )?;
     for process in &report.processes {
@@ -99,12 +99,13 @@ fn write_set(out: &mut String, set: &SetReport, seconds: f64) -> fmt::Result {
     write!(out, "  {}", title(set.key))?;
     match (set.key.kind, &set.registered) {
         (Kind::Epoll, registered) => {
-            write!(out, ": {:.0} registered", set.watched)?;
+            write!(out, ": {:.0} registered", set.present())?;
             if let Some(registered) = registered.as_ref().filter(|set| set.total() > 0) {
                 let kinds = registered.kinds.iter().map(|(kind, count)| format!("{count} {kind}"));
                 write!(out, " (at first {})", kinds.collect::<Vec<_>>().join(", "))?;
             }
-            let share = if set.watched > 0.0 { set.active / set.watched } else { 0.0 };
+            let present = set.present();
+            let share = if present > 0.0 { set.active / present } else { 0.0 };
             write!(out, ", {:.1} active in a second, ratio {}", set.active, ratio(share))?;
         }
         (Kind::Poll, _) => {

@@ -84,6 +84,7 @@ pub(crate) fn superpoll(
     let failed = |e| Error::system(format!("starting superpoll {}", arguments.join(" ")), e);
     let mut command = Command::new(next_to(&std::env::current_exe().map_err(failed)?)?);
     command.args(arguments).env_remove(superpoll::backend::BACKEND_VARIABLE);
+    command.env_remove(superpoll::backend::policy::POLICY_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (child, output, errors) = at(process, || process::spawn(&mut command).map_err(failed))?;
     let server = Server::of_program(name, child);
@@ -233,6 +234,7 @@ pub(crate) fn begin(
     let errors = tempfile::tempfile().map_err(failed)?;
     let mut command = Command::new(rivals::find(program).unwrap_or_else(|| program.into()));
     command.args(arguments).env_remove(superpoll::backend::BACKEND_VARIABLE);
+    command.env_remove(superpoll::backend::policy::POLICY_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(errors.try_clone().map_err(failed)?);
     let (child, ..) = at(process, || process::spawn(&mut command).map_err(failed))?;

@@ -276,6 +276,7 @@ sys.stdin.readline()
     assert_eq!(set.registered.as_ref().unwrap().kinds, [("unix".to_owned(), 30)].into());
     assert_eq!((set.counts.added(), set.counts.removed()), (30, 5));
     assert_eq!((set.watched, set.registered_at_end), (55.0, Some(48)));
+    assert_eq!(set.present(), 48.0, "closed ones are in no ratio and no verdict");
 }
 
 #[test]
