@@ -162,7 +162,9 @@ fn a_process_that_ends_ends_the_watch_with_its_summary() {
         return eprintln!("skipped: {errors}");
     }
     assert!(watcher.0.wait().unwrap().success(), "{errors}");
-    for part in ["each other system call of any process took", "epoll set", "verdict: nothing to gain"] {
+    for part in
+        ["each other system call of any process took", "epoll set", "verdict: nothing to gain"]
+    {
         assert!(text.contains(part), "{part} in\n{text}\n{errors}");
     }
     assert!(text.contains("3 waits ("), "{text}");

@@ -105,10 +105,11 @@ impl Context<'_> {
         Report::Taken
     }
 
-    /// For how long a wait that blocks gathers events, if the back-end
+    /// For how many microseconds a wait that blocks gathers events, if the back-end
     /// [does so](crate::backend::Backend::gathers).
-    pub fn gather(&self) -> Duration {
-        self.delivery.gather
+    #[inline]
+    pub fn min_wait(&self) -> u32 {
+        self.delivery.min_wait
     }
 
     /// How many events may be delivered as soon as they are found.

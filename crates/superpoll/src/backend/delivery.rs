@@ -15,7 +15,6 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::time::Duration;
 
 use crate::backend::{Context, Deadline};
 use crate::event::{Event, Events, Readiness};
@@ -35,8 +34,8 @@ pub(crate) struct Delivery {
     pub invalid: Vec<Key>,
     /// Registrations that the kernel would not watch after all, and why.
     pub unwatched: Vec<(Key, i32)>,
-    /// For how long the back-end gathers events in this wait.
-    pub gather: Duration,
+    /// For how many microseconds the back-end gathers events in this wait.
+    pub min_wait: u32,
     /// A wait was cut off, and since then not everything that was ready has fitted into one.
     cut: bool,
     /// The kernel was asked for as many events as there was room for, and had that many.

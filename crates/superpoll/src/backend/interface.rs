@@ -19,7 +19,7 @@ pub trait Backend: Send {
     /// Its name, and the facts about it that the poller and its statistics need.
     fn status(&self) -> Status<'_>;
 
-    /// Whether a wait that blocks gathers events for [`Context::gather`], in place of the poller,
+    /// Whether a wait that blocks gathers events for [`Context::min_wait`], in place of the poller,
     /// which sleeps for that time before the wait otherwise.
     fn gathers(&self) -> bool {
         false

@@ -287,11 +287,9 @@ impl Uring {
         let idle = !self.ring.has_completions() && !known;
         let blocks = deadline != Deadline::Now && idle && !self.is_behind() && cx.may_block();
         let left = if blocks { deadline.left() } else { Deadline::Now.left() };
-        let gather = cx.gather();
-        if blocks && !gather.is_zero() {
-            return self.ring.gathering_call(&mut cx.stats.calls, GATHERED, gather, left);
-        }
-        self.ring.wait_call(&mut cx.stats.calls, 1, left)
+        let min_wait = if blocks { cx.min_wait() } else { 0 };
+        let completions = if min_wait > 0 { GATHERED } else { 1 };
+        self.ring.wait_call(&mut cx.stats.calls, completions, min_wait, left)
     }
 
     /// Reports all there is.
@@ -303,7 +301,7 @@ impl Uring {
             // again.
             outer.quiet(&mut cx.stats.calls);
             cx.waker_fired();
-            answer = self.ring.wait_call(&mut cx.stats.calls, 0, Deadline::Now.left())?.issue();
+            answer = self.ring.wait_call(&mut cx.stats.calls, 0, 0, Deadline::Now.left())?.issue();
         }
         // This many completions, in the order in which they came, include each descriptor that was
         // ready when the wait ended, and more.
@@ -335,7 +333,7 @@ impl Uring {
                 break;
             }
             first = false;
-            answer = self.ring.wait_call(&mut cx.stats.calls, 0, Deadline::Now.left())?.issue();
+            answer = self.ring.wait_call(&mut cx.stats.calls, 0, 0, Deadline::Now.left())?.issue();
         }
         if !self.found.is_empty() {
             cx.stats.cold.active += self.deliver(cx)? as u64;

@@ -58,7 +58,7 @@ impl Poller {
         if time > LONGEST {
             return Err(Error::GatherTooLong { time, longest: LONGEST });
         }
-        self.delivery.gather = Duration::ZERO;
+        self.delivery.min_wait = 0;
         self.gather = (!time.is_zero()).then(|| {
             let in_kernel = self.backend.gathers();
             Gather { time, delivered: None, in_kernel }
@@ -70,7 +70,7 @@ impl Poller {
     /// Sleeps until a wait may return, or tells the back-end for how long it has to gather.
     #[cold]
     pub(super) fn begin_gathering(&mut self, deadline: Deadline) {
-        self.delivery.gather = Duration::ZERO;
+        self.delivery.min_wait = 0;
         let Some(gather) = &self.gather else { return };
         if deadline == Deadline::Now || self.nested {
             return;
@@ -78,7 +78,8 @@ impl Poller {
         let left = gather.left();
         let left = deadline.left().map_or(left, |rest| rest.min(left));
         if gather.in_kernel {
-            self.delivery.gather = left;
+            // Part of a microsecond is one: with none, the kernel would wait for all completions.
+            self.delivery.min_wait = left.as_nanos().div_ceil(1_000) as u32;
         } else if !left.is_zero() {
             sys::sleep(&mut self.stats.calls, left);
         }

@@ -371,7 +371,7 @@ impl Ring {
             self.failing.1 -= 1;
             return Err(io::Error::from_raw_os_error(self.failing.0));
         }
-        self.wait_call(calls, 0, Some(Duration::ZERO))?.issue()
+        self.wait_call(calls, 0, 0, Some(Duration::ZERO))?.issue()
     }
 
     /// Notes that the kernel dropped completions (`EBADR`). The kernel reports that once, without
@@ -388,23 +388,13 @@ impl Ring {
     }
 
     /// The call that submits all changes and waits until there are this many completions, or the
-    /// time is over (`None`: no limit).
+    /// time is over (`None`: no limit). After `min_wait` microseconds one completion is enough
+    /// (zero: it does not change anything), see [`has_min_wait`].
     pub(crate) fn wait_call(
         &mut self,
         calls: &mut Calls,
         completions: u32,
-        timeout: Option<Duration>,
-    ) -> io::Result<WaitCall<'_>> {
-        let completions = if timeout == Some(Duration::ZERO) { 0 } else { completions };
-        self.gathering_call(calls, completions, Duration::ZERO, timeout)
-    }
-
-    /// The same, but after some time one completion is enough, see [`has_min_wait`].
-    pub(crate) fn gathering_call(
-        &mut self,
-        calls: &mut Calls,
-        completions: u32,
-        gather: Duration,
+        min_wait: u32,
         timeout: Option<Duration>,
     ) -> io::Result<WaitCall<'_>> {
         self.check_forks()?;
@@ -416,9 +406,10 @@ impl Ring {
         }
         let changes = self.ring.submission().len() as u32;
         let (name, registered) = self.name;
+        let completions = if timeout == Some(Duration::ZERO) { 0 } else { completions };
         let flags = ENTER_GETEVENTS | registered | self.sleep_flag;
-        let times = (gather, timeout);
-        Ok(WaitCall::ring(calls, name, &mut self.ring, (changes, completions), flags, times))
+        let entries = (changes, completions);
+        Ok(WaitCall::ring(calls, name, &mut self.ring, entries, flags, (min_wait, timeout)))
     }
 
     /// The ring becomes this thread's.

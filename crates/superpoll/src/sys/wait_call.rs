@@ -122,8 +122,8 @@ impl<'a> WaitCall<'a> {
         WaitCall { name, set: -1, memory, room, milliseconds, time, borrowed: PhantomData }
     }
 
-    /// `io_uring_enter`: submits `changes`, and waits for completions until the timeout; after the
-    /// time to gather, for one.
+    /// `io_uring_enter`: submits `changes`, and waits for completions until the timeout; after
+    /// `min_wait` microseconds, if they are not zero, for one.
     #[cfg(feature = "uring")]
     #[inline]
     pub(crate) fn ring<R>(
@@ -132,7 +132,7 @@ impl<'a> WaitCall<'a> {
         ring: &'a mut R,
         (changes, completions): (u32, u32),
         flags: u32,
-        (gather, timeout): (Duration, Option<Duration>),
+        (min_wait, timeout): (u32, Option<Duration>),
     ) -> WaitCall<'a> {
         calls.io_uring_enter += 1;
         let _borrowed = ring;
@@ -141,10 +141,8 @@ impl<'a> WaitCall<'a> {
             Some(timeout) => (1, super::timespec(timeout)),
             None => (0, NO_TIME),
         };
-        // Part of a microsecond is one: with none, the kernel would wait for all the completions.
-        let gather = gather.as_nanos().div_ceil(1_000) as u32;
         WaitCall {
-            name: Name::Ring(changes, completions, flags, gather),
+            name: Name::Ring(changes, completions, flags, min_wait),
             set: name,
             memory: std::ptr::null_mut(),
             room,

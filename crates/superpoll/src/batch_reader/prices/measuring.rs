@@ -95,7 +95,7 @@ impl Bench {
     }
 
     fn ask(&mut self, calls: &mut Calls) -> io::Result<usize> {
-        self.ring.wait_call(calls, 0, Some(Duration::ZERO))?.issue()
+        self.ring.wait_call(calls, 0, 0, Some(Duration::ZERO))?.issue()
     }
 
     /// Reads from all pairs together; `expected` of them have something.

@@ -113,7 +113,7 @@ impl Bench {
 
     /// Makes a call, and returns how many changes it has submitted.
     fn ask(&mut self) -> io::Result<usize> {
-        self.ring.wait_call(&mut self.calls, 0, Some(Duration::ZERO))?.issue()
+        self.ring.wait_call(&mut self.calls, 0, 0, Some(Duration::ZERO))?.issue()
     }
 
     /// Fetches the completions that are there.
