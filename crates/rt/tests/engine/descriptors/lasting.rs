@@ -89,9 +89,13 @@ fn an_error_that_is_not_taken_costs_an_engine_nothing() {
             until("a datagram after an error", || received.get() > before).await;
             expect_idle(runtime, "a datagram after an error").await;
         }
-        // The rest report an edge, and only once.
-        if matches!(runtime.backend(), "select" | "poll" | "adaptive") {
-            assert_eq!(runtime.stats()[0].spinning, [socket.as_raw_fd()]);
+        let spinning = &runtime.stats()[0].spinning;
+        match runtime.backend() {
+            "select" | "poll" => assert_eq!(*spinning, [socket.as_raw_fd()]),
+            // The measured costs of calls decide which set has it, and a busy machine changes them.
+            "adaptive" => assert!(spinning.iter().all(|fd| *fd == socket.as_raw_fd())),
+            // The rest report an edge, and only once.
+            _ => assert_eq!(*spinning, []),
         }
         // Another task takes the errors at last, and later ones come to it.
         for _ in 0..5 {
