@@ -28,7 +28,7 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 /// Starts the relay and reads the address on which it listens.
-fn start(arguments: &[&str]) -> (Child, String) {
+pub(crate) fn start(arguments: &[&str]) -> (Child, String) {
     listening(command(arguments))
 }
 

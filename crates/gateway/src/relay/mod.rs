@@ -55,7 +55,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -135,6 +135,17 @@ pub struct Relay {
     bound: Mutex<Option<Arc<Bound>>>,
     /// One for each task that accepts: cancelled when it has closed its listener.
     accepting: Mutex<Vec<oneshot::Receiver<()>>>,
+    /// These count only active pairs; empty for a part of a server.
+    engine_counters: Vec<Arc<EngineCounters>>,
+}
+
+/// Ends the seconds of an engine's ratio for as long as there is a relay, or a pair of it.
+async fn end_seconds(counters: Weak<EngineCounters>) {
+    loop {
+        time::sleep(Duration::from_secs(1)).await;
+        let Some(counters) = counters.upgrade() else { return };
+        counters.ratio.end_second();
+    }
 }
 
 /// The engines of a runtime, and the facts that a relay needs about them.
@@ -144,7 +155,7 @@ pub(crate) struct Engines {
     /// Whether one waiter of several for a listener can be woken alone, and whether watching a
     /// descriptor takes a call.
     on_epoll: bool,
-    /// The counters of each engine; empty for a relay that is not part of a server.
+    /// The counters of each engine, which count pairs as active connections.
     counters: Vec<Arc<EngineCounters>>,
 }
 
@@ -231,11 +242,10 @@ impl Relay {
         options: Options,
         report: impl Fn(&Failure) + Send + Sync + 'static,
     ) -> Result<Relay, Error> {
-        let connection_limits = options.connections_per_client.map(|most| {
-            let limits = ConnectionLimits::default();
-            limits.limit(None, Some(most));
-            Arc::new(limits)
-        });
+        let connection_limits: Arc<ConnectionLimits> = Arc::default();
+        connection_limits.limit(None, options.connections_per_client);
+        let counters = || Arc::new(EngineCounters::new(connection_limits.clone()));
+        let counters: Vec<_> = (0..runtime.handle().engines()).map(|_| counters()).collect();
         let report = Arc::new(report);
         let access_log = match &options.access_log {
             None => None,
@@ -260,10 +270,20 @@ impl Relay {
         };
         let bound = Arc::new(bound);
         let listening = bound.address(listen).map_err(failed())?;
-        let engines = Engines::new(runtime.handle(), runtime.backend());
-        let relay = Relay::on(bound, listening, settings, report);
+        let engines = Engines::new(runtime.handle(), runtime.backend()).counted(counters);
+        let mut relay = Relay::on(bound, listening, settings, report);
         let listeners = relay.listeners(&engines).map_err(failed())?;
         relay.open(&engines, listeners).map_err(failed())?;
+        for (engine, counters) in engines.counters.iter().enumerate() {
+            let ends = end_seconds(Arc::downgrade(counters));
+            engines
+                .handle
+                .spawn_on(engine, ends)
+                .map_err(io::Error::other)
+                .map_err(failed())?
+                .detach();
+        }
+        relay.engine_counters = engines.counters;
         Ok(relay)
     }
 
@@ -282,6 +302,7 @@ impl Relay {
             listening,
             bound: Mutex::new(Some(bound)),
             accepting: Mutex::default(),
+            engine_counters: Vec::new(),
         }
     }
 
@@ -334,6 +355,11 @@ impl Relay {
     /// Returns the counters of the relay so far.
     pub fn counters(&self) -> Counters {
         self.shared.totals.read()
+    }
+
+    /// Returns the counters of each engine.
+    pub(crate) fn engine_counters(&self) -> &[Arc<EngineCounters>] {
+        &self.engine_counters
     }
 
     /// Returns the counters of the relay for those who read them later.

@@ -143,7 +143,7 @@ impl Totals {
 pub(crate) struct Rules {
     /// The limits on connections, of all clients and of one client. A connection above a limit is
     /// closed.
-    pub connection_limits: Option<Arc<ConnectionLimits>>,
+    pub connection_limits: Arc<ConnectionLimits>,
     /// Connections begin with a header of the PROXY protocol, which has this long to arrive.
     pub header: Option<Duration>,
     /// The upstream is sent such a header.
@@ -432,7 +432,7 @@ impl Local {
 /// One of the pairs that exist now.
 pub(super) struct ActivePair {
     local: Rc<Local>,
-    connection_permit: Option<ConnectionPermit>,
+    connection_permit: ConnectionPermit,
     /// Its line of the access log, if there is a log.
     entry: Option<Box<RelayEntry>>,
     /// The number of the second in which the pair was last counted as active; zero: never.
@@ -448,10 +448,7 @@ impl ActivePair {
         permit: Permit,
         client: Option<IpAddr>,
     ) -> Option<ActivePair> {
-        let connection_permit = match &local.settings.rules.connection_limits {
-            Some(connection_limits) => Some(connection_limits.acquire(client).ok()?),
-            None => None,
-        };
+        let connection_permit = local.settings.rules.connection_limits.acquire(client).ok()?;
         local.shared.totals.active.fetch_add(1, Ordering::Relaxed);
         let active_in = Cell::default();
         Some(ActivePair { local, connection_permit, entry: None, active_in, _permit: permit })
@@ -514,7 +511,7 @@ impl ActivePair {
 
     /// Counts the pair as a connection of a client. Returns whether the client may have this many.
     pub(super) fn count(&mut self, client: Option<IpAddr>) -> bool {
-        self.connection_permit.as_mut().is_none_or(|permit| permit.count(client).is_ok())
+        self.connection_permit.count(client).is_ok()
     }
 
     pub(super) fn totals(&self) -> &Totals {

@@ -397,7 +397,7 @@ impl Server {
             ..relay::Options::default()
         };
         let rules = relay::Rules {
-            connection_limits: Some(self.connection_limits.clone()),
+            connection_limits: self.connection_limits.clone(),
             header: asked.proxy_protocol.then_some(config.timeouts.header),
             announces: relay.proxy_protocol,
             tls,

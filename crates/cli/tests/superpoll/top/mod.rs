@@ -3,6 +3,7 @@
 
 mod once;
 mod places;
+mod ratio;
 mod requests;
 mod terminal;
 

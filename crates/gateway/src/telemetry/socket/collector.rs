@@ -71,7 +71,8 @@ impl Collector {
             Snapshot::new(subject.program, subject.backend, time::now() - subject.started);
         match &subject.engines {
             Engines::Here { counters, connections, overview } => {
-                self.ask(counters).await;
+                let counted = if overview.is_some() { &**counters } else { &[] };
+                self.ask(counted).await;
                 snapshot.engines = self.last.iter().flatten().cloned().collect();
                 snapshot.connections = connections();
                 snapshot.active_ratio =
@@ -99,7 +100,12 @@ impl Collector {
             }
         }
         if let Some(ratio) = &snapshot.active_ratio {
-            let (all, now) = (ratio.last_second.connections, &snapshot.engines);
+            // A relay watches both ends of a pair.
+            let ends = match &subject.engines {
+                Engines::Here { overview: None, .. } => 2.0,
+                _ => 1.0,
+            };
+            let (all, now) = (ratio.last_second.connections * ends, &snapshot.engines);
             snapshot.watching = WatchingCost::between(&self.before, now, all);
         }
         self.before = snapshot.engines.clone();

@@ -205,6 +205,7 @@ impl Relay {
     pub fn subject(&self, runtime: &Runtime) -> Subject {
         let totals = self.totals();
         let connections = move || totals.read().active;
-        Subject::new("proxy", runtime.backend(), runtime.handle(), Vec::new(), connections)
+        let counters = self.engine_counters().to_vec();
+        Subject::new("proxy", runtime.backend(), runtime.handle(), counters, connections)
     }
 }

@@ -28,8 +28,7 @@ pub struct Subject {
 pub(super) enum Engines {
     /// In this process.
     Here {
-        /// The gateway's counters on each engine; empty for a program that does not count by
-        /// engine.
+        /// The counters on each engine; those of a relay count only active pairs.
         counters: Vec<Arc<EngineCounters>>,
         connections: Box<dyn Fn() -> u64 + Send + Sync>,
         /// The source of the figures of requests, if the program counts any.
