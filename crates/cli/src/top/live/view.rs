@@ -52,13 +52,16 @@ fn head(frame: &mut Frame<'_>, area: Rect, snapshot: Option<&Snapshot>, state: &
         Some(Snapshot {
             program, process, backend, connections, uptime_ns, active_ratio, ..
         }) => {
-            let (up, connections) = (time(*uptime_ns), whole(*connections));
-            let told = format!(" {program} [{process}] {backend}  up {up}  {connections} conns");
-            spans.push(told.into());
+            spans.push(format!(" {program} [{process}]").into());
+            // The ratios have to fit into 80 columns.
+            if area.width >= 100 {
+                spans.push(format!(" {backend}  up {}", time(*uptime_ns)).into());
+            }
+            spans.push(format!("  {} conns", whole(*connections)).into());
             if let Some(all) = active_ratio {
                 let (now, minute) = (ratio(all.last_second.ratio), ratio(all.minute.ratio));
                 let hour = ratio(all.hour.ratio);
-                spans.push(format!("  active/all {now}, 1 min {minute}, 1 h {hour}").into());
+                spans.push(format!("  active/all {now}, 1m {minute}, 1h {hour}").into());
             }
         }
     }
