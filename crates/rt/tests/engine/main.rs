@@ -19,6 +19,7 @@ mod net_tcp;
 mod net_udp;
 mod no_descriptors;
 mod outside;
+mod policy;
 mod pooled_client;
 mod short_reads;
 mod slow_turns;
