@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_io::AsyncRead;
 use http::{Method, Response, Version};
-use hyper::rt::{Read, ReadBuf};
 use superpoll_http::answers::Additions;
 use superpoll_http::body::Body;
 use superpoll_http::files::Representation;
@@ -227,12 +227,7 @@ async fn next(
                     }
                 }
             }
-            let outcome = read.fill(|room| {
-                let mut room = ReadBuf::new(room);
-                let outcome = Read::poll_read(Pin::new(&mut *io), cx, room.unfilled());
-                outcome.map_ok(|()| room.filled().len())
-            });
-            match outcome {
+            match read.fill(|room| AsyncRead::poll_read(Pin::new(&mut *io), cx, room)) {
                 Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => {
                     let reason = match read.is_empty() {
                         true => ExitReason::Closed,

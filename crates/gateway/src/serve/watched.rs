@@ -67,6 +67,39 @@ impl Watched {
         }
     }
 
+    /// Notes that bytes which were read before have been passed on.
+    fn take_before(&mut self, count: usize) {
+        self.before.advance(count);
+        self.io_activity.arrived.set(self.io_activity.arrived.get().saturating_add(count));
+        self.io_activity.unused.set(true);
+        self.io_activity.waits.set(false);
+    }
+
+    /// Reads by a function that returns the number of bytes, unless the task has had its share.
+    fn poll_read_by(
+        &mut self,
+        cx: &mut Context<'_>,
+        read: impl FnOnce(&mut Transport, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if self.io_activity.has_read_enough(cx) {
+            // There may be more.
+            self.io_activity.waits.set(false);
+            return Poll::Pending;
+        }
+        let outcome = read(&mut self.transport, cx);
+        self.io_activity.waits.set(outcome.is_pending());
+        if outcome.is_pending() {
+            self.look_at_records();
+        }
+        if let Poll::Ready(Ok(count)) = outcome {
+            // An end counts as well: it is no longer idle.
+            self.io_activity.unused.set(true);
+            self.io_activity.is_part.set(false);
+            self.io_activity.read(count);
+        }
+        outcome
+    }
+
     /// Records whether an encrypted connection can be parked. If some of a record has arrived, the
     /// client is sending: the limits of a request hold, not those of idleness, until the record
     /// turns out to be none of data.
@@ -101,31 +134,31 @@ impl Read for Watched {
         if !this.before.is_empty() {
             let count = this.before.len().min(room.remaining());
             room.put_slice(&this.before[..count]);
-            this.before.advance(count);
-            this.io_activity.arrived.set(this.io_activity.arrived.get().saturating_add(count));
-            this.io_activity.unused.set(true);
-            this.io_activity.waits.set(false);
+            this.take_before(count);
             return Poll::Ready(Ok(()));
         }
-        if this.io_activity.has_read_enough(cx) {
-            // There may be more.
-            this.io_activity.waits.set(false);
-            return Poll::Pending;
+        let read = |transport: &mut Transport, cx: &mut Context<'_>| {
+            sys::read_counted(room, |room| Read::poll_read(Pin::new(transport), cx, room))
+        };
+        this.poll_read_by(cx, read).map_ok(|_| ())
+    }
+}
+
+/// For the lane, whose buffers are initialised: a TLS stream would clear those of hyper each time.
+impl AsyncRead for Watched {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if !this.before.is_empty() {
+            let count = this.before.len().min(room.len());
+            room[..count].copy_from_slice(&this.before[..count]);
+            this.take_before(count);
+            return Poll::Ready(Ok(count));
         }
-        let outcome = sys::read_counted(room, |room| {
-            Read::poll_read(Pin::new(&mut this.transport), cx, room)
-        });
-        this.io_activity.waits.set(outcome.is_pending());
-        if outcome.is_pending() {
-            this.look_at_records();
-        }
-        if let Poll::Ready(Ok(count)) = outcome {
-            // An end counts as well: it is no longer idle.
-            this.io_activity.unused.set(true);
-            this.io_activity.is_part.set(false);
-            this.io_activity.read(count);
-        }
-        outcome.map_ok(|_| ())
+        this.poll_read_by(cx, |transport, cx| AsyncRead::poll_read(Pin::new(transport), cx, room))
     }
 }
 
