@@ -65,6 +65,7 @@ pub(crate) enum Helper {
     CurrentPidTgid = 14,
     ReadUser = 112,
     ReadKernel = 113,
+    RingOutput = 130,
 }
 
 /// A place that jumps lead to.

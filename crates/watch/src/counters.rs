@@ -97,6 +97,10 @@ pub(crate) enum Global {
     Overflow,
     /// Calls of 32-bit programs, which are not counted.
     Compat,
+    /// Waits that a recording lacks, as the ring was full.
+    LostWaits,
+    /// Changes of sets that a recording lacks.
+    LostChanges,
 }
 
 /// How many words for the whole machine there are.
@@ -145,7 +149,7 @@ impl Key {
     pub fn lengths(self) -> (u32, u32) {
         match self.id {
             0 => (0, 0),
-            bits => (1 << (bits - 1), u32::MAX >> (32 - bits.min(32))),
+            bits => (1 << (bits.min(32) - 1), u32::MAX >> (32 - bits.min(32))),
         }
     }
 }
@@ -373,6 +377,7 @@ mod tests {
         assert_eq!(key.lengths(), (1024, 2047));
         assert_eq!(Key { id: 0, ..key }.lengths(), (0, 0));
         assert_eq!(Key { id: 32, ..key }.lengths(), (1 << 31, u32::MAX));
+        assert_eq!(Key { id: 203, ..key }.lengths(), (1 << 31, u32::MAX), "a set's descriptor");
         assert_eq!(Key::from_word(9 << 24), None);
     }
 

@@ -15,6 +15,8 @@
 //! | `btf` | where a field is in a structure of the running kernel |
 //! | `process` | what `/proc` tells: registered descriptors, processor time |
 //! | `watch` | attaching and reading |
+//! | `recorder` | from the records of the programs to a file |
+//! | `recording` | the file: its writer, and its reader |
 //! | `report` | figures over a time |
 //! | `verdict` | what another way to wait would save |
 
@@ -25,6 +27,8 @@ mod error;
 mod machine;
 mod process;
 mod program;
+mod recorder;
+mod recording;
 mod report;
 mod sys;
 mod verdict;
@@ -33,6 +37,8 @@ mod watch;
 pub use counters::{Counts, Key, Kind, bucket_bounds};
 pub use error::Error;
 pub use process::Registered;
+pub use recorder::Recorder;
+pub use recording::{End, Entry, RecordingError, RecordingReader, RecordingWriter, Wait};
 pub use report::{Monitor, ProcessReport, Report, Sample, SetReport};
 pub use verdict::{Finding, Waste, findings, percent};
-pub use watch::{Subject, Watch};
+pub use watch::{Records, Subject, Watch};

@@ -120,36 +120,56 @@ impl Registered {
 
 /// Reads the registered descriptors of every epoll set of a process, by the set's descriptor.
 pub(crate) fn epoll_sets(process: u32) -> BTreeMap<u32, Registered> {
-    let mut sets = BTreeMap::new();
     let mut sockets = None;
-    for entry in fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten() {
-        let is_set = fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == SET);
-        let descriptor = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if let (true, Some(descriptor)) = (is_set, descriptor) {
-            sets.insert(descriptor, registered(process, descriptor, &mut sockets));
-        }
-    }
-    sets
+    let sets = set_descriptors(process).into_iter();
+    sets.map(|set| (set, registered(process, set, &mut sockets))).collect()
+}
+
+/// Returns the descriptors of the epoll sets of a process.
+pub(crate) fn set_descriptors(process: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let sets = entries
+        .filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == SET))
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    sets.collect()
 }
 
 /// The link of an epoll set.
 const SET: &str = "anon_inode:[eventpoll]";
 
 /// Kinds of sockets by their inode.
-type Sockets = HashMap<u64, &'static str>;
+pub(crate) type Sockets = HashMap<u64, &'static str>;
 
 fn registered(process: u32, set: u32, sockets: &mut Option<Sockets>) -> Registered {
     let mut registered = Registered::default();
-    let path = format!("/proc/{process}/fdinfo/{set}");
-    for line in fs::read_to_string(path).unwrap_or_default().lines() {
-        // tfd:        5 events:       19 data: ... pos:0 ino:5d sdev:9
-        let Some(rest) = line.strip_prefix("tfd:") else { continue };
-        let descriptor = rest.split_whitespace().next().unwrap_or_default();
-        let link = fs::read_link(format!("/proc/{process}/fd/{descriptor}")).unwrap_or_default();
-        let kind = kind(&link.to_string_lossy(), || sockets.get_or_insert_with(|| tables(process)));
+    for (descriptor, _) in registrations(process, set) {
+        let kind = descriptor_kind(process, descriptor, sockets);
         *registered.kinds.entry(kind).or_default() += 1;
     }
     registered
+}
+
+/// Reads the registered descriptors of an epoll set, each with its data.
+pub(crate) fn registrations(process: u32, set: u32) -> Vec<(i32, u64)> {
+    let text = fs::read_to_string(format!("/proc/{process}/fdinfo/{set}")).unwrap_or_default();
+    let registration = |line: &str| {
+        // tfd:        5 events:       19 data: ... pos:0 ino:5d sdev:9
+        let mut words = line.strip_prefix("tfd:")?.split_whitespace();
+        let descriptor = words.next()?.parse().ok()?;
+        let data = words.skip_while(|word| *word != "data:").nth(1);
+        Some((descriptor, u64::from_str_radix(data.unwrap_or_default(), 16).unwrap_or_default()))
+    };
+    text.lines().filter_map(registration).collect()
+}
+
+/// Returns the kind of a descriptor.
+pub(crate) fn descriptor_kind(
+    process: u32,
+    descriptor: i32,
+    sockets: &mut Option<Sockets>,
+) -> String {
+    let link = fs::read_link(format!("/proc/{process}/fd/{descriptor}")).unwrap_or_default();
+    kind(&link.to_string_lossy(), || sockets.get_or_insert_with(|| tables(process)))
 }
 
 /// Returns the kind of a descriptor by the text of its link in `/proc`.

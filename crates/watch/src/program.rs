@@ -23,6 +23,8 @@ use crate::assembler::{
 use crate::counters::{BITS_LOG2, EXACT, Global, HISTOGRAM, Kind, Word};
 use crate::machine::{Call, Machine};
 
+pub(crate) mod record;
+
 /// The descriptors of the maps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Maps {
@@ -60,6 +62,8 @@ pub(crate) struct Build<'a> {
     pub slots: u32,
     /// Whether every process is watched that is not in the map.
     pub all: bool,
+    /// Records are made, too.
+    pub record: Option<record::RecordMaps>,
 }
 
 /// How many results of a wait count as distinct active ones.
@@ -335,6 +339,9 @@ pub(crate) fn enter(build: Build<'_>) -> Vec<u64> {
     w.code.go_if(R1, When::Equal, 0, w.out);
     w.code.place(watched);
     w.registers(R6, false);
+    if build.record.is_some() {
+        record::before_select(&mut w);
+    }
     timeout(&mut w);
     note_entry(&mut w);
     w.finish()
@@ -545,6 +552,9 @@ fn control(w: &mut Writer<'_>) {
     w.count(R9, Word::Refused);
     w.code.go(w.out);
     w.code.place(done);
+    if w.build.record.is_some() {
+        record::change(w);
+    }
     w.argument_32(R2, 1);
     for (operation, word) in [
         (libc::EPOLL_CTL_ADD, Word::Added),
@@ -620,6 +630,9 @@ fn finish_wait(w: &mut Writer<'_>) {
     w.code.go_if(R3, When::SignedBelow, 1, counted);
     timed_out(w, counted);
     w.code.place(counted);
+    if w.build.record.is_some() {
+        record::wait(w);
+    }
     histogram(w);
     tokens(w);
 }
@@ -804,7 +817,10 @@ mod tests {
     /// both are checked on either.
     #[test]
     fn the_verifier_accepts_the_programs_of_both_machines() {
-        let map = |kind, key, value| sys::map(kind, key, value, 4, 0);
+        let map = |kind, key, value| {
+            let entries = if kind == MapKind::PerProcessorArray { 1 } else { 4 };
+            sys::map(kind, key, value, entries, 0)
+        };
         let words = |count: usize| 8 * count as u32;
         let maps = [
             (MapKind::Hash, 4, 8),
@@ -814,25 +830,35 @@ mod tests {
             (MapKind::Array, 4, words(BITMAP)),
             (MapKind::PerProcessorArray, 4, SCRATCH),
             (MapKind::Array, 4, words(GLOBALS)),
+            (MapKind::PerProcessorArray, 4, record::ROOM),
         ];
         let made = maps.map(|(kind, key, value)| map(kind, key, value));
         if let Some(Err(error)) = made.iter().find(|map| map.is_err()) {
             return eprintln!("skipped: making a map for BPF: {error}");
         }
         let made: Vec<OwnedFd> = made.into_iter().flatten().collect();
-        let [processes, threads, slots, counters, bitmaps, scratch, globals] =
+        let [processes, threads, slots, counters, bitmaps, scratch, globals, room] =
             std::array::from_fn(|at| made[at].as_raw_fd());
         let maps = Maps { processes, threads, slots, counters, bitmaps, scratch, globals };
+        let ring = sys::ring::RingBuffer::new(1 << 16).unwrap();
+        let recording = Some(record::RecordMaps { ring: ring.descriptor(), room });
         let types = match Types::read() {
             Ok(types) => types,
             Err(error) => return eprintln!("skipped: {error}"),
         };
         // A direct read is checked against the registers of this machine.
         let x86_64 = Machine { is_read_directly: cfg!(target_arch = "x86_64"), ..X86_64 };
-        for (machine, all) in
-            [(&x86_64, false), (&x86_64, true), (&AARCH64, false), (&AARCH64, true)]
-        {
-            let build = Build { machine, maps, slots: 4, all };
+        for (machine, all, record) in [
+            (&x86_64, false, None),
+            (&x86_64, true, None),
+            (&x86_64, false, recording),
+            (&x86_64, true, recording),
+            (&AARCH64, false, None),
+            (&AARCH64, true, None),
+            (&AARCH64, false, recording),
+            (&AARCH64, true, recording),
+        ] {
+            let build = Build { machine, maps, slots: 4, all, record };
             for (name, code) in [
                 ("sys_enter", enter(build)),
                 ("sys_exit", exit(build)),

@@ -3,6 +3,8 @@
 //! The C library has no wrapper for `bpf(2)`. Its attributes are a union; each call here has a
 //! structure for the part that it uses, and the kernel takes the missing rest as zeros.
 
+pub(crate) mod ring;
+
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -31,6 +33,8 @@ pub(crate) enum MapKind {
     PerProcessorArray = 6,
     /// A hash that forgets the entries that were not used for longest.
     ForgetfulHash = 9,
+    /// Records for this process.
+    Ring = 27,
 }
 
 /// Makes an array shareable with `mmap(2)`.
@@ -246,6 +250,14 @@ impl Drop for SharedWords {
         // SAFETY: the mapping is this value's own, and no reference into it outlives the value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * 8) };
     }
+}
+
+/// Returns the time of the clock that programs of the kernel read, in nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the time, and knows this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Returns how long a system call that does next to nothing takes: the shortest of many short

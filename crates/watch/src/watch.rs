@@ -10,7 +10,9 @@ use crate::counters::{self, BITMAP, Counts, GLOBALS, Global, Key, Kind, WORDS, W
 use crate::error::Error;
 use crate::machine;
 use crate::process;
+use crate::program::record::{self, RecordMaps};
 use crate::program::{self, Build, COUNTS, IS_FOLLOWED, Maps, SCRATCH, THREAD, Watched};
+use crate::sys::ring::RingBuffer;
 use crate::sys::{self, MapKind, SHAREABLE, SharedWords};
 
 /// Which processes are watched.
@@ -28,6 +30,26 @@ pub enum Subject {
 const PROCESSES: u32 = 16_384;
 const THREADS: u32 = 16_384;
 
+/// Bytes of the ring of a recording.
+const RING: u32 = 8 << 20;
+
+/// The records of a watch, in memory of 8 MiB that is shared with the kernel.
+#[derive(Debug)]
+pub struct Records {
+    pub(crate) ring: RingBuffer,
+    globals: SharedWords,
+    /// The process that was there before.
+    pub(crate) process: Option<u32>,
+}
+
+impl Records {
+    /// Waits, and changes of sets, that are missing as the ring was full.
+    pub(crate) fn lost(&self) -> (u64, u64) {
+        let of = |word| self.globals.words()[word as usize].load(Ordering::Relaxed);
+        (of(Global::LostWaits), of(Global::LostChanges))
+    }
+}
+
 /// Programs that are attached until this is dropped. The kernel does so, too, when this process
 /// ends, however it ends.
 #[derive(Debug)]
@@ -36,6 +58,7 @@ pub struct Watch {
     counters: SharedWords,
     bitmaps: SharedWords,
     globals: SharedWords,
+    globals_map: OwnedFd,
     /// The descriptors that keep the programs attached.
     _links: Vec<OwnedFd>,
     slots: usize,
@@ -51,6 +74,27 @@ impl Watch {
     ///
     /// The process cannot be watched, or BPF is not permitted or not there.
     pub fn attach(subject: Subject) -> Result<Watch, Error> {
+        Watch::new(subject, None)
+    }
+
+    /// Attaches programs that record each wait, too. See [`Recorder`](crate::Recorder).
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn attach_to_record(subject: Subject) -> Result<(Watch, Records), Error> {
+        let ring = RingBuffer::new(RING).map_err(Error::bpf("making a ring for BPF"))?;
+        let watch = Watch::new(subject, Some(&ring))?;
+        let globals = SharedWords::of(watch.globals_map.as_fd(), GLOBALS)
+            .map_err(Error::bpf("sharing a map of BPF"))?;
+        let process = match subject {
+            Subject::Process(process) => Some(process),
+            Subject::Children | Subject::All => None,
+        };
+        Ok((watch, Records { ring, globals, process }))
+    }
+
+    fn new(subject: Subject, ring: Option<&RingBuffer>) -> Result<Watch, Error> {
         let machine = machine::HERE.ok_or(Error::Machine(std::env::consts::ARCH))?;
         if let Subject::Process(process) = subject {
             process::check(process)?;
@@ -80,7 +124,12 @@ impl Watch {
             scratch: scratch.as_raw_fd(),
             globals: globals.as_raw_fd(),
         };
-        let build = Build { machine, maps, slots, all };
+        let room = ring.map(|_| map(MapKind::PerProcessorArray, 4, record::ROOM, 1, 0));
+        let room = room.transpose()?;
+        let record = ring
+            .zip(room.as_ref())
+            .map(|(ring, room)| RecordMaps { ring: ring.descriptor(), room: room.as_raw_fd() });
+        let build = Build { machine, maps, slots, all, record };
         let shared = |map: &OwnedFd, words: usize| {
             SharedWords::of(map.as_fd(), words).map_err(Error::bpf("sharing a map of BPF"))
         };
@@ -89,6 +138,7 @@ impl Watch {
             counters: shared(&counters, slots * WORDS)?,
             bitmaps: shared(&bitmaps, slots * BITMAP)?,
             globals: shared(&globals, GLOBALS)?,
+            globals_map: globals,
             processes,
             _links: Vec::new(),
             slots,

@@ -5,6 +5,7 @@
 //! case. A process that was started here continues if the time is over before it ends.
 
 mod document;
+mod recording;
 mod text;
 
 use std::error::Error;
@@ -18,7 +19,7 @@ use superpoll::BackendKind;
 use superpoll::diagnostics::Costs;
 use superpoll_rt::signal::{Signal, SignalKind, signal};
 use superpoll_rt::{Runtime, time};
-use superpoll_watch::{Monitor, Sample, Subject, Watch};
+use superpoll_watch::{Monitor, Sample, Subject};
 
 use crate::control::ServerProcess;
 
@@ -35,6 +36,8 @@ pub(crate) struct Options {
     /// End after this time; otherwise with the process, or by Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = crate::proxy::seconds)]
     seconds: Option<Duration>,
+    #[command(flatten)]
+    recording: recording::Options,
     /// Print one JSON document instead
     #[arg(long)]
     json: bool,
@@ -66,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             None if options.all => Subject::All,
             None => Subject::Children,
         };
-        let watch = Watch::attach(subject)?;
+        let (watch, recording) = options.recording.attach(subject)?;
         let mut child = None;
         if let Some((program, arguments)) = options.program.split_first() {
             let started = Command::new(program).args(arguments).spawn();
@@ -87,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         if let Some(mut child) = child {
             end(&mut child)?;
         }
-        Ok(())
+        recording.map_or(Ok(()), |recording| recording.end())
     })?
 }
 

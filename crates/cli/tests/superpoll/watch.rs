@@ -275,6 +275,39 @@ fn another_user_s_process_and_a_shortage_of_rights_are_refused() {
     assert!(line.contains("CAP_BPF"), "{line}");
 }
 
+#[test]
+fn a_recording_is_written_beside_the_summary_and_other_files_are_kept() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("recording");
+    let name = path.to_str().unwrap();
+    let script = "import select; epoll = select.epoll(); [epoll.poll(0) for _ in range(31)]";
+    let output = watch(&["--json", "--record", name, "--", "python3", "-c", script]);
+    if is_skipped(&output) {
+        return;
+    }
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains(&format!("superpoll-lab replay {name}")), "{errors}");
+    assert!(!errors.contains("lacks") && !errors.contains("early"), "{errors}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(sets(&document, "epoll")[0]["waits"], 31, "{document:#}");
+    let file = fs::File::open(&path).unwrap();
+    let mut reader = superpoll_watch::RecordingReader::new(BufReader::new(file)).unwrap();
+    let mut waits = 0;
+    while let Some(entry) = reader.entry().unwrap() {
+        waits += usize::from(matches!(entry, superpoll_watch::Entry::Wait(_)));
+    }
+    assert_eq!(waits, 31);
+
+    fs::write(&path, "notes of mine").unwrap();
+    let line = refusal(&watch(&["--record", name, "--", "true"]));
+    assert!(line.contains(name) && line.contains("another kind of file"), "{line}");
+    assert_eq!(fs::read(&path).unwrap(), b"notes of mine");
+    let line = refusal(&watch(&["--record", "/no/such/folder/file", "--", "true"]));
+    assert!(line.contains("recording to /no/such/folder/file: No such file"), "{line}");
+    let line = refusal(&watch(&["--record-size", "5", "--", "true"]));
+    assert!(line.contains("--record"), "{line}");
+}
+
 /// A 32-bit program of these instructions.
 fn program_of_32_bits(folder: &TempDir, code: &[u8]) -> String {
     const BASE: u32 = 0x0804_8000;

@@ -2,6 +2,7 @@
 //! where the kernel does not permit it.
 
 mod counts;
+mod record;
 mod verdicts;
 
 use superpoll_watch::{Error, Subject, Watch};
