@@ -9,7 +9,8 @@ use crate::output::{self, present};
 use crate::say::{PROGRAM, note};
 use crate::wake::{AtrLatency, MixLatency};
 use crate::{
-    Error, Result, all, citation, comparison, gate, png, statistics, targets, verify, zombies,
+    Error, Result, all, citation, comparison, gate, png, replay, statistics, targets, verify,
+    zombies,
 };
 
 /// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this
@@ -112,6 +113,9 @@ enum Command {
     Png(png::Options),
     /// Checks the README's promises on this machine
     Verify(verify::Options),
+    /// What poll, epoll, adaptive and uring would have cost a program that superpoll watch --record
+    /// has recorded
+    Replay(replay::Options),
     /// Which estimator recovers a planted difference under the noise of a shared machine
     Statistics(statistics::Options),
 }
@@ -156,6 +160,7 @@ fn run(command: Command) -> Result<()> {
         Command::Cite(options) => citation::run(&options),
         Command::Png(options) => png::run(&options),
         Command::Verify(options) => verify::run(&options, &this_program()?),
+        Command::Replay(options) => replay::run(&options),
         Command::Statistics(options) => statistics::run(&options),
     }
 }

@@ -16,7 +16,7 @@
 //! descriptors, `server` lets servers take turns that a load generator on another processor asks,
 //! and `waking` wakes loops that sleep. Apart from all that, `gate` counts instructions and system
 //! calls and compares them with stored figures, and [`simulator`] judges placement policies without
-//! a kernel.
+//! a kernel; `replay` plays it what a program has done.
 //!
 //! The failures are the same everywhere, and [`Error`] names them: options that make no sense, a
 //! system call that failed, a subject that did not do its work, a poller that refused. Functions
@@ -68,6 +68,7 @@ mod random;
 mod record;
 mod registrations;
 mod relay;
+mod replay;
 mod report;
 mod ring;
 mod rivals;

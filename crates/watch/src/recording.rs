@@ -268,6 +268,10 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     ///
     /// As above.
+    ///
+    /// # Panics
+    ///
+    /// If its members are not in ascending order.
     pub fn wait(&mut self, wait: &Wait) -> io::Result<()> {
         let record = &mut self.record;
         record.clear();
@@ -280,8 +284,9 @@ impl<W: Write> RecordingWriter<W> {
         put(record, wait.ready.len() as u64);
         let mut least = 0;
         for &member in &wait.ready {
-            put(record, u64::from(member - least));
-            least = member + 1;
+            let distance = u64::from(member).checked_sub(least);
+            put(record, distance.expect("the members of a wait ascend"));
+            least = u64::from(member) + 1;
         }
         self.last_ns = wait.at_ns;
         self.write()

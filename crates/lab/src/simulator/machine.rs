@@ -54,6 +54,8 @@ pub struct Machine<P> {
     /// The place of each descriptor in the array, or `COLD`.
     places: Vec<u32>,
     array: Vec<u32>,
+    /// How many descriptors are registered.
+    members: usize,
     /// Sum of the costs of one scan of all slots.
     scan: f64,
     hand: usize,
@@ -78,30 +80,67 @@ impl<P: Policy> Machine<P> {
         let mut machine = Machine {
             policy,
             setting: *setting,
-            accounts: vec![Account { kind: setting.kind, ..Account::default() }; total],
-            places: vec![COLD; total],
+            accounts: Vec::new(),
+            places: Vec::new(),
             array: Vec::new(),
+            members: 0,
             scan: 0.0,
             hand: 0,
             passes: 0,
             blocks: 0,
             candidates: Vec::new(),
             retrigger: Vec::new(),
-            level: vec![setting.level; total],
+            level: Vec::new(),
             ready_list: Vec::new(),
-            queued: vec![false; total],
+            queued: Vec::new(),
             spent: Spent::default(),
             moves: 0,
             triggers: 0,
         };
         for index in 0..total as u32 {
-            let start =
-                machine.ask(index, |policy, account, view| policy.start(account, hint, view));
-            if start == Set::Hot {
-                machine.enter(index);
-            }
+            machine.register(index, hint);
         }
         machine
+    }
+
+    /// Registers a descriptor, and returns where it starts.
+    fn register(&mut self, index: u32, hint: Hint) -> Set {
+        let length = self.places.len().max(index as usize + 1);
+        self.accounts.resize(length, Account::default());
+        self.places.resize(length, COLD);
+        self.level.resize(length, self.setting.level);
+        self.queued.resize(length, false);
+        self.members += 1;
+        self.accounts[index as usize] = Account { kind: self.setting.kind, ..Account::default() };
+        self.level[index as usize] = self.setting.level;
+        let start = self.ask(index, |policy, account, view| policy.start(account, hint, view));
+        if start == Set::Hot {
+            self.enter(index);
+        }
+        start
+    }
+
+    /// Registers a descriptor that is not registered, at the cost of an `EPOLL_CTL_ADD` if it
+    /// starts in epoll.
+    pub fn join(&mut self, index: u32) {
+        if self.register(index, Hint::None) == Set::Cold {
+            self.spent.upkeep += f64::from(self.kind_costs().add);
+        }
+    }
+
+    /// Ends the registration of a descriptor, at the cost of an `EPOLL_CTL_DEL` if epoll knows it.
+    pub fn leave(&mut self, index: u32) {
+        let costs = self.kind_costs();
+        if self.place(index) == Set::Cold || self.accounts[index as usize].parked {
+            self.spent.upkeep += f64::from(costs.delete);
+        }
+        if self.place(index) == Set::Hot {
+            self.take_out(index);
+        }
+        if std::mem::take(&mut self.queued[index as usize]) {
+            self.ready_list.retain(|queued| *queued != index);
+        }
+        self.members -= 1;
     }
 
     fn policy_and_view(&mut self) -> (&mut P, View<'_>) {
@@ -111,7 +150,7 @@ impl<P: Policy> Machine<P> {
             passes: self.passes,
             blocks: self.blocks,
             hot: self.array.len(),
-            cold: self.places.len() - self.array.len(),
+            cold: self.members - self.array.len(),
         };
         (&mut self.policy, view)
     }
@@ -181,17 +220,22 @@ impl<P: Policy> Machine<P> {
         let parked = self.accounts[index as usize].parked;
         self.spent.upkeep += f64::from(if parked { costs.modify } else { costs.add });
         self.moves += 1;
+        self.take_out(index);
+        self.level[index as usize] =
+            self.setting.level || self.policy.prefers_level(self.setting.kind);
+        self.accounts[index as usize].parked = false;
+        self.ask(index, |policy, account, view| policy.moved_to_cold(account, handed_off, view));
+    }
+
+    /// Takes a descriptor out of the array.
+    fn take_out(&mut self, index: u32) {
         let place = self.places[index as usize] as usize;
         self.array.swap_remove(place);
         if let Some(&moved) = self.array.get(place) {
             self.places[moved as usize] = place as u32;
         }
         self.places[index as usize] = COLD;
-        self.level[index as usize] =
-            self.setting.level || self.policy.prefers_level(self.setting.kind);
-        self.scan -= f64::from(costs.scan * self.setting.scan_factor);
-        self.accounts[index as usize].parked = false;
-        self.ask(index, |policy, account, view| policy.moved_to_cold(account, handed_off, view));
+        self.scan -= f64::from(self.kind_costs().scan * self.setting.scan_factor);
     }
 
     fn demote_all(&mut self) {
@@ -200,10 +244,15 @@ impl<P: Policy> Machine<P> {
         }
     }
 
-    /// Plays one wait, in which these descriptors turn out to be ready, each for one read.
+    /// Plays one wait, in which these descriptors turn out to be ready, each for one read. Without
+    /// any it blocks for the time that the setting says.
     pub fn round(&mut self, active: &[u32]) {
+        self.wait(active, active.is_empty().then_some(self.setting.pause));
+    }
+
+    /// The writers' cost, by where each descriptor is watched now.
+    fn write(&mut self, active: &[u32]) {
         let costs = self.kind_costs();
-        self.passes = self.passes.wrapping_add(1);
         for &index in active {
             self.spent.writes += f64::from(match self.place(index) {
                 Set::Cold if self.queued[index as usize] => costs.queued_wake,
@@ -212,15 +261,29 @@ impl<P: Policy> Machine<P> {
                 Set::Hot => 0.0,
             });
         }
+    }
+
+    /// Plays one wait that returns these descriptors, in ascending order. `blocked` is how long it
+    /// had to wait for them, or in vain; `None`: it returned what was there.
+    pub fn wait(&mut self, active: &[u32], blocked: Option<Duration>) {
+        let costs = self.kind_costs();
+        self.passes = self.passes.wrapping_add(1);
+        // Those that come later are not there yet.
+        let at_first = if blocked.is_none() { active } else { &[] };
+        self.write(at_first);
         self.spent.reads += active.len() as f64 * self.setting.read;
         let mut tally = PassCounts {
             hot: self.array.len(),
-            cold: self.places.len() - self.array.len(),
+            cold: self.members - self.array.len(),
             ..PassCounts::default()
         };
         let base = f64::from(self.setting.costs.cold_wait);
         if self.array.is_empty() {
             self.spent.wait += base;
+            if blocked.is_some() {
+                self.look_again(at_first);
+                self.write(active);
+            }
             tally.cold_ready = self.collect_cold(active);
             self.end_pass(tally);
             return;
@@ -233,13 +296,17 @@ impl<P: Policy> Machine<P> {
         self.spent.wait += call + self.scan;
         if tally.cold > 0 {
             // Asked by `poll` whether it is ready, epoll goes through its list.
-            self.look_again(active);
+            self.look_again(at_first);
         }
-        if active.is_empty() && self.block() {
-            self.spent.wait += base;
-            self.collect_cold(active);
-            self.end_pass(tally);
-            return;
+        if let Some(blocked) = blocked {
+            let is_handed_over = self.block(blocked);
+            self.write(active);
+            if is_handed_over {
+                self.spent.wait += base;
+                tally.cold_ready = self.collect_cold(active);
+                self.end_pass(tally);
+                return;
+            }
         }
         for &index in active {
             if self.place(index) == Set::Hot {
@@ -341,16 +408,16 @@ impl<P: Policy> Machine<P> {
         }
     }
 
-    /// Plays a wait in which nothing happens until its time is up. Returns true if everything was
-    /// handed over.
-    fn block(&mut self) -> bool {
+    /// Plays the part of a wait in which nothing happens, for this time. Returns true if everything
+    /// was handed over.
+    fn block(&mut self, time: Duration) -> bool {
         let costs = self.kind_costs();
         self.blocks = self.blocks.wrapping_add(1);
         let (policy, view) = self.policy_and_view();
         let quiet = policy.quiet(&view);
         let blocking = self.scan + self.array.len() as f64 * f64::from(costs.block);
         match quiet {
-            Quiet::HandOffAfter(linger) if linger < self.setting.pause => {
+            Quiet::HandOffAfter(linger) if linger < time => {
                 if linger > Duration::ZERO {
                     self.spent.wait += blocking;
                 }

@@ -5,9 +5,9 @@
 //! [`Policy`](superpoll::backend::policy::Policy) what the adaptive back-end does, call for call,
 //! and charges each step its cost from [`Costs`](superpoll::diagnostics::Costs), the writer's share
 //! included. The yardsticks run on the same load: pure `poll`, pure `epoll` level- and
-//! edge-triggered, and the best schedule in hindsight. Nothing is measured and nothing is random
-//! but by seed, so the same load gives the same number everywhere, and [`worst_load`] can search
-//! for the load that a policy likes least.
+//! edge-triggered, a ring, and the best schedule in hindsight. Nothing is measured and nothing is
+//! random but by seed, so the same load gives the same number everywhere, and [`worst_load`] can
+//! search for the load that a policy likes least.
 //!
 //! The simulation omits caches, preemption, and the policy's own arithmetic. A run on real
 //! descriptors decides; the simulator says where to look.
@@ -17,7 +17,9 @@ pub use run::{Outcome, Setting, play, play_adversary};
 
 pub use crate::random::Random;
 pub use crate::simulator::machine::{Group, Load, Pattern, Rounds};
-pub use crate::simulator::run::{Adversary, Hindsight, Pure, Search, Tactic, Worst, worst_load};
+pub use crate::simulator::run::{
+    Adversary, Hindsight, Pure, Ring, Search, Tactic, Worst, worst_load,
+};
 
 mod machine;
 mod run;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use superpoll::Hint;
 use superpoll::backend::policy::{Policy, Set};
-use superpoll::diagnostics::{Costs, Kind, KindCosts};
+use superpoll::diagnostics::{Costs, Kind, KindCosts, RingCosts, RingKindCosts};
 
 use crate::random::Random;
 use crate::simulator::machine::{COSTS, Group, Load, Machine, Pattern, Spent, read_cost};
@@ -387,15 +387,42 @@ impl Pure {
         }
     }
 
-    /// One wait, in which these descriptors turn out to be ready.
+    /// Registers a descriptor.
+    pub fn join(&mut self, index: u32) {
+        self.last.resize(self.last.len().max(index as usize + 1), 0);
+        self.last[index as usize] = 0;
+        self.total += 1;
+        let add = f64::from(self.setting.costs.of(self.setting.kind).add);
+        self.level.upkeep += add;
+        self.edge.upkeep += add;
+    }
+
+    /// Ends the registration of a descriptor.
+    pub fn leave(&mut self, index: u32) {
+        // It is on the ready list no more.
+        self.active_last -= usize::from(self.last[index as usize] == self.round);
+        self.total -= 1;
+        let delete = f64::from(self.setting.costs.of(self.setting.kind).delete);
+        self.level.upkeep += delete;
+        self.edge.upkeep += delete;
+    }
+
+    /// One wait, in which these descriptors turn out to be ready. Without any it blocks.
     pub fn round(&mut self, active: &[u32]) {
+        self.wait(active, active.is_empty());
+    }
+
+    /// One wait that returns these descriptors, and had to wait for them, or in vain, if it
+    /// `blocked`.
+    pub fn wait(&mut self, active: &[u32], blocked: bool) {
         let (costs, setting) = (self.setting.costs.of(self.setting.kind), &self.setting);
         let factor = f64::from(setting.scan_factor);
         let count = active.len() as f64;
         self.round += 1;
         let mut again = 0;
         for &index in active {
-            again += usize::from(self.last[index as usize] == self.round - 1);
+            let is_queued = self.last[index as usize] == self.round - 1 && !blocked;
+            again += usize::from(is_queued);
             self.last[index as usize] = self.round;
         }
         let gone = self.active_last - again;
@@ -403,8 +430,8 @@ impl Pure {
 
         let base = f64::from(setting.costs.cold_wait);
         let scan = self.total as f64 * f64::from(costs.scan) * factor;
-        // A wait that finds nothing looks twice and joins each wait queue.
-        let blocking = if active.is_empty() { 1.0 } else { 0.0 };
+        // A wait that finds nothing at first looks twice and joins each wait queue.
+        let blocking = if blocked { 1.0 } else { 0.0 };
         self.poll.wait += f64::from(setting.costs.poll_call)
             + scan
             + blocking * (scan + self.total as f64 * f64::from(costs.block))
@@ -430,6 +457,50 @@ impl Pure {
     /// Returns the loop's own time with the back-end that is cheapest by that measure.
     pub fn best_own(&self) -> f64 {
         self.poll.own().min(self.level.own()).min(self.edge.own())
+    }
+}
+
+/// All descriptors in an io_uring, by polls that stay: each event is a completion.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    costs: RingKindCosts,
+    enter: f64,
+    read: f64,
+    /// The cost so far.
+    pub spent: Spent,
+}
+
+/// Completions that a call works off, unless more are waited for (`IO_LOCAL_TW_DEFAULT_MAX`).
+const AT_ONCE: usize = 20;
+
+impl Ring {
+    /// Creates the yardstick, by the costs of a ring.
+    pub fn new(setting: &Setting, costs: &RingCosts) -> Ring {
+        Ring {
+            costs: *costs.of(setting.kind),
+            enter: f64::from(costs.enter),
+            read: setting.read,
+            spent: Spent::default(),
+        }
+    }
+
+    /// Registers a descriptor, by an entry that the next wait submits.
+    pub fn join(&mut self) {
+        self.spent.upkeep += f64::from(self.costs.arm);
+    }
+
+    /// Ends the registration of a descriptor, by a call of its own: the ring would hold the file
+    /// open.
+    pub fn leave(&mut self) {
+        self.spent.upkeep += f64::from(self.costs.cancel) + self.enter;
+    }
+
+    /// One wait that returns so many descriptors.
+    pub fn wait(&mut self, active: usize) {
+        let (calls, count) = (active.div_ceil(AT_ONCE).max(1) as f64, active as f64);
+        self.spent.wait += calls * self.enter + count * f64::from(self.costs.event);
+        self.spent.writes += count * f64::from(self.costs.wake);
+        self.spent.reads += count * self.read;
     }
 }
 

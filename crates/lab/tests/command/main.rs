@@ -24,6 +24,7 @@ mod record;
 mod refusals;
 mod registrations;
 mod relay;
+mod replay;
 mod ring;
 mod rivals;
 mod start;

@@ -1,0 +1,176 @@
+//! A recording played to each way to wait.
+
+use std::fmt;
+use std::io::Read;
+use std::time::Duration;
+
+use superpoll::Hint;
+use superpoll::backend::policy::{CostBased, Policy, RatioPolicy, Thresholds};
+use superpoll::diagnostics::{Costs, Kind as CostKind, RingCosts};
+use superpoll_watch::{End, Entry, Key, RecordingError, RecordingReader, Wait};
+
+use crate::simulator::{Machine, Pure, Ring, Setting, Spent};
+
+/// The costs that are played with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prices {
+    /// Those of `poll` and epoll.
+    pub costs: Costs,
+    /// Those of io_uring, where it is permitted.
+    pub ring: Option<RingCosts>,
+}
+
+/// A wait that takes less has not slept.
+const SLEEP_NS: u64 = 5_000;
+
+/// A way to wait, and its cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub name: &'static str,
+    /// Waiting, registering and moving, and the writers' part. Reads are the same for all, and are
+    /// left out.
+    pub spent: Spent,
+    /// Moves between the array and epoll.
+    pub moves: Option<u64>,
+}
+
+type Adaptive = Machine<Box<dyn Policy>>;
+
+/// A set of the recording, with all ways to wait for its descriptors.
+pub(super) struct Play {
+    pub key: Key,
+    pub thread: u32,
+    pub kind: CostKind,
+    pub is_kind_known: bool,
+    pub waits: u64,
+    /// Waits that had to wait for their events, or in vain.
+    pub blocked: u64,
+    pub events: u64,
+    /// The most descriptors at a time.
+    pub most: usize,
+    members: usize,
+    pure: Pure,
+    ring: Option<Ring>,
+    adaptive: [(&'static str, Adaptive); 3],
+}
+
+impl fmt::Debug for Play {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Play").field("key", &self.key).field("ways", &self.ways()).finish()
+    }
+}
+
+/// Reads a recording to its end.
+pub(super) fn end(mut reader: RecordingReader<impl Read>) -> Result<End, RecordingError> {
+    let mut end = End::default();
+    while let Some(entry) = reader.entry()? {
+        if let Entry::End(found) = entry {
+            end = found;
+        }
+    }
+    Ok(end)
+}
+
+/// Plays a recording, whose end is known.
+pub(super) fn play(
+    mut reader: RecordingReader<impl Read>,
+    end: &End,
+    prices: &Prices,
+) -> Result<Vec<Play>, RecordingError> {
+    let mut plays: Vec<Play> = Vec::new();
+    while let Some(entry) = reader.entry()? {
+        match entry {
+            Entry::Set { key, thread } => {
+                let kind = end.kinds.get(plays.len()).copied().unwrap_or_default();
+                plays.push(Play::new(key, thread, kind, prices));
+            }
+            Entry::Join { set, member } => plays[set as usize].join(member),
+            Entry::Leave { set, member } => plays[set as usize].leave(member),
+            Entry::Wait(wait) => plays[wait.set as usize].wait(&wait),
+            Entry::End(_) => {}
+        }
+    }
+    Ok(plays)
+}
+
+impl Play {
+    fn new(key: Key, thread: u32, kind: CostKind, prices: &Prices) -> Play {
+        let is_kind_known = kind != CostKind::Unknown;
+        let kind = if is_kind_known { kind } else { CostKind::Pipe };
+        let setting = Setting { costs: prices.costs, read: 0.0, ..Setting::new(kind) };
+        let ratio = |thresholds| -> Box<dyn Policy> { Box::new(RatioPolicy::new(thresholds)) };
+        let adaptive: [(_, Box<dyn Policy>); 3] = [
+            ("adaptive", Box::new(CostBased::new())),
+            ("adaptive, idle-server", ratio(Thresholds::IDLE_SERVER)),
+            ("adaptive, media-server", ratio(Thresholds::MEDIA_SERVER)),
+        ];
+        Play {
+            key,
+            thread,
+            kind,
+            is_kind_known,
+            waits: 0,
+            blocked: 0,
+            events: 0,
+            most: 0,
+            members: 0,
+            pure: Pure::new(&setting, 0),
+            ring: prices.ring.map(|costs| Ring::new(&setting, &costs)),
+            adaptive: adaptive
+                .map(|(name, policy)| (name, Machine::new(policy, &setting, 0, Hint::None))),
+        }
+    }
+
+    fn join(&mut self, member: u32) {
+        self.members += 1;
+        self.most = self.most.max(self.members);
+        self.pure.join(member);
+        self.ring.iter_mut().for_each(Ring::join);
+        self.adaptive.iter_mut().for_each(|(_, machine)| machine.join(member));
+    }
+
+    fn leave(&mut self, member: u32) {
+        self.members -= 1;
+        self.pure.leave(member);
+        self.ring.iter_mut().for_each(Ring::leave);
+        self.adaptive.iter_mut().for_each(|(_, machine)| machine.leave(member));
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        let blocked = blocked(wait);
+        self.waits += 1;
+        self.blocked += u64::from(blocked.is_some());
+        self.events += wait.ready.len() as u64;
+        self.pure.wait(&wait.ready, blocked.is_some());
+        self.ring.iter_mut().for_each(|ring| ring.wait(wait.ready.len()));
+        self.adaptive.iter_mut().for_each(|(_, machine)| machine.wait(&wait.ready, blocked));
+    }
+
+    /// The cost of each way to wait.
+    pub(super) fn ways(&self) -> Vec<Way> {
+        let pure = [
+            ("poll", self.pure.poll),
+            ("epoll, level-triggered", self.pure.level),
+            ("epoll, edge-triggered", self.pure.edge),
+        ];
+        let mut ways: Vec<Way> = pure.map(|(name, spent)| Way { name, spent, moves: None }).into();
+        ways.extend(self.adaptive.iter().map(|(name, machine)| Way {
+            name,
+            spent: machine.spent(),
+            moves: Some(machine.moves()),
+        }));
+        ways.extend(self.ring.map(|ring| Way { name: "uring", spent: ring.spent, moves: None }));
+        ways
+    }
+}
+
+/// Returns how long a wait had to wait; `None` if it has returned what was there.
+fn blocked(wait: &Wait) -> Option<Duration> {
+    // One that had begun before the recording took at least as long as that.
+    let took = wait.took_ns.unwrap_or(wait.at_ns);
+    let blocked = wait.timeout_ns != 0 && (took >= SLEEP_NS || wait.ready.is_empty());
+    blocked.then(|| Duration::from_nanos(took))
+}
+
+#[cfg(test)]
+mod tests;
