@@ -96,6 +96,7 @@ mod tests {
             ("media", "no placement policy is \"media\": it is no name; "),
             ("hot_atr=2", "setting hot_atr to 2: a ratio is a number from 0 to 1"),
             ("hot_atr=0.9,cold_atr=0.1", "hot_atr is at most cold_atr"),
+            ("hot_atr=0.1,cold_atr=0.7, hot_atr=0.2", "hot_atr is given twice"),
             ("heat=2", "is none of hot_atr, cold_atr and hold"),
         ] {
             let error = text.parse::<PolicyKind>().unwrap_err().to_string();

@@ -142,10 +142,16 @@ impl FromStr for Thresholds {
     /// its default.
     fn from_str(text: &str) -> Result<Thresholds, String> {
         let Thresholds { mut hot_atr, mut cold_atr, mut hold } = Thresholds::default();
+        let mut given = Vec::new();
         for part in text.split(',') {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let no_number = || format!("{name}={value} is no number");
-            match name.trim() {
+            let name = name.trim();
+            if given.contains(&name) {
+                return Err(format!("{name} is given twice"));
+            }
+            given.push(name);
+            match name {
                 "hot_atr" => hot_atr = value.trim().parse().map_err(|_| no_number())?,
                 "cold_atr" => cold_atr = value.trim().parse().map_err(|_| no_number())?,
                 "hold" => hold = value.trim().parse().map_err(|_| no_number())?,

@@ -67,21 +67,36 @@ pub(crate) fn apart<T: Send>(run: impl Fn() -> T + Sync) -> T {
 }
 
 /// Whether a call can wait for many completions, and after some time for one
-/// (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12). Older kernels refuse the argument. Finds out once.
+/// (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12). Older kernels refuse the argument. Finds out once; a
+/// failure that may pass, such as a shortage of descriptors, decides nothing.
 pub(crate) fn has_min_wait() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        apart(|| {
-            let Ok(ring) = IoUring::new(SIZE) else { return false };
-            let argument = RingArgument { min_wait: 1, ..RingArgument::default() };
-            let flags = (ENTER_GETEVENTS | ENTER_EXT_ARG) as usize;
-            let address = &raw const argument as usize;
-            let size = size_of::<RingArgument>();
-            let arguments = [ring.as_raw_fd() as usize, 0, 0, flags, address, size];
-            // SAFETY: the call submits and waits for nothing; the argument outlives it.
-            unsafe { call::call(libc::SYS_io_uring_enter, arguments) == 0 }
-        })
-    })
+    match ANSWER.get() {
+        Some(answer) => *answer,
+        None => match min_wait(apart(|| IoUring::new(SIZE).and_then(|ring| ask_min_wait(&ring)))) {
+            Some(answer) => *ANSWER.get_or_init(|| answer),
+            None => false,
+        },
+    }
+}
+
+/// Waits for nothing with the argument.
+fn ask_min_wait(ring: &IoUring) -> io::Result<usize> {
+    let argument = RingArgument { min_wait: 1, ..RingArgument::default() };
+    let flags = (ENTER_GETEVENTS | ENTER_EXT_ARG) as usize;
+    let address = &raw const argument as usize;
+    let arguments = [ring.as_raw_fd() as usize, 0, 0, flags, address, size_of::<RingArgument>()];
+    // SAFETY: the call submits and waits for nothing; the argument outlives it.
+    call::result(unsafe { call::call(libc::SYS_io_uring_enter, arguments) })
+}
+
+/// Returns the answer of a kernel; `None` if it has given none.
+fn min_wait(asked: io::Result<usize>) -> Option<bool> {
+    match asked {
+        Ok(_) => Some(true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Some(false),
+        Err(_) => None,
+    }
 }
 
 fn hold() -> io::Result<()> {
@@ -180,6 +195,15 @@ mod tests {
                     assert!(!said.contains('\n'), "{said}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_failure_that_may_pass_decides_nothing() {
+        let failed = |number| min_wait(Err(io::Error::from_raw_os_error(number)));
+        assert_eq!((min_wait(Ok(0)), failed(libc::EINVAL)), (Some(true), Some(false)));
+        for number in [libc::EMFILE, libc::ENOMEM, libc::EINTR, libc::EAGAIN] {
+            assert_eq!(failed(number), None);
         }
     }
 
