@@ -88,7 +88,7 @@ impl<P: Policy, C: Cold> std::fmt::Debug for Adaptive<P, C> {
         f.debug_struct("Adaptive")
             .field("policy", &self.policy.name())
             .field("hot", &self.hot.len())
-            .field("cold", &self.cold.set().armed())
+            .field("cold", &self.cold.watched())
             .finish_non_exhaustive()
     }
 }
@@ -120,8 +120,8 @@ impl<P: Policy> Adaptive<P> {
 }
 
 impl<P: Policy, C: Cold> Adaptive<P, C> {
-    /// An empty poll array over an empty cold set.
-    pub(crate) fn over(cold: C, policy: P, costs: Costs) -> Adaptive<P, C> {
+    /// An empty poll array over an empty cold set, placed by `policy` at `costs`.
+    pub fn over(cold: C, policy: P, costs: Costs) -> Adaptive<P, C> {
         Adaptive {
             policy,
             world: World { costs, clock: ScanClock::new(), passes: 0, blocks: 0 },
@@ -138,7 +138,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
 
     /// The policy and its view.
     fn policy_and_view(&mut self) -> (&mut P, View<'_>) {
-        let view = self.world.view(self.hot.len(), self.cold.set().armed());
+        let view = self.world.view(self.hot.len(), self.cold.watched());
         (&mut self.policy, view)
     }
 
@@ -229,10 +229,10 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         answer: io::Result<usize>,
     ) -> io::Result<usize> {
         self.candidates.clear();
-        let view = self.world.view(self.hot.len(), self.cold.set().armed());
+        let view = self.world.view(self.hot.len(), self.cold.watched());
         let (policy, pinned) = (&mut self.policy, self.pinned);
         let (candidates, retrigger) = (&mut self.candidates, &mut self.retrigger);
-        let alone = view.hot == 0;
+        let alone = view.hot == 0 && self.cold.is_in_turn();
         let active = self.cold.report(cx, alone, answer, |cx, index, found| {
             let slot = cx.table.slot_mut(index);
             let mode = slot.watch().mode;
@@ -318,6 +318,13 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         }
     }
 
+    /// The call that waits in the cold set's epoll set.
+    #[inline(always)]
+    fn cold_wait<'a>(&'a mut self, cx: &mut Context<'_>, deadline: Deadline) -> WaitCall<'a> {
+        let alone = self.hot.is_empty() && self.cold.is_in_turn();
+        self.cold.set_mut().wait_call(cx, deadline, alone)
+    }
+
     /// Looks at the array without blocking, timing it now and then.
     #[inline(always)]
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
@@ -365,9 +372,11 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         self.until = self.cold.begin(cx, deadline);
         self.world.passes = self.world.passes.wrapping_add(1);
         cx.stats.hot.watched += self.hot.len() as u64;
-        cx.stats.cold.watched += self.cold.set().armed() as u64;
-        if !self.hot.is_empty() {
+        cx.stats.cold.watched += self.cold.watched() as u64;
+        if !self.hot.is_empty() || !self.cold.is_in_turn() {
             cx.end_kernel_turns();
+        }
+        if !self.hot.is_empty() {
             let own =
                 if self.cold.set().is_idle() { -1 } else { self.cold.set().as_fd().as_raw_fd() };
             self.hot.set_own(own);
@@ -422,7 +431,7 @@ pub(crate) fn make(
 
 impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
     fn status(&self) -> Status<'_> {
-        let (hot, cold) = (self.hot.len(), self.cold.set().armed());
+        let (hot, cold) = (self.hot.len(), self.cold.watched());
         let mut status = Status::new("adaptive", Lengths { hot, cold, away: 0 });
         status.placement = Some(Placement { costs: &self.world.costs, policy: &self.policy });
         self.cold.add_keeper(&mut status);
@@ -485,7 +494,7 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
     ) -> Option<WaitCall<'a>> {
         if self.hot.is_empty() {
             self.begin_pass(cx, deadline);
-            return Some(self.cold.set_mut().wait_call(cx, self.until, true));
+            return Some(self.cold_wait(cx, self.until));
         }
         // A pass that the clock times is made in one place.
         if self.world.clock.is_due(self.world.passes.wrapping_add(1), self.hot.len()) {
@@ -506,17 +515,14 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
             None => {
                 self.begin_pass(cx, deadline);
                 if self.hot.is_empty() {
-                    self.cold.set_mut().wait_call(cx, self.until, true).issue()
+                    self.cold_wait(cx, self.until).issue()
                 } else {
                     self.look(cx)
                 }
             }
         };
-        let mut counts = PassCounts {
-            hot: self.hot.len(),
-            cold: self.cold.set().armed(),
-            ..PassCounts::default()
-        };
+        let mut counts =
+            PassCounts { hot: self.hot.len(), cold: self.cold.watched(), ..PassCounts::default() };
         if self.hot.is_empty() {
             counts.cold_ready = self.report_cold(cx, answer)?;
             self.end_pass(cx, counts);
@@ -529,8 +535,8 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
             match self.block(cx, deadline)? {
                 Some(found) => ready = found,
                 None => {
-                    let alone = self.hot.is_empty();
-                    let answer = self.cold.set_mut().wait_call(cx, deadline, alone).issue();
+                    let deadline = if self.cold.must_look() { Deadline::Now } else { deadline };
+                    let answer = self.cold_wait(cx, deadline).issue();
                     counts.cold_ready = self.report_cold(cx, answer)?;
                     self.end_pass(cx, counts);
                     return Ok(());
@@ -538,14 +544,14 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
             }
         }
         let cold_is_ready = self.hot.own_is_ready();
-        let view = self.world.view(self.hot.len(), self.cold.set().armed());
+        let view = self.world.view(self.hot.len(), self.cold.watched());
         let policy = &mut self.policy;
         counts.hot_ready = self.hot.collect(cx, ready, |cx, index| {
             policy.hot_event(&mut cx.table.slot_mut(index).account, &view);
         });
         cx.stats.hot.active += counts.hot_ready as u64;
-        if cold_is_ready {
-            let answer = self.cold.set_mut().wait_call(cx, Deadline::Now, false).issue();
+        if cold_is_ready || self.cold.must_look() {
+            let answer = self.cold_wait(cx, Deadline::Now).issue();
             counts.cold_ready = self.report_cold(cx, answer)?;
         }
         self.end_pass(cx, counts);
@@ -574,9 +580,7 @@ impl<P: Policy, C: Cold> Lifecycle for Adaptive<P, C> {
     }
 
     fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
-        if let Some(keeper) = self.cold.keeper() {
-            keeper.detach(cx);
-        }
+        self.cold.stay_in_set(cx, true);
         self.cold.set_mut().after_fork(cx)?;
         for place in 0..self.hot.len() {
             cx.table.slot_mut(self.hot.index(place)).account.parked = false;
@@ -586,12 +590,17 @@ impl<P: Policy, C: Cold> Lifecycle for Adaptive<P, C> {
 
     fn nest(&mut self, cx: &mut Context<'_>) -> Result<BorrowedFd<'_>> {
         self.pinned = true;
+        self.cold.stay_in_set(cx, false);
         self.assume_idle(cx);
         self.cold.set_mut().nest(cx)
     }
 
     fn assume_idle(&mut self, cx: &mut Context<'_>) {
         self.demote_all(cx);
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.cold.flush(cx)
     }
 
     fn shrink_to_fit(&mut self, _: &mut Context<'_>) {

@@ -29,7 +29,7 @@ use crate::sys::eventfd::replace;
 /// The key under which the waker is watched.
 const WAKER: Key = Key::new(Key::RESERVED, 0);
 
-/// The key under which a keeper's link is watched.
+/// The key under which the link to another watcher is watched.
 const LINE: Key = Key::new(Key::RESERVED, 1);
 
 /// Watched, but without a report: only a single report of a hang-up remains possible.
@@ -43,7 +43,7 @@ pub struct Epoll {
     /// when `fd` is built again.
     outer: Option<OwnedFd>,
     waker: Option<RawFd>,
-    link: Option<RawFd>,
+    link: Option<(RawFd, Mode)>,
     link_is_ready: bool,
     buffer: Vec<Raw>,
     /// Descriptors that the kernel watches and that may report.
@@ -121,37 +121,43 @@ impl Epoll {
         self.armed == 0 && self.waker.is_none() && self.link.is_none()
     }
 
-    /// Watches a keeper's link.
-    pub(super) fn watch_keeper_link(&mut self, link: BorrowedFd<'_>) -> Result<()> {
+    /// Watches the link to another watcher: a descriptor that is readable when that watcher has
+    /// something to report.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`].
+    pub fn watch_link(&mut self, link: BorrowedFd<'_>, mode: Mode) -> Result<()> {
         let link = link.as_raw_fd();
-        self.add_keeper_link(&mut crate::stats::Calls::default(), link)
-            .map_err(|source| Error::system("watching a keeper's link", Some(link), source))?;
-        self.link = Some(link);
+        self.add_link(&mut crate::stats::Calls::default(), link, mode).map_err(|source| {
+            Error::system("watching the link to a watcher", Some(link), source)
+        })?;
+        self.link = Some((link, mode));
         Ok(())
     }
 
-    fn add_keeper_link(&self, calls: &mut crate::stats::Calls, fd: RawFd) -> io::Result<()> {
-        let (set, bits) = (self.fd.as_fd(), libc::EPOLLIN as u32);
+    fn add_link(&self, calls: &mut crate::stats::Calls, fd: RawFd, mode: Mode) -> io::Result<()> {
+        let (set, bits) = (self.fd.as_fd(), bits(Interest::READABLE, mode));
         epoll::control(calls, set, Operation::Add, fd, bits, LINE.to_bits())
     }
 
     /// Stops watching the link, which the caller closes next.
-    pub(super) fn forget_keeper_link(&mut self, cx: &mut Context<'_>) {
-        if let Some(link) = self.link {
+    pub fn forget_link(&mut self, cx: &mut Context<'_>) {
+        if let Some((link, _)) = self.link {
             let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
             let _ = epoll::control(calls, set, Operation::Delete, link, 0, 0);
         }
-        self.drop_keeper_link();
+        self.drop_link();
     }
 
     /// The link belongs to another process, as this set does until it is built again.
-    pub(super) fn drop_keeper_link(&mut self) {
+    pub fn drop_link(&mut self) {
         (self.link, self.link_is_ready) = (None, false);
     }
 
     /// Whether the link has been reported since the last call.
     #[inline]
-    pub(super) fn take_keeper_link_event(&mut self) -> bool {
+    pub fn take_link_event(&mut self) -> bool {
         std::mem::take(&mut self.link_is_ready)
     }
 
@@ -428,8 +434,8 @@ impl Epoll {
         if let Some(waker) = self.waker {
             self.add_waker(cx, waker).map_err(failed)?;
         }
-        if let Some(link) = self.link {
-            self.add_keeper_link(&mut cx.stats.calls, link).map_err(failed)?;
+        if let Some((link, mode)) = self.link {
+            self.add_link(&mut cx.stats.calls, link, mode).map_err(failed)?;
         }
         Ok(())
     }

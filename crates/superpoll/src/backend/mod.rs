@@ -34,7 +34,7 @@ pub(crate) mod uring;
 
 pub use adaptive::Adaptive;
 use choice::Choice;
-pub use cold::{Profile, Rule, Topology, Tuning};
+pub use cold::{Change, Cold, Profile, Rule, Topology, Tuning};
 pub use context::{Context, Deadline, Report};
 pub(crate) use delivery::Delivery;
 pub use epoll::Epoll;

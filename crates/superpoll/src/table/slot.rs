@@ -194,28 +194,29 @@ impl Slot {
         self.is(OLD_KEY)
     }
 
-    /// Whether a keeper watches it, with the watch that was last applied.
-    pub(crate) fn is_away(&self) -> bool {
+    /// Whether another watcher than the poller's own set has it: a keeper, or a cold set's own.
+    pub fn is_away(&self) -> bool {
         self.is(AWAY)
     }
 
-    /// Notes that a keeper watches it as wanted now, and that the poller's own set no longer
+    /// Notes that another watcher watches it as wanted now, and that the poller's own set no longer
     /// knows the descriptor.
-    pub(crate) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.put(AWAY, true);
         (self.applied_interest, self.applied_mode) = (self.watch.interest, self.watch.mode);
     }
 
-    /// Notes that the keeper does not watch it any more, or will not.
-    pub(crate) fn come_back(&mut self) {
+    /// Notes that the other watcher does not watch it any more, or will not.
+    pub fn come_back(&mut self) {
         self.put(AWAY, false);
         if !self.is(APPLIED) {
             self.put(OLD_KEY, false);
         }
     }
 
-    /// Whether the keeper watches it as the caller wants, under the key that it still has.
-    pub(crate) fn is_left_as_wanted(&self) -> bool {
+    /// Whether the other watcher, if it [has it](Slot::is_away), watches it as the caller wants, under
+    /// the key that it still has.
+    pub fn is_left_as_wanted(&self) -> bool {
         !self.is(OLD_KEY)
             && !self.watch.interest.is_empty()
             && self.applied_interest == self.watch.interest

@@ -123,7 +123,7 @@ pub(crate) struct Kept<S: KeeperHandle> {
 impl<S: KeeperHandle> Kept<S> {
     pub(crate) fn new(keeper: S, link: KeeperLink, tuning: Tuning) -> Result<Kept<S>> {
         let mut epoll = Epoll::new()?;
-        epoll.watch_keeper_link(link.as_fd())?;
+        epoll.watch_link(link.as_fd(), Mode::Level)?;
         Ok(Kept {
             epoll,
             keeper,
@@ -379,7 +379,7 @@ impl<S: KeeperHandle> Cold for Kept<S> {
             all += active;
             self.eviction.end_pass(watched, active);
             // A keeper that talks without end is read again with the next wait.
-            if !self.epoll.take_keeper_link_event() || most == 0 {
+            if !self.epoll.take_link_event() || most == 0 {
                 return Ok(all);
             }
             // All messages are read before the kernel is asked, once, about the registrations that
@@ -514,7 +514,7 @@ impl<S: KeeperHandle> KeeperClient for Kept<S> {
     fn detach(&mut self, cx: &mut Context<'_>) {
         self.keeper.detach();
         self.link = None;
-        self.epoll.drop_keeper_link();
+        self.epoll.drop_link();
         self.away = 0;
         for index in 0..cx.table.slots() {
             cx.table.slot_mut(index).come_back();

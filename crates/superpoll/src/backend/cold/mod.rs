@@ -1,7 +1,7 @@
 //! The cold set: where the adaptive back-end watches idle descriptors.
 //!
-//! [`Cold`] is the interface that the adaptive back-end needs. By default that is the poller's own
-//! epoll set (`nested`). The other topologies put a keeper behind it that watches descriptors
+//! [`Cold`] is the interface that the adaptive back-end needs, and that others can implement. By
+//! default that is the poller's own epoll set (`nested`). The other topologies put a keeper behind it that watches descriptors
 //! on which nothing has happened for a while: in a second thread (`thread`), which receives their
 //! numbers, or in another process (`process`), which receives the open files. The code that these
 //! two share is in `kept`. `eviction` decides when a descriptor leaves, and how much harder that
@@ -47,9 +47,20 @@ pub enum Change {
     Forget,
 }
 
-/// A cold set: the poller's own epoll set, perhaps with a keeper behind it.
+/// A cold set: the poller's own epoll set, perhaps with a keeper or another watcher behind it.
+///
+/// Implement it to watch idle descriptors by other means than epoll ([`Adaptive::over`]). The epoll
+/// set stays, for the waker and for what the other watcher cannot watch, and the poller waits in it:
+/// the watcher's own descriptor is its [link](Epoll::watch_link). A registration that the watcher has
+/// is marked with [`Slot::leave`](crate::backend::Slot::leave).
+///
+/// [`Adaptive::over`]: crate::backend::Adaptive::over
 pub trait Cold: Send {
     /// Changes how a descriptor is watched, and notes the applied change in the slot.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Backend::sync`](crate::backend::Backend::sync).
     fn change(&mut self, cx: &mut Context<'_>, index: u32, change: Change) -> Result<Synced>;
 
     /// The poller's own epoll set.
@@ -58,9 +69,33 @@ pub trait Cold: Send {
     /// The same, to wait in it.
     fn set_mut(&mut self) -> &mut Epoll;
 
+    /// How many descriptors it watches.
+    #[inline]
+    fn watched(&self) -> usize {
+        self.set().armed()
+    }
+
+    /// Whether the kernel reports all of its descriptors through the epoll set, in turn. If not, a
+    /// wait fetches all that is ready and shares the turns itself.
+    #[inline]
+    fn is_in_turn(&self) -> bool {
+        true
+    }
+
+    /// Whether it may have something to [report](Cold::report) that its epoll set does not show, so
+    /// that a wait must not block.
+    #[inline]
+    fn must_look(&self) -> bool {
+        false
+    }
+
     /// Reports the events of a wait's answer. Calls `on_active` with the table index of each
     /// descriptor whose event is wanted, and its readiness; returns how many there were. `alone`:
     /// nothing is watched elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// The error of a system call that waits.
     fn report(
         &mut self,
         cx: &mut Context<'_>,
@@ -83,12 +118,31 @@ pub trait Cold: Send {
         let _ = cx;
     }
 
+    /// Passes the changes on that were left for the next wait.
+    ///
+    /// # Errors
+    ///
+    /// The system call's error.
+    fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let _ = cx;
+        Ok(())
+    }
+
+    /// Continues with the epoll set alone: because another loop is going to wait in it, or because
+    /// this process is the child of a fork, and everything else belongs to its parent. In the child
+    /// all descriptors are watched again afterwards.
+    fn stay_in_set(&mut self, cx: &mut Context<'_>, is_child: bool) {
+        if let Some(keeper) = self.keeper().filter(|_| is_child) {
+            keeper.detach(cx);
+        }
+    }
+
     /// The keeper.
     fn keeper(&mut self) -> Option<&mut dyn KeeperClient> {
         None
     }
 
-    /// Adds the facts about the keeper to the status of the back-end.
+    /// Adds the facts about the keeper, or about another watcher, to the status of the back-end.
     fn add_keeper<'a>(&'a self, status: &mut Status<'a>) {
         let _ = status;
     }

@@ -301,7 +301,7 @@ impl<S: KeeperHandle> Kept<S> {
 
     /// Gives the link up: everything comes back.
     pub(super) fn disconnect(&mut self, cx: &mut Context<'_>, why: io::Error) {
-        self.epoll.forget_keeper_link(cx);
+        self.epoll.forget_link(cx);
         if let Some(link) = self.link.take() {
             // The keeper must not hand any of it to another server, whatever room the link has
             // and however this process ends.
