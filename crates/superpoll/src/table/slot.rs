@@ -214,8 +214,8 @@ impl Slot {
         }
     }
 
-    /// Whether the other watcher, if it [has it](Slot::is_away), watches it as the caller wants, under
-    /// the key that it still has.
+    /// Whether the other watcher, if it [has it](Slot::is_away), watches it as the caller wants,
+    /// under the key that it still has.
     pub fn is_left_as_wanted(&self) -> bool {
         !self.is(OLD_KEY)
             && !self.watch.interest.is_empty()

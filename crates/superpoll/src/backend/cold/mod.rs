@@ -1,12 +1,12 @@
 //! The cold set: where the adaptive back-end watches idle descriptors.
 //!
 //! [`Cold`] is the interface that the adaptive back-end needs, and that others can implement. By
-//! default that is the poller's own epoll set (`nested`). The other topologies put a keeper behind it that watches descriptors
-//! on which nothing has happened for a while: in a second thread (`thread`), which receives their
-//! numbers, or in another process (`process`), which receives the open files. The code that these
-//! two share is in `kept`. `eviction` decides when a descriptor leaves, and how much harder that
-//! becomes for one that keeps coming back; `states` holds the state with which it leaves; neither
-//! makes system calls. The options are in `tuning`.
+//! default that is the poller's own epoll set (`nested`). The other topologies put a keeper behind
+//! it that watches descriptors on which nothing has happened for a while: in a second thread
+//! (`thread`), which receives their numbers, or in another process (`process`), which receives the
+//! open files. The code that these two share is in `kept`. `eviction` decides when a descriptor
+//! leaves, and how much harder that becomes for one that keeps coming back; `states` holds the
+//! state with which it leaves; neither makes system calls. The options are in `tuning`.
 
 use std::io;
 
@@ -50,9 +50,9 @@ pub enum Change {
 /// A cold set: the poller's own epoll set, perhaps with a keeper or another watcher behind it.
 ///
 /// Implement it to watch idle descriptors by other means than epoll ([`Adaptive::over`]). The epoll
-/// set stays, for the waker and for what the other watcher cannot watch, and the poller waits in it:
-/// the watcher's own descriptor is its [link](Epoll::watch_link). A registration that the watcher has
-/// is marked with [`Slot::leave`](crate::backend::Slot::leave).
+/// set stays, for the waker and for what the other watcher cannot watch, and the poller waits in
+/// it: the watcher's own descriptor is its [link](Epoll::watch_link). A registration that the
+/// watcher has is marked with [`Slot::leave`](crate::backend::Slot::leave).
 ///
 /// [`Adaptive::over`]: crate::backend::Adaptive::over
 pub trait Cold: Send {
