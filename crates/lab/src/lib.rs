@@ -35,6 +35,7 @@ mod channel;
 mod citation;
 mod claims;
 mod cluster;
+mod cold;
 mod command;
 mod comparison;
 mod document;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll::batch::{Arrivals, BatchReader, Outcome};
 use superpoll::diagnostics::Stats;
-use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch, call};
+use superpoll::{BackendKind, Builder, Events, Interest, Key, Mode, Watch, call};
 use superpoll_rt::net::TcpStream;
 
 use crate::echo::drain::echo_by;
@@ -46,9 +46,9 @@ async fn echo(mut stream: TcpStream, room: usize) {
 pub(crate) fn serve_polled(
     connections: Connections,
     control: &mut Control,
-    kind: BackendKind,
+    builder: Builder,
 ) -> Result<()> {
-    let mut poller = Poller::builder().backend(kind).build()?;
+    let mut poller = builder.build()?;
     let mut buffer = vec![0; connections.room];
     let watch = Watch::new(Interest::READABLE).mode(Mode::Auto);
     let questions = control.questions()?;

@@ -3,9 +3,10 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 
-use Software::{Other, Poller, Reader, Runtime};
+use Software::{Other, Over, Poller, Reader, Runtime};
 use superpoll::BackendKind::{self, Adaptive, Epoll, Uring};
 
+use crate::cold;
 use crate::echo::drain::{self, serve};
 use crate::echo::load::{Connections, Serve};
 use crate::echo::ours;
@@ -24,6 +25,8 @@ use crate::echo::{compio, monoio, smol, tokio};
 pub(crate) enum Software {
     /// Our poller.
     Poller(BackendKind),
+    /// Our poller, back-end adaptive over another cold set than epoll.
+    Over(cold::Kind),
     /// Our batch reader.
     Reader(BackendKind),
     /// Our runtime.
@@ -35,14 +38,21 @@ pub(crate) enum Software {
 impl Software {
     /// Whether it can report how often it waited.
     pub(crate) fn counts(self) -> bool {
-        matches!(self, Poller(_) | Reader(_) | Runtime(_))
+        matches!(self, Poller(_) | Over(_) | Reader(_) | Runtime(_))
     }
 
     /// Serves until its connections are closed, or until the parent no longer asks for its
     /// counters.
     pub(crate) fn serve(self, connections: Connections, control: &mut Control) -> Result<()> {
         match self {
-            Poller(backend) => ours::serve_polled(connections, control, backend),
+            Poller(backend) => {
+                let builder = superpoll::Poller::builder().backend(backend);
+                ours::serve_polled(connections, control, builder)
+            }
+            Over(kind) => {
+                let builder = kind.builder(connections.sockets.len())?;
+                ours::serve_polled(connections, control, builder)
+            }
             Reader(backend) => ours::serve_read(connections, control, backend),
             Runtime(backend) => ours::serve(connections, control, backend),
             Other(serve) => serve(connections, control),

@@ -15,6 +15,7 @@ pub(crate) use work::{ReadLog, Subject};
 
 use crate::by_name::by_name;
 use crate::channel::Pairs;
+use crate::cold;
 use crate::error::{Error, Result};
 #[cfg(feature = "rival-mio")]
 use crate::loops::Mio;
@@ -40,6 +41,8 @@ enum Make {
     Ours(BackendKind, Mode),
     /// A batch reader of ours, and whether it reads busy descriptors on speculation.
     Batch(BackendKind, bool),
+    /// The adaptive back-end over another cold set than epoll.
+    Over(cold::Kind),
 }
 
 /// A subject by name.
@@ -92,6 +95,15 @@ const fn batch(
         rings: matches!(kind, BackendKind::Uring),
         ..made(name, about, Make::Batch(kind, speculates))
     }
+}
+
+/// The adaptive back-end over another cold set.
+const fn over(name: &'static str, about: &'static str, kind: cold::Kind) -> Entry {
+    let missing = match kind {
+        cold::Kind::Kqueue => sys::libkqueue::missing,
+        cold::Kind::Signals | cold::Kind::Aio => || None,
+    };
+    Entry { adapts: true, missing, ..made(name, about, Make::Over(kind)) }
 }
 
 /// Makes the subject whose loop needs nothing but the readers.
@@ -164,6 +176,13 @@ pub(crate) const ALL: &[Entry] = &[
         "back-end adaptive with everything in the array",
         ours::build_adaptive_fixed_hot,
     ),
+    over(
+        "adaptive-signals",
+        "back-end adaptive, idle ones watched by signals (F_SETSIG)",
+        cold::Kind::Signals,
+    ),
+    over("adaptive-aio", "back-end adaptive, idle ones watched by Linux AIO", cold::Kind::Aio),
+    over("adaptive-kqueue", "back-end adaptive, idle ones in libkqueue", cold::Kind::Kqueue),
     batch("batch-epoll", "batch reader on epoll: plain reads", BackendKind::Epoll, false),
     batch("batch-adaptive", "batch reader on adaptive: plain reads", BackendKind::Adaptive, false),
     batch("batch-uring", "batch reader on uring, everything watched", BackendKind::Uring, false),
@@ -222,6 +241,7 @@ impl Entry {
             Make::By(build) => build(pairs),
             Make::Ours(kind, mode) => ours::build(pairs, Poller::builder().backend(kind), mode),
             Make::Batch(kind, speculates) => ours::build_batch(pairs, kind, speculates),
+            Make::Over(kind) => ours::build(pairs, kind.builder(pairs.len())?, Mode::Auto),
         }
     }
 }
@@ -334,7 +354,7 @@ pub(crate) mod tests {
                     let error = Entry::named(entry.name).unwrap_err().to_string();
                     assert_eq!(error, format!("subject {}: {reason}", entry.name));
                     let has_feature = reason.contains("--features rival");
-                    assert!(has_feature || entry.name == "libkqueue", "{error}");
+                    assert!(has_feature || entry.name.ends_with("kqueue"), "{error}");
                 }
                 None => assert_eq!(Entry::named(entry.name).unwrap(), *entry),
             }

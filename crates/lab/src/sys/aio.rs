@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use nix::errno::Errno;
 
 const IOCB_CMD_POLL: u16 = 5;
+const IOCB_FLAG_RESFD: u32 = 1;
 
 /// A request, as the kernel lays it out. `key` and `rw_flags` are both zero, so their order does
 /// not matter.
@@ -51,20 +52,49 @@ pub(crate) struct Polls {
 impl Polls {
     /// Creates a request for each descriptor, none submitted yet.
     pub(crate) fn new(fds: &[RawFd]) -> io::Result<Polls> {
+        let mut polls = Polls::with_room(fds.len())?;
+        for (number, &fd) in fds.iter().enumerate() {
+            polls.set(number, (number as u64, fd, libc::POLLIN), None);
+        }
+        Ok(polls)
+    }
+
+    /// Creates as many requests, each to be [set](Polls::set) before it is armed.
+    pub(crate) fn with_room(room: usize) -> io::Result<Polls> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes one number, which outlives the call.
-        Errno::result(unsafe {
-            libc::syscall(libc::SYS_io_setup, fds.len().max(1), &raw mut context)
-        })?;
-        let requests = fds.iter().enumerate().map(|(data, &fd)| Request {
-            data: data as u64,
-            opcode: IOCB_CMD_POLL,
-            fd: fd as u32,
-            events: libc::POLLIN as u64,
-            ..Request::default()
-        });
-        let requests: Vec<Request> = requests.collect();
+        Errno::result(unsafe { libc::syscall(libc::SYS_io_setup, room.max(1), &raw mut context) })?;
+        let requests = vec![Request { opcode: IOCB_CMD_POLL, ..Request::default() }; room];
         Ok(Polls { context, due: Vec::with_capacity(requests.len()), requests, calls: 0 })
+    }
+
+    /// Sets what a request polls for, which must not be under way: the number in its event, the
+    /// descriptor and the bits of `poll`. Its event is also counted by an event counter, if given.
+    pub(crate) fn set(
+        &mut self,
+        number: usize,
+        (data, fd, events): (u64, RawFd, i16),
+        counter: Option<RawFd>,
+    ) {
+        let (flags, event_fd) = counter.map_or((0, 0), |fd| (IOCB_FLAG_RESFD, fd as u32));
+        let request = &mut self.requests[number];
+        (request.data, request.fd, request.events) = (data, fd as u32, events as u16 as u64);
+        (request.flags, request.event_fd) = (flags, event_fd);
+    }
+
+    /// Returns how many requests there are.
+    pub(crate) fn room(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Cancels the request of this number, which is under way. An event with its data may still
+    /// come.
+    pub(crate) fn cancel(&mut self, number: usize) {
+        let (request, mut event) = (&raw mut self.requests[number], Event::default());
+        self.calls += 1;
+        // SAFETY: the kernel finds the request by its address, which is that of an element of
+        // `requests`, and may write one event. A request that has ended is refused.
+        unsafe { libc::syscall(libc::SYS_io_cancel, self.context, request, &raw mut event) };
     }
 
     /// Prepares the request of this number for the next [`submit`](Polls::submit). It must not be
@@ -76,23 +106,60 @@ impl Polls {
 
     /// Submits all that were armed.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
-        let mut done = 0;
-        while done < self.due.len() {
-            self.calls += 1;
-            let rest = &mut self.due[done..];
-            // SAFETY: the addresses are those of elements of `requests`, which is never resized;
-            // the kernel copies each request within the call.
-            done += Errno::result(unsafe {
-                libc::syscall(libc::SYS_io_submit, self.context, rest.len(), rest.as_mut_ptr())
-            })? as usize;
+        while !self.due.is_empty() {
+            self.submit_some().map_err(|(error, _)| error)?;
         }
-        self.due.clear();
         Ok(())
+    }
+
+    /// Submits those that were armed, up to the first that the kernel refuses. That one is taken
+    /// off, and returned with the kernel's error; a lack of room (`EAGAIN`) takes none off.
+    pub(crate) fn submit_some(&mut self) -> std::result::Result<(), (io::Error, Option<usize>)> {
+        self.calls += 1;
+        // SAFETY: the addresses are those of elements of `requests`, which is never resized; the
+        // kernel copies each request within the call.
+        let taken = Errno::result(unsafe {
+            libc::syscall(libc::SYS_io_submit, self.context, self.due.len(), self.due.as_mut_ptr())
+        });
+        match taken {
+            Ok(taken) => drop(self.due.drain(..taken as usize)),
+            Err(Errno::EAGAIN) => return Err((Errno::EAGAIN.into(), None)),
+            Err(error) => {
+                let refused = self.due.remove(0);
+                let start = self.requests.as_ptr().addr();
+                let number = (refused.addr() - start) / size_of::<Request>();
+                return Err((error.into(), Some(number)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether some that were armed are not submitted yet.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Takes a request back that was armed and not submitted yet; returns whether it was.
+    pub(crate) fn disarm(&mut self, number: usize) -> bool {
+        let request = &raw mut self.requests[number];
+        let before = self.due.len();
+        self.due.retain(|&due| due != request);
+        self.due.len() < before
     }
 
     /// Waits indefinitely and returns how many events were written.
     #[inline(always)]
     pub(crate) fn wait(&mut self, events: &mut [Event]) -> io::Result<usize> {
+        self.get_events(events, 1)
+    }
+
+    /// Returns how many events were written, which may be none.
+    pub(crate) fn fetch(&mut self, events: &mut [Event]) -> io::Result<usize> {
+        self.get_events(events, 0)
+    }
+
+    #[inline(always)]
+    fn get_events(&mut self, events: &mut [Event], least: usize) -> io::Result<usize> {
         loop {
             self.calls += 1;
             // SAFETY: the kernel writes at most as many events as the slice has; no timeout is
@@ -101,7 +168,7 @@ impl Polls {
                 libc::syscall(
                     libc::SYS_io_getevents,
                     self.context,
-                    1,
+                    least,
                     events.len(),
                     events.as_mut_ptr(),
                     std::ptr::null_mut::<libc::timespec>(),
@@ -114,11 +181,20 @@ impl Polls {
         }
     }
 
+    /// Returns the bytes of heap that it uses.
+    pub(crate) fn memory(&self) -> usize {
+        self.requests.capacity() * size_of::<Request>()
+            + self.due.capacity() * size_of::<*mut Request>()
+    }
+
     /// Returns the number of system calls to submit and to wait, so far.
     pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 }
+
+// SAFETY: the addresses in `due` are those of elements of `requests`, which moves along.
+unsafe impl Send for Polls {}
 
 impl Drop for Polls {
     fn drop(&mut self) {

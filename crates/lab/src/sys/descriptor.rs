@@ -10,6 +10,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, setsockopt, socketpair,
     sockopt::{Linger, TcpCongestion},
 };
+use nix::sys::stat::fstat;
 
 /// Returns a pipe: the end to read and the end to write, both non-blocking.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -106,6 +107,13 @@ pub(crate) fn read(fd: RawFd, buffer: &mut [u8]) -> isize {
 pub(crate) fn write(fd: RawFd, bytes: &[u8]) -> isize {
     // SAFETY: the kernel reads at most the length of the slice from it.
     unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) }
+}
+
+/// Whether a descriptor is a pipe or a socket.
+pub(crate) fn is_pipe_or_socket(fd: RawFd) -> bool {
+    let kind = |mode| mode & libc::S_IFMT;
+    fstat(borrowed(fd))
+        .is_ok_and(|stat| matches!(kind(stat.st_mode), libc::S_IFIFO | libc::S_IFSOCK))
 }
 
 /// Returns how many bytes can be read.

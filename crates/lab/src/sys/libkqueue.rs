@@ -12,7 +12,7 @@
 use std::ffi::{CStr, c_int, c_short, c_uint, c_ushort, c_void};
 use std::fs;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -29,7 +29,9 @@ const REMEDY: &str = "install libkqueue (Ubuntu 24.04 and Debian's experimental:
                       Fedora, Arch: libkqueue), or unpack it into a folder of LD_LIBRARY_PATH";
 
 const EVFILT_READ: c_short = -1;
+const EVFILT_WRITE: c_short = -2;
 const EV_ADD: c_ushort = 0x0001;
+const EV_DELETE: c_ushort = 0x0002;
 const EV_ERROR: c_ushort = 0x4000;
 
 /// The name of the library's thread.
@@ -55,6 +57,28 @@ struct Kevent {
     fflags: c_uint,
     data: isize,
     udata: *mut c_void,
+}
+
+// SAFETY: the address is a number of the caller's, which nothing looks behind.
+unsafe impl Send for Kevent {}
+
+/// Nothing to watch, to be filled in.
+const NONE: Kevent = Kevent {
+    ident: 0,
+    filter: EVFILT_READ,
+    flags: EV_ADD,
+    fflags: 0,
+    data: 0,
+    udata: ptr::null_mut(),
+};
+
+/// The readiness that a queue watches for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Filter {
+    /// Readable.
+    Read = EVFILT_READ as isize,
+    /// Writable.
+    Write = EVFILT_WRITE as isize,
 }
 
 type KqueueCall = unsafe extern "C" fn() -> c_int;
@@ -128,21 +152,24 @@ pub(crate) struct Queue {
     /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
     raw: RawFd,
+    /// The library's epoll set, if it was looked for.
+    set: Option<RawFd>,
     events: Vec<Kevent>,
 }
 
 impl Queue {
     /// Watches all readers, which must outlive it, each under its place.
     pub(crate) fn new(readers: &[RawFd]) -> io::Result<Queue> {
+        let mut queue = Queue::with_room(readers.len())?;
+        for (place, &reader) in readers.iter().enumerate() {
+            queue.add(reader, Filter::Read, place)?;
+        }
+        Ok(queue)
+    }
+
+    /// Watches nothing yet, and reports at most so many descriptors at a time.
+    pub(crate) fn with_room(room: usize) -> io::Result<Queue> {
         let library = library().map_err(io::Error::other)?;
-        let none = Kevent {
-            ident: 0,
-            filter: EVFILT_READ,
-            flags: EV_ADD,
-            fflags: 0,
-            data: 0,
-            udata: ptr::null_mut(),
-        };
         QUEUES.fetch_add(1, Ordering::SeqCst);
         let calling = CALLING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the call takes nothing.
@@ -153,34 +180,91 @@ impl Queue {
         })?;
         // SAFETY: the library has made the descriptor for its caller, who closes it.
         let fd = Some(unsafe { OwnedFd::from_raw_fd(raw) });
-        let queue = Queue { library, fd, raw, events: vec![none; readers.len().max(1)] };
-        for (place, &reader) in readers.iter().enumerate() {
-            let change = Kevent {
-                ident: reader as usize,
-                udata: ptr::without_provenance_mut(place),
-                ..none
-            };
-            // SAFETY: the library reads one change, and writes no event.
-            let added = unsafe {
-                (library.kevent)(raw, &raw const change, 1, ptr::null_mut(), 0, ptr::null())
-            };
-            Errno::result(added)?;
-        }
-        Ok(queue)
+        Ok(Queue { library, fd, raw, set: None, events: vec![NONE; room.max(1)] })
+    }
+
+    /// Watches a descriptor, which reports carry this number for.
+    pub(crate) fn add(&mut self, fd: RawFd, filter: Filter, data: usize) -> io::Result<()> {
+        let udata = ptr::without_provenance_mut(data);
+        self.change(Kevent { ident: fd as usize, filter: filter as c_short, udata, ..NONE })
+    }
+
+    /// Ends that. The descriptor must still be the file that was added under its number: the
+    /// library goes on using its note of another one.
+    pub(crate) fn delete(&mut self, fd: RawFd, filter: Filter) -> io::Result<()> {
+        let (ident, filter) = (fd as usize, filter as c_short);
+        self.change(Kevent { ident, filter, flags: EV_DELETE, ..NONE })
+    }
+
+    fn change(&mut self, change: Kevent) -> io::Result<()> {
+        // SAFETY: the library reads one change, and writes no event.
+        let changed = unsafe {
+            (self.library.kevent)(self.raw, &raw const change, 1, ptr::null_mut(), 0, ptr::null())
+        };
+        Errno::result(changed)?;
+        Ok(())
+    }
+
+    /// Finds the library's epoll set. The descriptor of a queue is the end of a pipe that another
+    /// poller cannot wait for, so the set is looked for: it is the one that watches a pipe that
+    /// nothing else knows.
+    pub(crate) fn find_set(&mut self) -> io::Result<()> {
+        let (reader, _writer) = io::pipe()?;
+        let probe = reader.as_raw_fd();
+        self.add(probe, Filter::Read, 0)?;
+        let found = sets().find(|&set| watches(set, probe));
+        self.delete(probe, Filter::Read)?;
+        let failed = || io::Error::other("the library has no epoll set in /proc/self/fd");
+        self.set = Some(found.ok_or_else(failed)?);
+        Ok(())
+    }
+
+    /// Returns the library's epoll set, which is readable when there is something to fetch.
+    ///
+    /// # Panics
+    ///
+    /// It was not [found](Queue::find_set).
+    pub(crate) fn set(&self) -> BorrowedFd<'_> {
+        let set = self.set.expect("the set was found");
+        // SAFETY: the library keeps its set open for as long as the queue is.
+        unsafe { BorrowedFd::borrow_raw(set) }
+    }
+
+    /// Returns the bytes of heap that it uses, without the library's.
+    pub(crate) fn memory(&self) -> usize {
+        self.events.capacity() * size_of::<Kevent>()
+    }
+
+    /// Returns the numbers with which the descriptors were added that are ready now, as far as
+    /// there is room.
+    pub(crate) fn fetch(&mut self) -> io::Result<impl Iterator<Item = usize>> {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        Ok(self.get_events(&raw const now)?.iter().map(|event| event.udata.addr()))
+    }
+
+    /// Leaves the queue to the parent of this process. The library has closed its descriptors in
+    /// the child.
+    pub(crate) fn abandon(mut self) {
+        std::mem::forget(self.fd.take());
+        QUEUES.fetch_add(1, Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    fn get_events(&mut self, timeout: *const libc::timespec) -> io::Result<&[Kevent]> {
+        let room = self.events.len() as c_int;
+        // SAFETY: the library reads no change and a timeout, if there is one, and writes at most as
+        // many events as the vector has.
+        let count = unsafe {
+            let events = self.events.as_mut_ptr();
+            (self.library.kevent)(self.raw, ptr::null(), 0, events, room, timeout)
+        };
+        Ok(&self.events[..Errno::result(count)? as usize])
     }
 
     /// Waits, and returns the places of the ready readers.
     #[inline(always)]
     pub(crate) fn wait(&mut self) -> io::Result<impl Iterator<Item = usize>> {
-        let room = self.events.len() as c_int;
-        let (no_change, indefinitely) = (ptr::null(), ptr::null());
-        // SAFETY: the library reads no change and no timeout, and writes at most as many events as
-        // the vector has.
-        let count = unsafe {
-            let events = self.events.as_mut_ptr();
-            (self.library.kevent)(self.raw, no_change, 0, events, room, indefinitely)
-        };
-        let events = &self.events[..Errno::result(count)? as usize];
+        let events = self.get_events(ptr::null())?;
         if let Some(failed) = events.iter().find(|event| event.flags & EV_ERROR != 0) {
             return Err(io::Error::from_raw_os_error(failed.data as i32));
         }
@@ -211,6 +295,24 @@ fn named_as_library<T>(call: impl FnOnce() -> T) -> T {
     returned
 }
 
+/// The epoll sets of this process.
+fn sets() -> impl Iterator<Item = RawFd> {
+    let is_set = |entry: &fs::DirEntry| {
+        fs::read_link(entry.path())
+            .is_ok_and(|target| target.as_os_str() == "anon_inode:[eventpoll]")
+    };
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    entries.filter(is_set).filter_map(number)
+}
+
+/// Whether an epoll set watches a descriptor.
+fn watches(set: RawFd, fd: RawFd) -> bool {
+    let watched = fs::read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap_or_default();
+    let number = |line: &str| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok();
+    watched.lines().filter_map(number).any(|number: RawFd| number == fd)
+}
+
 /// Whether the library's thread is there.
 fn has_thread() -> bool {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
@@ -220,8 +322,6 @@ fn has_thread() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
     use super::*;
 
     #[test]

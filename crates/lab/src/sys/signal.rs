@@ -4,7 +4,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
@@ -12,6 +13,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal as SystemS
 
 // The C library's crate does not have these; they are the same on x86, ARM and RISC-V.
 const F_SETSIG: libc::c_int = 10;
+const F_GETSIG: libc::c_int = 11;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
@@ -134,12 +136,109 @@ impl BlockedSignals {
     /// Returns a descriptor from which the signals can be read, many at a time; reading waits for
     /// the first.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
-        // SAFETY: the kernel reads one set; the number it returns has no owner yet.
+        descriptor_of(&self.set, libc::SFD_CLOEXEC)
+    }
+}
+
+/// Returns a descriptor of the signals in a set.
+fn descriptor_of(set: &libc::sigset_t, flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads one set; the number it returns has no owner yet.
+    unsafe {
+        let fd = Errno::result(libc::signalfd(-1, set, flags))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// A real-time signal for one cold set, given back when it is dropped. Two sets in one thread must
+/// not fetch each other's signals.
+#[derive(Debug)]
+pub(crate) struct OwnSignal(libc::c_int);
+
+/// The signals that are taken, a bit for each number.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+impl OwnSignal {
+    /// Takes a signal.
+    pub(crate) fn take() -> io::Result<OwnSignal> {
+        let is_free = |number: &libc::c_int| {
+            let bit = 1 << (number - 1);
+            TAKEN.fetch_or(bit, Ordering::SeqCst) & bit == 0
+        };
+        let number = OwnSignal::all().find(is_free).ok_or_else(|| {
+            let all = OwnSignal::all().count();
+            io::Error::other(format!("all {all} real-time signals are taken by other pollers"))
+        })?;
+        Ok(OwnSignal(number))
+    }
+
+    fn all() -> impl Iterator<Item = libc::c_int> {
+        queued() + 1..=libc::SIGRTMAX()
+    }
+
+    /// Holds all such signals back from this thread, for good. If one reaches another thread
+    /// nevertheless, or this one after a change of its mask, nothing happens.
+    pub(crate) fn block_here() -> io::Result<()> {
+        static HARMLESS: Once = Once::new();
+        extern "C" fn handler(_: libc::c_int) {}
+        let handler =
+            SigAction::new(SigHandler::Handler(handler), SaFlags::SA_RESTART, SigSet::empty());
+        // SAFETY: all zeros is a valid set; the handler does nothing; the calls read a set and an
+        // action, which outlive them.
         unsafe {
-            let fd = Errno::result(libc::signalfd(-1, &raw const self.set, libc::SFD_CLOEXEC))?;
-            Ok(OwnedFd::from_raw_fd(fd))
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            for number in OwnSignal::all().chain([libc::SIGIO]) {
+                libc::sigaddset(&raw mut set, number);
+            }
+            HARMLESS.call_once(|| {
+                let action: libc::sigaction = handler.into();
+                for number in OwnSignal::all().chain([libc::SIGIO]) {
+                    libc::sigaction(number, &raw const action, ptr::null_mut());
+                }
+            });
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) {
+                0 => Ok(()),
+                code => Err(io::Error::from_raw_os_error(code)),
+            }
         }
     }
+
+    /// Returns a descriptor from which this signal can be read, and SIGIO. Reading does not block.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        // SAFETY: all zeros is a valid set, to which the calls add.
+        let set = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&raw mut set, self.0);
+            libc::sigaddset(&raw mut set, libc::SIGIO);
+            set
+        };
+        descriptor_of(&set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    }
+
+    /// Asks the kernel to queue this signal for this thread whenever a descriptor becomes readable.
+    pub(crate) fn ask(&self, fd: RawFd) -> io::Result<()> {
+        ask_for(fd, self.0)
+    }
+
+    /// Undoes [`ask`](OwnSignal::ask), unless the number means another file by now.
+    pub(crate) fn ask_no_more(&self, fd: RawFd) {
+        // SAFETY: the call takes integers; a descriptor that is gone is refused.
+        if unsafe { libc::fcntl(fd, F_GETSIG) } == self.0 {
+            ask_no_more(fd);
+        }
+    }
+}
+
+impl Drop for OwnSignal {
+    fn drop(&mut self) {
+        TAKEN.fetch_and(!(1 << (self.0 - 1)), Ordering::SeqCst);
+    }
+}
+
+/// Whether signals were asked for of this open file, under whatever number.
+pub(crate) fn is_asked(fd: RawFd) -> io::Result<bool> {
+    // SAFETY: the call takes integers.
+    let flags = Errno::result(unsafe { libc::fcntl(fd, libc::F_GETFL) })?;
+    Ok(flags & libc::O_ASYNC != 0)
 }
 
 impl Drop for BlockedSignals {
@@ -168,7 +267,18 @@ impl Batch {
         Batch { records: vec![empty; room.max(1)], count: 0 }
     }
 
-    /// Waits indefinitely for signals and reads as many as there is room for.
+    /// Returns the bytes of heap that it uses.
+    pub(crate) fn memory(&self) -> usize {
+        self.records.capacity() * size_of::<libc::signalfd_siginfo>()
+    }
+
+    /// Whether there was no room for more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == self.records.len()
+    }
+
+    /// Waits for signals, indefinitely unless the descriptor does not block, and reads as many as
+    /// there is room for.
     #[inline(always)]
     pub(crate) fn wait(&mut self, from: &OwnedFd) -> io::Result<()> {
         let size = size_of::<libc::signalfd_siginfo>();

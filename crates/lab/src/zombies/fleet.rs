@@ -8,9 +8,10 @@ use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Select, Uring};
 use tempfile::TempDir;
 
 use crate::channel;
+use crate::cold::Kind::{Aio, Kqueue, Signals};
 use crate::echo::drain::{self, serve};
 use crate::echo::load::Connections;
-use crate::echo::subject::Software::{self, Other, Poller, Runtime};
+use crate::echo::subject::Software::{self, Other, Over, Poller, Runtime};
 use crate::echo::{self};
 use crate::error::{Doing, Result};
 use crate::http::{self, BODY};
@@ -22,7 +23,7 @@ use crate::server::trial::Runner;
 use crate::server::web::{self, Connection, Generator};
 use crate::server::wire::{ECHO, Opening};
 use crate::server::{Control, ProcessOptions, Server, memory, program};
-use crate::sys::socket;
+use crate::sys::{libkqueue, socket};
 use crate::zombies::trial::{Point, share};
 
 /// The size of an echo server's buffer: larger than a request.
@@ -277,13 +278,21 @@ pub(crate) const ALL: &[Entry<Work>] = &[
         "hyper on tokio's current_thread runtime",
         Web(http::tokio::serve)
     ),
+    echo("superpoll-adaptive-signals", "the same, idle ones watched by signals", Over(Signals)),
+    echo("superpoll-adaptive-aio", "the same, idle ones watched by Linux AIO", Over(Aio)),
+    echo("superpoll-adaptive-kqueue", "the same, idle ones in libkqueue", Over(Kqueue))
+        .unless(libkqueue::missing),
 ];
 
+/// The servers that take part without being named: all but the last three, over other cold sets.
+const DEFAULTS: &[Entry<Work>] = ALL.split_at(ALL.len() - 3).0;
+
 /// Returns the requested servers of each family, each once, with its yardstick first; none if no
-/// other was requested. Also returns the reasons for leaving out those that this system does not
-/// offer.
+/// other was requested. Without names these are the [`DEFAULTS`]. Also returns the reasons for
+/// leaving out those that this system does not offer.
 pub(crate) fn chosen(names: Option<&str>) -> Result<([Vec<Subject>; 2], Vec<String>)> {
-    let (chosen, notes) = subject::chosen(ALL, names, "no server")?;
+    let all = if names.is_none() { DEFAULTS } else { ALL };
+    let (chosen, notes) = subject::chosen(all, names, "no server")?;
     let mut families = [Vec::new(), Vec::new()];
     for (family, yardstick) in families.iter_mut().zip(["raw-epoll", "raw-epoll-http"]) {
         let yardstick = subject::chosen(ALL, Some(yardstick), "no server")?.0[0];
@@ -312,5 +321,9 @@ mod tests {
         assert_eq!((echo.len(), web), (0, vec!["raw-epoll-http", "gateway-epoll"]));
         let [echo, web] = names(None);
         assert!(echo.len() >= 8 && web.len() >= 4);
+        let over = |name: &&&str| name.starts_with("superpoll-adaptive-");
+        assert_eq!(echo.iter().filter(over).count(), 0);
+        let [echo, _] = names(Some("all"));
+        assert!(echo.iter().filter(over).count() >= 2);
     }
 }
