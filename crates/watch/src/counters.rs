@@ -133,6 +133,9 @@ pub struct Key {
     pub id: u32,
 }
 
+/// Where the kind is in a key.
+pub(crate) const KIND_SHIFT: u32 = 24;
+
 impl Key {
     /// Returns the key as the programs make it.
     pub(crate) fn word(self) -> u64 {
@@ -155,7 +158,6 @@ impl Key {
 }
 
 /// Returns the bucket of a number of events, as the program finds it.
-#[cfg(test)]
 pub(crate) fn bucket(events: u64) -> usize {
     let events = events.min(0xffff);
     if events < EXACT {

@@ -30,6 +30,22 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The kernel permits to trace no process of this kind, or another process traces it.
+    NotTraced {
+        /// The process.
+        process: u32,
+        /// The process that traces it.
+        tracer: Option<u32>,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Counting without BPF is not possible.
+    NoTrace {
+        /// The attempt that failed.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// This process is in a container, where processes have other numbers than in BPF.
     Namespace,
     /// This processor's registers are not known.
@@ -72,6 +88,17 @@ impl fmt::Display for Error {
                  tracepoints of system calls (CONFIG_BPF_SYSCALL, CONFIG_DEBUG_INFO_BTF, \
                  CONFIG_FTRACE_SYSCALLS)"
             ),
+            Error::NotTraced { process, tracer: Some(tracer), .. } => write!(
+                f,
+                "process {process} is traced by process {tracer} already; end that first, or watch \
+                 with root's rights"
+            ),
+            Error::NotTraced { process, tracer: None, source } => write!(
+                f,
+                "tracing process {process}: {source}; where /proc/sys/kernel/yama/ptrace_scope is \
+                 above 0, start the program with superpoll watch -- PROGRAM, or watch as root"
+            ),
+            Error::NoTrace { what, source } => write!(f, "{what}: {source}"),
             Error::Namespace => write!(
                 f,
                 "this process is in a container (its /proc/self/ns/pid is not the machine's), where \
@@ -87,13 +114,21 @@ impl fmt::Display for Error {
 impl error::Error for Error {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
-            Error::NotPermitted(source) | Error::NoBpf { source, .. } => Some(source),
+            Error::NotPermitted(source)
+            | Error::NoBpf { source, .. }
+            | Error::NotTraced { source, .. }
+            | Error::NoTrace { source, .. } => Some(source),
             _ => None,
         }
     }
 }
 
 impl Error {
+    /// Whether BPF is missing, so that one program can be traced instead.
+    pub fn is_shortage_of_bpf(&self) -> bool {
+        matches!(self, Error::NotPermitted(_) | Error::NoBpf { .. } | Error::Namespace)
+    }
+
     /// Returns the error for a call of BPF that failed.
     pub(crate) fn bpf(what: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| match source.raw_os_error() {

@@ -14,6 +14,7 @@
 //! | `counters` | the layout of what they count, and its reading |
 //! | `btf` | where a field is in a structure of the running kernel |
 //! | `process` | what `/proc` tells: registered descriptors, processor time |
+//! | `trace` | counting without BPF |
 //! | `watch` | attaching and reading |
 //! | `recorder` | from the records of the programs to a file |
 //! | `recording` | the file: its writer, and its reader |
@@ -31,6 +32,7 @@ mod recorder;
 mod recording;
 mod report;
 mod sys;
+mod trace;
 mod verdict;
 mod watch;
 

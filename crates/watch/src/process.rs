@@ -70,6 +70,25 @@ fn is_32_bit(path: &str) -> bool {
     read.is_ok() && head == *b"\x7fELF\x01"
 }
 
+/// Returns the threads of a process.
+pub(crate) fn threads(process: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Returns the process of a thread.
+pub(crate) fn of_thread(thread: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// Returns the process that traces this one, if any.
+pub(crate) fn tracer(process: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let found = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse();
+    found.ok().filter(|tracer| *tracer != 0).and_then(of_thread)
+}
+
 /// Returns the name of a process.
 pub(crate) fn name(process: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;

@@ -87,8 +87,11 @@ pub struct Report {
     pub overflow: u64,
     /// Calls of 32-bit programs, which are not counted.
     pub compat_calls: u64,
-    /// By how many nanoseconds each system call on the machine took longer meanwhile.
+    /// By how many nanoseconds each system call on the machine took longer meanwhile; of the
+    /// program alone if it `is_traced`.
     pub overhead_ns: u64,
+    /// Whether the program was traced, instead of watched by BPF.
+    pub is_traced: bool,
 }
 
 impl SetReport {
@@ -137,6 +140,11 @@ impl Monitor {
             monitor.processor_at_start = process::all_processor_times();
         }
         monitor
+    }
+
+    /// The watch, to start a program or to end.
+    pub fn watch_mut(&mut self) -> &mut Watch {
+        &mut self.watch
     }
 
     /// The watch.
@@ -301,6 +309,7 @@ impl Monitor {
             overflow: self.watch.overflow(),
             compat_calls: self.watch.compat_calls(),
             overhead_ns: self.watch.overhead().as_nanos() as u64,
+            is_traced: self.watch.is_traced(),
         }
     }
 }

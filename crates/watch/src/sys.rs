@@ -4,10 +4,11 @@
 //! structure for the part that it uses, and the kernel takes the missing rest as zeros.
 
 pub(crate) mod ring;
+pub(crate) mod trace;
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -236,6 +237,18 @@ impl SharedWords {
         }
         let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0");
         Ok(SharedWords { start, words })
+    }
+
+    /// Makes memory of that many words that are 0, and shares it twice.
+    pub(crate) fn pair(words: usize) -> io::Result<(SharedWords, SharedWords)> {
+        // SAFETY: the name is a string; the kernel returns a new descriptor.
+        let memory = unsafe { libc::memfd_create(c"counters".as_ptr(), libc::MFD_CLOEXEC) };
+        if memory < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let memory = std::fs::File::from(owned(memory));
+        memory.set_len(8 * words as u64)?;
+        Ok((SharedWords::of(memory.as_fd(), words)?, SharedWords::of(memory.as_fd(), words)?))
     }
 
     /// The words.

@@ -372,6 +372,7 @@ mod tests {
             overflow: 0,
             compat_calls: 0,
             overhead_ns: 0,
+            is_traced: false,
         }
     }
 

@@ -1,7 +1,9 @@
 //! Attaches the programs, and reads their counters.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use crate::program::record::{self, RecordMaps};
 use crate::program::{self, Build, COUNTS, IS_FOLLOWED, Maps, SCRATCH, THREAD, Watched};
 use crate::sys::ring::RingBuffer;
 use crate::sys::{self, MapKind, SHAREABLE, SharedWords};
+use crate::trace::{self, Tally, Tracer};
 
 /// Which processes are watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,11 +57,13 @@ impl Records {
 /// ends, however it ends.
 #[derive(Debug)]
 pub struct Watch {
-    processes: OwnedFd,
+    /// The watched processes; `None` if they are traced.
+    processes: Option<OwnedFd>,
     counters: SharedWords,
     bitmaps: SharedWords,
     globals: SharedWords,
-    globals_map: OwnedFd,
+    globals_map: Option<OwnedFd>,
+    tracer: Option<Tracer>,
     /// The descriptors that keep the programs attached.
     _links: Vec<OwnedFd>,
     slots: usize,
@@ -85,13 +90,93 @@ impl Watch {
     pub fn attach_to_record(subject: Subject) -> Result<(Watch, Records), Error> {
         let ring = RingBuffer::new(RING).map_err(Error::bpf("making a ring for BPF"))?;
         let watch = Watch::new(subject, Some(&ring))?;
-        let globals = SharedWords::of(watch.globals_map.as_fd(), GLOBALS)
-            .map_err(Error::bpf("sharing a map of BPF"))?;
+        let map = watch.globals_map.as_ref().expect("it was attached with BPF");
+        let globals =
+            SharedWords::of(map.as_fd(), GLOBALS).map_err(Error::bpf("sharing a map of BPF"))?;
         let process = match subject {
             Subject::Process(process) => Some(process),
             Subject::Children | Subject::All => None,
         };
         Ok((watch, Records { ring, globals, process }))
+    }
+
+    /// Counts without BPF, by `ptrace(2)`: a process, or a program that [`start`](Watch::start)
+    /// starts. It slows the calls of these, and of nobody else. A wait in which a thread of the
+    /// process sleeps fails with `EINTR` at the start.
+    ///
+    /// # Errors
+    ///
+    /// The process cannot be watched, [`Subject::All`] among others.
+    pub fn trace(subject: Subject) -> Result<Watch, Error> {
+        let machine = machine::HERE.ok_or(Error::Machine(std::env::consts::ARCH))?;
+        let failed = |what| move |source| Error::NoTrace { what, source };
+        let slots = 256;
+        let memory =
+            |words| SharedWords::pair(words).map_err(failed("making memory for the counters"));
+        let (counters, to_count) = memory(slots * WORDS)?;
+        let (bitmaps, to_note) = memory(slots * BITMAP)?;
+        let (globals, of_all) = memory(GLOBALS)?;
+        let tally = Tally::new(to_count, to_note, of_all, machine);
+        let call_before = sys::shortest_call();
+        let call_after = trace::measure().map_err(failed("tracing a process of its own"))?;
+        let started = Instant::now();
+        let tracer = match subject {
+            Subject::Process(process) => {
+                process::check(process)?;
+                Tracer::of(process, tally).map_err(|source| match source.raw_os_error() {
+                    Some(libc::ESRCH) => Error::NoProcess(process),
+                    _ => Error::NotTraced { process, tracer: process::tracer(process), source },
+                })?
+            }
+            Subject::Children => Tracer::of_a_program(tally),
+            Subject::All => {
+                let source = io::Error::from(io::ErrorKind::Unsupported);
+                return Err(Error::NoTrace { what: "tracing all processes", source });
+            }
+        };
+        Ok(Watch {
+            processes: None,
+            counters,
+            bitmaps,
+            globals,
+            globals_map: None,
+            tracer: Some(tracer),
+            _links: Vec::new(),
+            slots,
+            started,
+            call_before,
+            call_after,
+        })
+    }
+
+    /// Starts a program, which is watched from its start, and those that it starts. To be called
+    /// once, of a watch of [`Subject::Children`].
+    ///
+    /// # Errors
+    ///
+    /// It cannot be started.
+    pub fn start(&mut self, command: &mut Command) -> io::Result<Child> {
+        match &mut self.tracer {
+            Some(tracer) => tracer.start(command),
+            None => {
+                let started = command.spawn();
+                self.end_of_children();
+                started
+            }
+        }
+    }
+
+    /// Ends to count. What was counted remains. Until then, no one waits for a traced child.
+    pub fn end(&mut self) {
+        self._links.clear();
+        if let Some(tracer) = &mut self.tracer {
+            tracer.end();
+        }
+    }
+
+    /// Whether the program is traced, instead of watched by BPF.
+    pub fn is_traced(&self) -> bool {
+        self.tracer.is_some()
     }
 
     fn new(subject: Subject, ring: Option<&RingBuffer>) -> Result<Watch, Error> {
@@ -138,8 +223,9 @@ impl Watch {
             counters: shared(&counters, slots * WORDS)?,
             bitmaps: shared(&bitmaps, slots * BITMAP)?,
             globals: shared(&globals, GLOBALS)?,
-            globals_map: globals,
-            processes,
+            globals_map: Some(globals),
+            processes: Some(processes),
+            tracer: None,
             _links: Vec::new(),
             slots,
             started: Instant::now(),
@@ -189,7 +275,8 @@ impl Watch {
             let key = Key { process, kind: Kind::Process, id: 0 };
             self.slot(slot as usize)[Word::Key as usize].store(key.word(), Ordering::Relaxed);
         }
-        sys::insert(self.processes.as_fd(), &process, &Watched { slot: slot as u32, flags })
+        let processes = self.processes.as_ref().expect("it is attached with BPF");
+        sys::insert(processes.as_fd(), &process, &Watched { slot: slot as u32, flags })
             .map_err(Error::bpf("noting a process for BPF"))
     }
 
@@ -197,7 +284,10 @@ impl Watch {
     /// are the processes that they start.
     pub fn end_of_children(&self) {
         // It fails only if it was called before.
-        let _ = sys::remove(self.processes.as_fd(), &std::process::id());
+        let _ = self
+            .processes
+            .as_ref()
+            .map(|processes| sys::remove(processes.as_fd(), &std::process::id()));
     }
 
     fn slot(&self, slot: usize) -> &[AtomicU64] {

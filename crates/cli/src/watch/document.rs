@@ -25,6 +25,7 @@ pub(super) fn of(report: &Report, costs: &Costs) -> Value {
     json!({
         "schema": SCHEMA,
         "seconds": report.seconds,
+        "method": if report.is_traced { "ptrace" } else { "bpf" },
         "overhead_ns": report.overhead_ns,
         "uncounted_calls": report.overflow,
         "uncounted_32_bit_calls": report.compat_calls,

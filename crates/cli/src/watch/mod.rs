@@ -4,6 +4,7 @@
 //! is over, when the watched process has ended, or by a signal, and the summary is printed in each
 //! case. A process that was started here continues if the time is over before it ends.
 
+mod attach;
 mod document;
 mod recording;
 mod text;
@@ -33,7 +34,8 @@ pub(crate) struct Options {
     /// Watch all processes but this one
     #[arg(long, group = "subject")]
     all: bool,
-    /// End after this time; otherwise with the process, or by Ctrl-C
+    /// End after this time; otherwise with the process, or by Ctrl-C. A process is traced for two
+    /// seconds at most, where BPF is not permitted
     #[arg(long, value_name = "SECONDS", value_parser = crate::proxy::seconds)]
     seconds: Option<Duration>,
     #[command(flatten)]
@@ -69,17 +71,19 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             None if options.all => Subject::All,
             None => Subject::Children,
         };
-        let (watch, recording) = options.recording.attach(subject)?;
+        let (mut watch, recording) = attach::attach(subject, &options.recording)?;
         let mut child = None;
         if let Some((program, arguments)) = options.program.split_first() {
-            let started = Command::new(program).args(arguments).spawn();
-            watch.end_of_children();
+            let started = watch.start(Command::new(program).args(arguments));
             child = Some(started.map_err(|error| format!("starting {program}: {error}"))?);
         }
+        let limit = attach::limit(&watch, subject, options.seconds);
         let process = options.pid.or(child.as_ref().map(Child::id));
         let mut monitor = Monitor::new(watch, process);
         let is_live = stdout().is_terminal() && !options.json && child.is_none();
-        let last = follow(&mut monitor, process, options.seconds, is_live, &mut signals).await?;
+        let last = follow(&mut monitor, process, limit, is_live, &mut signals).await?;
+        // A traced program continues at its own pace while the summary is made.
+        monitor.watch_mut().end();
         let report = monitor.report(&monitor.start(), &last, true);
         let text = match options.json {
             true => format!("{:#}\n", document::of(&report, costs)),

@@ -1,7 +1,7 @@
 //! `--record`: the waits in a file, for `superpoll-lab replay`.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use superpoll_watch::{Recorder, Subject, Watch};
 
@@ -28,18 +28,22 @@ pub(super) struct Recording {
 }
 
 impl Options {
-    /// Attaches a watch, and begins to record if that was asked for.
+    /// The file of the recording that is wanted, if any.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.record.as_deref()
+    }
+
+    /// Attaches a watch, and begins to record to this file.
     pub(super) fn attach(
         &self,
         subject: Subject,
-    ) -> Result<(Watch, Option<Recording>), Box<dyn Error>> {
-        let Some(path) = &self.record else { return Ok((Watch::attach(subject)?, None)) };
+        path: &Path,
+    ) -> Result<(Watch, Recording), Box<dyn Error>> {
         let failed = |error| format!("recording to {}: {error}", path.display());
         let file = Recorder::open(path).map_err(failed)?;
         let (watch, records) = Watch::attach_to_record(subject)?;
         let recorder = Recorder::start(records, file, self.record_size << 20).map_err(failed)?;
-        let recording = Recording { path: path.clone(), recorder, limit: self.record_size };
-        Ok((watch, Some(recording)))
+        Ok((watch, Recording { path: path.to_owned(), recorder, limit: self.record_size }))
     }
 }
 

@@ -19,11 +19,12 @@ pub(super) fn of(report: &Report, costs: &Costs) -> String {
 }
 
 fn write(out: &mut String, report: &Report, costs: &Costs) -> fmt::Result {
-    writeln!(
-        out,
-        "{:.1} s; while this watched, each other system call of any process took {} ns longer",
-        report.seconds, report.overhead_ns
-    )?;
+    let whose = if report.is_traced {
+        "by ptrace: each system call of the program took"
+    } else {
+        "while this watched, each other system call of any process took"
+    };
+    writeln!(out, "{:.1} s; {whose} {} ns longer", report.seconds, report.overhead_ns)?;
     for process in &report.processes {
         write_process(out, process, report.seconds)?;
     }

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::getuid;
@@ -131,6 +132,9 @@ fn poller() -> Child {
 
 #[test]
 fn a_process_that_ends_ends_the_watch_with_its_summary() {
+    if !getuid().is_root() {
+        return eprintln!("skipped: attaching BPF needs root");
+    }
     let mut child = Running(poller());
     let mut output = BufReader::new(child.0.stdout.take().unwrap());
     output.read_line(&mut String::new()).unwrap();
@@ -252,27 +256,156 @@ fn a_process_that_is_not_there_or_has_ended_is_refused() {
 }
 
 #[test]
-fn another_user_s_process_and_a_shortage_of_rights_are_refused() {
+fn another_user_s_process_and_what_needs_bpf_are_refused_without_rights() {
     if !getuid().is_root() {
-        let line = refusal(&watch(&["-p", &std::process::id().to_string()]));
+        let line = refusal(&watch(&["--all"]));
         return assert!(line.contains("CAP_BPF"), "{line}");
     }
-    const NOBODY: u32 = 65_534;
-    let folder = TempDir::new().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("superpoll");
-    fs::copy(env!("CARGO_BIN_EXE_superpoll"), &program).unwrap();
-    let as_nobody = |arguments: &[&str]| {
-        let mut command = Command::new(&program);
-        command.arg("watch").args(arguments).uid(NOBODY).gid(NOBODY).current_dir("/");
-        // A program that was just copied may be busy while another thread starts a child.
-        let child = start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-        refusal(&child.wait_with_output().unwrap())
-    };
-    let line = as_nobody(&["-p", &std::process::id().to_string()]);
+    let nobody = Nobody::new();
+    let line = refusal(&nobody.watch(&["-p", &std::process::id().to_string()]));
     assert!(line.contains("belongs to user 0") && line.contains("CAP_SYS_PTRACE"), "{line}");
-    let line = as_nobody(&["--", "true"]);
-    assert!(line.contains("CAP_BPF"), "{line}");
+    let folder = TempDir::new().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = folder.path().join("recording");
+    for arguments in [&["--all"][..], &["--record", path.to_str().unwrap(), "--", "true"]] {
+        let line = refusal(&nobody.watch(arguments));
+        assert!(line.contains("CAP_BPF"), "{line}");
+    }
+    let line = nobody.watch(&["--", "/no/such/program"]);
+    let line = String::from_utf8(line.stderr).unwrap();
+    assert!(line.contains("superpoll: starting /no/such/program: No such file"), "{line}");
+}
+
+/// Runs the command without rights.
+struct Nobody {
+    _folder: TempDir,
+    program: PathBuf,
+}
+
+impl Nobody {
+    fn new() -> Nobody {
+        let folder = TempDir::new().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let program = folder.path().join("superpoll");
+        fs::copy(env!("CARGO_BIN_EXE_superpoll"), &program).unwrap();
+        Nobody { _folder: folder, program }
+    }
+
+    fn start(&self, program: &str, arguments: &[&str]) -> Child {
+        const NOBODY: u32 = 65_534;
+        let mut command = Command::new(program);
+        command.args(arguments).uid(NOBODY).gid(NOBODY).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A program that was just copied may be busy while another thread starts a child.
+        start(&mut command)
+    }
+
+    fn start_watch(&self, arguments: &[&str]) -> Child {
+        let arguments = [&["watch"], arguments].concat();
+        self.start(self.program.to_str().unwrap(), &arguments)
+    }
+
+    fn watch(&self, arguments: &[&str]) -> Output {
+        self.start_watch(arguments).wait_with_output().unwrap()
+    }
+}
+
+/// Whether the kernel lets no one trace here, as it does in some containers.
+fn is_untraceable(output: &Output) -> bool {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let is_untraceable = errors.contains("superpoll: tracing ");
+    if is_untraceable {
+        eprintln!("skipped: {errors}");
+    }
+    is_untraceable
+}
+
+#[test]
+fn a_program_is_traced_without_rights() {
+    if !getuid().is_root() {
+        return eprintln!("skipped: becoming another user needs root");
+    }
+    let nobody = Nobody::new();
+    let script = "import select, sys, threading\n\
+                  epoll = select.epoll()\n\
+                  thread = threading.Thread(target=lambda: [epoll.poll(0) for _ in range(40)])\n\
+                  thread.start(); thread.join()\n\
+                  for _ in range(3): epoll.poll(0.002)\n\
+                  sys.exit(9)";
+    let output = nobody.watch(&["--json", "--", "python3", "-c", script]);
+    if is_untraceable(&output) {
+        return;
+    }
+    let errors = String::from_utf8(output.stderr).unwrap();
+    let first = errors.lines().next().unwrap();
+    for part in ["the program is traced", "us longer", "CAP_BPF"] {
+        assert!(first.contains(part), "{errors}");
+    }
+    assert!(errors.contains("has ended: exit status: 9"), "{errors}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["method"], "ptrace");
+    let set = sets(&document, "epoll")[0];
+    assert_eq!((&set["waits"], &set["looks"]), (&43.into(), &40.into()), "{document:#}");
+    assert_eq!(set["short_timeouts"], 3, "{document:#}");
+}
+
+/// A program that runs is sampled for two seconds at most, and continues also if the command is
+/// killed meanwhile.
+#[test]
+fn a_process_is_traced_for_a_sample_and_continues() {
+    if !getuid().is_root() {
+        return eprintln!("skipped: becoming another user needs root");
+    }
+    let nobody = Nobody::new();
+    let script = "import select, sys\n\
+                  epoll = select.epoll()\n\
+                  for line in sys.stdin:\n\
+                  \u{20}epoll.poll(0)\n\
+                  \u{20}print('waited', flush=True)\n";
+    let mut child = Running(nobody.start("python3", &["-c", script]));
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    let mut input = child.0.stdin.take().unwrap();
+    let mut wait = || {
+        input.write_all(b"wait\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "waited");
+    };
+    wait();
+    let number = child.0.id().to_string();
+    let is_traced = || {
+        let status = fs::read_to_string(format!("/proc/{number}/status")).unwrap();
+        !status.lines().any(|line| line.replace('\t', "") == "TracerPid:0")
+    };
+    for signal in ["KILL", "INT", ""] {
+        // The longest sample, however much time is asked for.
+        let arguments = ["-p", &number, "--seconds", if signal.is_empty() { "100" } else { "2" }];
+        let mut watcher = Running(nobody.start_watch(&arguments));
+        let mut is_over = false;
+        until("it is traced", || {
+            is_over = watcher.0.try_wait().unwrap().is_some();
+            is_over || is_traced()
+        });
+        if !is_over {
+            wait();
+        }
+        if !signal.is_empty() {
+            kill(watcher.0.id(), signal);
+        }
+        let (mut text, mut errors) = (String::new(), String::new());
+        watcher.0.stdout.as_mut().unwrap().read_to_string(&mut text).unwrap();
+        watcher.0.stderr.as_mut().unwrap().read_to_string(&mut errors).unwrap();
+        let status = watcher.0.wait().unwrap();
+        if errors.contains("superpoll: tracing ") {
+            return eprintln!("skipped: {errors}");
+        }
+        assert!(errors.contains("is traced for two seconds at most"), "{errors}");
+        if signal != "KILL" {
+            assert!(status.success() && text.contains("by ptrace: each system call"), "{text}");
+            // On a machine that pauses, the sample may be over before the wait.
+            assert!(text.contains("1 wait (") || text.contains("no wait that has ended"), "{text}");
+        }
+        until("it is not traced", || !is_traced());
+        wait();
+    }
 }
 
 #[test]
@@ -374,7 +507,11 @@ fn a_container_s_processes_are_watched_from_outside_and_not_from_inside() {
         Ok(output) if String::from_utf8_lossy(&output.stderr).contains("unshare") => {
             return eprintln!("skipped: {output:?}");
         }
-        Ok(output) => assert!(refusal(&output).contains("is in a container"), "{output:?}"),
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(errors.contains("is in a container"), "{output:?}");
+            assert!(is_untraceable(&output) || errors.contains("is traced"), "{output:?}");
+        }
         Err(error) => return eprintln!("skipped: unshare: {error}"),
     }
     let script = "import select; [select.epoll().poll(0) for _ in range(23)]";

@@ -8,7 +8,7 @@ use super::{SLOT_KEY, THREAD_KEY, TIMEOUT, TOOK, VALUE, Writer, ZERO};
 use crate::assembler::{
     FRAME, Helper, Label, Op, R0, R1, R2, R3, R4, R6, R7, R8, R9, Register, When, Width,
 };
-use crate::counters::{Global, Kind};
+use crate::counters::{Global, KIND_SHIFT, Kind};
 use crate::machine::Call;
 
 /// The maps of a recording.
@@ -118,10 +118,15 @@ pub(super) fn wait(w: &mut Writer<'_>) {
     w.code.go_if(R7, When::SignedBelow, 0, skip);
     w.code.store(Width::Eight, FRAME, KEPT, R6);
     w.code.load(Width::Eight, R6, FRAME, SLOT_KEY);
-    w.code.alu_by(Op::ShiftRight, R6, 24);
-    w.code.alu_by(Op::And, R6, 0xff);
-    let ring = w.code.label();
-    w.code.go_if(R6, When::Equal, Kind::Ring as i32, ring);
+    w.code.alu_by(Op::ShiftRight, R6, KIND_SHIFT as i32);
+    w.code.alu_by(Op::And, R6, 0xf);
+    // Rings have no events in their calls.
+    let (ring, has_events) = (w.code.label(), w.code.label());
+    for kind in [Kind::Epoll, Kind::Poll, Kind::Select] {
+        w.code.go_if(R6, When::Equal, kind as i32, has_events);
+    }
+    w.code.go(ring);
+    w.code.place(has_events);
     w.begin_record(R8, WAIT, ring);
     for (from, to) in [(TOOK, TOOK_OR_OPERATION), (TIMEOUT, TIMEOUT_OR_DESCRIPTOR)] {
         w.code.load(Width::Eight, R1, FRAME, from);

@@ -3,6 +3,7 @@
 
 mod counts;
 mod record;
+mod trace;
 mod verdicts;
 
 use superpoll_watch::{Error, Subject, Watch};

@@ -1,0 +1,244 @@
+//! Counting without BPF: the counts are the same, and the program continues as it was.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+use superpoll_test_support::{Running, alone, start, until};
+use superpoll_watch::{Counts, Error, Key, Kind, Subject, Watch};
+
+use crate::attach;
+
+/// Traces, or prints why this machine does not let the tests do so.
+fn trace(subject: Subject) -> Option<Watch> {
+    match Watch::trace(subject) {
+        Ok(watch) => Some(watch),
+        Err(error @ (Error::NotTraced { .. } | Error::NoTrace { .. })) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Starts a program of Python's that prints a line when it is ready.
+fn python(program: &str) -> Option<(Running, ChildStdin, Lines<BufReader<ChildStdout>>)> {
+    let mut command = Command::new("python3");
+    command.args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    if Command::new("python3").arg("-V").output().is_err() {
+        eprintln!("skipped: there is no python3");
+        return None;
+    }
+    let mut child = Running(start(&mut command));
+    let input = child.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    Some((child, input, lines))
+}
+
+fn sum(watch: &Watch, kind: Kind, count: fn(&Counts) -> u64) -> u64 {
+    let all = watch.counts();
+    all.iter().filter(|(key, _)| key.kind == kind).map(|(_, counts)| count(counts)).sum()
+}
+
+/// Whether no process traces this one.
+fn is_free(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    status.lines().any(|line| line.replace('\t', "") == "TracerPid:0")
+}
+
+const SELECTOR: &str = r#"
+import selectors, socket, sys
+selector = getattr(selectors, sys.argv[1] if len(sys.argv) > 1 else "NAME")()
+pairs = [socket.socketpair() for _ in range(40)]
+for one, _ in pairs:
+    one.setblocking(False)
+    selector.register(one, selectors.EVENT_READ)
+print("ready", flush=True)
+sys.stdin.readline()
+waits = events = empty = 0
+for round in range(400):
+    active = round % 23
+    for _, other in pairs[:active]:
+        other.send(b"x")
+    found = selector.select(0 if round % 2 else 0.001)
+    waits += 1
+    events += len(found)
+    empty += not found
+    for key, _ in found:
+        key.fileobj.recv(8)
+print(waits, events, empty, flush=True)
+sys.stdin.readline()
+"#;
+
+#[test]
+fn counts_of_a_traced_process_are_those_of_cpython() {
+    for (selector, kind) in [
+        ("EpollSelector", Kind::Epoll),
+        ("PollSelector", Kind::Poll),
+        ("SelectSelector", Kind::Select),
+    ] {
+        let program = SELECTOR.replace("NAME", selector);
+        let Some((child, mut input, mut lines)) = python(&program) else { return };
+        let Some(watch) = trace(Subject::Process(child.0.id())) else { return };
+        assert!(watch.is_traced() && !is_free(child.0.id()));
+        input.write_all(b"go\n").unwrap();
+        let line = lines.next().unwrap().unwrap();
+        let counted: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+        let counts = [Counts::waits, Counts::events, Counts::empty];
+        assert_eq!(counts.map(|count| sum(&watch, kind, count)), *counted, "{selector}");
+        if kind == Kind::Epoll {
+            assert_eq!(watch.take_distinct().values().sum::<f64>().round(), 22.0);
+        }
+        drop(watch);
+        until("it is not traced", || is_free(child.0.id()));
+        drop(input);
+    }
+}
+
+/// The words of a set that do not depend on the time.
+fn timeless(watch: &Watch) -> Vec<(Key, Vec<u64>)> {
+    let counts = [
+        Counts::waits,
+        Counts::events,
+        Counts::looks,
+        Counts::empty_looks,
+        Counts::timed_out,
+        Counts::short_timeouts,
+        Counts::failed,
+        Counts::full,
+        Counts::room,
+        Counts::added,
+        Counts::changed,
+        Counts::removed,
+        Counts::refused,
+        Counts::watched,
+    ];
+    let all = watch.counts().into_iter().filter(|(key, _)| key.kind != Kind::Process);
+    all.map(|(key, of)| {
+        let mut words: Vec<u64> = counts.iter().map(|count| count(&of)).collect();
+        words.extend(of.histogram());
+        (key, words)
+    })
+    .collect()
+}
+
+/// A program with threads, children, and another program is watched in both ways at once.
+#[test]
+fn counts_of_a_traced_program_are_those_of_bpf() {
+    alone(|| {
+        let program = r#"
+import os, select, socket, threading
+pairs = [socket.socketpair() for _ in range(30)]
+epoll = select.epoll()
+for one, other in pairs:
+    epoll.register(one, select.EPOLLIN)
+    other.send(b"x")
+def wait(times):
+    for number in range(times):
+        epoll.poll(0, number % 33 + 1)
+threads = [threading.Thread(target=wait, args=(50 * n,)) for n in range(4)]
+for one in threads: one.start()
+for one in threads: one.join()
+poll = select.poll()
+for one, _ in pairs: poll.register(one, select.POLLIN)
+for _ in range(9): poll.poll()
+select.select([pairs[0][1]], [], [], 0.002)
+epoll.modify(pairs[0][0], 0)
+try: epoll.register(pairs[0][0])
+except FileExistsError: pass
+for one, _ in pairs[3:]: epoll.unregister(one)
+child = os.fork()
+if child == 0:
+    wait(7)
+    os.execvp("python3", ["python3", "-c", "import select; [select.epoll().poll(0.001) for _ in range(5)]"])
+os.waitpid(child, 0)
+"#;
+        let Some(bpf) = attach(Subject::Children) else { return };
+        let Some(mut watch) = trace(Subject::Children) else { return };
+        let mut command = Command::new("python3");
+        let mut child = match watch.start(command.args(["-c", program])) {
+            Ok(child) => child,
+            Err(error) => return eprintln!("skipped: python3: {error}"),
+        };
+        bpf.end_of_children();
+        until("it has ended", || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            stat.contains(") Z ")
+        });
+        watch.end();
+        assert!(child.wait().unwrap().success());
+        let found = timeless(&watch);
+        assert_eq!(found, timeless(&bpf));
+        assert!(
+            found.iter().map(|(key, _)| key.process).collect::<Vec<_>>().len() > 3,
+            "{found:?}"
+        );
+        assert_eq!(watch.overflow() + watch.compat_calls(), 0);
+    });
+}
+
+/// Signals, a stop of the whole process and the end of the sample leave the program as it was.
+#[test]
+fn signals_and_stops_pass_and_the_end_interrupts_nothing() {
+    let program = r#"
+import os, select, signal, sys, threading
+count = 0
+def handle(*_):
+    global count
+    count += 1
+signal.signal(signal.SIGUSR1, handle)
+def sleep():
+    select.epoll().poll(60)
+threading.Thread(target=sleep, daemon=True).start()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(count, flush=True)
+os._exit(7)
+"#;
+    let Some((mut child, mut input, mut lines)) = python(program) else { return };
+    let process = child.0.id();
+    let Some(watch) = trace(Subject::Process(process)) else { return };
+    let signal = |name: &str| {
+        let number = process.to_string();
+        assert!(Command::new("kill").args(["-s", name, &number]).status().unwrap().success());
+    };
+    let mut expect = |count: &str| {
+        until("the handler has run", || {
+            input.write_all(b"count\n").unwrap();
+            lines.next().unwrap().unwrap() == count
+        });
+    };
+    signal("USR1");
+    expect("1");
+    signal("STOP");
+    let state = || fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // A traced process that is stopped is in the state of one that is traced.
+    until("it has stopped", || state().contains(") T ") || state().contains(") t "));
+    signal("CONT");
+    expect("1");
+    signal("USR1");
+    expect("2");
+    drop(watch);
+    until("it is not traced", || is_free(process));
+    signal("USR1");
+    expect("3");
+    drop(input);
+    assert_eq!(child.0.wait().unwrap().code(), Some(7));
+}
+
+#[test]
+fn what_cannot_be_traced_is_refused() {
+    assert!(Watch::trace(Subject::All).is_err());
+    assert!(matches!(Watch::trace(Subject::Process(1 << 22 | 1)), Err(Error::NoProcess(_))));
+    let Some((child, _input, _lines)) = python("print('ready', flush=True); input()") else {
+        return;
+    };
+    let Some(_watch) = trace(Subject::Process(child.0.id())) else { return };
+    let error = Watch::trace(Subject::Process(child.0.id())).unwrap_err().to_string();
+    let own = std::process::id();
+    assert!(error.contains("is traced by process") && error.contains(&own.to_string()), "{error}");
+    let Some(mut watch) = trace(Subject::Children) else { return };
+    let error = watch.start(&mut Command::new("/no/such/program")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+}
