@@ -211,7 +211,11 @@ fn follow(state: &State, mut tally: Tally, child: Option<u32>) {
                 trace::resume(thread, 0)
             }
             Stop::Group => trace::leave_stopped(thread),
-            Stop::Event => trace::resume(thread, 0),
+            Stop::Event => {
+                // A thread that runs another program has the number of its process' first one.
+                tally.leave_call(thread);
+                trace::resume(thread, 0)
+            }
             Stop::Signal(signal) => trace::resume(thread, signal),
             Stop::Ended => {
                 tally.forget(thread);

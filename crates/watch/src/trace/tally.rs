@@ -63,6 +63,11 @@ impl Tally {
         self.threads.remove(&thread);
     }
 
+    /// Forgets the call that a thread is in, which is not counted.
+    pub(crate) fn leave_call(&mut self, thread: u32) {
+        self.threads.entry(thread).and_modify(|of| of.entered = None);
+    }
+
     fn count_globally(&self, word: Global) {
         self.globals.words()[word as usize].fetch_add(1, Ordering::Relaxed);
     }

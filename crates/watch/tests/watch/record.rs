@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use superpoll_test_support::{alone, start};
+use superpoll::diagnostics::Kind as CostKind;
+use superpoll_test_support::{Running, alone, start};
 use superpoll_watch::{
     End, Entry, Error, Kind, Recorder, RecordingReader, RecordingWriter, Subject, Watch,
 };
@@ -31,14 +33,19 @@ fn record(program: &str, limit: u64) -> Option<Vec<Entry>> {
     assert!(child.wait().unwrap().success());
     drop(watch);
     let end = recorder.end().unwrap();
-    let mut reader = RecordingReader::new(BufReader::new(File::open(&path).unwrap())).unwrap();
+    let entries = read(&path);
+    assert_eq!(entries.last(), Some(&Entry::End(end)));
+    assert!(fs::metadata(&path).unwrap().len() <= limit);
+    Some(entries)
+}
+
+fn read(path: &Path) -> Vec<Entry> {
+    let mut reader = RecordingReader::new(BufReader::new(File::open(path).unwrap())).unwrap();
     let mut entries = Vec::new();
     while let Some(entry) = reader.entry().unwrap() {
         entries.push(entry);
     }
-    assert_eq!(entries.last(), Some(&Entry::End(end)));
-    assert!(fs::metadata(&path).unwrap().len() <= limit);
-    Some(entries)
+    entries
 }
 
 /// The members of the only set of a kind, before each of its waits, and the ready ones.
@@ -116,6 +123,50 @@ fn an_epoll_set_is_recorded() {
         assert_eq!((end.lost_waits, end.lost_changes, end.cut_waits), (0, 0, 0));
         assert!(!end.is_full && end.duration_ns > 0);
     });
+}
+
+/// A process that was there before: its set is read from `/proc`, and then follows the changes.
+#[test]
+fn the_descriptors_of_before_are_in_a_recording() {
+    let program = r#"
+import select, socket, sys
+pairs = [socket.socketpair() for _ in range(12)]
+epoll = select.epoll()
+for one, _ in pairs[:10]:
+    epoll.register(one, select.EPOLLIN)
+print("ready", flush=True)
+sys.stdin.readline()
+pairs[3][1].send(b"x")
+epoll.poll(0)
+epoll.unregister(pairs[3][0])
+epoll.register(pairs[10][0], select.EPOLLIN)
+epoll.register(pairs[11][0], select.EPOLLIN)
+pairs[11][1].send(b"x")
+epoll.poll(0)
+print("done", flush=True)
+sys.stdin.readline()
+"#;
+    let mut command = Command::new("python3");
+    command.args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Running(start(&mut command));
+    let mut input = child.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let subject = Subject::Process(child.0.id());
+    let (watch, records) = match Watch::attach_to_record(subject) {
+        Ok(attached) => attached,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("recording");
+    let recorder = Recorder::start(records, Recorder::open(&path).unwrap(), 1 << 20).unwrap();
+    input.write_all(b"go\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "done");
+    drop(watch);
+    let end = recorder.end().unwrap();
+    let entries = read(&path);
+    assert_eq!(waits(&entries, Kind::Epoll), [(10, vec![3], 0), (11, vec![10], 0)]);
+    assert_eq!(end.kinds, [CostKind::Unix]);
 }
 
 #[test]
