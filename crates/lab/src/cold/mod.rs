@@ -1,8 +1,8 @@
 //! Cold sets for the adaptive back-end that are not epoll: signals, Linux AIO and libkqueue.
 //!
 //! The adaptive back-end watches idle descriptors in its cold set, which is epoll in the product.
-//! Here are the other interfaces that could take that place, so that an experiment can say what
-//! each of them costs there. Each is a [`Watcher`]. [`Watched`] makes a cold set of it that keeps
+//! Here are the other interfaces that could take that place, so that an experiment can show
+//! the cost of each. Each is a [`Watcher`]. [`Watched`] makes a cold set of it that keeps
 //! the contract of every back-end:
 //!
 //! - A watcher gives *hints*: this descriptor may be ready. A hint may be old, because the caller
@@ -45,7 +45,7 @@ mod tests;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 crate::by_name::named! {
-    /// What watches idle descriptors in the place of epoll.
+    /// The interface that watches idle descriptors in the place of epoll.
     pub(crate) enum Kind {
         /// Signals that name the descriptor (`F_SETSIG`).
         Signals = "signals",
@@ -90,7 +90,7 @@ impl Kind {
     }
 }
 
-/// What a watcher did before a wait.
+/// The outcome of a watcher's preparation for a wait.
 #[derive(Default, Debug)]
 struct Begun {
     /// The state of every descriptor is unknown.
@@ -198,7 +198,7 @@ impl<W: Watcher> Watched<W> {
         })
     }
 
-    /// What the watcher has under a key.
+    /// Returns the watcher's record of a key.
     fn held(&self, key: Key) -> Option<Held> {
         self.held.get(key.index() as usize).copied().flatten().filter(|held| held.key == key)
     }
@@ -290,7 +290,9 @@ impl<W: Watcher> Watched<W> {
             cx.stats.calls.poll += 1;
             let is_ready = |slot: &libc::pollfd| slot.revents & !libc::POLLNVAL != 0;
             let mut ready = all.iter().zip(&polled).filter(|(_, slot)| is_ready(slot));
-            let is_known = ready.all(|(held, _)| self.due.contains(&held.key));
+            self.due.sort_unstable_by_key(bits);
+            let is_due = |key: &Key| self.due.binary_search_by_key(&bits(key), bits).is_ok();
+            let is_known = ready.all(|(held, _)| is_due(&held.key));
             if is_known || Instant::now() >= until {
                 return Ok(());
             }
@@ -354,13 +356,13 @@ impl<W: Watcher> Watched<W> {
             }
         }
         self.hints = hints;
-        if outcome? {
+        if !matches!(outcome, Ok(false)) {
             self.doubt_all();
         }
-        Ok(())
+        outcome.map(drop)
     }
 
-    /// Reports what was found. Returns how many events were wanted.
+    /// Reports the descriptors that were found ready. Returns how many of these events were wanted.
     fn deliver(
         &mut self,
         cx: &mut Context<'_>,
@@ -456,7 +458,9 @@ impl<W: Watcher> Cold for Watched<W> {
         mut on_active: impl FnMut(&mut Context<'_>, u32, Readiness),
     ) -> io::Result<usize> {
         let active = Cold::report(&mut self.epoll, cx, alone, answer, &mut on_active)?;
-        if self.epoll.take_link_event() {
+        // A watcher that could not do its part before the wait may need room for that.
+        let is_due = self.watcher.as_ref().is_some_and(Watcher::is_due);
+        if self.epoll.take_link_event() || is_due {
             self.fetch(cx)?;
         }
         if !self.due.is_empty() {

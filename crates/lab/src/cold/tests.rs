@@ -1,4 +1,4 @@
-//! The contract suite over each cold set, and what is special about each.
+//! The contract suite over each cold set, and the traps of each.
 
 use std::io::{Read, Write, pipe};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -35,7 +35,7 @@ const SEQUENCES: [u32; 2] = [600, 100];
 /// A bound for events that must come. Only a failing test waits that long.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What differs from the adaptive back-end over epoll.
+/// The capabilities of the adaptive back-end over a kind of cold set.
 fn capabilities(kind: Kind) -> Capabilities {
     Capabilities {
         // The calls of a wait are not those of epoll.

@@ -6,6 +6,22 @@ use crate::record::{FIGURES, Field, check_record, json};
 use crate::start::{SMALL, succeed};
 
 #[test]
+fn lab_atr_and_mix_measure_other_cold_sets_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let subjects = ["--subjects", "floor,epoll-lt,adaptive,adaptive-signals,adaptive-aio"];
+    for (name, load) in [
+        ("atr", ["--total", "20", "--active", "1,20"]),
+        ("mix", ["--size", "2/18", "--load", "mixed"]),
+    ] {
+        let arguments = [[name, "--kind", "tcp"].as_slice(), &load, &subjects, &SMALL];
+        let text = succeed(folder.path(), &arguments.concat());
+        for subject in ["adaptive-signals", "adaptive-aio"] {
+            assert!(text.contains(subject), "{subject} is missing in {text}");
+        }
+    }
+}
+
+#[test]
 fn lab_atr_writes_every_kind_of_result() {
     let folder = tempfile::tempdir().unwrap();
     let mut arguments = vec!["atr", "--total", "20", "--kind", "all", "--placement", "all"];

@@ -57,6 +57,25 @@ fn lab_zombies_measures_every_server_with_and_without_silent_connections() {
 }
 
 #[test]
+fn lab_zombies_measures_other_cold_sets_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = ["signals", "aio", "kqueue"].map(|kind| format!("superpoll-adaptive-{kind}"));
+    let mut arguments = vec!["zombies", "--zombies", "5,20", "--active", "3"];
+    let named = all.join(",");
+    arguments.extend(["--requests", "60", "--json", "zombies.json", "--subjects", &named]);
+    arguments.extend(SMALL);
+    succeed(folder.path(), &arguments);
+    let record = json(&folder.path().join("zombies.json"));
+    let rows = record["rows"].as_array().unwrap();
+    for name in all {
+        let own = rows.iter().filter(|row| row["subject"] == *name).count();
+        // Without its library it is left out, and the record says why.
+        let is_noted = record["parameters"]["notes"].to_string().contains(&name);
+        assert!(own == 3 || (is_noted && name.ends_with("kqueue")), "{name}: {own} rows");
+    }
+}
+
+#[test]
 fn lab_zombies_leaves_out_servers_beyond_their_limit_with_a_note() {
     let folder = tempfile::tempdir().unwrap();
     let mut arguments = vec!["zombies", "--zombies", "1100", "--requests", "30"];

@@ -50,8 +50,8 @@ pub enum Change {
 /// A cold set: the poller's own epoll set, perhaps with a keeper or another watcher behind it.
 ///
 /// Implement it to watch idle descriptors by other means than epoll ([`Adaptive::over`]). The epoll
-/// set stays, for the waker and for what the other watcher cannot watch, and the poller waits in
-/// it: the watcher's own descriptor is its [link](Epoll::watch_link). A registration that the
+/// set stays, for the waker and for descriptors that the watcher cannot have, and the poller waits
+/// in it: the watcher's own descriptor is its [link](Epoll::watch_link). A registration that the
 /// watcher has is marked with [`Slot::leave`](crate::backend::Slot::leave).
 ///
 /// [`Adaptive::over`]: crate::backend::Adaptive::over
