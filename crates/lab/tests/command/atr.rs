@@ -13,8 +13,9 @@ fn lab_atr_and_mix_measure_other_cold_sets_by_name() {
         ("atr", ["--total", "20", "--active", "1,20"]),
         ("mix", ["--size", "2/18", "--load", "mixed"]),
     ] {
-        let arguments = [[name, "--kind", "tcp"].as_slice(), &load, &subjects, &SMALL];
-        let text = succeed(folder.path(), &arguments.concat());
+        let kind = [name, "--kind", "tcp"];
+        let arguments = [&kind[..], &load, &subjects, &SMALL].concat();
+        let text = succeed(folder.path(), &arguments);
         for subject in ["adaptive-signals", "adaptive-aio"] {
             assert!(text.contains(subject), "{subject} is missing in {text}");
         }
