@@ -7,7 +7,7 @@ use std::time::Duration;
 use superpoll::Hint;
 use superpoll::backend::policy::{CostBased, Policy, RatioPolicy, Thresholds};
 use superpoll::diagnostics::{Costs, Kind as CostKind, RingCosts};
-use superpoll_watch::{End, Entry, Key, RecordingError, RecordingReader, Wait};
+use superpoll_watch::{End, Entry, Key, Kind, RecordingError, RecordingReader, Wait};
 
 use crate::simulator::{Machine, Pure, Ring, Setting, Spent};
 
@@ -20,8 +20,8 @@ pub(super) struct Prices {
     pub ring: Option<RingCosts>,
 }
 
-/// A wait that takes less has not slept.
-const SLEEP_NS: u64 = 5_000;
+/// A wait that takes no more than this above the cost of its call has not slept.
+const SLEEP_NS: f64 = 5_000.0;
 
 /// A way to wait, and its cost.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +49,7 @@ pub(super) struct Play {
     /// The most descriptors at a time.
     pub most: usize,
     members: usize,
+    costs: Costs,
     pure: Pure,
     ring: Option<Ring>,
     adaptive: [(&'static str, Adaptive); 3],
@@ -114,6 +115,7 @@ impl Play {
             events: 0,
             most: 0,
             members: 0,
+            costs: prices.costs,
             pure: Pure::new(&setting, 0),
             ring: prices.ring.map(|costs| Ring::new(&setting, &costs)),
             adaptive: adaptive
@@ -137,13 +139,31 @@ impl Play {
     }
 
     fn wait(&mut self, wait: &Wait) {
-        let blocked = blocked(wait);
+        let blocked = self.blocked(wait);
         self.waits += 1;
         self.blocked += u64::from(blocked.is_some());
         self.events += wait.ready.len() as u64;
         self.pure.wait(&wait.ready, blocked.is_some());
         self.ring.iter_mut().for_each(|ring| ring.wait(wait.ready.len()));
         self.adaptive.iter_mut().for_each(|(_, machine)| machine.wait(&wait.ready, blocked));
+    }
+
+    /// Returns how long a wait had to wait; `None` if it has returned what was there.
+    fn blocked(&self, wait: &Wait) -> Option<Duration> {
+        let (costs, ready) = (&self.costs, wait.ready.len() as f64);
+        let of = costs.of(self.kind);
+        let call = match self.key.kind {
+            Kind::Poll | Kind::Select => {
+                costs.poll_call + self.members as f32 * of.scan + ready as f32 * of.ready
+            }
+            _ => costs.cold_wait + ready as f32 * (of.event + of.level),
+        };
+        // One that had begun before the recording took at least as long as that.
+        let took = wait.took_ns.unwrap_or(wait.at_ns);
+        // The program's memory may be slower than that of the calibration.
+        let has_slept = took as f64 >= SLEEP_NS + 2.0 * f64::from(call);
+        let blocked = wait.timeout_ns != 0 && (has_slept || wait.ready.is_empty());
+        blocked.then(|| Duration::from_nanos(took))
     }
 
     /// The cost of each way to wait.
@@ -162,14 +182,6 @@ impl Play {
         ways.extend(self.ring.map(|ring| Way { name: "uring", spent: ring.spent, moves: None }));
         ways
     }
-}
-
-/// Returns how long a wait had to wait; `None` if it has returned what was there.
-fn blocked(wait: &Wait) -> Option<Duration> {
-    // One that had begun before the recording took at least as long as that.
-    let took = wait.took_ns.unwrap_or(wait.at_ns);
-    let blocked = wait.timeout_ns != 0 && (took >= SLEEP_NS || wait.ready.is_empty());
-    blocked.then(|| Duration::from_nanos(took))
 }
 
 #[cfg(test)]

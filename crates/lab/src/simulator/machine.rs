@@ -299,7 +299,7 @@ impl<P: Policy> Machine<P> {
             self.look_again(at_first);
         }
         if let Some(blocked) = blocked {
-            let is_handed_over = self.block(blocked);
+            let is_handed_over = self.block(blocked, call);
             self.write(active);
             if is_handed_over {
                 self.spent.wait += base;
@@ -408,14 +408,15 @@ impl<P: Policy> Machine<P> {
         }
     }
 
-    /// Plays the part of a wait in which nothing happens, for this time. Returns true if everything
-    /// was handed over.
-    fn block(&mut self, time: Duration) -> bool {
+    /// Plays the part of a wait in which nothing happens, for this time: after the look, a call that
+    /// scans again before it sleeps, and once more when it wakes. Returns true if everything was
+    /// handed over.
+    fn block(&mut self, time: Duration, call: f64) -> bool {
         let costs = self.kind_costs();
         self.blocks = self.blocks.wrapping_add(1);
         let (policy, view) = self.policy_and_view();
         let quiet = policy.quiet(&view);
-        let blocking = self.scan + self.array.len() as f64 * f64::from(costs.block);
+        let blocking = call + 2.0 * self.scan + self.array.len() as f64 * f64::from(costs.block);
         match quiet {
             Quiet::HandOffAfter(linger) if linger < time => {
                 if linger > Duration::ZERO {

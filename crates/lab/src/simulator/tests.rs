@@ -117,6 +117,18 @@ fn costs_of_one_descriptor_by_hand() {
     assert_eq!((machine.spent().wait, machine.spent().writes), (234.0 + 28.0 + 2.0, 0.0));
 }
 
+#[test]
+fn a_pass_that_sleeps_scans_the_array_three_times_in_two_calls() {
+    let setting = Setting::new(Kind::Pipe);
+    let mut machine = Machine::new(Fixed::new(Set::Hot), &setting, 30, Hint::None);
+    machine.round(&[0]);
+    let before = machine.spent().wait;
+    machine.round(&[]);
+    let (costs, of) = (setting.costs, setting.costs.pipe);
+    let expected = 2.0 * costs.poll_call + 30.0 * (3.0 * of.scan + of.block);
+    assert_eq!(machine.spent().wait - before, f64::from(expected));
+}
+
 /// A policy that gives the decisions that the test has set.
 #[derive(Debug)]
 struct Told<'a> {

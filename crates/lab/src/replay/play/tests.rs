@@ -151,7 +151,7 @@ fn descriptors_come_and_go_at_the_cost_of_their_registrations() {
         let mut ready: Vec<u32> = (0..members.len() as u32).collect();
         ready
             .retain(|member| members[*member as usize] && (member % 3 == 0 || random.chance(0.02)));
-        let took_ns = Some(random.between(0, 10_000));
+        let took_ns = Some(random.between(0, 100_000));
         let timeout_ns = if random.chance(0.2) { 0 } else { -1 };
         if random.chance(0.1) {
             ready.clear();
@@ -192,6 +192,24 @@ fn a_wait_that_sleeps_costs_an_array_more_than_one_that_finds_all_at_once() {
     assert_eq!(play(100_000, 0), once, "a look does not sleep, however long it takes");
     let slept = once + f64::from(10.0 * (costs.pipe.scan + costs.pipe.block));
     assert_eq!(play(100_000, -1), slept);
+}
+
+#[test]
+fn a_pass_over_a_long_array_is_no_sleep() {
+    let key = Key { kind: Kind::Poll, ..KEY };
+    let mut writer = RecordingWriter::new(Vec::new(), 1 << 20).unwrap();
+    writer.set(key, 0).unwrap();
+    (0..400).for_each(|member| writer.join(0, member).unwrap());
+    let costs = Costs::ASSUMED;
+    let scan = (400.0 * costs.unix.scan) as u64;
+    for took_ns in [scan, 3 * scan / 2, 10 * scan] {
+        let ready = (0..20).collect();
+        let wait = Wait { set: 0, at_ns: 0, took_ns: Some(took_ns), timeout_ns: 1_000, ready };
+        writer.wait(&wait).unwrap();
+    }
+    let end = End { kinds: vec![CostKind::Unix], ..End::default() };
+    let plays = replay(&writer.end(&end).unwrap());
+    assert_eq!((plays[0].waits, plays[0].blocked), (3, 1));
 }
 
 #[test]
