@@ -61,8 +61,11 @@ pub(crate) enum When {
 pub(crate) enum Helper {
     MapLookup = 1,
     MapUpdate = 2,
+    MapDelete = 3,
     Ktime = 5,
     CurrentPidTgid = 14,
+    MapPush = 87,
+    MapPop = 88,
     ReadUser = 112,
     ReadKernel = 113,
     RingOutput = 130,

@@ -8,6 +8,8 @@
 
 use std::io;
 
+use crate::program::Fields;
+
 /// The description of the running kernel's types.
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
@@ -32,6 +34,16 @@ impl Types {
         let offset = found.and_then(|found| member(&self.0, &found, field.as_bytes()));
         offset.ok_or_else(|| {
             io::Error::other(format!("{VMLINUX} has no field {field} in the structure {structure}"))
+        })
+    }
+
+    /// Returns where the fields are that the programs read.
+    pub(crate) fn fields(&self) -> io::Result<Fields> {
+        Ok(Fields {
+            tgid: self.offset("task_struct", "tgid")?,
+            signal: self.offset("task_struct", "signal")?,
+            live: self.offset("signal_struct", "live")?,
+            handler: self.offset("k_sigaction", "sa")? + self.offset("sigaction", "sa_handler")?,
         })
     }
 

@@ -3,7 +3,11 @@
 //! A *slot* is an array of words for one key: an epoll set or a ring of a process by its
 //! descriptor, the `poll` or `select` arrays of a process by their length, or a process itself for
 //! its reads. A key is a word, too: the process in the upper half, then the kind, then the
-//! descriptor or the length. Slots are handed out by a counter and never given back.
+//! descriptor or the length. Slots are handed out by a counter, then from a queue of those that
+//! were given back: the slots of a process that has ended, once their counts were taken.
+//!
+//! The number of a process may be used again, so it does not name the owner of a slot: the slot of
+//! the process itself does. It is given back together with all that it owns.
 //!
 //! Each call of a watched program should cost little, so a wait changes as few words as possible:
 //! the histogram of events per wait has the number of waits, the empty ones, and the events of
@@ -45,8 +49,9 @@ macro_rules! words {
 }
 
 words! {
-    /// The key.
+    /// The key, and the slot of the process whose it is.
     Key,
+    Owner,
     /// `epoll_ctl` that succeeded, by operation.
     Added,
     Changed,
@@ -85,6 +90,8 @@ words! {
     EmptyAccepts,
     /// The room for events in the last wait.
     Room,
+    /// Not 0 once the process has ended, in its own slot: nothing changes its slots any more.
+    Ended,
 }
 
 /// The words for the whole machine.
@@ -95,6 +102,8 @@ pub(crate) enum Global {
     Next,
     /// Calls that were not counted, as there was no slot left.
     Overflow,
+    /// Processes none of whose calls are counted, for the same reason.
+    Unfollowed,
     /// Calls of 32-bit programs, which are not counted.
     Compat,
     /// Waits that a recording lacks, as the ring was full.
@@ -117,9 +126,28 @@ pub enum Kind {
     Poll,
     /// Sets of `select(2)` and `pselect(2)`.
     Select,
-    /// An io_uring.
+    /// An io_uring by its descriptor.
     Ring,
+    /// An io_uring by the number with which a thread has registered it.
+    RegisteredRing,
 }
+
+impl Kind {
+    const ALL: [Kind; 6] =
+        [Kind::Process, Kind::Epoll, Kind::Poll, Kind::Select, Kind::Ring, Kind::RegisteredRing];
+
+    /// Whether it is an io_uring.
+    pub fn is_ring(self) -> bool {
+        matches!(self, Kind::Ring | Kind::RegisteredRing)
+    }
+}
+
+/// Where the kind is in a key, above the descriptor or the length.
+pub(crate) const KIND_SHIFT: u32 = 28;
+pub(crate) const ID_MASK: u32 = (1 << KIND_SHIFT) - 1;
+
+/// How many rings a thread can register, as a power of two (`IO_RINGFD_REG_MAX` of the kernel).
+pub(crate) const REGISTERED_LOG2: u32 = 4;
 
 /// The key of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -129,23 +157,26 @@ pub struct Key {
     /// The kind of object.
     pub kind: Kind,
     /// The descriptor of an epoll set or ring. For `poll` and `select` the number of bits of the
-    /// array's length: 0 for none, 1 for one, 2 for 2 or 3, 3 for 4 to 7.
+    /// array's length: 0 for none, 1 for one, 2 for 2 or 3, 3 for 4 to 7. For a registered ring see
+    /// [`registration`](Key::registration).
     pub id: u32,
 }
-
-/// Where the kind is in a key.
-pub(crate) const KIND_SHIFT: u32 = 24;
 
 impl Key {
     /// Returns the key as the programs make it.
     pub(crate) fn word(self) -> u64 {
-        u64::from(self.process) << 32 | (self.kind as u64) << 24 | u64::from(self.id & 0xff_ffff)
+        let low = (self.kind as u32) << KIND_SHIFT | self.id & ID_MASK;
+        u64::from(self.process) << 32 | u64::from(low)
     }
 
     pub(crate) fn from_word(word: u64) -> Option<Key> {
-        let kinds = [Kind::Process, Kind::Epoll, Kind::Poll, Kind::Select, Kind::Ring];
-        let kind = *kinds.get((word >> 24 & 0xff) as usize)?;
-        Some(Key { process: (word >> 32) as u32, kind, id: (word & 0xff_ffff) as u32 })
+        let kind = *Kind::ALL.get((word as u32 >> KIND_SHIFT) as usize)?;
+        Some(Key { process: (word >> 32) as u32, kind, id: word as u32 & ID_MASK })
+    }
+
+    /// The thread that has registered a ring, and the number that the ring has there.
+    pub fn registration(self) -> (u32, u32) {
+        (self.id >> REGISTERED_LOG2, self.id & ((1 << REGISTERED_LOG2) - 1))
     }
 
     /// The lengths of the arrays that share a key of `poll` or `select`, the least and the most.
@@ -380,7 +411,10 @@ mod tests {
         assert_eq!(Key { id: 0, ..key }.lengths(), (0, 0));
         assert_eq!(Key { id: 32, ..key }.lengths(), (1 << 31, u32::MAX));
         assert_eq!(Key { id: 203, ..key }.lengths(), (1 << 31, u32::MAX), "a set's descriptor");
-        assert_eq!(Key::from_word(9 << 24), None);
+        assert_eq!(Key::from_word(9 << KIND_SHIFT), None);
+        // The greatest number of a thread, and the last of its rings.
+        let ring = Key { kind: Kind::RegisteredRing, id: (1 << 22) << REGISTERED_LOG2 | 15, ..key };
+        assert_eq!(Key::from_word(ring.word()).unwrap().registration(), (1 << 22, 15));
     }
 
     #[test]

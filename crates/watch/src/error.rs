@@ -84,9 +84,11 @@ impl fmt::Display for Error {
             ),
             Error::NoBpf { what, source } => write!(
                 f,
-                "{what}: {source}; watching needs Linux 5.12 or later with BPF, BTF and the \
+                "{what}: {source}; watching needs Linux {} or later with BPF, BTF and the \
                  tracepoints of system calls (CONFIG_BPF_SYSCALL, CONFIG_DEBUG_INFO_BTF, \
-                 CONFIG_FTRACE_SYSCALLS)"
+                 CONFIG_FTRACE_SYSCALLS)",
+                // Compilers of the kernel for atomic additions that return what was there before.
+                if cfg!(target_arch = "aarch64") { "5.18" } else { "5.12" },
             ),
             Error::NotTraced { process, tracer: Some(tracer), .. } => write!(
                 f,

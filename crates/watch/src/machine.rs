@@ -53,6 +53,10 @@ pub(crate) struct Machine {
     pub arguments: [i32; 5],
     /// Where a word in `pt_regs` tells 32-bit programs apart, its bits, and their value there.
     pub compat: (i32, i32, i32),
+    /// The same calls by the numbers that 32-bit programs have for them.
+    pub compat_calls: &'static [u32],
+    /// The call by which the kernel continues a wait that a signal has interrupted.
+    pub restart: u32,
     /// Bytes of an event of epoll, and where its data is.
     pub event: (i32, i32),
 }
@@ -83,6 +87,13 @@ pub(crate) const X86_64: Machine = Machine {
     arguments: [112, 104, 96, 56, 72],
     // The segment of code: 0x23 is that of 32-bit programs.
     compat: (136, 0xffff, 0x23),
+    // read, select, readv, poll, `_newselect`, epoll_ctl, epoll_wait, pselect6, ppoll,
+    // epoll_pwait, accept4, recvfrom, recvmsg, `pselect6_time64`, `ppoll_time64`, io_uring_enter,
+    // epoll_pwait2. Not `socketcall`, which only old C libraries use.
+    compat_calls: &[
+        3, 82, 142, 145, 168, 255, 256, 308, 309, 319, 364, 371, 372, 413, 414, 426, 441,
+    ],
+    restart: 219,
     event: (12, 4),
 };
 
@@ -110,6 +121,12 @@ pub(crate) const AARCH64: Machine = Machine {
     arguments: [272, 8, 16, 24, 32],
     // The state of the processor: bit 4 is set in 32-bit programs.
     compat: (264, 0x10, 0x10),
+    // read, `_newselect`, readv, poll, epoll_ctl, epoll_wait, accept, recvfrom, recvmsg, pselect6,
+    // ppoll, epoll_pwait, accept4, `pselect6_time64`, `ppoll_time64`, io_uring_enter, epoll_pwait2.
+    compat_calls: &[
+        3, 142, 145, 168, 251, 252, 285, 292, 297, 335, 336, 346, 366, 413, 414, 426, 441,
+    ],
+    restart: 128,
     event: (16, 8),
 };
 
@@ -134,6 +151,7 @@ mod tests {
                 assert!(place >= from && place + 8 <= from + length, "{place}");
             }
             assert!(machine.calls.is_sorted_by_key(|(number, _)| *number));
+            assert!(machine.compat_calls.is_sorted());
         }
     }
 

@@ -103,6 +103,14 @@ pub(crate) fn processor_time(process: u32) -> Option<f64> {
     Some((ticks(11)? + ticks(12)?) as f64 / 100.0)
 }
 
+/// Returns when a process was started, in the kernel's unit, if it has not ended: another process
+/// that gets its number has another time.
+pub(crate) fn started(process: u32) -> Option<u64> {
+    let fields = stat(process)?;
+    let has_ended = fields.first().is_none_or(|state| state.starts_with(['Z', 'X']));
+    if has_ended { None } else { fields.get(19)?.parse().ok() }
+}
+
 /// Returns the processor times of all processes.
 pub(crate) fn all_processor_times() -> BTreeMap<u32, f64> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

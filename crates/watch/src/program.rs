@@ -1,5 +1,5 @@
-//! The three programs in the kernel: at the entry and the exit of every system call, and when a
-//! process starts another.
+//! The programs in the kernel: at the entry and the exit of every system call, when a process
+//! starts another or ends, and when a signal is delivered.
 //!
 //! **Other processes pay least.** Both tracepoints run for every system call of the machine. The
 //! first question is therefore the one that costs least: whether the call's number is one that
@@ -9,18 +9,30 @@
 //! of calls that returned while the programs were attached, as the program itself would count. The
 //! entry notes only the time and the timeout of calls that can sleep, by thread.
 //!
-//! **A slot is made by the first call of a key.** The number of the next slot is one word, and the
-//! map from keys to slots takes the first that is offered. Keys whose slot is lost in a race keep
-//! the other; the lost one stays empty.
+//! **A slot is made by the first call of a key.** The number of the next slot is one word; after
+//! the last there is a queue of those that were given back. The map from keys to slots takes the
+//! first that is offered, and one that is not taken is given back.
+//!
+//! **A process that ends is forgotten at once**, so another that gets its number is not taken for
+//! it. Its slots are marked, and given back by `watch.rs` once their counts were read.
+//!
+//! **A wait that a signal interrupts may not be over.** Without a handler for the signal the kernel
+//! makes the call again, or continues it by `restart_syscall`, and the program sees one call. So
+//! the exit only notes it by thread. A handler makes it a wait that failed; the next entry
+//! continues it.
 //!
 //! **32-bit programs** number their calls differently. Their calls are recognized by the saved
-//! registers, and are counted in one word instead.
+//! registers, before their number is looked at, and are counted in one word instead.
+
+use std::collections::BTreeMap;
 
 use crate::assembler::{
     Assembler, FRAME, Helper, Label, Op, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Register, When,
     Width,
 };
-use crate::counters::{BITS_LOG2, EXACT, Global, HISTOGRAM, Kind, Word};
+use crate::counters::{
+    BITS_LOG2, EXACT, Global, HISTOGRAM, ID_MASK, KIND_SHIFT, Kind, REGISTERED_LOG2, Word,
+};
 use crate::machine::{Call, Machine};
 
 pub(crate) mod record;
@@ -30,10 +42,13 @@ pub(crate) mod record;
 pub(crate) struct Maps {
     /// Watched processes: a [`Watched`] by process.
     pub processes: i32,
-    /// The last entry of a wait, by thread: the time, the timeout, and 1 + the slot of a full wait.
+    /// The last entry of a wait, by thread: the time, the timeout, 1 + the slot of a full wait, and
+    /// of an interrupted one the number of the call in the upper half, 1 + the slot in the lower.
     pub threads: i32,
-    /// The slot of each key.
+    /// The slot of each key, which has the slot of its process instead of the process.
     pub slots: i32,
+    /// Slots that were given back.
+    pub free: i32,
     pub counters: i32,
     pub bitmaps: i32,
     /// Room for the events that one wait returned.
@@ -73,7 +88,21 @@ pub(crate) const RESULTS: i32 = 64;
 pub(crate) const SCRATCH: u32 = RESULTS as u32 * 16;
 
 /// Bytes of an entry by thread.
-pub(crate) const THREAD: u32 = 24;
+pub(crate) const THREAD: u32 = 32;
+
+// Places in it.
+const ENTERED: i16 = 0;
+const ITS_TIMEOUT: i16 = 8;
+const FULL: i16 = 16;
+const INTERRUPTED: i16 = 24;
+
+/// Results by which the kernel makes a call again, with the same number or by `restart_syscall`,
+/// unless a handler of the program runs: then the program gets `EINTR`.
+const RESTART_NO_HANDLER: i32 = -514;
+const RESTART_BLOCK: i32 = -516;
+
+/// The greatest of all results that no program gets.
+const RESTART: i32 = -512;
 
 /// The timeout of calls whose timeout is not known.
 const UNKNOWN: i32 = -2;
@@ -92,8 +121,14 @@ const TIMEOUT: i16 = -40;
 const TOOK: i16 = -48;
 const ZERO: i16 = -56;
 /// A new value for a map, of at most [`THREAD`] bytes.
-const VALUE: i16 = -80;
-const TIME: i16 = -96;
+const VALUE: i16 = -88;
+/// The slot of the process.
+const OWNER: i16 = -96;
+/// The key of [`Maps::slots`].
+const OWNED_KEY: i16 = -104;
+/// The number of the call.
+const CALL: i16 = -112;
+const TIME: i16 = -128;
 
 struct Writer<'a> {
     code: Assembler,
@@ -155,25 +190,20 @@ impl<'a> Writer<'a> {
     }
 
     /// Leaves unless the call's number, in `number`, is one of these. Changes `R1` and `R2`.
-    fn only(&mut self, number: Register, wanted: impl Fn(Call) -> bool) {
+    fn only(&mut self, number: Register, wanted: &[u32]) {
         let selected = self.code.label();
-        let calls = self.build.machine.calls;
-        let mut words: Vec<u32> = calls.iter().map(|(number, _)| number / 64).collect();
-        words.dedup();
-        let of = |word: u32| {
-            let here = calls.iter().filter(|(number, call)| number / 64 == word && wanted(*call));
-            here.fold(0_u64, |mask, (number, _)| mask | 1 << (number % 64))
-        };
+        let mut masks = BTreeMap::new();
+        for number in wanted {
+            *masks.entry(number / 64).or_insert(0) |= 1_u64 << (number % 64);
+        }
         self.code.alu(Op::Move, R1, number);
         self.code.alu_by(Op::ShiftRight, R1, 6);
-        for (word, mask) in words.into_iter().map(|word| (word, of(word))) {
-            if mask != 0 {
-                let next = self.code.label();
-                self.code.go_if(R1, When::NotEqual, word as i32, next);
-                self.code.wide(R2, mask);
-                self.code.go(selected);
-                self.code.place(next);
-            }
+        for (word, mask) in masks {
+            let next = self.code.label();
+            self.code.go_if(R1, When::NotEqual, word as i32, next);
+            self.code.wide(R2, mask);
+            self.code.go(selected);
+            self.code.place(next);
         }
         self.code.go(self.out);
         self.code.place(selected);
@@ -194,13 +224,11 @@ impl<'a> Writer<'a> {
         self.code.store(Width::Four, FRAME, ZERO, R1);
     }
 
-    /// Copies the saved registers, whose address is in `from`, to the stack, and leaves for a
-    /// 32-bit program.
-    fn registers(&mut self, from: Register, counts_compat: bool) {
+    /// Copies the saved registers, whose address is in `from`, to the stack.
+    fn registers(&mut self, from: Register) {
         let (start, length) = self.build.machine.window;
-        let (place, mask, value) = self.build.machine.compat;
         if self.build.machine.is_read_directly {
-            for place in self.build.machine.arguments.into_iter().chain([place]) {
+            for place in self.build.machine.arguments {
                 self.code.load(Width::Eight, R1, from, place as i16);
                 self.code.store(Width::Eight, FRAME, self.window + place as i16, R1);
             }
@@ -209,18 +237,28 @@ impl<'a> Writer<'a> {
             self.code.alu_by(Op::Add, R3, start);
             self.read(Helper::ReadKernel, self.window + start as i16, length);
         }
-        let native = self.code.label();
-        self.code.load(Width::Four, R1, FRAME, self.window + place as i16);
-        self.code.alu_by(Op::And, R1, mask);
-        self.code.go_if(R1, When::NotEqual, value, native);
-        if counts_compat {
-            self.lookup(self.build.maps.globals, ZERO);
-            self.code.go_if(R0, When::Equal, 0, self.out);
-            self.code.alu_by(Op::Move, R1, 1);
-            self.code.atomic_add(R0, 8 * Global::Compat as i16, R1);
+    }
+
+    /// `R8` = the number of the call, from the saved registers, whose address is in `from`. Goes to
+    /// `compat` for a 32-bit program.
+    fn number(&mut self, from: Register, compat: Label) {
+        let (number, is_long) = self.build.machine.number;
+        let (state, mask, value) = self.build.machine.compat;
+        let width = if is_long { Width::Eight } else { Width::Four };
+        if self.build.machine.is_read_directly {
+            self.code.load(width, R8, from, number as i16);
+            self.code.load(Width::Eight, R1, from, state as i16);
+        } else {
+            let length = number + 8 - state;
+            assert!((9..=24).contains(&length), "both are read at once");
+            self.code.alu(Op::Move, R3, from);
+            self.code.alu_by(Op::Add, R3, state);
+            self.read(Helper::ReadKernel, VALUE, length);
+            self.code.load(width, R8, FRAME, VALUE + (number - state) as i16);
+            self.code.load(Width::Eight, R1, FRAME, VALUE);
         }
-        self.code.go(self.out);
-        self.code.place(native);
+        self.code.alu_by(Op::And, R1, mask);
+        self.code.go_if(R1, When::Equal, value, compat);
     }
 
     /// `to` = an argument of the call, all 64 bits of it.
@@ -235,18 +273,39 @@ impl<'a> Writer<'a> {
         self.code.load(Width::Four, to, FRAME, self.window + place);
     }
 
-    /// `R1` = a new slot, or leaves if there is none.
-    fn allocate(&mut self) {
-        let taken = self.code.label();
+    /// Counts in a word for the whole machine.
+    fn count_global(&mut self, word: Global) {
+        self.lookup(self.build.maps.globals, ZERO);
+        self.code.go_if(R0, When::Equal, 0, self.out);
+        self.code.alu_by(Op::Move, R1, 1);
+        self.code.atomic_add(R0, 8 * word as i16, R1);
+    }
+
+    /// `SLOT` = a new slot; leaves if there is none, and counts that as `lost`.
+    fn allocate(&mut self, lost: Global) {
+        let (fresh, taken) = (self.code.label(), self.code.label());
         self.lookup(self.build.maps.globals, ZERO);
         self.code.go_if(R0, When::Equal, 0, self.out);
         self.code.alu_by(Op::Move, R1, 1);
         self.code.fetch_add(R0, 8 * Global::Next as i16, R1);
-        self.code.go_if(R1, When::Below, self.build.slots as i32, taken);
-        self.code.alu_by(Op::Move, R1, 1);
-        self.code.atomic_add(R0, 8 * Global::Overflow as i16, R1);
+        self.code.go_if(R1, When::Below, self.build.slots as i32, fresh);
+        self.code.map(R1, self.build.maps.free);
+        self.address(R2, SLOT);
+        self.code.call(Helper::MapPop);
+        self.code.go_if(R0, When::Equal, 0, taken);
+        self.count_global(lost);
         self.code.go(self.out);
+        self.code.place(fresh);
+        self.code.store(Width::Four, FRAME, SLOT, R1);
         self.code.place(taken);
+    }
+
+    /// Gives back the slot on the stack, which nothing has used.
+    fn give_back(&mut self) {
+        self.code.map(R1, self.build.maps.free);
+        self.address(R2, SLOT);
+        self.code.alu_by(Op::Move, R3, 0);
+        self.code.call(Helper::MapPush);
     }
 
     /// `to` = the address of the counters of the slot on the stack.
@@ -259,8 +318,8 @@ impl<'a> Writer<'a> {
     /// Makes the key of an object of the current process; its descriptor or length is in `R2`.
     /// Changes `R1` and `R2`.
     fn key(&mut self, kind: Kind) {
-        self.code.alu_by(Op::And, R2, 0xff_ffff);
-        self.code.alu_by(Op::Or, R2, (kind as i32) << 24);
+        self.code.alu_by(Op::And, R2, ID_MASK as i32);
+        self.code.alu_by(Op::Or, R2, (kind as i32) << KIND_SHIFT);
         self.code.load(Width::Four, R1, FRAME, PROCESS_KEY);
         self.code.alu_by(Op::ShiftLeft, R1, 32);
         self.code.alu(Op::Or, R1, R2);
@@ -269,18 +328,27 @@ impl<'a> Writer<'a> {
 
     /// `R9` = the counters of the key on the stack, with its slot in `SLOT`.
     fn find(&mut self) {
-        let (found, ready) = (self.code.label(), self.code.label());
-        self.lookup(self.build.maps.slots, SLOT_KEY);
+        let (found, ready, made) = (self.code.label(), self.code.label(), self.code.label());
+        self.code.load(Width::Four, R1, FRAME, SLOT_KEY);
+        self.code.load(Width::Four, R2, FRAME, OWNER);
+        self.code.alu_by(Op::ShiftLeft, R2, 32);
+        self.code.alu(Op::Or, R1, R2);
+        self.code.store(Width::Eight, FRAME, OWNED_KEY, R1);
+        self.lookup(self.build.maps.slots, OWNED_KEY);
         self.code.go_if(R0, When::NotEqual, 0, found);
-        self.allocate();
-        self.code.store(Width::Four, FRAME, SLOT, R1);
-        self.update(self.build.maps.slots, SLOT_KEY, SLOT, false);
-        // Another thread may have been first.
-        self.lookup(self.build.maps.slots, SLOT_KEY);
-        self.code.go_if(R0, When::Equal, 0, self.out);
-        self.code.load(Width::Four, R1, R0, 0);
-        self.code.store(Width::Four, FRAME, SLOT, R1);
+        self.allocate(Global::Overflow);
+        self.update(self.build.maps.slots, OWNED_KEY, SLOT, false);
+        self.code.go_if(R0, When::Equal, 0, made);
+        // Another thread was first.
+        self.give_back();
+        self.lookup(self.build.maps.slots, OWNED_KEY);
+        self.code.go_if(R0, When::NotEqual, 0, found);
+        self.count_global(Global::Overflow);
+        self.code.go(self.out);
+        self.code.place(made);
         self.counters(R9);
+        self.code.load(Width::Four, R1, FRAME, OWNER);
+        self.code.store(Width::Eight, R9, 8 * Word::Owner as i16, R1);
         self.code.load(Width::Eight, R1, FRAME, SLOT_KEY);
         self.code.store(Width::Eight, R9, 8 * Word::Key as i16, R1);
         self.code.go(ready);
@@ -291,15 +359,24 @@ impl<'a> Writer<'a> {
         self.code.place(ready);
     }
 
-    /// Adds a process to those that are watched: its key is on the stack at `key`.
-    fn adopt(&mut self, key: i16, is_new: bool) {
-        self.allocate();
-        self.code.store(Width::Four, FRAME, SLOT, R1);
+    /// Adds a process to those that are watched: its key is on the stack at `key`. `SLOT` = its
+    /// slot. Goes to `failed` if it could not be added; its slot is given back then. Leaves if
+    /// there is no slot, and counts that as `lost`.
+    fn adopt(&mut self, key: i16, replaces: bool, lost: Global, failed: Label) {
+        let made = self.code.label();
+        self.allocate(lost);
+        self.code.load(Width::Four, R1, FRAME, SLOT);
         self.code.store(Width::Four, FRAME, VALUE, R1);
         self.code.alu_by(Op::Move, R1, (COUNTS | IS_FOLLOWED) as i32);
         self.code.store(Width::Four, FRAME, VALUE + 4, R1);
-        self.update(self.build.maps.processes, key, VALUE, is_new);
+        self.update(self.build.maps.processes, key, VALUE, replaces);
+        self.code.go_if(R0, When::Equal, 0, made);
+        self.give_back();
+        self.code.go(failed);
+        self.code.place(made);
         self.counters(R9);
+        self.code.load(Width::Four, R1, FRAME, SLOT);
+        self.code.store(Width::Eight, R9, 8 * Word::Owner as i16, R1);
         self.code.load(Width::Four, R1, FRAME, key);
         self.code.alu_by(Op::ShiftLeft, R1, 32);
         self.code.store(Width::Eight, R9, 8 * Word::Key as i16, R1);
@@ -324,7 +401,11 @@ pub(crate) fn enter(build: Build<'_>) -> Vec<u64> {
     let mut w = Writer::new(build);
     w.code.load(Width::Eight, R6, R1, 0);
     w.code.load(Width::Eight, R8, R1, 8);
-    w.only(R8, Call::waits);
+    let waits = build.machine.calls.iter().filter(|(_, call)| call.waits());
+    let mut noted: Vec<u32> = waits.map(|(number, _)| *number).collect();
+    noted.push(build.machine.restart);
+    w.only(R8, &noted);
+    w.number(R6, w.out);
     w.current();
     w.lookup(build.maps.processes, PROCESS_KEY);
     let watched = w.code.label();
@@ -338,13 +419,29 @@ pub(crate) fn enter(build: Build<'_>) -> Vec<u64> {
     w.code.alu_by(Op::And, R1, COUNTS as i32);
     w.code.go_if(R1, When::Equal, 0, w.out);
     w.code.place(watched);
-    w.registers(R6, false);
+    let fresh = w.code.label();
+    w.code.go_if(R8, When::NotEqual, build.machine.restart as i32, fresh);
+    resume(&mut w);
+    w.code.place(fresh);
+    w.registers(R6);
     if build.record.is_some() {
         record::before_select(&mut w);
     }
     timeout(&mut w);
     note_entry(&mut w);
     w.finish()
+}
+
+/// Notes that the kernel continues the thread's wait, if it was one that is counted. Leaves.
+fn resume(w: &mut Writer<'_>) {
+    w.lookup(w.build.maps.threads, THREAD_KEY);
+    w.code.go_if(R0, When::Equal, 0, w.out);
+    // No handler makes it one that failed from now on. The exit needs the call's number.
+    w.code.load(Width::Eight, R1, R0, INTERRUPTED);
+    w.code.alu_by(Op::ShiftRight, R1, 32);
+    w.code.alu_by(Op::ShiftLeft, R1, 32);
+    w.code.store(Width::Eight, R0, INTERRUPTED, R1);
+    w.code.go(w.out);
 }
 
 /// `R7` = the timeout of the call in nanoseconds; -1: none.
@@ -412,20 +509,42 @@ fn timeout(w: &mut Writer<'_>) {
 
 /// Notes the time and the timeout, which is in `R7`, by thread.
 fn note_entry(w: &mut Writer<'_>) {
-    let known = w.code.label();
+    let (known, fresh) = (w.code.label(), w.code.label());
     w.code.call(Helper::Ktime);
     w.code.alu(Op::Move, R8, R0);
     w.lookup(w.build.maps.threads, THREAD_KEY);
     w.code.go_if(R0, When::NotEqual, 0, known);
-    w.code.store(Width::Eight, FRAME, VALUE, R8);
-    w.code.store(Width::Eight, FRAME, VALUE + 8, R7);
     w.code.alu_by(Op::Move, R1, 0);
-    w.code.store(Width::Eight, FRAME, VALUE + 16, R1);
-    w.update(w.build.maps.threads, THREAD_KEY, VALUE, true);
+    new_entry(w, R8, R7, R1);
     w.code.go(w.out);
     w.code.place(known);
-    w.code.store(Width::Eight, R0, 0, R8);
-    w.code.store(Width::Eight, R0, 8, R7);
+    w.code.load(Width::Eight, R1, R0, INTERRUPTED);
+    w.code.go_if(R1, When::Equal, 0, fresh);
+    w.code.alu_by(Op::Move, R2, 0);
+    w.code.store(Width::Eight, R0, INTERRUPTED, R2);
+    // A wait that is made again has begun before. Its timeout is what was left.
+    w.code.alu_by(Op::ShiftLeft, R1, 32);
+    w.code.go_if(R1, When::Equal, 0, fresh);
+    w.code.load(Width::Eight, R1, R0, ENTERED);
+    w.code.go_if(R1, When::Equal, 0, fresh);
+    w.code.go_if(R7, When::SignedBelow, 1, w.out);
+    w.code.alu(Op::Sub, R8, R1);
+    w.code.alu(Op::Add, R7, R8);
+    w.code.store(Width::Eight, R0, ITS_TIMEOUT, R7);
+    w.code.go(w.out);
+    w.code.place(fresh);
+    w.code.store(Width::Eight, R0, ENTERED, R8);
+    w.code.store(Width::Eight, R0, ITS_TIMEOUT, R7);
+}
+
+/// Makes the entry of a thread that has none.
+fn new_entry(w: &mut Writer<'_>, time: Register, timeout: Register, interrupted: Register) {
+    for (place, register) in [(ENTERED, time), (ITS_TIMEOUT, timeout), (INTERRUPTED, interrupted)] {
+        w.code.store(Width::Eight, FRAME, VALUE + place, register);
+    }
+    w.code.alu_by(Op::Move, R1, 0);
+    w.code.store(Width::Eight, FRAME, VALUE + FULL, R1);
+    w.update(w.build.maps.threads, THREAD_KEY, VALUE, true);
 }
 
 /// The program for `sys_exit`: it counts.
@@ -433,21 +552,26 @@ pub(crate) fn exit(build: Build<'_>) -> Vec<u64> {
     let mut w = Writer::new(build);
     w.code.load(Width::Eight, R6, R1, 0);
     w.code.load(Width::Eight, R7, R1, 8);
-    // The number is only in the saved registers.
-    let (number_at, is_long) = build.machine.number;
-    let width = if is_long { Width::Eight } else { Width::Four };
-    if build.machine.is_read_directly {
-        w.code.load(width, R8, R6, number_at as i16);
-    } else {
-        w.code.alu(Op::Move, R3, R6);
-        w.code.alu_by(Op::Add, R3, number_at);
-        w.read(Helper::ReadKernel, TIME, if is_long { 8 } else { 4 });
-        w.code.load(width, R8, FRAME, TIME);
-    }
-    w.only(R8, |_| true);
+    let compat = w.code.label();
+    w.number(R6, compat);
+    let mut counted: Vec<u32> = build.machine.calls.iter().map(|(number, _)| *number).collect();
+    counted.push(build.machine.restart);
+    w.only(R8, &counted);
     w.current();
     find_process(&mut w);
-    w.registers(R6, true);
+    w.registers(R6);
+    let first = w.code.label();
+    w.code.go_if(R8, When::NotEqual, build.machine.restart as i32, first);
+    // The number of the call that was continued.
+    w.lookup(build.maps.threads, THREAD_KEY);
+    w.code.go_if(R0, When::Equal, 0, w.out);
+    w.code.load(Width::Eight, R8, R0, INTERRUPTED);
+    w.code.alu_by(Op::ShiftRight, R8, 32);
+    w.code.go_if(R8, When::Equal, 0, w.out);
+    w.code.alu_by(Op::Move, R1, 0);
+    w.code.store(Width::Eight, R0, INTERRUPTED, R1);
+    w.code.place(first);
+    w.code.store(Width::Eight, FRAME, CALL, R8);
     let targets = [
         (Call::Read, w.code.label()),
         (Call::Accept, w.code.label()),
@@ -476,10 +600,12 @@ pub(crate) fn exit(build: Build<'_>) -> Vec<u64> {
         (Call::Accept, Word::Accepts, Word::EmptyAccepts),
     ] {
         w.code.place(target(call));
-        w.code.store(Width::Four, FRAME, SLOT, R9);
+        w.code.load(Width::Four, R1, FRAME, OWNER);
+        w.code.store(Width::Four, FRAME, SLOT, R1);
         w.counters(R9);
         let again = w.code.label();
         w.code.go_if(R7, When::Equal, -libc::EAGAIN, again);
+        w.code.go_if(R7, When::SignedBelow, 0, w.out);
         w.count(R9, found);
         w.code.go(w.out);
         w.code.place(again);
@@ -513,24 +639,51 @@ pub(crate) fn exit(build: Build<'_>) -> Vec<u64> {
         w.key(kind);
         w.code.go(wait);
     }
+    let found = w.code.label();
     w.code.place(target(Call::Ring));
-    ring(&mut w, wait);
+    ring(&mut w, found);
+
+    w.code.place(compat);
+    count_compat(&mut w);
 
     w.code.place(wait);
     w.find();
+    w.code.place(found);
     finish_wait(&mut w);
     w.finish()
 }
 
-/// `R9` = the slot of the current process, or leaves if it is not watched.
+/// Counts a call of a 32-bit program, with its number in `R8`, unless it was interrupted. Leaves.
+fn count_compat(w: &mut Writer<'_>) {
+    w.only(R8, w.build.machine.compat_calls);
+    w.code.go_if(R7, When::SignedAtMost, RESTART, w.out);
+    w.current();
+    w.lookup(w.build.maps.processes, PROCESS_KEY);
+    let counts = w.code.label();
+    w.code.go_if(R0, When::Equal, 0, if w.build.all { counts } else { w.out });
+    w.code.load(Width::Four, R1, R0, 4);
+    w.code.alu_by(Op::And, R1, COUNTS as i32);
+    w.code.go_if(R1, When::Equal, 0, w.out);
+    w.code.place(counts);
+    w.count_global(Global::Compat);
+    w.code.go(w.out);
+}
+
+/// `OWNER` = the slot of the current process, or leaves if it is not watched.
 fn find_process(w: &mut Writer<'_>) {
-    let (known, counts) = (w.code.label(), w.code.label());
+    let (known, counts, first) = (w.code.label(), w.code.label(), w.code.label());
     w.lookup(w.build.maps.processes, PROCESS_KEY);
     if w.build.all {
         w.code.go_if(R0, When::NotEqual, 0, known);
-        w.adopt(PROCESS_KEY, false);
-        w.code.load(Width::Four, R9, FRAME, SLOT);
+        w.adopt(PROCESS_KEY, false, Global::Overflow, first);
+        w.code.load(Width::Four, R1, FRAME, SLOT);
         w.code.go(counts);
+        // Another of its threads was first.
+        w.code.place(first);
+        w.lookup(w.build.maps.processes, PROCESS_KEY);
+        w.code.go_if(R0, When::NotEqual, 0, known);
+        w.count_global(Global::Overflow);
+        w.code.go(w.out);
         w.code.place(known);
     } else {
         w.code.go_if(R0, When::Equal, 0, w.out);
@@ -538,8 +691,9 @@ fn find_process(w: &mut Writer<'_>) {
     w.code.load(Width::Four, R1, R0, 4);
     w.code.alu_by(Op::And, R1, COUNTS as i32);
     w.code.go_if(R1, When::Equal, 0, w.out);
-    w.code.load(Width::Four, R9, R0, 0);
+    w.code.load(Width::Four, R1, R0, 0);
     w.code.place(counts);
+    w.code.store(Width::Eight, FRAME, OWNER, R1);
 }
 
 /// Counts an `epoll_ctl`.
@@ -573,8 +727,22 @@ fn control(w: &mut Writer<'_>) {
 /// Counts an `io_uring_enter`; one that waits continues as a wait without events.
 fn ring(w: &mut Writer<'_>, wait: Label) {
     const WAITS: i32 = 1;
+    const IS_REGISTERED: i32 = 1 << 4;
+    let (registered, known) = (w.code.label(), w.code.label());
     w.argument_32(R2, 0);
+    w.argument_32(R1, 3);
+    w.code.alu_by(Op::And, R1, IS_REGISTERED);
+    w.code.go_if(R1, When::NotEqual, 0, registered);
     w.key(Kind::Ring);
+    w.code.go(known);
+    // Each thread has numbers of its own. The thread is the lower half of its key.
+    w.code.place(registered);
+    w.code.alu_by(Op::And, R2, (1 << REGISTERED_LOG2) - 1);
+    w.code.load(Width::Four, R1, FRAME, THREAD_KEY);
+    w.code.alu_by(Op::ShiftLeft, R1, REGISTERED_LOG2 as i32);
+    w.code.alu(Op::Or, R2, R1);
+    w.key(Kind::RegisteredRing);
+    w.code.place(known);
     w.find();
     w.code.alu_by(Op::Move, R6, 0);
     let (submitted, timed_out, only_submits) = (w.code.label(), w.code.label(), w.code.label());
@@ -601,11 +769,15 @@ fn ring(w: &mut Writer<'_>, wait: Label) {
 /// Counts a wait. `R6` has the room for events, 0 unless it is an epoll set's; `R7` the result,
 /// `R8` the length of the array, `R9` the counters.
 fn finish_wait(w: &mut Writer<'_>) {
-    let none = w.code.label();
+    let (over, none, short) = (w.code.label(), w.code.label(), w.code.label());
+    w.code.go_if(R7, When::SignedAtLeast, RESTART + 1, over);
+    interrupted(w);
+    w.code.place(over);
+    // A call that is refused may have been given any number.
+    w.code.go_if(R7, When::SignedBelow, 0, short);
     w.code.go_if(R8, When::Equal, 0, none);
     w.code.atomic_add(R9, 8 * Word::Watched as i16, R8);
     w.code.place(none);
-    let short = w.code.label();
     w.code.go_if(R6, When::Equal, 0, short);
     w.code.store(Width::Eight, R9, 8 * Word::Room as i16, R6);
     w.code.go_when(R7, When::NotEqual, R6, short);
@@ -637,6 +809,29 @@ fn finish_wait(w: &mut Writer<'_>) {
     tokens(w);
 }
 
+/// Notes a wait that may not be over, as its result, in `R7`, is one that no program gets. Leaves.
+fn interrupted(w: &mut Writer<'_>) {
+    let (noted, known) = (w.code.label(), w.code.label());
+    w.code.go_if(R7, When::Equal, RESTART_NO_HANDLER, noted);
+    w.code.go_if(R7, When::NotEqual, RESTART_BLOCK, w.out);
+    w.code.place(noted);
+    w.code.load(Width::Eight, R6, FRAME, CALL);
+    w.code.alu_by(Op::ShiftLeft, R6, 32);
+    w.code.load(Width::Four, R1, FRAME, SLOT);
+    w.code.alu_by(Op::Add, R1, 1);
+    w.code.alu(Op::Or, R6, R1);
+    w.lookup(w.build.maps.threads, THREAD_KEY);
+    w.code.go_if(R0, When::NotEqual, 0, known);
+    // It had begun before the programs were attached.
+    w.code.alu_by(Op::Move, R1, 0);
+    w.code.alu_by(Op::Move, R2, UNKNOWN);
+    new_entry(w, R1, R2, R6);
+    w.code.go(w.out);
+    w.code.place(known);
+    w.code.store(Width::Eight, R0, INTERRUPTED, R6);
+    w.code.go(w.out);
+}
+
 /// Sets `TOOK` to the time that the wait took, or -1, and `TIMEOUT`; counts a cut wait.
 fn duration(w: &mut Writer<'_>) {
     let (known, unknown, done) = (w.code.label(), w.code.label(), w.code.label());
@@ -644,7 +839,7 @@ fn duration(w: &mut Writer<'_>) {
     w.code.alu(Op::Move, R8, R0);
     w.lookup(w.build.maps.threads, THREAD_KEY);
     w.code.go_if(R0, When::Equal, 0, unknown);
-    w.code.load(Width::Eight, R1, R0, 0);
+    w.code.load(Width::Eight, R1, R0, ENTERED);
     w.code.go_if(R1, When::NotEqual, 0, known);
     w.code.place(unknown);
     // It had begun before the programs were attached.
@@ -656,13 +851,13 @@ fn duration(w: &mut Writer<'_>) {
     w.code.place(known);
     w.code.alu(Op::Sub, R8, R1);
     w.code.store(Width::Eight, FRAME, TOOK, R8);
-    w.code.load(Width::Eight, R1, R0, 8);
+    w.code.load(Width::Eight, R1, R0, ITS_TIMEOUT);
     w.code.store(Width::Eight, FRAME, TIMEOUT, R1);
     w.code.alu_by(Op::Move, R1, 0);
-    w.code.store(Width::Eight, R0, 0, R1);
+    w.code.store(Width::Eight, R0, ENTERED, R1);
     // Whether this thread's last wait was a full one of the same slot.
-    w.code.load(Width::Eight, R2, R0, 16);
-    w.code.store(Width::Eight, R0, 16, R1);
+    w.code.load(Width::Eight, R2, R0, FULL);
+    w.code.store(Width::Eight, R0, FULL, R1);
     w.code.load(Width::Four, R3, FRAME, SLOT);
     w.code.alu_by(Op::Add, R3, 1);
     let whole = w.code.label();
@@ -673,7 +868,7 @@ fn duration(w: &mut Writer<'_>) {
     w.code.place(whole);
     w.code.go_if(R6, When::Equal, 0, done);
     w.code.go_when(R7, When::NotEqual, R6, done);
-    w.code.store(Width::Eight, R0, 16, R3);
+    w.code.store(Width::Eight, R0, FULL, R3);
     w.code.place(done);
 }
 
@@ -779,9 +974,22 @@ fn tokens(w: &mut Writer<'_>) {
     w.code.go_when(R7, When::Below, R8, next);
 }
 
+/// Where fields are in structures of the running kernel, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields {
+    /// The number of its process, and what it shares with the process's other threads, in
+    /// `task_struct`.
+    pub tgid: i32,
+    pub signal: i32,
+    /// How many threads have not ended yet, in `signal_struct`.
+    pub live: i32,
+    /// The handler, in `k_sigaction`.
+    pub handler: i32,
+}
+
 /// The program for `sched_process_fork`: the child of a process that is followed is watched, too.
 /// It runs before the child does.
-pub(crate) fn fork(build: Build<'_>, tgid_at: i32) -> Vec<u64> {
+pub(crate) fn fork(build: Build<'_>, fields: Fields) -> Vec<u64> {
     const CHILD_KEY: i16 = TIME;
     let mut w = Writer::new(build);
     w.code.load(Width::Eight, R6, R1, 8);
@@ -792,14 +1000,77 @@ pub(crate) fn fork(build: Build<'_>, tgid_at: i32) -> Vec<u64> {
     w.code.load(Width::Four, R1, R0, 4);
     w.code.alu_by(Op::And, R1, IS_FOLLOWED as i32);
     w.code.go_if(R1, When::Equal, 0, w.out);
-    w.code.alu(Op::Move, R3, R6);
-    w.code.alu_by(Op::Add, R3, tgid_at);
-    w.read(Helper::ReadKernel, CHILD_KEY, 4);
+    w.code.load(Width::Four, R1, R6, fields.tgid as i16);
     // A thread is of the same process.
-    w.code.load(Width::Four, R1, FRAME, CHILD_KEY);
     w.code.go_when(R1, When::Equal, R7, w.out);
-    // The number may be that of a process that has ended.
-    w.adopt(CHILD_KEY, true);
+    w.code.store(Width::Four, FRAME, CHILD_KEY, R1);
+    let failed = w.code.label();
+    w.adopt(CHILD_KEY, true, Global::Unfollowed, failed);
+    w.code.go(w.out);
+    w.code.place(failed);
+    w.count_global(Global::Unfollowed);
+    w.finish()
+}
+
+/// The program for `sched_process_exit`: with the last thread of a watched process its slots are
+/// marked, and its number is free for another.
+pub(crate) fn end(build: Build<'_>, fields: Fields) -> Vec<u64> {
+    let mut w = Writer::new(build);
+    w.code.load(Width::Eight, R6, R1, 0);
+    w.current();
+    w.lookup(build.maps.processes, PROCESS_KEY);
+    w.code.go_if(R0, When::Equal, 0, w.out);
+    w.code.load(Width::Four, R1, R0, 0);
+    w.code.store(Width::Four, FRAME, SLOT, R1);
+    // The number of the thread is free, too.
+    w.code.map(R1, build.maps.threads);
+    w.address(R2, THREAD_KEY);
+    w.code.call(Helper::MapDelete);
+    w.code.load(Width::Eight, R1, R6, fields.signal as i16);
+    w.code.load(Width::Four, R1, R1, fields.live as i16);
+    w.code.go_if(R1, When::NotEqual, 0, w.out);
+    // Two threads that end at once may both be the last: the first to remove it is.
+    w.code.map(R1, build.maps.processes);
+    w.address(R2, PROCESS_KEY);
+    w.code.call(Helper::MapDelete);
+    w.code.go_if(R0, When::NotEqual, 0, w.out);
+    w.counters(R9);
+    // With a result it is ordered after what all threads have counted.
+    w.code.alu_by(Op::Move, R1, 1);
+    w.code.fetch_add(R9, 8 * Word::Ended as i16, R1);
+    w.finish()
+}
+
+/// The program for `signal_deliver`: a wait that the signal has interrupted has failed, if the
+/// signal has a handler.
+pub(crate) fn signal(build: Build<'_>, fields: Fields) -> Vec<u64> {
+    const IGNORED: i32 = 1;
+    let mut w = Writer::new(build);
+    w.code.load(Width::Eight, R6, R1, 16);
+    w.current();
+    w.lookup(build.maps.threads, THREAD_KEY);
+    w.code.go_if(R0, When::Equal, 0, w.out);
+    w.code.load(Width::Eight, R7, R0, INTERRUPTED);
+    w.code.alu_by(Op::ShiftLeft, R7, 32);
+    w.code.alu_by(Op::ShiftRight, R7, 32);
+    w.code.go_if(R7, When::Equal, 0, w.out);
+    w.code.load(Width::Eight, R1, R6, fields.handler as i16);
+    // 0 is the default.
+    w.code.go_if(R1, When::Below, IGNORED + 1, w.out);
+    w.code.alu_by(Op::Move, R1, 0);
+    w.code.store(Width::Eight, R0, INTERRUPTED, R1);
+    w.code.load(Width::Eight, R8, R0, ENTERED);
+    w.code.store(Width::Eight, R0, ENTERED, R1);
+    w.code.alu_by(Op::Sub, R7, 1);
+    w.code.store(Width::Four, FRAME, SLOT, R7);
+    w.counters(R9);
+    w.count(R9, Word::Failed);
+    w.code.go_if(R8, When::Equal, 0, w.out);
+    w.code.call(Helper::Ktime);
+    w.code.alu(Op::Sub, R0, R8);
+    w.code.go_if(R0, When::SignedBelow, SLEEP_NS, w.out);
+    w.code.atomic_add(R9, 8 * Word::Asleep as i16, R0);
+    w.count(R9, Word::Sleeps);
     w.finish()
 }
 
@@ -826,6 +1097,7 @@ mod tests {
             (MapKind::Hash, 4, 8),
             (MapKind::ForgetfulHash, 8, THREAD),
             (MapKind::Hash, 8, 4),
+            (MapKind::Queue, 0, 4),
             (MapKind::Array, 4, words(WORDS)),
             (MapKind::Array, 4, words(BITMAP)),
             (MapKind::PerProcessorArray, 4, SCRATCH),
@@ -837,15 +1109,16 @@ mod tests {
             return eprintln!("skipped: making a map for BPF: {error}");
         }
         let made: Vec<OwnedFd> = made.into_iter().flatten().collect();
-        let [processes, threads, slots, counters, bitmaps, scratch, globals, room] =
+        let [processes, threads, slots, free, counters, bitmaps, scratch, globals, room] =
             std::array::from_fn(|at| made[at].as_raw_fd());
-        let maps = Maps { processes, threads, slots, counters, bitmaps, scratch, globals };
+        let maps = Maps { processes, threads, slots, free, counters, bitmaps, scratch, globals };
         let ring = sys::ring::RingBuffer::new(1 << 16).unwrap();
         let recording = Some(record::RecordMaps { ring: ring.descriptor(), room });
         let types = match Types::read() {
             Ok(types) => types,
             Err(error) => return eprintln!("skipped: {error}"),
         };
+        let fields = types.fields().unwrap();
         // A direct read is checked against the registers of this machine.
         let x86_64 = Machine { is_read_directly: cfg!(target_arch = "x86_64"), ..X86_64 };
         for (machine, all, record) in [
@@ -862,7 +1135,9 @@ mod tests {
             for (name, code) in [
                 ("sys_enter", enter(build)),
                 ("sys_exit", exit(build)),
-                ("sched_process_fork", fork(build, 2000)),
+                ("sched_process_fork", fork(build, fields)),
+                ("sched_process_exit", end(build, fields)),
+                ("signal_deliver", signal(build, fields)),
             ] {
                 eprintln!("{name}: {} instructions", code.len());
                 if let Err(error) = sys::load(&code, types.tracepoint(name).unwrap()) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::counters::{Counts, Key, Kind};
 use crate::process::{self, Registered};
-use crate::watch::Watch;
+use crate::watch::{Ended, Watch};
 
 /// The counts at a moment.
 #[derive(Clone, Debug)]
@@ -18,9 +18,16 @@ pub struct Sample {
 /// A set as it was when it was first seen.
 #[derive(Clone, Debug)]
 struct FirstSeen {
-    registered: Registered,
+    /// `None` if it was gone already.
+    registered: Option<Registered>,
     /// Additions less removals until then.
     changes: i64,
+}
+
+impl FirstSeen {
+    fn total(&self) -> u64 {
+        self.registered.as_ref().map_or(0, Registered::total)
+    }
 }
 
 /// Follows a watch: it learns the names and the registered descriptors of processes as they appear.
@@ -37,6 +44,7 @@ pub struct Monitor {
     lately: BTreeMap<Key, f64>,
     ticked: Instant,
     last_tick: Duration,
+    /// Processes that have been seen and have not ended.
     seen: BTreeSet<u32>,
 }
 
@@ -83,8 +91,14 @@ pub struct Report {
     pub seconds: f64,
     /// The watched processes that have made a call that counts, the busiest first.
     pub processes: Vec<ProcessReport>,
-    /// Calls that were not counted since there was no slot left.
+    /// Calls that were not counted since there was no slot left, at least.
     pub overflow: u64,
+    /// Processes that a watched one has started and that are not watched, for the same reason.
+    pub unfollowed: u64,
+    /// How many processes, sets and kinds of arrays can be watched at a time.
+    pub slots: usize,
+    /// Processes that have ended and that are not in this report, as there were too many.
+    pub forgotten: u64,
     /// Calls of 32-bit programs, which are not counted.
     pub compat_calls: u64,
     /// By how many nanoseconds each system call on the machine took longer meanwhile; of the
@@ -97,7 +111,7 @@ pub struct Report {
 impl SetReport {
     /// Events per wait, waits without events included.
     pub fn events_per_wait(&self) -> f64 {
-        ratio(self.counts.events() as f64, (self.counts.waits() - self.counts.failed()) as f64)
+        ratio(self.counts.events() as f64, good_waits(&self.counts))
     }
 
     /// The descriptors that are watched: those that the kernel has at the end if it was asked, as
@@ -161,6 +175,8 @@ impl Monitor {
     /// Reads the counts. To be called once a second, as distinct active descriptors are counted
     /// from call to call.
     pub fn tick(&mut self) -> Sample {
+        // What these have counted is complete in what is read after this.
+        let ended = self.watch.ended();
         let counts = self.watch.counts();
         let at = Instant::now();
         let new = counts.keys().map(|key| key.process);
@@ -192,7 +208,23 @@ impl Monitor {
                 self.names.insert(*process, name);
             }
         }
+        self.forget(&ended);
         Sample { at, counts, processor: self.processor.clone() }
+    }
+
+    /// Asks no more for processes that have ended: their numbers may be those of others.
+    fn forget(&mut self, ended: &Ended) {
+        for process in ended.processes() {
+            self.seen.remove(&process);
+        }
+        for process in self.watch.give_back(ended) {
+            self.names.remove(&process);
+            self.processor.remove(&process);
+            for sets in [&mut self.distinct, &mut self.lately] {
+                sets.retain(|key, _| key.process != process);
+            }
+            self.sets.retain(|key, _| key.process != process);
+        }
     }
 
     fn see(&mut self, process: u32) {
@@ -204,32 +236,30 @@ impl Monitor {
         self.read_sets(process);
     }
 
-    /// Reads the sets of a process that are not known yet. A set that is gone, as the process is,
-    /// counts as empty when it was first seen.
+    /// Reads the sets of a process that are not known yet. A set that is gone, as the process may
+    /// be, had nothing registered before it was counted.
     ///
     /// Changes while they are read would count twice. So they are read again until there were none;
     /// a program that changes its sets all the time is a few descriptors off.
     fn read_sets(&mut self, process: u32) {
-        let of = |counts: &BTreeMap<Key, Counts>, id: u32| {
-            counts.get(&Key { process, kind: Kind::Epoll, id }).map_or(0, changes)
-        };
-        let mut counts = self.watch.counts();
+        let of = |counts: &BTreeMap<u32, Counts>, id: u32| counts.get(&id).map_or(0, changes);
+        let mut counts = self.watch.epoll_sets(process);
         let mut found = BTreeMap::new();
         for _ in 0..READINGS {
             found = process::epoll_sets(process);
-            let earlier = std::mem::replace(&mut counts, self.watch.counts());
+            let earlier = std::mem::replace(&mut counts, self.watch.epoll_sets(process));
             if found.keys().all(|id| of(&earlier, *id) == of(&counts, *id)) {
                 break;
             }
         }
-        let gone = counts.keys().filter(|key| key.process == process && key.kind == Kind::Epoll);
-        let gone: Vec<u32> = gone.map(|key| key.id).filter(|id| !found.contains_key(id)).collect();
-        found.extend(gone.into_iter().map(|id| (id, Registered::default())));
-        for (id, registered) in found {
-            let key = Key { process, kind: Kind::Epoll, id };
-            let is_gone = registered.total() == 0;
-            let changes = if is_gone { 0 } else { of(&counts, id) };
-            self.sets.entry(key).or_insert(FirstSeen { registered, changes });
+        let gone = counts.keys().filter(|id| !found.contains_key(id));
+        let gone: Vec<(u32, FirstSeen)> =
+            gone.map(|id| (*id, FirstSeen { registered: None, changes: 0 })).collect();
+        let there = found.into_iter().map(|(id, registered)| {
+            (id, FirstSeen { registered: Some(registered), changes: of(&counts, id) })
+        });
+        for (id, first) in there.chain(gone) {
+            self.sets.entry(Key { process, kind: Kind::Epoll, id }).or_insert(first);
         }
     }
 
@@ -240,9 +270,7 @@ impl Monitor {
         let is_whole = from.counts.is_empty();
         let mut keys: BTreeSet<Key> = to.counts.keys().copied().collect();
         // Sets that did nothing are shown, too.
-        keys.extend(
-            self.sets.iter().filter(|(_, set)| set.registered.total() > 0).map(|(key, _)| *key),
-        );
+        keys.extend(self.sets.iter().filter(|(_, set)| set.total() > 0).map(|(key, _)| *key));
         let mut processes: BTreeMap<u32, ProcessReport> = BTreeMap::new();
         let mut at_end: BTreeMap<u32, BTreeMap<u32, Registered>> = BTreeMap::new();
         for key in keys {
@@ -270,14 +298,16 @@ impl Monitor {
             }
             let first = self.sets.get(&key);
             let watched = match key.kind {
-                Kind::Poll | Kind::Select => ratio(counts.watched() as f64, counts.waits() as f64),
+                Kind::Poll | Kind::Select => ratio(counts.watched() as f64, good_waits(&counts)),
                 Kind::Epoll => {
-                    let first = first.map_or(0, |set| set.registered.total() as i64 - set.changes);
+                    let first = first.map_or(0, |set| set.total() as i64 - set.changes);
                     (first + changes(&all)).max(0) as f64
                 }
-                Kind::Ring | Kind::Process => 0.0,
+                Kind::Ring | Kind::RegisteredRing | Kind::Process => 0.0,
             };
-            let registered_at_end = (is_last && key.kind == Kind::Epoll).then(|| {
+            // The number of a process that has ended may be that of another.
+            let is_there = is_last && self.seen.contains(&key.process);
+            let registered_at_end = (is_there && key.kind == Kind::Epoll).then(|| {
                 let sets = at_end.entry(key.process);
                 let sets = sets.or_insert_with(|| process::epoll_sets(key.process));
                 sets.get(&key.id).map(Registered::total)
@@ -287,7 +317,7 @@ impl Monitor {
             process.sets.push(SetReport {
                 key,
                 counts,
-                registered: first.map(|set| set.registered.clone()),
+                registered: first.and_then(|set| set.registered.clone()),
                 watched,
                 registered_at_end: registered_at_end.flatten(),
                 // Within less than a second there are no more than in all of it.
@@ -307,11 +337,19 @@ impl Monitor {
             seconds,
             processes,
             overflow: self.watch.overflow(),
+            unfollowed: self.watch.unfollowed(),
+            slots: self.watch.slots(),
+            forgotten: self.watch.forgotten(),
             compat_calls: self.watch.compat_calls(),
             overhead_ns: self.watch.overhead().as_nanos() as u64,
             is_traced: self.watch.is_traced(),
         }
     }
+}
+
+/// Returns the waits that have not failed.
+fn good_waits(counts: &Counts) -> f64 {
+    (counts.waits() - counts.failed()) as f64
 }
 
 /// Returns additions less removals.

@@ -34,6 +34,8 @@ pub(crate) enum MapKind {
     PerProcessorArray = 6,
     /// A hash that forgets the entries that were not used for longest.
     ForgetfulHash = 9,
+    /// Values without keys, the oldest first.
+    Queue = 22,
     /// Records for this process.
     Ring = 27,
 }
@@ -129,6 +131,19 @@ pub(crate) fn insert<K: Copy, V: Copy>(map: BorrowedFd<'_>, key: &K, value: &V) 
     };
     // SAFETY: the kernel reads the key and the value, which outlive the call and have the lengths
     // of the map, as this module's callers are those that have made it.
+    unsafe { bpf(MAP_UPDATE, &attributes) }.map(drop)
+}
+
+/// Adds a value to a queue. Its length must be that which the queue was made with.
+pub(crate) fn push<V: Copy>(queue: BorrowedFd<'_>, value: &V) -> io::Result<()> {
+    let attributes = MapElement {
+        map: queue.as_raw_fd() as u32,
+        _pad: 0,
+        key: 0,
+        value: std::ptr::from_ref(value).addr() as u64,
+        flags: 0,
+    };
+    // SAFETY: as above; no key is read.
     unsafe { bpf(MAP_UPDATE, &attributes) }.map(drop)
 }
 

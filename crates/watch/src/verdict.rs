@@ -226,7 +226,7 @@ impl Rates<'_> {
         let (short, looks) = (counts.short_timeouts(), counts.empty_looks());
         let wasted = share(short + looks, counts.waits());
         let call = match set.key.kind {
-            Kind::Epoll | Kind::Ring => f64::from(self.costs.cold_wait),
+            Kind::Epoll | Kind::Ring | Kind::RegisteredRing => f64::from(self.costs.cold_wait),
             _ => f64::from(self.costs.poll_call) + set.present() * f64::from(self.costs(set).scan),
         };
         // A short sleep wakes for nothing; a look costs its call alone.
@@ -370,6 +370,9 @@ mod tests {
             seconds: 1.0,
             processes: vec![process],
             overflow: 0,
+            unfollowed: 0,
+            slots: 1024,
+            forgotten: 0,
             compat_calls: 0,
             overhead_ns: 0,
             is_traced: false,

@@ -1,6 +1,6 @@
 //! Attaches the programs, and reads their counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Child, Command};
@@ -29,9 +29,16 @@ pub enum Subject {
     All,
 }
 
-/// Watched processes, and threads that wait, at most.
-const PROCESSES: u32 = 16_384;
+/// Threads that wait, at most.
 const THREADS: u32 = 16_384;
+
+/// Processes, sets and kinds of arrays at a time, at most; and with [`Subject::All`].
+const SLOTS: u32 = 1024;
+const SLOTS_OF_ALL: u32 = 4096;
+
+/// Counts of processes that have ended that are kept, at most. Half of the room is for those that
+/// have made a wait.
+const KEPT: usize = 4096;
 
 /// Bytes of the ring of a recording.
 const RING: u32 = 8 << 20;
@@ -53,23 +60,48 @@ impl Records {
     }
 }
 
+/// The maps of BPF that both sides change.
+#[derive(Debug)]
+struct SharedMaps {
+    /// The watched processes.
+    processes: OwnedFd,
+    /// The slot of each key.
+    keys: OwnedFd,
+    /// Slots that were given back.
+    free: OwnedFd,
+    globals: OwnedFd,
+}
+
 /// Programs that are attached until this is dropped. The kernel does so, too, when this process
 /// ends, however it ends.
 #[derive(Debug)]
 pub struct Watch {
-    /// The watched processes; `None` if they are traced.
-    processes: Option<OwnedFd>,
+    /// `None` if the program is traced.
+    maps: Option<SharedMaps>,
     counters: SharedWords,
     bitmaps: SharedWords,
     globals: SharedWords,
-    globals_map: Option<OwnedFd>,
     tracer: Option<Tracer>,
     /// The descriptors that keep the programs attached.
     _links: Vec<OwnedFd>,
     slots: usize,
+    /// The counts of processes that have ended, and how many others there were.
+    kept: BTreeMap<Key, Counts>,
+    forgotten: u64,
     started: Instant,
     call_before: Duration,
     call_after: Duration,
+}
+
+/// Processes that have ended: their own slots, and their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Ended(BTreeMap<u32, u32>);
+
+impl Ended {
+    /// The numbers of the processes.
+    pub(crate) fn processes(&self) -> BTreeSet<u32> {
+        self.0.values().copied().collect()
+    }
 }
 
 impl Watch {
@@ -90,9 +122,9 @@ impl Watch {
     pub fn attach_to_record(subject: Subject) -> Result<(Watch, Records), Error> {
         let ring = RingBuffer::new(RING).map_err(Error::bpf("making a ring for BPF"))?;
         let watch = Watch::new(subject, Some(&ring))?;
-        let map = watch.globals_map.as_ref().expect("it was attached with BPF");
-        let globals =
-            SharedWords::of(map.as_fd(), GLOBALS).map_err(Error::bpf("sharing a map of BPF"))?;
+        let maps = watch.maps.as_ref().expect("it was attached with BPF");
+        let globals = SharedWords::of(maps.globals.as_fd(), GLOBALS)
+            .map_err(Error::bpf("sharing a map of BPF"))?;
         let process = match subject {
             Subject::Process(process) => Some(process),
             Subject::Children | Subject::All => None,
@@ -135,14 +167,15 @@ impl Watch {
             }
         };
         Ok(Watch {
-            processes: None,
+            maps: None,
             counters,
             bitmaps,
             globals,
-            globals_map: None,
             tracer: Some(tracer),
             _links: Vec::new(),
             slots,
+            kept: BTreeMap::new(),
+            forgotten: 0,
             started,
             call_before,
             call_after,
@@ -181,21 +214,27 @@ impl Watch {
 
     fn new(subject: Subject, ring: Option<&RingBuffer>) -> Result<Watch, Error> {
         let machine = machine::HERE.ok_or(Error::Machine(std::env::consts::ARCH))?;
-        if let Subject::Process(process) = subject {
-            process::check(process)?;
-        }
+        let before = match subject {
+            Subject::Process(process) => {
+                process::check(process)?;
+                process::started(process)
+            }
+            Subject::Children | Subject::All => None,
+        };
         if !process::has_machine_numbers() {
             return Err(Error::Namespace);
         }
         let all = subject == Subject::All;
-        let slots: u32 = if all { 4096 } else { 256 };
+        let slots = if all { SLOTS_OF_ALL } else { SLOTS };
         let map = |kind, key, value, entries, flags| {
             sys::map(kind, key, value, entries, flags).map_err(Error::bpf("making a map for BPF"))
         };
         let (words, bitmap) = (8 * WORDS as u32, 8 * BITMAP as u32);
-        let processes = map(MapKind::Hash, 4, 8, PROCESSES, 0)?;
+        // A process has a slot, so there are no more of them.
+        let processes = map(MapKind::Hash, 4, 8, slots, 0)?;
         let threads = map(MapKind::ForgetfulHash, 8, THREAD, THREADS, 0)?;
         let keys = map(MapKind::Hash, 8, 4, slots, 0)?;
+        let free = map(MapKind::Queue, 0, 4, slots, 0)?;
         let counters = map(MapKind::Array, 4, words, slots, SHAREABLE)?;
         let bitmaps = map(MapKind::Array, 4, bitmap, slots, SHAREABLE)?;
         let scratch = map(MapKind::PerProcessorArray, 4, SCRATCH, 1, 0)?;
@@ -204,6 +243,7 @@ impl Watch {
             processes: processes.as_raw_fd(),
             threads: threads.as_raw_fd(),
             slots: keys.as_raw_fd(),
+            free: free.as_raw_fd(),
             counters: counters.as_raw_fd(),
             bitmaps: bitmaps.as_raw_fd(),
             scratch: scratch.as_raw_fd(),
@@ -223,38 +263,57 @@ impl Watch {
             counters: shared(&counters, slots * WORDS)?,
             bitmaps: shared(&bitmaps, slots * BITMAP)?,
             globals: shared(&globals, GLOBALS)?,
-            globals_map: Some(globals),
-            processes: Some(processes),
+            maps: Some(SharedMaps { processes, keys, free, globals }),
             tracer: None,
             _links: Vec::new(),
             slots,
+            kept: BTreeMap::new(),
+            forgotten: 0,
             started: Instant::now(),
             call_before: Duration::ZERO,
             call_after: Duration::ZERO,
         };
         watch.note(subject)?;
-        watch.link(build)?;
+        // One that ends before there is a program to tell so may leave its number to another.
+        watch.link(build, || match subject {
+            Subject::Process(process)
+                if before.is_none() || process::started(process) != before =>
+            {
+                Err(Error::Ended(process))
+            }
+            _ => Ok(()),
+        })?;
         Ok(watch)
     }
 
-    /// Loads and attaches the programs.
-    fn link(&mut self, build: Build<'_>) -> Result<(), Error> {
+    /// Loads and attaches the programs; `check` is called once the end of a process is noticed.
+    fn link(
+        &mut self,
+        build: Build<'_>,
+        check: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let described = "reading the types of the kernel";
         let types = Types::read().map_err(Error::bpf(described))?;
         let load = |tracepoint: &str, code: Vec<u64>| {
             let number = types.tracepoint(tracepoint).map_err(Error::bpf(described))?;
             sys::load(&code, number).map_err(Error::bpf("loading a BPF program"))
         };
-        let tgid_at = types.offset("task_struct", "tgid").map_err(Error::bpf(described))?;
-        let fork = load("sched_process_fork", program::fork(build, tgid_at))?;
+        let fields = types.fields().map_err(Error::bpf(described))?;
+        let end = load("sched_process_exit", program::end(build, fields))?;
+        let fork = load("sched_process_fork", program::fork(build, fields))?;
+        let signal = load("signal_deliver", program::signal(build, fields))?;
         let enter = load("sys_enter", program::enter(build))?;
         let exit = load("sys_exit", program::exit(build))?;
         self.call_before = sys::shortest_call();
         self.started = Instant::now();
-        for program in [fork, enter, exit] {
-            let link = sys::attach(program.as_fd())
-                .map_err(Error::bpf("attaching a BPF program to a tracepoint"))?;
-            self._links.push(link);
+        let attach = |program: OwnedFd| {
+            sys::attach(program.as_fd())
+                .map_err(Error::bpf("attaching a BPF program to a tracepoint"))
+        };
+        self._links.push(attach(end)?);
+        check()?;
+        for program in [fork, signal, enter, exit] {
+            self._links.push(attach(program)?);
         }
         self.call_after = sys::shortest_call();
         Ok(())
@@ -273,21 +332,20 @@ impl Watch {
         let slot = globals[Global::Next as usize].fetch_add(1, Ordering::Relaxed);
         if flags & COUNTS != 0 {
             let key = Key { process, kind: Kind::Process, id: 0 };
+            self.slot(slot as usize)[Word::Owner as usize].store(slot, Ordering::Relaxed);
             self.slot(slot as usize)[Word::Key as usize].store(key.word(), Ordering::Relaxed);
         }
-        let processes = self.processes.as_ref().expect("it is attached with BPF");
-        sys::insert(processes.as_fd(), &process, &Watched { slot: slot as u32, flags })
+        let maps = self.maps.as_ref().expect("it is attached with BPF");
+        sys::insert(maps.processes.as_fd(), &process, &Watched { slot: slot as u32, flags })
             .map_err(Error::bpf("noting a process for BPF"))
     }
 
     /// Stops to watch further processes that this one starts. Those of before are watched, and so
     /// are the processes that they start.
     pub fn end_of_children(&self) {
+        let Some(maps) = &self.maps else { return };
         // It fails only if it was called before.
-        let _ = self
-            .processes
-            .as_ref()
-            .map(|processes| sys::remove(processes.as_fd(), &std::process::id()));
+        let _ = sys::remove(maps.processes.as_fd(), &std::process::id());
     }
 
     fn slot(&self, slot: usize) -> &[AtomicU64] {
@@ -303,13 +361,77 @@ impl Watch {
         })
     }
 
-    /// Returns all counts since the start.
+    /// Returns all counts since the start, those of processes that have ended included.
     pub fn counts(&self) -> BTreeMap<Key, Counts> {
-        let mut all: BTreeMap<Key, Counts> = BTreeMap::new();
+        let mut all = self.kept.clone();
         for (slot, key) in self.keys() {
             all.entry(key).or_default().add(&Counts::read(self.slot(slot)));
         }
         all
+    }
+
+    /// Returns the counts of the epoll sets of a process that has not ended, by descriptor.
+    pub(crate) fn epoll_sets(&self, process: u32) -> BTreeMap<u32, Counts> {
+        self.keys()
+            .filter(|(_, key)| key.process == process && key.kind == Kind::Epoll)
+            .map(|(slot, key)| (key.id, Counts::read(self.slot(slot))))
+            .collect()
+    }
+
+    /// Returns the processes that have ended since their slots were last given back. Nothing is
+    /// counted for these any more.
+    pub(crate) fn ended(&self) -> Ended {
+        let own = self.keys().filter(|(_, key)| key.kind == Kind::Process);
+        // What was counted before the mark is seen after it.
+        let ended = |slot| self.slot(slot)[Word::Ended as usize].load(Ordering::Acquire) != 0;
+        Ended(
+            own.filter(|(slot, _)| ended(*slot))
+                .map(|(at, key)| (at as u32, key.process))
+                .collect(),
+        )
+    }
+
+    /// Keeps the counts of processes that have ended, and gives back their slots. Returns the
+    /// processes whose counts are not kept, as there are too many.
+    pub(crate) fn give_back(&mut self, ended: &Ended) -> BTreeSet<u32> {
+        let mut owned: BTreeMap<u32, Vec<(usize, Key)>> = BTreeMap::new();
+        for (slot, key) in self.keys() {
+            let owner = self.slot(slot)[Word::Owner as usize].load(Ordering::Relaxed) as u32;
+            if ended.0.contains_key(&owner) {
+                owned.entry(owner).or_default().push((slot, key));
+            }
+        }
+        let mut forgotten = BTreeSet::new();
+        for (owner, slots) in owned {
+            // Its own slot is one of them.
+            let room = if slots.len() > 1 { KEPT } else { KEPT / 2 };
+            let is_kept = self.kept.len() + slots.len() <= room;
+            if !is_kept {
+                self.forgotten += 1;
+                forgotten.extend(ended.0.get(&owner));
+            }
+            for (slot, key) in slots {
+                if is_kept {
+                    let counts = Counts::read(self.slot(slot));
+                    self.kept.entry(key).or_default().add(&counts);
+                }
+                self.clear(slot, key, owner);
+            }
+        }
+        forgotten
+    }
+
+    /// Gives back a slot that nothing changes any more.
+    fn clear(&self, slot: usize, key: Key, owner: u32) {
+        let Some(maps) = &self.maps else { return };
+        let number = slot as u32;
+        // A slot that belongs to a process has no key in the map of keys.
+        let _ = sys::remove(maps.keys.as_fd(), &Key { process: owner, ..key }.word());
+        let bitmap = &self.bitmaps.words()[slot * BITMAP..][..BITMAP];
+        bitmap.iter().filter(|word| word.load(Ordering::Relaxed) != 0).for_each(clear_word);
+        self.slot(slot).iter().for_each(clear_word);
+        // It has room for all slots.
+        let _ = sys::push(maps.free.as_fd(), &number);
     }
 
     /// Returns how many different values of `epoll_event.data` waits have returned since the last
@@ -335,13 +457,33 @@ impl Watch {
         self.call_after.saturating_sub(self.call_before)
     }
 
-    /// Calls that were not counted since there were too many processes, sets and kinds of arrays.
+    /// Calls that were not counted since there were too many processes, sets and kinds of arrays at
+    /// a time. Those of [`unfollowed`](Watch::unfollowed) processes are not among them.
     pub fn overflow(&self) -> u64 {
         self.globals.words()[Global::Overflow as usize].load(Ordering::Relaxed)
+    }
+
+    /// Processes that a watched one has started and that are not watched, for the same reason.
+    pub fn unfollowed(&self) -> u64 {
+        self.globals.words()[Global::Unfollowed as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many processes, sets and kinds of arrays can be watched at a time.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Processes that have ended and whose counts are gone, as there were too many.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 
     /// Calls of 32-bit programs, which are not counted.
     pub fn compat_calls(&self) -> u64 {
         self.globals.words()[Global::Compat as usize].load(Ordering::Relaxed)
     }
+}
+
+fn clear_word(word: &AtomicU64) {
+    word.store(0, Ordering::Relaxed);
 }

@@ -28,6 +28,8 @@ pub(super) fn of(report: &Report, costs: &Costs) -> Value {
         "method": if report.is_traced { "ptrace" } else { "bpf" },
         "overhead_ns": report.overhead_ns,
         "uncounted_calls": report.overflow,
+        "unfollowed_processes": report.unfollowed,
+        "forgotten_processes": report.forgotten,
         "uncounted_32_bit_calls": report.compat_calls,
         "costs_measured": costs.measured,
         "nothing_to_gain": findings.is_empty(),
@@ -57,8 +59,10 @@ fn set(set: &SetReport) -> Value {
         Kind::Epoll => "epoll",
         Kind::Poll => "poll",
         Kind::Select => "select",
-        Kind::Ring => "io_uring",
+        Kind::Ring | Kind::RegisteredRing => "io_uring",
     };
+    let registration = (key.kind == Kind::RegisteredRing).then(|| key.registration());
+
     let is_array = matches!(key.kind, Kind::Poll | Kind::Select);
     let (least, most) = key.lengths();
     let histogram: Vec<Value> = counts
@@ -73,7 +77,9 @@ fn set(set: &SetReport) -> Value {
         .collect();
     json!({
         "kind": kind,
-        "descriptor": (!is_array).then_some(key.id),
+        "descriptor": (!is_array && registration.is_none()).then_some(key.id),
+        "registered_by_thread": registration.map(|(thread, _)| thread),
+        "registered_as": registration.map(|(_, number)| number),
         "lengths": is_array.then_some([least, most]),
         "registered_at_first": set.registered.as_ref().map(|registered| &registered.kinds),
         "registered": set.present(),

@@ -35,12 +35,18 @@ fn write(out: &mut String, report: &Report, costs: &Costs) -> fmt::Result {
         let calls = count(report.compat_calls, "call");
         writeln!(out, "\nnot counted: {calls} of 32-bit programs")?;
     }
-    if report.overflow > 0 {
-        let calls = count(report.overflow, "call");
+    if report.overflow + report.unfollowed > 0 {
         writeln!(
             out,
-            "\nnot counted: {calls} of processes and sets beyond the first 256, or 4,096 with --all"
+            "\nnot counted: at least {}, and all calls of processes that a watched one has started: \
+             {} (there is room for {} processes, sets and sizes of arrays at a time)",
+            count(report.overflow, "call"),
+            report.unfollowed,
+            report.slots,
         )?;
+    }
+    if report.forgotten > 0 {
+        writeln!(out, "\nnot shown: processes that have ended, of too many: {}", report.forgotten)?;
     }
     writeln!(out)?;
     let found = findings(report, costs);
@@ -92,6 +98,10 @@ fn title(key: Key) -> String {
         Kind::Poll => format!("poll of {lengths}"),
         Kind::Select => format!("select up to {lengths}"),
         Kind::Ring => format!("io_uring {}", key.id),
+        Kind::RegisteredRing => {
+            let (thread, number) = key.registration();
+            format!("io_uring {number} of those that thread {thread} has registered")
+        }
     }
 }
 
@@ -115,7 +125,7 @@ fn write_set(out: &mut String, set: &SetReport, seconds: f64) -> fmt::Result {
         _ => {}
     }
     writeln!(out)?;
-    if set.key.kind == Kind::Ring {
+    if set.key.kind.is_ring() {
         let (waits, entries) = (count(counts.waits(), "wait"), counts.watched());
         return writeln!(
             out,

@@ -1,28 +1,15 @@
 //! Counts are those that the programs have themselves.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use superpoll::{BackendKind, Events, Interest, Poller};
-use superpoll_test_support::{Running, alone, start};
-use superpoll_watch::{Counts, Kind, Monitor, Subject, Watch};
+use superpoll_test_support::{alone, start};
+use superpoll_watch::{Counts, Kind, Monitor, Subject};
 
-use crate::attach;
-
-/// Returns the counts of a process of one kind, all sets or lengths together.
-fn of(watch: &Watch, process: u32, kind: Kind) -> Vec<Counts> {
-    let all = watch.counts();
-    all.into_iter()
-        .filter(|(key, _)| key.process == process && key.kind == kind)
-        .map(|(_, counts)| counts)
-        .collect()
-}
-
-fn sum(counts: &[Counts], count: fn(&Counts) -> u64) -> u64 {
-    counts.iter().map(count).sum()
-}
+use crate::{Program, attach, of, sum};
 
 /// Pairs whose first end is registered, and rounds in which some of them get a byte.
 fn rounds(kind: BackendKind) {
@@ -157,24 +144,15 @@ sys.stdin.readline()
 "#;
 
 fn python(selector: &str, kind: Kind) {
-    let mut command = Command::new("python3");
-    command.args(["-c", PYTHON, selector]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => Running(child),
-        Err(error) => return eprintln!("skipped: python3: {error}"),
-    };
-    let mut input = child.0.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
-    let process = child.0.id();
-    let Some(watch) = attach(Subject::Process(process)) else { return };
-    input.write_all(b"go\n").unwrap();
-    let line = lines.next().unwrap().unwrap();
+    let Some(mut program) = Program::start(PYTHON, &[selector]) else { return };
+    program.says("ready");
+    let Some(watch) = attach(Subject::Process(program.id())) else { return };
+    program.tell("go");
+    let line = program.line();
     let counted: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
-    let counts = of(&watch, process, kind);
+    let counts = of(&watch, program.id(), kind);
     let told = [Counts::waits, Counts::events, Counts::empty].map(|count| sum(&counts, count));
     assert_eq!(told, *counted, "{selector}: {counts:?}");
-    drop(input);
 }
 
 #[test]
@@ -256,20 +234,12 @@ epoll.poll(0)
 print("done", flush=True)
 sys.stdin.readline()
 "#;
-    let mut command = Command::new("python3");
-    command.args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => Running(child),
-        Err(error) => return eprintln!("skipped: python3: {error}"),
-    };
-    let mut input = child.0.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
-    let process = child.0.id();
-    let Some(watch) = attach(Subject::Process(process)) else { return };
-    let mut monitor = Monitor::new(watch, Some(process));
-    input.write_all(b"go\n").unwrap();
-    assert_eq!(lines.next().unwrap().unwrap(), "done");
+    let Some(mut program) = Program::start(program, &[]) else { return };
+    program.says("ready");
+    let Some(watch) = attach(Subject::Process(program.id())) else { return };
+    let mut monitor = Monitor::new(watch, Some(program.id()));
+    program.tell("go");
+    program.says("done");
     let sample = monitor.tick();
     let report = monitor.report(&monitor.start(), &sample, true);
     let set = &report.processes[0].sets[0];
@@ -277,18 +247,4 @@ sys.stdin.readline()
     assert_eq!((set.counts.added(), set.counts.removed()), (30, 5));
     assert_eq!((set.watched, set.registered_at_end), (55.0, Some(48)));
     assert_eq!(set.present(), 48.0, "closed ones are in no ratio and no verdict");
-}
-
-#[test]
-fn calls_beyond_the_last_slot_are_told() {
-    alone(|| {
-        let Some(watch) = attach(Subject::Children) else { return };
-        let script = "import select; sets = [select.epoll() for _ in range(300)]\n\
-                      for one in sets + sets: one.poll(0)";
-        let mut command = Command::new("python3");
-        let mut child = start(command.args(["-c", script]));
-        assert!(child.wait().unwrap().success());
-        let waits = sum(&of(&watch, child.id(), Kind::Epoll), Counts::waits);
-        assert!(waits > 400 && watch.overflow() == 600 - waits, "{waits} {}", watch.overflow());
-    });
 }

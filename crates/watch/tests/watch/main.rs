@@ -1,12 +1,18 @@
 //! Watching this process and others. Every test needs BPF, and is skipped with a printed reason
 //! where the kernel does not permit it.
 
+mod calls;
 mod counts;
+mod processes;
 mod record;
 mod trace;
 mod verdicts;
 
-use superpoll_watch::{Error, Subject, Watch};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+use superpoll_test_support::{Running, start};
+use superpoll_watch::{Counts, Error, Kind, Subject, Watch};
 
 /// Attaches, or prints why this machine does not let the tests do so.
 fn attach(subject: Subject) -> Option<Watch> {
@@ -19,5 +25,60 @@ fn attach(subject: Subject) -> Option<Watch> {
             None
         }
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// Returns the counts of a process of one kind, all sets or lengths together.
+fn of(watch: &Watch, process: u32, kind: Kind) -> Vec<Counts> {
+    let all = watch.counts();
+    all.into_iter()
+        .filter(|(key, _)| key.process == process && key.kind == kind)
+        .map(|(_, counts)| counts)
+        .collect()
+}
+
+fn sum(counts: &[Counts], count: fn(&Counts) -> u64) -> u64 {
+    counts.iter().map(count).sum()
+}
+
+/// A program in Python that a test talks to, line by line.
+struct Program {
+    child: Running,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    /// Starts it, or prints that there is no Python here.
+    fn start(text: &str, arguments: &[&str]) -> Option<Program> {
+        if let Err(error) = Command::new("python3").arg("--version").output() {
+            eprintln!("skipped: python3: {error}");
+            return None;
+        }
+        let mut command = Command::new("python3");
+        command.args(["-c", text]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Running(start(&mut command));
+        let input = child.0.stdin.take().unwrap();
+        let output = BufReader::new(child.0.stdout.take().unwrap());
+        Some(Program { child, input, output })
+    }
+
+    fn id(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    /// Waits for this line of it.
+    fn says(&mut self, expected: &str) {
+        assert_eq!(self.line(), expected);
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn tell(&mut self, line: &str) {
+        self.input.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 }
