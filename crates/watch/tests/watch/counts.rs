@@ -162,6 +162,54 @@ fn counts_are_those_of_cpython() {
     python("SelectSelector", Kind::Select);
 }
 
+/// Rounds in which some streams get a byte, on a runtime of tokio's with one thread.
+async fn rounds_of_tokio() {
+    let own = std::process::id();
+    let mut pairs = Vec::new();
+    for _ in 0..40 {
+        let (one, other) = UnixStream::pair().unwrap();
+        one.set_nonblocking(true).unwrap();
+        pairs.push((tokio::net::UnixStream::from_std(one).unwrap(), other));
+    }
+    // Each is reported as writable once.
+    for (one, _) in &pairs {
+        one.writable().await.unwrap();
+    }
+    let Some(watch) = attach(Subject::Process(own)) else { return };
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let before = metrics.worker_park_count(0);
+    let (mut events, mut nothing) = (0, 0);
+    for round in 0..200 {
+        let active = 1 + round % 7;
+        for (_, other) in &pairs[..active] {
+            (&*other).write_all(b"x").unwrap();
+        }
+        for (one, _) in &pairs[..active] {
+            one.readable().await.unwrap();
+            events += 1;
+            while let Ok(count) = one.try_read(&mut [0; 8]) {
+                assert_eq!(count, 1);
+            }
+            nothing += 1;
+        }
+    }
+    let parked = metrics.worker_park_count(0) - before;
+    let sets = of(&watch, own, Kind::Epoll);
+    let told = [Counts::waits, Counts::events, Counts::failed].map(|count| sum(&sets, count));
+    assert_eq!(told, [parked, events, 0], "{sets:?}");
+    assert_eq!(parked, 200, "one for each round");
+    let process = of(&watch, own, Kind::Process);
+    assert_eq!(sum(&process, Counts::empty_reads), nothing, "{process:?}");
+}
+
+#[test]
+fn counts_are_those_of_tokio() {
+    alone(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(rounds_of_tokio());
+    });
+}
+
 #[test]
 fn processes_that_a_watched_one_starts_are_followed_and_others_are_not() {
     alone(|| {

@@ -5,6 +5,7 @@ mod calls;
 mod counts;
 mod processes;
 mod record;
+mod servers;
 mod trace;
 mod verdicts;
 

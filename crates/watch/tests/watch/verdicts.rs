@@ -4,10 +4,15 @@
 //! The programs run until their input ends, and print a line once they are at work. They wait as
 //! real ones do, so the number of waits depends on the machine; the verdict must not.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use superpoll::diagnostics::Costs;
+use superpoll::{BackendKind, Events, Interest, Poller};
 use superpoll_test_support::{Running, alone, find, start};
 use superpoll_watch::{Finding, Monitor, Subject, Waste, findings};
 
@@ -261,4 +266,69 @@ def work():
 run(work)
 "#;
     has_nothing_to_gain(program, 20);
+}
+
+/// One thread waits for many streams, and another sends a byte a moment after the last was read. So
+/// each wait sleeps and gets one event, and the sender keeps the process busy.
+#[test]
+fn one_event_for_each_of_many_waits_is_named() {
+    alone(|| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let read = Arc::new(AtomicU64::new(0));
+        let pairs: Vec<_> = (0..16).map(|_| UnixStream::pair().unwrap()).collect();
+        let (ends, senders): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        let Some(watch) = attach(Subject::Process(std::process::id())) else { return };
+        let (has_ended, counted) = (stop.clone(), read.clone());
+        let waiter = std::thread::spawn(move || {
+            let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
+            for end in &ends {
+                end.set_nonblocking(true).unwrap();
+                poller.register(end, Interest::READABLE).unwrap();
+            }
+            let mut events = Events::with_limit(64);
+            while !has_ended.load(Ordering::Relaxed) {
+                poller.wait(&mut events, Some(Duration::from_millis(20))).unwrap();
+                if !events.is_empty() && (&ends[0]).read(&mut [0; 8]).is_ok() {
+                    counted.fetch_add(1, Ordering::Release);
+                }
+            }
+        });
+        let (has_ended, counted) = (stop.clone(), read.clone());
+        let sender = std::thread::spawn(move || {
+            let mut sent = 0;
+            while !has_ended.load(Ordering::Relaxed) {
+                if counted.load(Ordering::Acquire) == sent {
+                    // The other thread falls asleep meanwhile.
+                    let until = Instant::now() + Duration::from_micros(8);
+                    while Instant::now() < until {}
+                    (&senders[0]).write_all(b"x").unwrap();
+                    sent += 1;
+                }
+            }
+        });
+        let mut monitor = Monitor::new(watch, Some(std::process::id()));
+        let mut earlier = monitor.tick();
+        let mut fastest = 0.0_f64;
+        let bound = Instant::now() + Duration::from_secs(30);
+        let mut found = Vec::new();
+        while Instant::now() < bound && found.iter().all(|it: &Finding| it.waste != Waste::Trickle)
+        {
+            std::thread::sleep(Duration::from_millis(300));
+            let sample = monitor.tick();
+            let report = monitor.report(&earlier, &sample, false);
+            let sets = report.processes.iter().flat_map(|process| &process.sets);
+            let waits: u64 = sets.map(|set| set.counts.waits()).sum();
+            fastest = fastest.max(waits as f64 / report.seconds);
+            found = findings(&report, &Costs::ASSUMED);
+            earlier = sample;
+        }
+        stop.store(true, Ordering::Relaxed);
+        waiter.join().unwrap();
+        sender.join().unwrap();
+        let is_named = found.iter().any(|it| it.waste == Waste::Trickle);
+        if !is_named && fastest < 25_000.0 {
+            return eprintln!("skipped: at most {fastest:.0} waits a second on this machine");
+        }
+        assert!(is_named, "{fastest} {found:#?}");
+    });
 }
