@@ -13,6 +13,8 @@ pub struct Sample {
     at: Instant,
     counts: BTreeMap<Key, Counts>,
     processor: BTreeMap<u32, f64>,
+    /// Processes that are missing, see [`Report::forgotten`].
+    forgotten: u64,
 }
 
 /// A set as it was when it was first seen.
@@ -169,7 +171,8 @@ impl Monitor {
     /// Returns the moment at which counting began.
     pub fn start(&self) -> Sample {
         let at = self.watch.started();
-        Sample { at, counts: BTreeMap::new(), processor: self.processor_at_start.clone() }
+        let processor = self.processor_at_start.clone();
+        Sample { at, counts: BTreeMap::new(), processor, forgotten: 0 }
     }
 
     /// Reads the counts. To be called once a second, as distinct active descriptors are counted
@@ -178,9 +181,9 @@ impl Monitor {
         // What these have counted is complete in what is read after this.
         let ended = self.watch.ended();
         let counts = self.watch.counts();
+        let forgotten = self.watch.forgotten();
         let at = Instant::now();
-        let new = counts.keys().map(|key| key.process);
-        let new: BTreeSet<u32> = new.filter(|process| !self.seen.contains(process)).collect();
+        let new: Vec<u32> = self.watch.processes().difference(&self.seen).copied().collect();
         for process in new {
             self.see(process);
         }
@@ -209,7 +212,7 @@ impl Monitor {
             }
         }
         self.forget(&ended);
-        Sample { at, counts, processor: self.processor.clone() }
+        Sample { at, counts, processor: self.processor.clone(), forgotten }
     }
 
     /// Asks no more for processes that have ended: their numbers may be those of others.
@@ -229,7 +232,10 @@ impl Monitor {
 
     fn see(&mut self, process: u32) {
         self.seen.insert(process);
-        self.names.insert(process, process::name(process).unwrap_or_default());
+        match process::name(process) {
+            Some(name) => _ = self.names.insert(process, name),
+            None => _ = self.names.entry(process).or_default(),
+        }
         if let Some(time) = process::processor_time(process) {
             self.processor.insert(process, time);
         }
@@ -339,7 +345,7 @@ impl Monitor {
             overflow: self.watch.overflow(),
             unfollowed: self.watch.unfollowed(),
             slots: self.watch.slots(),
-            forgotten: self.watch.forgotten(),
+            forgotten: to.forgotten,
             compat_calls: self.watch.compat_calls(),
             overhead_ns: self.watch.overhead().as_nanos() as u64,
             is_traced: self.watch.is_traced(),

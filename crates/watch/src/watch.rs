@@ -370,6 +370,11 @@ impl Watch {
         all
     }
 
+    /// Returns the processes whose slots were not given back.
+    pub(crate) fn processes(&self) -> BTreeSet<u32> {
+        self.keys().map(|(_, key)| key.process).collect()
+    }
+
     /// Returns the counts of the epoll sets of a process that has not ended, by descriptor.
     pub(crate) fn epoll_sets(&self, process: u32) -> BTreeMap<u32, Counts> {
         self.keys()
@@ -474,7 +479,7 @@ impl Watch {
     }
 
     /// Processes that have ended and whose counts are gone, as there were too many.
-    pub fn forgotten(&self) -> u64 {
+    pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten
     }
 

@@ -59,18 +59,26 @@ fn processes_that_have_ended_make_room_for_others_and_are_in_the_summary() {
     let mut monitor = Monitor::new(watch, Some(program.id()));
     let room = monitor.watch().slots();
     // Each has two slots, so there is room for two rounds.
-    let (round, rounds) = (room / 5, 8);
-    let mut sample = None;
-    for _ in 0..rounds {
-        program.tell(&round.to_string());
-        program.says("done");
-        sample = Some(monitor.tick());
-    }
-    let report = monitor.report(&monitor.start(), &sample.unwrap(), true);
-    assert_eq!((report.overflow, report.unfollowed, report.forgotten), (0, 0, 0));
-    let sets = report.processes.iter().flat_map(|process| &process.sets);
-    let waits: u64 = sets.map(|set| set.counts.waits()).sum();
-    assert_eq!(waits, (round * rounds) as u64);
+    let round = room / 5;
+    let mut started = 0;
+    let mut after = |rounds| {
+        let mut sample = monitor.tick();
+        for _ in 0..rounds {
+            program.tell(&round.to_string());
+            program.says("done");
+            sample = monitor.tick();
+            started += round as u64;
+        }
+        let report = monitor.report(&monitor.start(), &sample, true);
+        assert_eq!((report.overflow, report.unfollowed), (0, 0));
+        let sets = report.processes.iter().flat_map(|process| &process.sets);
+        let waits: u64 = sets.map(|set| set.counts.waits()).sum();
+        assert_eq!(waits + report.forgotten, started);
+        report
+    };
+    assert_eq!(after(3).forgotten, 0);
+    // The counts of more than 2,000 are not kept.
+    assert_ne!(after(9).forgotten, 0);
 }
 
 #[test]
@@ -133,4 +141,44 @@ sys.stdin.readline()
     let set = &report.processes[0].sets[0];
     assert_eq!((set.watched, set.registered_at_end), (2.0, Some(2)), "{set:?}");
     assert_eq!(set.registered.as_ref().map(superpoll_watch::Registered::total), Some(0));
+}
+
+#[test]
+fn a_process_that_has_ended_keeps_its_name_and_its_set() {
+    let text = r#"
+import os, select, sys
+print("ready", flush=True)
+sys.stdin.readline()
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(writer)
+    epoll = select.epoll()
+    epoll.register(reader, select.EPOLLIN)
+    print("child", flush=True)
+    epoll.poll()
+    os._exit(0)
+sys.stdin.readline()
+os.close(writer)
+os.waitpid(child, 0)
+print(child, flush=True)
+sys.stdin.readline()
+"#;
+    let Some(mut program) = Program::start(text, &[]) else { return };
+    program.says("ready");
+    let Some(watch) = attach(Subject::Process(program.id())) else { return };
+    let mut monitor = Monitor::new(watch, Some(program.id()));
+    program.tell("start");
+    program.says("child");
+    monitor.tick();
+    program.tell("end");
+    let child: u32 = program.line().parse().unwrap();
+    for _ in 0..3 {
+        let sample = monitor.tick();
+        let report = monitor.report(&monitor.start(), &sample, true);
+        let process = report.processes.iter().find(|it| it.process == child).unwrap();
+        assert!(process.name.starts_with("python"), "{process:?}");
+        let set = &process.sets[0];
+        assert_eq!((set.counts.waits(), set.watched, set.registered_at_end), (1, 1.0, None));
+    }
 }
