@@ -119,6 +119,28 @@ fn a_process_that_executes_forks_and_shares_a_set_is_counted_rightly() {
     assert_eq!(waits, [5, 8], "{document:#}");
 }
 
+#[test]
+fn calls_beyond_the_last_slot_are_told() {
+    let script = "import os, resource, select\n\
+                  hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
+                  resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))\n\
+                  epoll = select.epoll()\n\
+                  sets = [select.epoll.fromfd(os.dup(epoll.fileno())) for _ in range(1100)]\n\
+                  for one in sets: one.poll(0)\n";
+    let program = ["python3", "-c", script];
+    let Some(document) = document(&[], &program) else { return };
+    let waits: u64 =
+        sets(&document, "epoll").iter().map(|set| set["waits"].as_u64().unwrap()).sum();
+    let uncounted = document["uncounted_calls"].as_u64().unwrap();
+    assert!(uncounted > 70 && waits + uncounted == 1100, "{waits} {uncounted}");
+    assert_eq!(document["unfollowed_processes"], 0);
+    let text = watch(&[&["--"], &program[..]].concat()).stdout;
+    let text = String::from_utf8(text).unwrap();
+    for part in ["not counted: at least ", "there is room for 1024 processes"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
 /// A child that polls once for each line that it reads.
 fn poller() -> Child {
     let script = "import select, sys\n\
