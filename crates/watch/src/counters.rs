@@ -104,7 +104,7 @@ pub(crate) enum Global {
     Overflow,
     /// Processes none of whose calls are counted, for the same reason.
     Unfollowed,
-    /// Calls of 32-bit programs, which are not counted.
+    /// Waits, reads, accepts and `epoll_ctl` of 32-bit programs, which are not counted.
     Compat,
     /// Waits that a recording lacks, as the ring was full.
     LostWaits,
@@ -312,7 +312,8 @@ impl Counts {
         removed = Removed,
         /// `epoll_ctl` calls that failed.
         refused = Refused,
-        /// Waits that failed, most of them interrupted by a signal.
+        /// Waits that failed, most of them interrupted by a signal. One that the kernel continues
+        /// after a signal has not ended.
         failed = Failed,
         /// Waits that returned as many events as there was room for.
         full = Full,
@@ -337,11 +338,12 @@ impl Counts {
         /// Descriptors in the arrays of `poll`, those of all waits added up, or the entries that a
         /// ring was given. For `select` the highest descriptor and one more.
         watched = Watched,
-        /// Reads that returned data or the end (of a process).
+        /// Reads that returned data or the end (of a process). Those that failed are counted only
+        /// if they found nothing.
         reads = Reads,
         /// Reads that found nothing: `EAGAIN` (of a process).
         empty_reads = EmptyReads,
-        /// `accept` calls that returned a connection or an error but `EAGAIN` (of a process).
+        /// `accept` calls that returned a connection (of a process).
         accepts = Accepts,
         /// `accept` calls that found none (of a process).
         empty_accepts = EmptyAccepts,

@@ -101,7 +101,7 @@ pub struct Report {
     pub slots: usize,
     /// Processes that have ended and that are not in this report, as there were too many.
     pub forgotten: u64,
-    /// Calls of 32-bit programs, which are not counted.
+    /// Waits, reads, accepts and `epoll_ctl` of 32-bit programs, which are not counted.
     pub compat_calls: u64,
     /// By how many nanoseconds each system call on the machine took longer meanwhile; of the
     /// program alone if it `is_traced`.

@@ -402,7 +402,7 @@ impl Watch {
         let mut owned: BTreeMap<u32, Vec<(usize, Key)>> = BTreeMap::new();
         for (slot, key) in self.keys() {
             let owner = self.slot(slot)[Word::Owner as usize].load(Ordering::Relaxed) as u32;
-            if ended.0.contains_key(&owner) {
+            if ended.0.get(&owner) == Some(&key.process) {
                 owned.entry(owner).or_default().push((slot, key));
             }
         }
@@ -483,7 +483,7 @@ impl Watch {
         self.forgotten
     }
 
-    /// Calls of 32-bit programs, which are not counted.
+    /// Waits, reads, accepts and `epoll_ctl` of 32-bit programs, which are not counted.
     pub fn compat_calls(&self) -> u64 {
         self.globals.words()[Global::Compat as usize].load(Ordering::Relaxed)
     }
