@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::counters::{
-    BITMAP, BITS_LOG2, EXACT, Global, HISTOGRAM, Key, Kind, WORDS, Word, bucket,
+    BITMAP, BITS_LOG2, EXACT, Global, HISTOGRAM, ID_MASK, Key, Kind, REGISTERED_LOG2, WORDS, Word,
+    bucket,
 };
 use crate::machine::{self, Machine};
 use crate::process;
@@ -121,11 +122,14 @@ impl Tally {
 
     fn count(&mut self, thread: u32, process: u32, entered: &Entered, result: i64) {
         let [first, second, third, fourth, ..] = entered.arguments;
-        let key = |kind, id: u64| Key { process, kind, id: id as u32 & 0xff_ffff };
+        let key = |kind, id: u64| Key { process, kind, id: id as u32 & ID_MASK };
         let again = result == -i64::from(libc::EAGAIN);
         let of_length = |length: u64| u64::from(u32::BITS - (length as u32).leading_zeros());
         match entered.call {
             machine::Call::Read | machine::Call::Accept => {
+                if result < 0 && !again {
+                    return;
+                }
                 let Some(slot) = self.slot(key(Kind::Process, 0)) else { return };
                 self.add(
                     slot,
@@ -156,17 +160,23 @@ impl Tally {
             }
             machine::Call::Poll | machine::Call::Ppoll => {
                 let Some(slot) = self.slot(key(Kind::Poll, of_length(second))) else { return };
-                self.add(slot, Word::Watched, second & 0xffff_ffff);
+                self.watched(slot, second, result);
                 self.wait(thread, slot, entered, result, 0);
             }
             machine::Call::Select | machine::Call::Pselect => {
                 let Some(slot) = self.slot(key(Kind::Select, of_length(first))) else { return };
-                self.add(slot, Word::Watched, first & 0xffff_ffff);
+                self.watched(slot, first, result);
                 self.wait(thread, slot, entered, result, 0);
             }
             machine::Call::Ring => {
                 const WAITS: u64 = 1;
-                let Some(slot) = self.slot(key(Kind::Ring, first)) else { return };
+                const IS_REGISTERED: u64 = 1 << 4;
+                let number = first & ((1 << REGISTERED_LOG2) - 1);
+                let key = match fourth & IS_REGISTERED {
+                    0 => key(Kind::Ring, first),
+                    _ => key(Kind::RegisteredRing, u64::from(thread) << REGISTERED_LOG2 | number),
+                };
+                let Some(slot) = self.slot(key) else { return };
                 self.add(slot, Word::Watched, u64::try_from(result).unwrap_or(0));
                 if result == -i64::from(libc::ETIME) {
                     self.add(slot, Word::TimedOut, 1);
@@ -181,11 +191,18 @@ impl Tally {
         }
     }
 
+    /// Counts the length of an array, unless the call was refused.
+    fn watched(&self, slot: usize, length: u64, result: i64) {
+        if result >= 0 {
+            self.add(slot, Word::Watched, length & 0xffff_ffff);
+        }
+    }
+
     /// Counts a wait. `room` is that for events, 0 unless it is an epoll set's.
     fn wait(&mut self, thread: u32, slot: usize, entered: &Entered, result: i64, room: u64) {
         let took = i64::try_from(entered.at.elapsed().as_nanos()).unwrap_or(i64::MAX);
         let is_full = room != 0 && result == room as i64;
-        if room != 0 {
+        if room != 0 && result >= 0 {
             let word = &self.counters.words()[slot * WORDS + Word::Room as usize];
             word.store(room, Ordering::Relaxed);
         }
