@@ -98,8 +98,8 @@ const INTERRUPTED: i16 = 24;
 
 /// Results by which the kernel makes a call again, with the same number or by `restart_syscall`,
 /// unless a handler of the program runs: then the program gets `EINTR`.
-const RESTART_NO_HANDLER: i32 = -514;
-const RESTART_BLOCK: i32 = -516;
+pub(crate) const RESTART_NO_HANDLER: i32 = -514;
+pub(crate) const RESTART_BLOCK: i32 = -516;
 
 /// The greatest of all results that no program gets.
 const RESTART: i32 = -512;

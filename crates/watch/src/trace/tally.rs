@@ -10,7 +10,7 @@ use crate::counters::{
 };
 use crate::machine::{self, Machine};
 use crate::process;
-use crate::program::{LATE_NS, RESULTS, SHORT_NS};
+use crate::program::{LATE_NS, RESTART_BLOCK, RESTART_NO_HANDLER, RESULTS, SHORT_NS};
 use crate::sys::SharedWords;
 use crate::sys::trace::{Call, read_memory};
 
@@ -33,6 +33,8 @@ struct Entered {
 struct Thread {
     process: u32,
     entered: Option<Entered>,
+    /// A wait that was interrupted, and that the kernel makes again unless a handler runs.
+    interrupted: Option<Entered>,
     /// 1 + the slot of the last wait, if that was full.
     full: usize,
 }
@@ -84,16 +86,36 @@ impl Tally {
                 }
                 let calls = self.machine.calls;
                 let found = calls.iter().find(|(one, _)| u64::from(*one) == number);
+                let process = entry.process;
+                let interrupted = entry.interrupted.take();
+                let is_again = interrupted.as_ref().is_some_and(|earlier| {
+                    number == u64::from(self.machine.restart)
+                        || found.is_some_and(|(_, call)| *call == earlier.call)
+                            && earlier.arguments[..2] == arguments[..2]
+                });
+                if is_again {
+                    // It has begun before.
+                    entry.entered = interrupted;
+                    return;
+                }
                 entry.entered = found.map(|(_, call)| Entered {
                     call: *call,
                     arguments,
                     at: Instant::now(),
-                    timeout: timeout(entry.process, *call, &arguments),
+                    timeout: timeout(process, *call, &arguments),
                 });
+                // The program has seen it fail.
+                if let Some(earlier) = interrupted {
+                    self.count(thread, process, &earlier, -i64::from(libc::EINTR));
+                }
             }
             Call::Exit { result } => {
                 let Some(of) = self.threads.get_mut(&thread) else { return };
                 let (process, Some(entered)) = (of.process, of.entered.take()) else { return };
+                if [RESTART_NO_HANDLER, RESTART_BLOCK].map(i64::from).contains(&result) {
+                    of.interrupted = Some(entered);
+                    return;
+                }
                 self.count(thread, process, &entered, result);
             }
         }

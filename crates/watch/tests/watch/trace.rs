@@ -237,6 +237,36 @@ os._exit(7)
     assert_eq!(child.0.wait().unwrap().code(), Some(7));
 }
 
+/// A wait that the kernel continues after a stop is one wait, as the program sees it.
+#[test]
+fn a_wait_that_is_continued_counts_once() {
+    let program = r#"
+import select, sys
+print("ready", flush=True)
+sys.stdin.readline()
+select.poll().poll(1500)
+print("done", flush=True)
+sys.stdin.readline()
+"#;
+    let Some((child, mut input, mut lines)) = python(program) else { return };
+    let process = child.0.id();
+    let Some(watch) = trace(Subject::Process(process)) else { return };
+    input.write_all(b"go\n").unwrap();
+    let number = process.to_string();
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args(["-s", name, &number]).status().unwrap().success());
+    };
+    for _ in 0..3 {
+        signal("STOP");
+        let state = || fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        until("it has stopped", || state().contains(") T ") || state().contains(") t "));
+        signal("CONT");
+    }
+    assert_eq!(lines.next().unwrap().unwrap(), "done");
+    let counts = [Counts::waits, Counts::failed, Counts::timed_out];
+    assert_eq!(counts.map(|count| sum(&watch, Kind::Poll, count)), [1, 0, 1]);
+}
+
 #[test]
 fn what_cannot_be_traced_is_refused() {
     assert!(Watch::trace(Subject::All).is_err());
