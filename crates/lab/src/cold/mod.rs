@@ -167,6 +167,8 @@ struct Watched<W: Watcher> {
     hints: Vec<Key>,
     polled: Vec<libc::pollfd>,
     polled_keys: Vec<Key>,
+    /// A registration has ended since the last flush.
+    has_ended: bool,
     /// The process that the watcher belongs to.
     process: u32,
 }
@@ -194,6 +196,7 @@ impl<W: Watcher> Watched<W> {
             hints: Vec::new(),
             polled: Vec::new(),
             polled_keys: Vec::new(),
+            has_ended: false,
             process: std::process::id(),
         })
     }
@@ -422,6 +425,7 @@ impl<W: Watcher> Cold for Watched<W> {
             Change::Watch(interest, mode) => Some(Watch::new(interest).mode(mode)),
             Change::Agree | Change::Park | Change::Forget => None,
         };
+        self.has_ended |= matches!(change, Change::Forget);
         self.recall(cx, index);
         if wanted.is_some_and(|watch| self.give(cx, index, watch)) {
             return Ok(Synced::Applied);
@@ -481,10 +485,12 @@ impl<W: Watcher> Cold for Watched<W> {
     }
 
     /// Also waits for hints that may be under way, so that the next wait sees all that was ready
-    /// before.
+    /// before. The poller calls it at the end of a registration, too, where this would cost a poll
+    /// of all.
     fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.prepare(cx)?;
-        if W::IS_LATE { self.catch_up(cx) } else { Ok(()) }
+        let is_end = std::mem::take(&mut self.has_ended) && W::HOLDS_FILES;
+        if W::IS_LATE && !is_end { self.catch_up(cx) } else { Ok(()) }
     }
 
     fn add_keeper<'a>(&'a self, status: &mut Status<'a>) {

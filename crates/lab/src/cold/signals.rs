@@ -151,7 +151,8 @@ impl Drop for Signals {
         for fd in self.fds() {
             self.signal.ask_no_more(fd);
         }
-        // The next set with this signal gets none of these.
+        // The next set with this signal gets none of these; in another thread than the set's some
+        // stay, which are hints at worst.
         let _ = self.collect(&mut Vec::new());
     }
 }

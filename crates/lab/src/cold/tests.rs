@@ -18,8 +18,8 @@ use superpoll_test_support::alone;
 
 use super::*;
 use crate::random::Random;
-use crate::sys::libkqueue;
 use crate::sys::signal::{limit_queue, queue_limit};
+use crate::sys::{aio, libkqueue};
 
 /// Checks that a cold set here does not pass, as `docs/placement.md` says.
 const NOT_PASSED: [&str; 2] = [
@@ -59,7 +59,11 @@ fn bench<P: Policy + 'static>(kind: Kind, name: &str, policy: impl Fn() -> P + '
 
 /// The cold sets that are here.
 fn kinds() -> impl Iterator<Item = Kind> {
-    let missing = |kind| if kind == Kind::Kqueue { libkqueue::missing() } else { None };
+    let missing = |kind| match kind {
+        Kind::Signals => None,
+        Kind::Aio => aio::missing(),
+        Kind::Kqueue => libkqueue::missing(),
+    };
     let is_here = move |&kind: &Kind| {
         let missing = missing(kind);
         if let Some(reason) = &missing {

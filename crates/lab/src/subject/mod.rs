@@ -101,7 +101,8 @@ const fn batch(
 const fn over(name: &'static str, about: &'static str, kind: cold::Kind) -> Entry {
     let missing = match kind {
         cold::Kind::Kqueue => sys::libkqueue::missing,
-        cold::Kind::Signals | cold::Kind::Aio => || None,
+        cold::Kind::Aio => sys::aio::missing,
+        cold::Kind::Signals => || None,
     };
     Entry { adapts: true, missing, ..made(name, about, Make::Over(kind)) }
 }

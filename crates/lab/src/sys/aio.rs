@@ -49,6 +49,15 @@ pub(crate) struct Polls {
     calls: u64,
 }
 
+/// Returns why there is none here, or `None` if there is.
+pub(crate) fn missing() -> Option<String> {
+    let why = Polls::with_room(1).err()?;
+    Some(format!(
+        "io_setup: {why}; it needs a kernel with CONFIG_AIO, room in /proc/sys/fs/aio-max-nr, and \
+         no filter that refuses the call"
+    ))
+}
+
 impl Polls {
     /// Creates a request for each descriptor, none submitted yet.
     pub(crate) fn new(fds: &[RawFd]) -> io::Result<Polls> {

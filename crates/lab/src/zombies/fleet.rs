@@ -23,7 +23,7 @@ use crate::server::trial::Runner;
 use crate::server::web::{self, Connection, Generator};
 use crate::server::wire::{ECHO, Opening};
 use crate::server::{Control, ProcessOptions, Server, memory, program};
-use crate::sys::{libkqueue, socket};
+use crate::sys::{aio, libkqueue, socket};
 use crate::zombies::trial::{Point, share};
 
 /// The size of an echo server's buffer: larger than a request.
@@ -279,7 +279,8 @@ pub(crate) const ALL: &[Entry<Work>] = &[
         Web(http::tokio::serve)
     ),
     echo("superpoll-adaptive-signals", "the same, idle ones watched by signals", Over(Signals)),
-    echo("superpoll-adaptive-aio", "the same, idle ones watched by Linux AIO", Over(Aio)),
+    echo("superpoll-adaptive-aio", "the same, idle ones watched by Linux AIO", Over(Aio))
+        .unless(aio::missing),
     echo("superpoll-adaptive-kqueue", "the same, idle ones in libkqueue", Over(Kqueue))
         .unless(libkqueue::missing),
 ];
