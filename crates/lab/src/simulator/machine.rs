@@ -408,9 +408,9 @@ impl<P: Policy> Machine<P> {
         }
     }
 
-    /// Plays the part of a wait in which nothing happens, for this time: after the look, a call that
-    /// scans again before it sleeps, and once more when it wakes. Returns true if everything was
-    /// handed over.
+    /// Plays the part of a wait in which nothing happens, for this time: after the look, a call
+    /// that scans again before it sleeps, and once more when it wakes. Returns true if everything
+    /// was handed over.
     fn block(&mut self, time: Duration, call: f64) -> bool {
         let costs = self.kind_costs();
         self.blocks = self.blocks.wrapping_add(1);
