@@ -162,6 +162,53 @@ fn counts_are_those_of_cpython() {
     python("SelectSelector", Kind::Select);
 }
 
+/// A loop of Node's, which counts the events of its library's loop (`uv_metrics_info`). Where it
+/// reads a line it blocks, so that the window is the same for both counts.
+const NODE: &str = r#"
+const fs = require("fs"), net = require("net");
+const { nodeTiming } = require("perf_hooks").performance;
+const tell = (text) => fs.writeSync(1, text + "\n");
+const hear = () => fs.readSync(0, Buffer.alloc(8));
+const counted = () => nodeTiming.uvMetricsInfo;
+if (!counted()) { tell("too old"); process.exit(); }
+const path = process.argv[1] + "/socket", clients = [];
+const server = net.createServer((socket) => socket.pipe(socket)).listen(path, () => {
+  for (let left = 20; left > 0; left--) clients.push(net.connect(path));
+  let before, round = 0;
+  const step = () => {
+    if (round === 0) { tell("ready"); hear(); before = counted(); }
+    for (const client of clients.slice(0, round % 7)) client.write("x");
+    if (round++ < 300) return setTimeout(step, 1);
+    const after = counted();
+    tell((after.loopCount - before.loopCount) + " " + (after.events - before.events));
+    hear();
+    process.exit();
+  };
+  clients.forEach((client) => client.resume());
+  setTimeout(step, 20);
+});
+"#;
+
+#[test]
+fn counts_are_those_of_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap();
+    let Some(mut program) = Program::start_by(["node", "-e"], NODE, &[place]) else { return };
+    match &*program.line() {
+        "too old" => return eprintln!("skipped: this Node does not tell uv_metrics_info"),
+        line => assert_eq!(line, "ready"),
+    }
+    let Some(watch) = attach(Subject::Process(program.id())) else { return };
+    program.tell("go");
+    let line = program.line();
+    let counted: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+    // Its other threads have loops of their own.
+    let sets = of(&watch, program.id(), Kind::Epoll);
+    let counts = sets.iter().max_by_key(|counts| counts.events()).unwrap();
+    assert_eq!(counts.events(), counted[1], "{sets:?}");
+    assert!(counted[1] > 1_000 && counts.waits() >= counted[0], "{counted:?}: {counts:?}");
+}
+
 /// Rounds in which some streams get a byte, on a runtime of tokio's with one thread.
 async fn rounds_of_tokio() {
     let own = std::process::id();

@@ -42,7 +42,7 @@ fn sum(counts: &[Counts], count: fn(&Counts) -> u64) -> u64 {
     counts.iter().map(count).sum()
 }
 
-/// A program in Python that a test talks to, line by line.
+/// A program in Python or for Node that a test talks to, line by line.
 struct Program {
     child: Running,
     input: ChildStdin,
@@ -50,14 +50,20 @@ struct Program {
 }
 
 impl Program {
-    /// Starts it, or prints that there is no Python here.
+    /// Starts it in Python, or prints that there is none here.
     fn start(text: &str, arguments: &[&str]) -> Option<Program> {
-        if let Err(error) = Command::new("python3").arg("--version").output() {
-            eprintln!("skipped: python3: {error}");
+        Program::start_by(["python3", "-c"], text, arguments)
+    }
+
+    /// Starts it by an interpreter with an option for the text, or prints that there is none here.
+    fn start_by(by: [&str; 2], text: &str, arguments: &[&str]) -> Option<Program> {
+        let [interpreter, option] = by;
+        if let Err(error) = Command::new(interpreter).arg("--version").output() {
+            eprintln!("skipped: {interpreter}: {error}");
             return None;
         }
-        let mut command = Command::new("python3");
-        command.args(["-c", text]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut command = Command::new(interpreter);
+        command.args([option, text]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = Running(start(&mut command));
         let input = child.0.stdin.take().unwrap();
         let output = BufReader::new(child.0.stdout.take().unwrap());
