@@ -44,11 +44,15 @@ pub struct Monitor {
     /// Distinct active ones, added up over ticks, and of the last tick.
     distinct: BTreeMap<Key, f64>,
     lately: BTreeMap<Key, f64>,
+    /// Ticks whose active ones are in the sums.
+    ticks: u32,
     ticked: Instant,
-    last_tick: Duration,
     /// Processes that have been seen and have not ended.
     seen: BTreeSet<u32>,
 }
+
+/// A shorter time between two ticks is the last one's, and no second.
+const MOST_OF_A_SECOND: Duration = Duration::from_millis(900);
 
 /// How often the sets of a process are read until they do not change meanwhile.
 const READINGS: u32 = 8;
@@ -122,6 +126,12 @@ impl SetReport {
         self.registered_at_end.map_or(self.watched, |end| end as f64)
     }
 
+    /// The active/total ratio of a second, of an epoll set. Descriptors that came and went within
+    /// the second were registered in it, so it is at most 1.
+    pub fn active_ratio(&self) -> f64 {
+        ratio(self.active, self.present().max(self.active))
+    }
+
     /// The active/total ratio of a wait: the share of the watched descriptors that it reports.
     pub fn ratio(&self) -> f64 {
         ratio(self.events_per_wait(), self.present())
@@ -146,7 +156,7 @@ impl Monitor {
             sets: BTreeMap::new(),
             distinct: BTreeMap::new(),
             lately: BTreeMap::new(),
-            last_tick: Duration::ZERO,
+            ticks: 0,
             seen: BTreeSet::new(),
         };
         if let Some(process) = process {
@@ -196,12 +206,15 @@ impl Monitor {
         for process in unknown {
             self.read_sets(process);
         }
-        self.lately = self.watch.take_distinct();
-        for (key, distinct) in &self.lately {
-            *self.distinct.entry(*key).or_default() += distinct;
+        // In a part of a second there are fewer than in a second, and more than in its share.
+        if self.ticks == 0 || at - self.ticked >= MOST_OF_A_SECOND {
+            self.lately = self.watch.take_distinct();
+            for (key, distinct) in &self.lately {
+                *self.distinct.entry(*key).or_default() += distinct;
+            }
+            self.ticks += 1;
+            self.ticked = at;
         }
-        self.last_tick = at - self.ticked;
-        self.ticked = at;
         for process in &self.seen {
             if let Some(time) = process::processor_time(*process) {
                 self.processor.insert(*process, time);
@@ -319,15 +332,14 @@ impl Monitor {
                 sets.get(&key.id).map(Registered::total)
             });
             let distinct = if is_whole { &self.distinct } else { &self.lately };
-            let over = if is_whole { seconds } else { self.last_tick.as_secs_f64() };
+            let over = if is_whole { self.ticks } else { 1 };
             process.sets.push(SetReport {
                 key,
                 counts,
                 registered: first.and_then(|set| set.registered.clone()),
                 watched,
                 registered_at_end: registered_at_end.flatten(),
-                // Within less than a second there are no more than in all of it.
-                active: ratio(distinct.get(&key).copied().unwrap_or_default(), over.max(1.0)),
+                active: ratio(distinct.get(&key).copied().unwrap_or_default(), over.into()),
             });
         }
         let mut processes: Vec<ProcessReport> = processes.into_values().collect();

@@ -85,7 +85,7 @@ fn set(set: &SetReport) -> Value {
         "registered": set.present(),
         "registered_by_counting": set.watched,
         "active_per_second": set.active,
-        "ratio": if set.present() > 0.0 { set.active / set.present() } else { 0.0 },
+        "ratio": set.active_ratio(),
         "ratio_of_a_wait": set.ratio(),
         "waits": counts.waits(),
         "events": counts.events(),

@@ -28,8 +28,14 @@ fn write(out: &mut String, report: &Report, costs: &Costs) -> fmt::Result {
     for process in &report.processes {
         write_process(out, process, report.seconds)?;
     }
-    if report.processes.iter().all(|process| process.sets.is_empty()) {
-        writeln!(out, "\nno epoll set, and no wait that has ended")?;
+    let has_waits =
+        report.processes.iter().flat_map(|process| &process.sets).any(|set| set.counts.waits() > 0);
+    if !has_waits {
+        writeln!(
+            out,
+            "\nno wait has ended. Processes that were started before are watched by their own number; \
+             pgrep -P PROCESS lists those of another"
+        )?;
     }
     if report.compat_calls > 0 {
         let calls = count(report.compat_calls, "call");
@@ -50,8 +56,10 @@ fn write(out: &mut String, report: &Report, costs: &Costs) -> fmt::Result {
     }
     writeln!(out)?;
     let found = findings(report, costs);
-    if found.is_empty() {
-        writeln!(out, "verdict: nothing to gain")?;
+    match (found.is_empty(), has_waits) {
+        (true, true) => writeln!(out, "verdict: nothing to gain")?,
+        (true, false) => writeln!(out, "verdict: none, without a wait")?,
+        (false, _) => {}
     }
     for finding in found {
         writeln!(
@@ -115,9 +123,8 @@ fn write_set(out: &mut String, set: &SetReport, seconds: f64) -> fmt::Result {
                 let kinds = registered.kinds.iter().map(|(kind, count)| format!("{count} {kind}"));
                 write!(out, " (at first {})", kinds.collect::<Vec<_>>().join(", "))?;
             }
-            let present = set.present();
-            let share = if present > 0.0 { set.active / present } else { 0.0 };
-            write!(out, ", {:.1} active in a second, ratio {}", set.active, ratio(share))?;
+            let share = ratio(set.active_ratio());
+            write!(out, ", {:.1} active in a second, ratio {share}", set.active)?;
         }
         (Kind::Poll, _) => {
             write!(out, ": {:.1} descriptors, ratio {}", set.watched, ratio(set.ratio()))?

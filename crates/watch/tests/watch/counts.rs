@@ -162,6 +162,44 @@ fn counts_are_those_of_cpython() {
     python("SelectSelector", Kind::Select);
 }
 
+#[test]
+fn active_ones_are_the_mean_of_seconds_and_no_more_than_there_are() {
+    alone(|| {
+        let own = std::process::id();
+        let Some(watch) = attach(Subject::Process(own)) else { return };
+        let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
+        let mut events = Events::with_limit(64);
+        let pairs: Vec<_> = (0..10).map(|_| UnixStream::pair().unwrap()).collect();
+        for (one, _) in &pairs {
+            one.set_nonblocking(true).unwrap();
+            poller.register(one, Interest::READABLE).unwrap();
+        }
+        let mut monitor = Monitor::new(watch, Some(own));
+        let start = monitor.start();
+        let mut round = || {
+            for (_, other) in &pairs {
+                (&*other).write_all(b"x").unwrap();
+            }
+            poller.wait(&mut events, Some(Duration::from_secs(30))).unwrap();
+            assert_eq!(events.len(), 10);
+            for (one, _) in &pairs {
+                assert_eq!(std::io::Read::read(&mut &*one, &mut [0; 8]).unwrap(), 1);
+            }
+            monitor.tick()
+        };
+        round();
+        // This tick ends a small part of a second.
+        let last = round();
+        drop((poller, pairs));
+        let report = monitor.report(&start, &last, true);
+        let sets = report.processes.iter().flat_map(|process| &process.sets);
+        let set = sets.max_by_key(|set| set.counts.events()).unwrap();
+        assert_eq!((set.counts.events(), set.active.round()), (20, 10.0), "{report:?}");
+        // Its descriptors are gone, and were registered in the second.
+        assert!(set.active_ratio() <= 1.0, "{report:?}");
+    });
+}
+
 /// A loop of Node's, which counts the events of its library's loop (`uv_metrics_info`). Where it
 /// reads a line it blocks, so that the window is the same for both counts.
 const NODE: &str = r#"

@@ -80,9 +80,9 @@ pub(super) async fn answer(
 async fn report_drain(stream: &UnixStream, subject: &Arc<Subject>) -> io::Result<()> {
     loop {
         let (progress, pause) = match &subject.engines {
-            Engines::Here { connections, counters, .. } => {
+            Engines::Here { connections, counters, overview } => {
                 let running = counters.iter().map(|engine| engine.running.get()).sum();
-                let requests = (!counters.is_empty()).then_some(running);
+                let requests = overview.is_some().then_some(running);
                 let progress = DrainProgress {
                     connections: connections(),
                     requests,
