@@ -110,6 +110,10 @@ pub(crate) enum Global {
     LostWaits,
     /// Changes of sets that a recording lacks.
     LostChanges,
+    /// Processes that have loaded the library that counts in them.
+    Loaded,
+    /// The layout that such a library must know; 0 once it is to count no more.
+    Layout,
 }
 
 /// How many words for the whole machine there are.

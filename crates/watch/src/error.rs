@@ -46,6 +46,8 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// A program cannot be counted by a library that it loads, and why.
+    NoPreload(String),
     /// This process is in a container, where processes have other numbers than in BPF.
     Namespace,
     /// This processor's registers are not known.
@@ -101,6 +103,7 @@ impl fmt::Display for Error {
                  above 0, start the program with superpoll watch -- PROGRAM, or watch as root"
             ),
             Error::NoTrace { what, source } => write!(f, "{what}: {source}"),
+            Error::NoPreload(why) => f.write_str(why),
             Error::Namespace => write!(
                 f,
                 "this process is in a container (its /proc/self/ns/pid is not the machine's), where \

@@ -14,7 +14,9 @@
 //! | `counters` | the layout of what they count, and its reading |
 //! | `btf` | where a field is in a structure of the running kernel |
 //! | `process` | what `/proc` tells: registered descriptors, processor time |
-//! | `trace` | counting without BPF |
+//! | `outcome` | what the outcome of a call adds to the counters |
+//! | `trace` | counting without BPF, by `ptrace(2)` |
+//! | `preload` | the same in the program itself, by the library of `superpoll-watch-preload` |
 //! | `watch` | attaching and reading |
 //! | `recorder` | from the records of the programs to a file |
 //! | `recording` | the file: its writer, and its reader |
@@ -26,6 +28,9 @@ mod btf;
 mod counters;
 mod error;
 mod machine;
+mod outcome;
+#[doc(hidden)]
+pub mod preload;
 mod process;
 mod program;
 mod recorder;
@@ -43,4 +48,4 @@ pub use recorder::Recorder;
 pub use recording::{End, Entry, RecordingError, RecordingReader, RecordingWriter, Wait};
 pub use report::{Monitor, ProcessReport, Report, Sample, SetReport};
 pub use verdict::{Finding, Waste, findings, percent};
-pub use watch::{Records, Subject, Watch};
+pub use watch::{Method, Records, Subject, Watch};

@@ -7,7 +7,7 @@
 
 /// A kind of system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Call {
+pub enum Call {
     /// Waits with a timeout in milliseconds: `epoll_wait`, `epoll_pwait`.
     EpollWait,
     /// `epoll_pwait2`.

@@ -108,7 +108,7 @@ const RESTART: i32 = -512;
 const UNKNOWN: i32 = -2;
 
 /// A wait that takes less has not slept.
-const SLEEP_NS: i32 = 5_000;
+pub(crate) const SLEEP_NS: i32 = 5_000;
 pub(crate) const SHORT_NS: i32 = 10_000_000;
 pub(crate) const LATE_NS: i32 = 1_000_000;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::counters::{Counts, Key, Kind};
 use crate::process::{self, Registered};
-use crate::watch::{Ended, Watch};
+use crate::watch::{Ended, Method, Watch};
 
 /// The counts at a moment.
 #[derive(Clone, Debug)]
@@ -107,11 +107,13 @@ pub struct Report {
     pub forgotten: u64,
     /// Waits, reads, accepts and `epoll_ctl` of 32-bit programs, which are not counted.
     pub compat_calls: u64,
-    /// By how many nanoseconds each system call on the machine took longer meanwhile; of the
-    /// program alone if it `is_traced`.
+    /// By how many nanoseconds a call took longer meanwhile, see
+    /// [`overhead`](crate::Watch::overhead).
     pub overhead_ns: u64,
-    /// Whether the program was traced, instead of watched by BPF.
-    pub is_traced: bool,
+    /// How calls were counted.
+    pub method: Method,
+    /// Processes that have loaded the library, of [`Method::Preload`].
+    pub loaded: u64,
 }
 
 impl SetReport {
@@ -360,7 +362,8 @@ impl Monitor {
             forgotten: to.forgotten,
             compat_calls: self.watch.compat_calls(),
             overhead_ns: self.watch.overhead().as_nanos() as u64,
-            is_traced: self.watch.is_traced(),
+            method: self.watch.method(),
+            loaded: self.watch.loaded(),
         }
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod ring;
 pub(crate) mod trace;
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -240,13 +241,36 @@ unsafe impl Sync for SharedWords {}
 impl SharedWords {
     /// Shares an array of that many words.
     pub(crate) fn of(map: BorrowedFd<'_>, words: usize) -> io::Result<SharedWords> {
+        SharedWords::part(map, 0, words)
+    }
+
+    /// Shares that many words from one of them on, which must begin a page.
+    pub(crate) fn part(map: BorrowedFd<'_>, first: usize, words: usize) -> io::Result<SharedWords> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, whose place the kernel chooses.
         let start = unsafe {
             let descriptor = map.as_raw_fd();
             let null = std::ptr::null_mut();
-            libc::mmap(null, words * 8, protection, libc::MAP_SHARED, descriptor, 0)
+            let offset = (first * 8) as libc::off_t;
+            libc::mmap(null, words * 8, protection, libc::MAP_SHARED, descriptor, offset)
         };
+        SharedWords::mapped(start, words)
+    }
+
+    /// Makes words of this process' own, which are 0 in a process that it forks.
+    pub(crate) fn zeroed_by_fork(words: usize) -> io::Result<SharedWords> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, whose place the kernel chooses.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), words * 8, protection, flags, -1, 0) };
+        let mapped = SharedWords::mapped(start, words)?;
+        // SAFETY: the advice is about the mapping above alone.
+        let advised = unsafe { libc::madvise(start, words * 8, libc::MADV_WIPEONFORK) };
+        if advised < 0 { Err(io::Error::last_os_error()) } else { Ok(mapped) }
+    }
+
+    fn mapped(start: *mut libc::c_void, words: usize) -> io::Result<SharedWords> {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -256,13 +280,7 @@ impl SharedWords {
 
     /// Makes memory of that many words that are 0, and shares it twice.
     pub(crate) fn pair(words: usize) -> io::Result<(SharedWords, SharedWords)> {
-        // SAFETY: the name is a string; the kernel returns a new descriptor.
-        let memory = unsafe { libc::memfd_create(c"counters".as_ptr(), libc::MFD_CLOEXEC) };
-        if memory < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let memory = std::fs::File::from(owned(memory));
-        memory.set_len(8 * words as u64)?;
+        let memory = memory(c"counters", words)?;
         Ok((SharedWords::of(memory.as_fd(), words)?, SharedWords::of(memory.as_fd(), words)?))
     }
 
@@ -278,6 +296,18 @@ impl Drop for SharedWords {
         // SAFETY: the mapping is this value's own, and no reference into it outlives the value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * 8) };
     }
+}
+
+/// Makes memory of that many words that are 0, as a file without a place.
+pub(crate) fn memory(name: &CStr, words: usize) -> io::Result<File> {
+    // SAFETY: the name is a string; the kernel returns a new descriptor.
+    let memory = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if memory < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let memory = File::from(owned(memory));
+    memory.set_len(8 * words as u64)?;
+    Ok(memory)
 }
 
 /// Returns the time of the clock that programs of the kernel read, in nanoseconds.

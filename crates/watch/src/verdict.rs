@@ -375,7 +375,8 @@ mod tests {
             forgotten: 0,
             compat_calls: 0,
             overhead_ns: 0,
-            is_traced: false,
+            method: crate::Method::Bpf,
+            loaded: 0,
         }
     }
 

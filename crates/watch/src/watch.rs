@@ -1,6 +1,7 @@
 //! Attaches the programs, and reads their counters.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Child, Command};
@@ -11,6 +12,7 @@ use crate::btf::Types;
 use crate::counters::{self, BITMAP, Counts, GLOBALS, Global, Key, Kind, WORDS, Word};
 use crate::error::Error;
 use crate::machine;
+use crate::preload::{self, Preload};
 use crate::process;
 use crate::program::record::{self, RecordMaps};
 use crate::program::{self, Build, COUNTS, IS_FOLLOWED, Maps, SCRATCH, THREAD, Watched};
@@ -27,6 +29,17 @@ pub enum Subject {
     Children,
     /// All but this one.
     All,
+}
+
+/// How calls are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// By programs in the kernel.
+    Bpf,
+    /// By a library that the program has loaded.
+    Preload,
+    /// By stopping the program at its calls.
+    Ptrace,
 }
 
 /// Threads that wait, at most.
@@ -76,12 +89,13 @@ struct SharedMaps {
 /// ends, however it ends.
 #[derive(Debug)]
 pub struct Watch {
-    /// `None` if the program is traced.
+    /// `None` without BPF.
     maps: Option<SharedMaps>,
     counters: SharedWords,
     bitmaps: SharedWords,
     globals: SharedWords,
     tracer: Option<Tracer>,
+    preload: Option<Preload>,
     /// The descriptors that keep the programs attached.
     _links: Vec<OwnedFd>,
     slots: usize,
@@ -101,6 +115,12 @@ impl Ended {
     /// The numbers of the processes.
     pub(crate) fn processes(&self) -> BTreeSet<u32> {
         self.0.values().copied().collect()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -172,6 +192,7 @@ impl Watch {
             bitmaps,
             globals,
             tracer: Some(tracer),
+            preload: None,
             _links: Vec::new(),
             slots,
             kept: BTreeMap::new(),
@@ -182,6 +203,34 @@ impl Watch {
         })
     }
 
+    /// Counts without BPF, by a library that a program loads: one that [`start`](Watch::start)
+    /// starts. Calls that do not go through the C library are not seen.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoPreload`] if there is no such library here, or this program would not load it.
+    pub fn preload(program: &OsStr) -> Result<Watch, Error> {
+        let (preload, [counters, bitmaps, globals]) =
+            Preload::of(program).map_err(Error::NoPreload)?;
+        let measured = preload::measure();
+        Ok(Watch {
+            maps: None,
+            counters,
+            bitmaps,
+            globals,
+            tracer: None,
+            preload: Some(preload),
+            _links: Vec::new(),
+            slots: Preload::slots(),
+            kept: BTreeMap::new(),
+            forgotten: 0,
+            started: Instant::now(),
+            call_before: Duration::ZERO,
+            call_after: measured
+                .map_err(|error| Error::NoPreload(format!("measuring the counters: {error}")))?,
+        })
+    }
+
     /// Starts a program, which is watched from its start, and those that it starts. To be called
     /// once, of a watch of [`Subject::Children`].
     ///
@@ -189,9 +238,13 @@ impl Watch {
     ///
     /// It cannot be started.
     pub fn start(&mut self, command: &mut Command) -> io::Result<Child> {
-        match &mut self.tracer {
-            Some(tracer) => tracer.start(command),
-            None => {
+        match (&mut self.tracer, &self.preload) {
+            (Some(tracer), _) => tracer.start(command),
+            (None, Some(preload)) => {
+                preload.load_into(command);
+                command.spawn()
+            }
+            (None, None) => {
                 let started = command.spawn();
                 self.end_of_children();
                 started
@@ -205,11 +258,21 @@ impl Watch {
         if let Some(tracer) = &mut self.tracer {
             tracer.end();
         }
+        self.globals.words()[Global::Layout as usize].store(0, Ordering::Release);
     }
 
-    /// Whether the program is traced, instead of watched by BPF.
-    pub fn is_traced(&self) -> bool {
-        self.tracer.is_some()
+    /// How calls are counted.
+    pub fn method(&self) -> Method {
+        match (&self.tracer, &self.preload) {
+            (Some(_), _) => Method::Ptrace,
+            (None, Some(_)) => Method::Preload,
+            (None, None) => Method::Bpf,
+        }
+    }
+
+    /// How many processes have loaded the library that counts in them.
+    pub fn loaded(&self) -> u64 {
+        self.globals.words()[Global::Loaded as usize].load(Ordering::Relaxed)
     }
 
     fn new(subject: Subject, ring: Option<&RingBuffer>) -> Result<Watch, Error> {
@@ -265,6 +328,7 @@ impl Watch {
             globals: shared(&globals, GLOBALS)?,
             maps: Some(SharedMaps { processes, keys, free, globals }),
             tracer: None,
+            preload: None,
             _links: Vec::new(),
             slots,
             kept: BTreeMap::new(),
@@ -457,7 +521,8 @@ impl Watch {
     }
 
     /// By how much a system call of any process takes longer while this is attached, measured with
-    /// the shortest calls of this process before and after.
+    /// the shortest calls of this process before and after. With [`Method::Ptrace`] it is that of a
+    /// call of the program, with [`Method::Preload`] that of a wait of the program.
     pub fn overhead(&self) -> Duration {
         self.call_after.saturating_sub(self.call_before)
     }

@@ -1,22 +1,25 @@
-//! With BPF, or by tracing the program where BPF is not permitted.
+//! With BPF. Where that is not permitted, by a library that a program loads which is started here,
+//! or by tracing.
 
 use std::error::Error;
 use std::time::Duration;
 
-use superpoll_watch::{Subject, Watch};
+use superpoll_watch::{Method, Subject, Watch};
 
 use super::recording::{self, Recording};
 
 /// How long a process that runs already is traced at most, as that slows it.
 const SAMPLE: Duration = Duration::from_secs(2);
 
-/// Attaches to the subject. Tracing is told before it begins.
+/// Attaches to the subject, or prepares to start a program. What is used instead of BPF is told
+/// before it begins.
 ///
 /// # Errors
 ///
 /// The process cannot be watched, or there is no BPF, and tracing is not possible.
 pub(super) fn attach(
     subject: Subject,
+    program: Option<&String>,
     options: &recording::Options,
 ) -> Result<(Watch, Option<Recording>), Box<dyn Error>> {
     if let Some(path) = options.file() {
@@ -27,6 +30,18 @@ pub(super) fn attach(
         Err(error) if error.is_shortage_of_bpf() && subject != Subject::All => error,
         Err(error) => return Err(error.into()),
     };
+    let mut not_preloaded = String::new();
+    match program.map(|program| Watch::preload(program.as_ref())) {
+        Some(Ok(watch)) => {
+            eprintln!(
+                "superpoll: a library that the program loads counts its calls; those that do not \
+                 go through the C library are not seen: {shortage}"
+            );
+            return Ok((watch, None));
+        }
+        Some(Err(error)) => not_preloaded = format!("; {error}"),
+        None => {}
+    }
     let watch = Watch::trace(subject)?;
     let slower = watch.overhead().as_nanos() as f64 / 1e3;
     let what = match subject {
@@ -34,7 +49,8 @@ pub(super) fn attach(
         _ => "the program is traced".to_owned(),
     };
     eprintln!(
-        "superpoll: {what}, and each of its system calls takes {slower:.1} us longer: {shortage}"
+        "superpoll: {what}, and each of its system calls takes {slower:.1} us longer: \
+         {shortage}{not_preloaded}"
     );
     Ok((watch, None))
 }
@@ -42,7 +58,9 @@ pub(super) fn attach(
 /// How long to watch.
 pub(super) fn limit(watch: &Watch, subject: Subject, wanted: Option<Duration>) -> Option<Duration> {
     match subject {
-        Subject::Process(_) if watch.is_traced() => Some(wanted.unwrap_or(SAMPLE).min(SAMPLE)),
+        Subject::Process(_) if watch.method() == Method::Ptrace => {
+            Some(wanted.unwrap_or(SAMPLE).min(SAMPLE))
+        }
         _ => wanted,
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use superpoll::diagnostics::Costs;
-use superpoll_watch::{Kind, ProcessReport, Report, SetReport, bucket_bounds, findings};
+use superpoll_watch::{Kind, Method, ProcessReport, Report, SetReport, bucket_bounds, findings};
 
 /// The version of the document.
 const SCHEMA: u32 = 1;
@@ -25,7 +25,11 @@ pub(super) fn of(report: &Report, costs: &Costs) -> Value {
     json!({
         "schema": SCHEMA,
         "seconds": report.seconds,
-        "method": if report.is_traced { "ptrace" } else { "bpf" },
+        "method": match report.method {
+            Method::Bpf => "bpf",
+            Method::Preload => "preload",
+            Method::Ptrace => "ptrace",
+        },
         "overhead_ns": report.overhead_ns,
         "uncounted_calls": report.overflow,
         "unfollowed_processes": report.unfollowed,

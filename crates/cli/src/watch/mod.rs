@@ -71,7 +71,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             None if options.all => Subject::All,
             None => Subject::Children,
         };
-        let (mut watch, recording) = attach::attach(subject, &options.recording)?;
+        let (mut watch, recording) =
+            attach::attach(subject, options.program.first(), &options.recording)?;
         let mut child = None;
         if let Some((program, arguments)) = options.program.split_first() {
             let started = watch.start(Command::new(program).args(arguments));

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use superpoll::diagnostics::Costs;
 use superpoll_watch::{
-    Counts, Key, Kind, ProcessReport, Report, SetReport, bucket_bounds, findings, percent,
+    Counts, Key, Kind, Method, ProcessReport, Report, SetReport, bucket_bounds, findings, percent,
 };
 
 use crate::quantity::count;
@@ -19,10 +19,10 @@ pub(super) fn of(report: &Report, costs: &Costs) -> String {
 }
 
 fn write(out: &mut String, report: &Report, costs: &Costs) -> fmt::Result {
-    let whose = if report.is_traced {
-        "by ptrace: each system call of the program took"
-    } else {
-        "while this watched, each other system call of any process took"
+    let whose = match report.method {
+        Method::Bpf => "while this watched, each other system call of any process took",
+        Method::Preload => "by a preloaded library: each wait of the program took",
+        Method::Ptrace => "by ptrace: each system call of the program took",
     };
     writeln!(out, "{:.1} s; {whose} {} ns longer", report.seconds, report.overhead_ns)?;
     for process in &report.processes {
@@ -35,6 +35,13 @@ fn write(out: &mut String, report: &Report, costs: &Costs) -> fmt::Result {
             out,
             "\nno wait has ended. Processes that were started before are watched by their own number; \
              pgrep -P PROCESS lists those of another"
+        )?;
+    }
+    if report.method == Method::Preload && report.loaded == 0 {
+        writeln!(
+            out,
+            "\nnot counted: the program has not loaded the library (LD_PRELOAD); it may have a \
+             capability of its file, or another user's rights"
         )?;
     }
     if report.compat_calls > 0 {

@@ -4,21 +4,16 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::counters::{
-    BITMAP, BITS_LOG2, EXACT, Global, HISTOGRAM, ID_MASK, Key, Kind, REGISTERED_LOG2, WORDS, Word,
-    bucket,
-};
+use crate::counters::{BITMAP, Global, Key, WORDS, Word};
 use crate::machine::{self, Machine};
+use crate::outcome::{self, Outcome, UNKNOWN};
 use crate::process;
-use crate::program::{LATE_NS, RESTART_BLOCK, RESTART_NO_HANDLER, RESULTS, SHORT_NS};
+use crate::program::{RESTART_BLOCK, RESTART_NO_HANDLER, RESULTS};
 use crate::sys::SharedWords;
 use crate::sys::trace::{Call, read_memory};
 
 /// A wait that takes less has not slept: the two stops of a call take a part of that.
 const SLEEP_NS: i64 = 100_000;
-
-/// The timeout of calls whose timeout is not known.
-const UNKNOWN: i64 = -2;
 
 /// A call that a thread has entered.
 #[derive(Debug)]
@@ -132,136 +127,31 @@ impl Tally {
             self.count_globally(Global::Overflow);
             return None;
         }
-        self.add(slot, Word::Key, key.word());
+        self.counters.words()[slot * WORDS + Word::Key as usize]
+            .store(key.word(), Ordering::Relaxed);
         next.store(slot as u64 + 1, Ordering::Release);
         self.slots.insert(key, slot);
         Some(slot)
     }
 
-    fn add(&self, slot: usize, word: Word, count: u64) {
-        self.counters.words()[slot * WORDS + word as usize].fetch_add(count, Ordering::Relaxed);
-    }
-
     fn count(&mut self, thread: u32, process: u32, entered: &Entered, result: i64) {
-        let [first, second, third, fourth, ..] = entered.arguments;
-        let key = |kind, id: u64| Key { process, kind, id: id as u32 & ID_MASK };
-        let again = result == -i64::from(libc::EAGAIN);
-        let of_length = |length: u64| u64::from(u32::BITS - (length as u32).leading_zeros());
-        match entered.call {
-            machine::Call::Read | machine::Call::Accept => {
-                if result < 0 && !again {
-                    return;
-                }
-                let Some(slot) = self.slot(key(Kind::Process, 0)) else { return };
-                self.add(
-                    slot,
-                    match (entered.call, again) {
-                        (machine::Call::Read, false) => Word::Reads,
-                        (machine::Call::Read, true) => Word::EmptyReads,
-                        (_, false) => Word::Accepts,
-                        (_, true) => Word::EmptyAccepts,
-                    },
-                    1,
-                );
-            }
-            machine::Call::Control => {
-                let Some(slot) = self.slot(key(Kind::Epoll, first)) else { return };
-                let word = match second as i32 {
-                    _ if result != 0 => Word::Refused,
-                    libc::EPOLL_CTL_ADD => Word::Added,
-                    libc::EPOLL_CTL_MOD => Word::Changed,
-                    libc::EPOLL_CTL_DEL => Word::Removed,
-                    _ => return,
-                };
-                self.add(slot, word, 1);
-            }
-            machine::Call::EpollWait | machine::Call::EpollWait2 => {
-                let Some(slot) = self.slot(key(Kind::Epoll, first)) else { return };
-                self.wait(thread, slot, entered, result, third & 0xffff_ffff);
-                self.note_data(process, slot, second, result);
-            }
-            machine::Call::Poll | machine::Call::Ppoll => {
-                let Some(slot) = self.slot(key(Kind::Poll, of_length(second))) else { return };
-                self.watched(slot, second, result);
-                self.wait(thread, slot, entered, result, 0);
-            }
-            machine::Call::Select | machine::Call::Pselect => {
-                let Some(slot) = self.slot(key(Kind::Select, of_length(first))) else { return };
-                self.watched(slot, first, result);
-                self.wait(thread, slot, entered, result, 0);
-            }
-            machine::Call::Ring => {
-                const WAITS: u64 = 1;
-                const IS_REGISTERED: u64 = 1 << 4;
-                let number = first & ((1 << REGISTERED_LOG2) - 1);
-                let key = match fourth & IS_REGISTERED {
-                    0 => key(Kind::Ring, first),
-                    _ => key(Kind::RegisteredRing, u64::from(thread) << REGISTERED_LOG2 | number),
-                };
-                let Some(slot) = self.slot(key) else { return };
-                self.add(slot, Word::Watched, u64::try_from(result).unwrap_or(0));
-                if result == -i64::from(libc::ETIME) {
-                    self.add(slot, Word::TimedOut, 1);
-                }
-                let failed = result < 0 && result != -i64::from(libc::ETIME);
-                if fourth & WAITS != 0 && third & 0xffff_ffff != 0 {
-                    self.wait(thread, slot, entered, if failed { result } else { 0 }, 0);
-                } else {
-                    self.add(slot, Word::Looks, 1);
-                }
-            }
+        let outcome = Outcome {
+            call: entered.call,
+            arguments: entered.arguments,
+            timeout: entered.timeout,
+            took: i64::try_from(entered.at.elapsed().as_nanos()).unwrap_or(i64::MAX),
+            result,
+        };
+        let Some(slot) = outcome.key(process, thread).and_then(|key| self.slot(key)) else {
+            return;
+        };
+        let words = &self.counters.words()[slot * WORDS..][..WORDS];
+        let mut none = 0;
+        let full = self.threads.get_mut(&thread).map_or(&mut none, |of| &mut of.full);
+        outcome.count(words, slot, full, SLEEP_NS);
+        if matches!(entered.call, machine::Call::EpollWait | machine::Call::EpollWait2) {
+            self.note_data(process, slot, entered.arguments[1], result);
         }
-    }
-
-    /// Counts the length of an array, unless the call was refused.
-    fn watched(&self, slot: usize, length: u64, result: i64) {
-        if result >= 0 {
-            self.add(slot, Word::Watched, length & 0xffff_ffff);
-        }
-    }
-
-    /// Counts a wait. `room` is that for events, 0 unless it is an epoll set's.
-    fn wait(&mut self, thread: u32, slot: usize, entered: &Entered, result: i64, room: u64) {
-        let took = i64::try_from(entered.at.elapsed().as_nanos()).unwrap_or(i64::MAX);
-        let is_full = room != 0 && result == room as i64;
-        if room != 0 && result >= 0 {
-            let word = &self.counters.words()[slot * WORDS + Word::Room as usize];
-            word.store(room, Ordering::Relaxed);
-        }
-        let last = self.threads.get_mut(&thread);
-        let last = last
-            .map_or(0, |of| std::mem::replace(&mut of.full, if is_full { slot + 1 } else { 0 }));
-        if is_full {
-            self.add(slot, Word::Full, 1);
-        }
-        if last == slot + 1 && result > 0 && took < SLEEP_NS {
-            self.add(slot, Word::Cut, 1);
-        }
-        if entered.timeout == 0 {
-            self.add(slot, Word::Looks, 1);
-            self.add(slot, Word::EmptyLooks, u64::from(result == 0));
-        } else {
-            if took >= SLEEP_NS {
-                self.add(slot, Word::Asleep, took as u64);
-                self.add(slot, Word::Sleeps, 1);
-            }
-            if result == 0 && entered.timeout > 0 {
-                self.add(slot, Word::TimedOut, 1);
-                let is_short = entered.timeout < i64::from(SHORT_NS);
-                self.add(slot, Word::ShortTimeouts, u64::from(is_short));
-                let late = took - entered.timeout;
-                if late >= i64::from(LATE_NS) {
-                    self.add(slot, Word::Lateness, late as u64);
-                    self.add(slot, Word::Late, 1);
-                }
-            }
-        }
-        let Ok(events) = u64::try_from(result) else { return self.add(slot, Word::Failed, 1) };
-        if events >= EXACT {
-            self.add(slot, Word::ManyEvents, events);
-        }
-        let at = slot * WORDS + HISTOGRAM + bucket(events);
-        self.counters.words()[at].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sets the bits of the data of the first results of an epoll set.
@@ -272,23 +162,11 @@ impl Tally {
         let mut events = [0; RESULTS as usize * 16];
         let events = &mut events[..count * size];
         let read = if count > 0 { read_memory(process, address, events) } else { 0 };
-        for event in events[..read].chunks_exact(size) {
-            let data = u64::from_ne_bytes(event[at..at + 8].try_into().expect("8 bytes"));
-            let bit = hash(data);
-            let word = &self.bitmaps.words()[slot * BITMAP + bit / 64];
-            word.fetch_or(1 << (bit % 64), Ordering::Relaxed);
-        }
+        let data = events[..read]
+            .chunks_exact(size)
+            .map(|event| u64::from_ne_bytes(event[at..at + 8].try_into().expect("8 bytes")));
+        outcome::note_data(&self.bitmaps.words()[slot * BITMAP..][..BITMAP], data);
     }
-}
-
-/// The bit of these data: consecutive numbers must not spread evenly.
-fn hash(mut data: u64) -> usize {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    for shift in [29, 32] {
-        data = data.wrapping_mul(FACTOR);
-        data ^= data >> shift;
-    }
-    (data.wrapping_mul(FACTOR) >> (64 - BITS_LOG2)) as usize
 }
 
 /// Returns the timeout of a call in nanoseconds; -1: none.
