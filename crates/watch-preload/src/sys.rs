@@ -32,7 +32,7 @@ static START: extern "C" fn() = {
     start
 };
 
-/// The function of the C library, or of another library that was to be loaded before it.
+/// The next function of a name: the C library's, or that of another preloaded library.
 struct Next {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -57,7 +57,7 @@ impl Next {
     }
 }
 
-/// A call that is made, and is to be counted.
+/// A call that has begun, and that counts.
 struct Begun {
     inside: &'static Inside,
     timeout: i64,
@@ -72,7 +72,7 @@ impl Begun {
         Some(Begun { inside, timeout, at })
     }
 
-    /// Counts the call. What it has left in `errno` remains.
+    /// Counts the call, and preserves `errno`.
     fn end(self, call: Call, arguments: [u64; 3], result: i64, data: impl Iterator<Item = u64>) {
         // SAFETY: the address is that of this thread's own.
         let errno = unsafe { libc::__errno_location() };
@@ -152,7 +152,7 @@ macro_rules! functions {
         }
 
         $(
-            /// Calls the function of this name that is next, and counts what it returns.
+            /// Calls the next function of this name, and counts its result.
             ///
             /// # Safety
             ///

@@ -14,7 +14,7 @@
 //! | `counters` | the layout of what they count, and its reading |
 //! | `btf` | where a field is in a structure of the running kernel |
 //! | `process` | what `/proc` tells: registered descriptors, processor time |
-//! | `outcome` | what the outcome of a call adds to the counters |
+//! | `outcome` | the rules of counting, without BPF |
 //! | `trace` | counting without BPF, by `ptrace(2)` |
 //! | `preload` | the same in the program itself, by the library of `superpoll-watch-preload` |
 //! | `watch` | attaching and reading |

@@ -1,5 +1,5 @@
-//! What the outcome of a call adds to which counter. The tracer and the preloaded library count by
-//! these rules; the programs of BPF have the same ones as bytecode.
+//! The rules of counting: which counter changes by the outcome of a call. The tracer and the
+//! preloaded library share them; the programs of BPF have the same ones as bytecode.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,10 +1,10 @@
 //! Counting without BPF in the program itself: by a library that is loaded before the others
 //! (`LD_PRELOAD`), and that stands before the C library's waits and reads.
 //!
-//! The library is the crate `superpoll-watch-preload`, which has nothing but the functions; what
-//! they count is here, in [`Inside`], by the rules of `outcome`. The counters are memory of the
-//! same layout as that of BPF. The program opens it by its place in `/proc`, as many programs close
-//! descriptors that they do not know before they start others.
+//! The library is the crate `superpoll-watch-preload`, which has only the functions. They count
+//! through [`Inside`], by the rules of `outcome`. The counters are memory of the same layout as
+//! that of BPF. The program opens it by its place in `/proc`: many programs close all unknown
+//! descriptors before they start others.
 //!
 //! No process gives its slots back, as none tells its end. So there are more slots than with BPF,
 //! and they are found by hashing: a process that takes one needs no lock.
@@ -44,7 +44,7 @@ const LIBRARY_VARIABLE: &str = "SUPERPOLL_WATCH_PRELOAD";
 
 const LIBRARY: &str = "libsuperpoll_watch_preload.so";
 
-/// What a library and a watch must have in common.
+/// A number that a library and a watch must have in common.
 const LAYOUT: u64 = {
     let version = env!("CARGO_PKG_VERSION").as_bytes();
     let layout = [WORDS, HISTOGRAM, BITMAP, GLOBALS, SLOTS, COUNTERS_AT, Word::Ended as usize];
@@ -121,7 +121,7 @@ impl Preload {
         Ok((Preload { library, memory }, [counters, bitmaps, globals]))
     }
 
-    /// Makes a command load the library. What it loads already comes after that.
+    /// Makes a command load the library, before those that the environment names already.
     pub(crate) fn load_into(&self, command: &mut Command) {
         let mut libraries = OsString::from(&self.library);
         if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
