@@ -118,7 +118,8 @@ unsafe fn time(timeout: *const timespec) -> i64 {
 /// As above.
 unsafe fn short_time(timeout: *mut timeval) -> i64 {
     // SAFETY: by the condition above.
-    unsafe { timeout.as_ref() }.map_or(-1, |time| nanos(time.tv_sec, time.tv_usec * 1000))
+    unsafe { timeout.as_ref() }
+        .map_or(-1, |time| nanos(time.tv_sec, time.tv_usec.saturating_mul(1000)))
 }
 
 /// The data of the events that a wait has returned.
