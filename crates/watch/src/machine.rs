@@ -55,6 +55,8 @@ pub(crate) struct Machine {
     pub compat: (i32, i32, i32),
     /// The same calls by the numbers that 32-bit programs have for them.
     pub compat_calls: &'static [u32],
+    /// The calls that make an epoll set, which are only recorded.
+    pub creations: &'static [u32],
     /// The call by which the kernel continues a wait that a signal has interrupted.
     pub restart: u32,
     /// Bytes of an event of epoll, and where its data is.
@@ -93,6 +95,7 @@ pub(crate) const X86_64: Machine = Machine {
     compat_calls: &[
         3, 82, 142, 145, 168, 255, 256, 308, 309, 319, 364, 371, 372, 413, 414, 426, 441,
     ],
+    creations: &[213, 291],
     restart: 219,
     event: (12, 4),
 };
@@ -126,6 +129,7 @@ pub(crate) const AARCH64: Machine = Machine {
     compat_calls: &[
         3, 142, 145, 168, 251, 252, 285, 292, 297, 335, 336, 346, 366, 413, 414, 426, 441,
     ],
+    creations: &[20],
     restart: 128,
     event: (16, 8),
 };
@@ -179,6 +183,8 @@ mod tests {
         for (number, call) in named {
             assert!(X86_64.calls.contains(&(number as u32, call)), "{call:?} {number}");
         }
+        let creations = [libc::SYS_epoll_create, libc::SYS_epoll_create1];
+        assert_eq!(creations.map(|number| number as u32), X86_64.creations);
         assert_eq!(size_of::<libc::epoll_event>(), 12);
     }
 }

@@ -189,6 +189,11 @@ pub(crate) fn registrations(process: u32, set: u32) -> Vec<(i32, u64)> {
     text.lines().filter_map(registration).collect()
 }
 
+/// Whether a process has a descriptor of this number.
+pub(crate) fn has_descriptor(process: u32, descriptor: i32) -> bool {
+    fs::symlink_metadata(format!("/proc/{process}/fd/{descriptor}")).is_ok()
+}
+
 /// Returns the kind of a descriptor.
 pub(crate) fn descriptor_kind(
     process: u32,

@@ -556,6 +556,9 @@ pub(crate) fn exit(build: Build<'_>) -> Vec<u64> {
     w.number(R6, compat);
     let mut counted: Vec<u32> = build.machine.calls.iter().map(|(number, _)| *number).collect();
     counted.push(build.machine.restart);
+    if build.record.is_some() {
+        counted.extend(build.machine.creations);
+    }
     w.only(R8, &counted);
     w.current();
     find_process(&mut w);
@@ -592,6 +595,10 @@ pub(crate) fn exit(build: Build<'_>) -> Vec<u64> {
     };
     for &(number, call) in build.machine.calls {
         w.code.go_if(R8, When::Equal, number as i32, target(call));
+    }
+    if build.record.is_some() {
+        // What is left has made a set.
+        record::creation(&mut w);
     }
     w.code.go(w.out);
 
@@ -1027,8 +1034,11 @@ pub(crate) fn end(build: Build<'_>, fields: Fields) -> Vec<u64> {
     w.address(R2, THREAD_KEY);
     w.code.call(Helper::MapDelete);
     w.code.load(Width::Eight, R1, R6, fields.signal as i16);
-    w.code.load(Width::Four, R1, R1, fields.live as i16);
-    w.code.go_if(R1, When::NotEqual, 0, w.out);
+    w.code.load(Width::Four, R7, R1, fields.live as i16);
+    if build.record.is_some() {
+        record::ending(&mut w);
+    }
+    w.code.go_if(R7, When::NotEqual, 0, w.out);
     // Two threads that end at once may both be the last: the first to remove it is.
     w.code.map(R1, build.maps.processes);
     w.address(R2, PROCESS_KEY);

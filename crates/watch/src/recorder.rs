@@ -4,10 +4,13 @@
 //! descriptors and their data (`epoll_event.data`); a recording has the members of each set by
 //! number, so events are resolved here.
 //!
-//! Descriptors that were registered before are read from `/proc`: at the start if the process is
-//! known, and otherwise with the first record of a set, unless that adds a descriptor, as the first
-//! change of a new set does. Changes of the same descriptors that were made before that reading are
-//! in it, and are passed over.
+//! The kernel tells when a set is made, so a set that was not is one of before. Its descriptors are
+//! read from `/proc`: at the start if the process is known, and otherwise with its first record.
+//! Changes of the same descriptors that were made before that reading are in it, and are passed
+//! over. Closing a set is not told: a new one of the same number ends it, or the end of its process.
+//!
+//! Descriptors may share their data. Then an event is taken for one of the last that was registered
+//! with these, and its wait counts as cut.
 //!
 //! An array of `poll` has the descriptors of the call before and a few others, mostly. Only the
 //! difference is written. Arrays belong to the thread that waits with them and to the power of two
@@ -19,7 +22,7 @@ use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -29,7 +32,7 @@ use crate::counters::{Key, Kind};
 use crate::machine::{self, Machine};
 use crate::process::{self, Registered, Sockets};
 use crate::program::record::{
-    CHANGE, HEADER, KEY, LENGTH, MOST, RESULT, SELECT, SELECT_SET, THREAD, TIME,
+    CHANGE, CREATION, ENDING, HEADER, KEY, LENGTH, MOST, RESULT, SELECT, SELECT_SET, THREAD, TIME,
     TIMEOUT_OR_DESCRIPTOR, TOOK_OR_OPERATION, WAIT, WHAT,
 };
 use crate::recording::{End, MAGIC, RecordingWriter, Wait};
@@ -68,11 +71,12 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes the recording of a watch until it is told to end.
+/// Writes the recording of a watch until it is told to end, or is dropped.
 #[derive(Debug)]
 pub struct Recorder {
-    thread: JoinHandle<io::Result<End>>,
-    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<End>>>,
+    /// When the end was asked for; 0 until then.
+    until: Arc<AtomicU64>,
 }
 
 impl Recorder {
@@ -96,47 +100,70 @@ impl Recorder {
         file.rewind()?;
         let machine = machine::HERE.expect("a watch was attached here");
         let writer = RecordingWriter::new(BufWriter::new(file), limit)?;
-        let mut work = Work::new(writer, machine, sys::monotonic_ns());
+        let mut work = Work::new(writer, machine, records.started);
         if let Some(process) = records.process {
             for id in process::set_descriptors(process) {
-                work.new_set(Key { process, kind: Kind::Epoll, id }, 0, true)?;
+                work.new_set((Key { process, kind: Kind::Epoll, id }, 0), true)?;
             }
         }
-        let is_over = Arc::new(AtomicBool::new(false));
-        let end = Arc::clone(&is_over);
+        let until = Arc::new(AtomicU64::new(0));
+        let end = Arc::clone(&until);
         let mut records = records;
         let run = move || {
             loop {
-                // What was there when the end was asked for is taken out, too.
-                let is_last = end.load(Ordering::Acquire);
+                let until = end.load(Ordering::Acquire);
+                if until != 0 {
+                    // What was there when the end was asked for is taken out, and no later record.
+                    work.until = until;
+                    let position = records.ring.produced();
+                    records.ring.drain_to(position, |record| work.record(record));
+                }
                 let count = records.ring.drain(|record| work.record(record));
-                if is_last || work.is_over() {
+                if until != 0 || work.is_over() {
                     let (waits, changes) = records.lost();
                     return work.end(waits, changes);
                 }
                 if count == 0 {
+                    // It is in the file also if this process is killed.
+                    work.flush();
                     thread::park_timeout(PERIOD);
                 }
             }
         };
         let thread = thread::Builder::new().name("recorder".to_owned()).spawn(run)?;
-        Ok(Recorder { thread, is_over })
+        Ok(Recorder { thread: Some(thread), until })
     }
 
     /// Whether it has ended by itself: the file is full, or cannot be written.
     pub fn has_ended(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the recording with the records that are there now, and returns its last record.
+    /// Ends the recording with the waits that have returned until now, and returns its last record.
+    /// What is in the ring is written first, so the watch should have ended.
     ///
     /// # Errors
     ///
     /// The file could not be written.
-    pub fn end(self) -> io::Result<End> {
-        self.is_over.store(true, Ordering::Release);
-        self.thread.thread().unpark();
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    pub fn end(mut self) -> io::Result<End> {
+        let thread = self.ask().expect("only this and the drop take it");
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Asks for the end.
+    fn ask(&mut self) -> Option<JoinHandle<io::Result<End>>> {
+        let thread = self.thread.take()?;
+        self.until.store(sys::monotonic_ns(), Ordering::Release);
+        thread.thread().unpark();
+        Some(thread)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Some(thread) = self.ask() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -144,10 +171,11 @@ impl Recorder {
 #[derive(Debug, Default)]
 struct Set {
     number: u32,
-    /// Members of an epoll set by their data, each with its descriptor.
-    members: HashMap<u64, (u32, i32)>,
-    /// The data of each descriptor of an epoll set.
-    data: HashMap<i32, u64>,
+    /// The descriptors of an epoll set, each with its data and its number.
+    descriptors: HashMap<i32, (u64, u32)>,
+    /// The last descriptor that was registered with these data, and the others.
+    of_data: HashMap<u64, i32>,
+    others: HashMap<u64, Vec<i32>>,
     /// Members of arrays by their descriptor.
     slots: HashMap<i32, u32>,
     /// Numbers that were given back, and the next one.
@@ -171,6 +199,31 @@ impl Set {
             self.next - 1
         })
     }
+
+    /// Gives a member its descriptor and data.
+    fn link(&mut self, descriptor: i32, data: u64, number: u32) {
+        if let Some(other) = self.of_data.insert(data, descriptor) {
+            self.others.entry(data).or_default().push(other);
+        }
+        self.descriptors.insert(descriptor, (data, number));
+    }
+
+    /// Takes a member's descriptor and data, and returns its number.
+    fn unlink(&mut self, descriptor: i32) -> Option<u32> {
+        let (data, number) = self.descriptors.remove(&descriptor)?;
+        let others = self.others.entry(data).or_default();
+        if self.of_data.get(&data) != Some(&descriptor) {
+            others.retain(|other| *other != descriptor);
+        } else if let Some(last) = others.pop() {
+            self.of_data.insert(data, last);
+        } else {
+            self.of_data.remove(&data);
+        }
+        if others.is_empty() {
+            self.others.remove(&data);
+        }
+        Some(number)
+    }
 }
 
 /// What a thread has to do: the recording so far.
@@ -180,7 +233,11 @@ struct Work<W: Write> {
     event: (usize, usize),
     started: u64,
     last: u64,
-    sets: HashMap<(Key, u32), Set>,
+    /// Later records are passed over.
+    until: u64,
+    sets: BTreeMap<(Key, u32), Set>,
+    /// The kinds of the descriptors of all sets, by number; known once a set has ended.
+    kinds: Vec<CostKind>,
     /// The sets that each thread has called `select` with.
     selects: HashMap<u64, Vec<u8>>,
     /// The sockets of each process, as known by the last lookup.
@@ -205,7 +262,9 @@ impl<W: Write> Work<W> {
             event: (size as usize, data as usize),
             started,
             last: started,
-            sets: HashMap::new(),
+            until: u64::MAX,
+            sets: BTreeMap::new(),
+            kinds: Vec::new(),
             selects: HashMap::new(),
             sockets: HashMap::new(),
             cut_waits: 0,
@@ -217,18 +276,24 @@ impl<W: Write> Work<W> {
         self.failed.is_some() || self.writer.is_full()
     }
 
+    fn flush(&mut self) {
+        self.failed = self.failed.take().or_else(|| self.writer.flush().err());
+    }
+
     fn record(&mut self, record: &[u8]) {
-        if self.is_over() || record.len() < HEADER {
+        if self.is_over() || record.len() < HEADER || word(record, TIME) > self.until {
             return;
         }
         let written = match word(record, WHAT) {
             WAIT => self.wait(record),
             CHANGE => self.change(record),
+            CREATION => self.creation(record),
+            ENDING => {
+                self.ending(record);
+                Ok(())
+            }
             SELECT => {
-                // A thread waits in one call at a time; those that have ended are forgotten.
-                if self.selects.len() > 10_000 {
-                    self.selects.clear();
-                }
+                // A thread waits in one call at a time.
                 self.selects.insert(word(record, THREAD), record[HEADER..].to_vec());
                 Ok(())
             }
@@ -244,19 +309,46 @@ impl<W: Write> Work<W> {
     fn set(&mut self, record: &[u8]) -> io::Result<Option<(Key, u32)>> {
         let Some(key) = Key::from_word(word(record, KEY)) else { return Ok(None) };
         let thread = if key.kind == Kind::Epoll { 0 } else { word(record, THREAD) as u32 };
-        if self.sets.contains_key(&(key, thread)) {
-            return Ok(Some((key, thread)));
+        if !self.sets.contains_key(&(key, thread)) {
+            self.new_set((key, thread), key.kind == Kind::Epoll)?;
         }
-        let adds = word(record, WHAT) == CHANGE
-            && word(record, TOOK_OR_OPERATION) as i32 == libc::EPOLL_CTL_ADD;
-        self.new_set(key, thread, key.kind == Kind::Epoll && !adds)?;
         Ok(Some((key, thread)))
     }
 
+    /// A set that was made now. One of the same number was closed, or was of another process.
+    fn creation(&mut self, record: &[u8]) -> io::Result<()> {
+        let Some(key) = Key::from_word(word(record, KEY)) else { return Ok(()) };
+        self.forget((key, 0));
+        self.new_set((key, 0), false)
+    }
+
+    /// Ends the arrays of a thread, and all sets of a process with its last thread.
+    fn ending(&mut self, record: &[u8]) {
+        let Some(first) = Key::from_word(word(record, KEY)) else { return };
+        let (thread, is_last) = (word(record, THREAD), word(record, RESULT) == 0);
+        self.selects.remove(&thread);
+        if is_last {
+            self.sockets.remove(&first.process);
+        }
+        let own = self.sets.range((first, 0)..).map(|(id, _)| *id);
+        let own = own.take_while(|(key, _)| key.process == first.process);
+        let ended: Vec<_> = own.filter(|(_, one)| is_last || *one == thread as u32).collect();
+        ended.into_iter().for_each(|id| self.forget(id));
+    }
+
+    /// Forgets all of a set but what the end of the recording says.
+    fn forget(&mut self, id: (Key, u32)) {
+        if let Some(set) = self.sets.remove(&id) {
+            self.kinds[set.number as usize] = set.kinds.cost_kind();
+        }
+    }
+
     /// Writes a set that is new here, with the descriptors that it has had before if it `is_old`.
-    fn new_set(&mut self, key: Key, thread: u32, is_old: bool) -> io::Result<()> {
+    fn new_set(&mut self, id: (Key, u32), is_old: bool) -> io::Result<()> {
+        let (key, thread) = id;
         self.writer.set(key, thread)?;
-        let mut set = Set { number: self.sets.len() as u32, ..Set::default() };
+        let mut set = Set { number: self.kinds.len() as u32, ..Set::default() };
+        self.kinds.push(CostKind::Unknown);
         if is_old {
             set.read_at = sys::monotonic_ns();
             let mut registrations = process::registrations(key.process, key.id);
@@ -266,7 +358,7 @@ impl<W: Write> Work<W> {
                 self.add(key, &mut set, descriptor, data)?;
             }
         }
-        self.sets.insert((key, thread), set);
+        self.sets.insert(id, set);
         Ok(())
     }
 
@@ -274,22 +366,41 @@ impl<W: Write> Work<W> {
     fn add(&mut self, key: Key, set: &mut Set, descriptor: i32, data: u64) -> io::Result<()> {
         // The kernel adds what it does not have: the last one of this number was closed.
         self.remove(set, descriptor)?;
-        // So was one whose data are given again.
-        if let Some((_, other)) = set.members.get(&data) {
-            self.remove(set, *other)?;
-        }
+        self.remove_closed(key, set, data)?;
         let number = set.take_number();
-        set.members.insert(data, (number, descriptor));
-        set.data.insert(descriptor, data);
+        set.link(descriptor, data, number);
         self.learn(key, set, descriptor);
         self.writer.join(set.number, number)
     }
 
+    /// Removes descriptors whose data are given again, if they were closed meanwhile.
+    fn remove_closed(&mut self, key: Key, set: &mut Set, data: u64) -> io::Result<()> {
+        while let Some(&other) = set.of_data.get(&data) {
+            if other >= 0 && process::has_descriptor(key.process, other) {
+                break;
+            }
+            self.remove(set, other)?;
+        }
+        Ok(())
+    }
+
     fn remove(&mut self, set: &mut Set, descriptor: i32) -> io::Result<()> {
-        let Some(data) = set.data.remove(&descriptor) else { return Ok(()) };
-        let Some((number, _)) = set.members.remove(&data) else { return Ok(()) };
+        let Some(number) = set.unlink(descriptor) else { return Ok(()) };
         set.free.push(number);
         self.writer.leave(set.number, number)
+    }
+
+    /// Changes what a descriptor is registered with, so its data may be new.
+    fn modify(&mut self, key: Key, set: &mut Set, descriptor: i32, data: u64) -> io::Result<()> {
+        if set.descriptors.get(&descriptor).is_some_and(|(earlier, _)| *earlier == data) {
+            return Ok(());
+        }
+        let Some(number) = set.unlink(descriptor) else {
+            return self.add(key, set, descriptor, data);
+        };
+        self.remove_closed(key, set, data)?;
+        set.link(descriptor, data, number);
+        Ok(())
     }
 
     /// Learns the kind of one of the first descriptors.
@@ -320,11 +431,7 @@ impl<W: Write> Work<W> {
             _ if is_known => Ok(()),
             libc::EPOLL_CTL_ADD => self.add(id.0, &mut set, descriptor, data),
             libc::EPOLL_CTL_DEL => self.remove(&mut set, descriptor),
-            // Its data may be new.
-            _ => match set.data.get(&descriptor).copied() {
-                Some(earlier) if earlier == data => Ok(()),
-                _ => self.add(id.0, &mut set, descriptor, data),
-            },
+            _ => self.modify(id.0, &mut set, descriptor, data),
         };
         self.sets.insert(id, set);
         written
@@ -335,7 +442,7 @@ impl<W: Write> Work<W> {
         let mut set = self.sets.remove(&id).expect("it was found or made");
         let body = &record[HEADER..];
         let ready = match id.0.kind {
-            Kind::Epoll => self.events(&mut set, body),
+            Kind::Epoll => self.events(&mut set, body, word(record, RESULT)).map(Some),
             Kind::Poll => {
                 let (mut array, mut ready) = (Vec::new(), Vec::new());
                 for slot in body.chunks_exact(size_of::<libc::pollfd>()) {
@@ -356,9 +463,6 @@ impl<W: Write> Work<W> {
         let number = set.number;
         self.sets.insert(id, set);
         let Some(ready) = ready? else { return Ok(()) };
-        if id.0.kind == Kind::Epoll && (ready.len() as u64) < word(record, RESULT) {
-            self.cut_waits += 1;
-        }
         self.writer.wait(&Wait {
             set: number,
             at_ns: word(record, TIME).saturating_sub(self.started),
@@ -369,19 +473,20 @@ impl<W: Write> Work<W> {
     }
 
     /// The members that the events of an epoll set are of.
-    fn events(&mut self, set: &mut Set, body: &[u8]) -> io::Result<Option<Vec<u32>>> {
+    fn events(&mut self, set: &mut Set, body: &[u8], result: u64) -> io::Result<Vec<u32>> {
         let (size, at) = self.event;
+        let mut is_shared = false;
         let mut ready = Vec::with_capacity(body.len() / size);
         for event in body.chunks_exact(size) {
             let data = word(event, at);
-            let number = match set.members.get(&data) {
-                Some((number, _)) => *number,
+            is_shared |= set.others.contains_key(&data);
+            let number = match set.of_data.get(&data) {
+                Some(descriptor) => set.descriptors[descriptor].1,
                 // Another process has registered it.
                 None => {
                     let (number, unknown) = (set.take_number(), -1 - set.unknown);
                     set.unknown += 1;
-                    set.members.insert(data, (number, unknown));
-                    set.data.insert(unknown, data);
+                    set.link(unknown, data, number);
                     self.writer.join(set.number, number)?;
                     number
                 }
@@ -390,7 +495,8 @@ impl<W: Write> Work<W> {
         }
         ready.sort_unstable();
         ready.dedup();
-        Ok(Some(ready))
+        self.cut_waits += u64::from(is_shared || (ready.len() as u64) < result);
+        Ok(ready)
     }
 
     /// Writes how an array differs from the one before, and returns the ready members.
@@ -474,16 +580,17 @@ impl<W: Write> Work<W> {
             return Err(error);
         }
         let is_full = self.writer.is_full();
-        let until = if is_full { self.last } else { sys::monotonic_ns() };
-        let kinds: BTreeMap<u32, CostKind> =
-            self.sets.values().map(|set| (set.number, set.kinds.cost_kind())).collect();
+        let until = if is_full { self.last } else { self.until.min(sys::monotonic_ns()) };
+        for set in self.sets.values() {
+            self.kinds[set.number as usize] = set.kinds.cost_kind();
+        }
         let end = End {
             is_full,
             duration_ns: until.saturating_sub(self.started),
             lost_waits: lost_waits + self.lost_waits,
             lost_changes,
             cut_waits: self.cut_waits,
-            kinds: kinds.into_values().collect(),
+            kinds: self.kinds,
         };
         self.writer.end(&end)?;
         Ok(end)
@@ -590,6 +697,62 @@ mod tests {
     }
 
     #[test]
+    fn descriptors_share_their_data_and_waits_that_have_these_count_as_cut() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (one, other) = (one.as_raw_fd(), other.as_raw_fd());
+        let key = Key { process: std::process::id(), kind: Kind::Epoll, id: 0xff_ffff };
+        let (all, end) = recorded(&[
+            change(key, libc::EPOLL_CTL_ADD, one, 7),
+            change(key, libc::EPOLL_CTL_ADD, other, 7),
+            wait(key, &[7]),
+            wait(key, &[7, 7]),
+            change(key, libc::EPOLL_CTL_MOD, one, 8),
+            wait(key, &[7, 8]),
+            change(key, libc::EPOLL_CTL_MOD, one, 7),
+            change(key, libc::EPOLL_CTL_DEL, one, 0),
+            wait(key, &[7]),
+        ]);
+        assert_eq!(all, ["Epoll", "+0", "+1", "[1]", "[1]", "[0, 1]", "-0", "[1]"]);
+        assert_eq!(end.cut_waits, 2);
+    }
+
+    #[test]
+    fn a_set_ends_with_a_new_one_of_its_number_and_with_its_process() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let one = one.as_raw_fd();
+        let key = Key { process: std::process::id(), kind: Kind::Epoll, id: 0xff_ffff };
+        let poll = Key { kind: Kind::Poll, id: 1, ..key };
+        let ending = |thread, left| {
+            let key = Key { kind: Kind::Process, id: 0, ..key };
+            record(ENDING, key, &[(THREAD, thread), (RESULT, left)], &[])
+        };
+        let array = |thread| {
+            let slot = [&9001_i32.to_ne_bytes()[..], &[1, 0, 0, 0]].concat();
+            record(WAIT, poll, &[(THREAD, thread)], &slot)
+        };
+        let (all, end) = recorded(&[
+            change(key, libc::EPOLL_CTL_ADD, one, 1),
+            record(CREATION, key, &[], &[]),
+            change(key, libc::EPOLL_CTL_ADD, 9002, 1),
+            array(5),
+            array(6),
+            ending(6, 1),
+            array(5),
+            array(6),
+            wait(key, &[1]),
+            ending(5, 0),
+            wait(key, &[]),
+            array(5),
+        ]);
+        let expected = [
+            "Epoll", "+0", "Epoll", "+0", "Poll", "+0", "[]", "Poll", "+0", "[]", "[]", "Poll",
+            "+0", "[]", "[0]", "Epoll", "[]", "Poll", "+0", "[]",
+        ];
+        assert_eq!(all, expected);
+        assert_eq!((end.kinds.len(), end.kinds[0]), (7, CostKind::Unix));
+    }
+
+    #[test]
     fn the_difference_of_arrays_is_written() {
         let key = Key { process: std::process::id(), kind: Kind::Poll, id: 2 };
         let wait = |slots: &[(i32, i16)]| {
@@ -642,7 +805,7 @@ mod tests {
                 (TOOK_OR_OPERATION, random() % 5),
                 (TIMEOUT_OR_DESCRIPTOR, random() % 9),
             ];
-            records.push(record(random() % 4, Key { kind, ..key }, &words, &body));
+            records.push(record(random() % 6, Key { kind, ..key }, &words, &body));
         }
         records.push(vec![1; 7]);
         let (all, _) = recorded(&records);

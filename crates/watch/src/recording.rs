@@ -204,6 +204,15 @@ impl<W: Write> RecordingWriter<W> {
         self.is_full
     }
 
+    /// Gives the output what it holds back.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+
     /// How many bytes were written.
     pub fn written(&self) -> u64 {
         self.written

@@ -63,6 +63,8 @@ pub struct Records {
     globals: SharedWords,
     /// The process that was there before.
     pub(crate) process: Option<u32>,
+    /// When the first of them could be made.
+    pub(crate) started: u64,
 }
 
 impl Records {
@@ -141,6 +143,7 @@ impl Watch {
     /// As above.
     pub fn attach_to_record(subject: Subject) -> Result<(Watch, Records), Error> {
         let ring = RingBuffer::new(RING).map_err(Error::bpf("making a ring for BPF"))?;
+        let started = sys::monotonic_ns();
         let watch = Watch::new(subject, Some(&ring))?;
         let maps = watch.maps.as_ref().expect("it was attached with BPF");
         let globals = SharedWords::of(maps.globals.as_fd(), GLOBALS)
@@ -149,7 +152,7 @@ impl Watch {
             Subject::Process(process) => Some(process),
             Subject::Children | Subject::All => None,
         };
-        Ok((watch, Records { ring, globals, process }))
+        Ok((watch, Records { ring, globals, process, started }))
     }
 
     /// Counts without BPF, by `ptrace(2)`: a process, or a program that [`start`](Watch::start)

@@ -28,11 +28,11 @@ pub(crate) const TIME: usize = 16;
 pub(crate) const TOOK_OR_OPERATION: usize = 24;
 /// The timeout of a wait, or the descriptor of a change.
 pub(crate) const TIMEOUT_OR_DESCRIPTOR: usize = 32;
-/// The result of a wait.
+/// The result of a wait, or how many threads of its process are left when one has ended.
 pub(crate) const RESULT: usize = 40;
 /// The length of an array.
 pub(crate) const LENGTH: usize = 48;
-/// What is recorded: [`WAIT`], [`CHANGE`] or [`SELECT`].
+/// What is recorded: one of the kinds below.
 pub(crate) const WHAT: usize = 56;
 pub(crate) const HEADER: usize = 64;
 
@@ -40,6 +40,10 @@ pub(crate) const WAIT: u64 = 0;
 pub(crate) const CHANGE: u64 = 1;
 /// The sets that a `select` is called with, as it overwrites them.
 pub(crate) const SELECT: u64 = 2;
+/// A new epoll set: no earlier one has its number any more.
+pub(crate) const CREATION: u64 = 3;
+/// The end of a thread.
+pub(crate) const ENDING: u64 = 4;
 
 /// Bytes of an array or of events that are recorded at most. A room for each processor has at most
 /// 32 KiB.
@@ -179,6 +183,30 @@ pub(super) fn change(w: &mut Writer<'_>) {
     w.copy_to_record(R8, HEADER);
     w.code.alu_by(Op::Move, R6, event);
     w.end_record(R8, R6, Global::LostChanges);
+    w.code.place(skip);
+}
+
+/// Records that an epoll set was made, whose descriptor or error is in `R7`.
+pub(super) fn creation(w: &mut Writer<'_>) {
+    let out = w.out;
+    w.code.go_if(R7, When::SignedBelow, 0, out);
+    w.code.alu(Op::Move, R2, R7);
+    w.key(Kind::Epoll);
+    w.begin_record(R8, CREATION, out);
+    w.code.alu_by(Op::Move, R6, 0);
+    w.end_record(R8, R6, Global::LostChanges);
+}
+
+/// Records that this thread ends. `R7` has the number of those that are left; `R6` and `R7` keep
+/// their values.
+pub(super) fn ending(w: &mut Writer<'_>) {
+    let skip = w.code.label();
+    w.code.alu_by(Op::Move, R2, 0);
+    w.key(Kind::Process);
+    w.begin_record(R8, ENDING, skip);
+    w.code.store(Width::Eight, R8, RESULT as i16, R7);
+    w.code.alu_by(Op::Move, R9, 0);
+    w.end_record(R8, R9, Global::LostChanges);
     w.code.place(skip);
 }
 

@@ -70,6 +70,23 @@ impl RingBuffer {
         self.descriptor.as_raw_fd()
     }
 
+    /// Returns the position behind the last record, for [`drain_to`](RingBuffer::drain_to).
+    pub(crate) fn produced(&self) -> u64 {
+        // SAFETY: the page is mapped while this value exists, and only atomics touch it.
+        unsafe { self.producer.as_ref() }.load(Ordering::Acquire)
+    }
+
+    /// Takes out the records up to a position. Those that are still written there are waited for:
+    /// the kernel does not sleep meanwhile.
+    pub(crate) fn drain_to(&mut self, position: u64, mut each: impl FnMut(&[u8])) {
+        // SAFETY: as above.
+        while unsafe { self.consumer.as_ref() }.load(Ordering::Relaxed) < position {
+            if self.drain(&mut each) == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
     /// Takes out the records that are there, those of one ring at most, and returns how many there
     /// were.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(&[u8])) -> usize {

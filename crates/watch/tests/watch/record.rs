@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use superpoll::diagnostics::Kind as CostKind;
-use superpoll_test_support::{Running, alone, start};
+use superpoll_test_support::{alone, start};
 use superpoll_watch::{
-    End, Entry, Error, Kind, Recorder, RecordingReader, RecordingWriter, Subject, Watch,
+    End, Entry, Error, Key, Kind, Recorder, RecordingReader, RecordingWriter, Subject, Watch,
 };
 use tempfile::TempDir;
+
+use crate::Program;
 
 /// Records a program of Python's, and returns the records.
 fn record(program: &str, limit: u64) -> Option<Vec<Entry>> {
@@ -50,18 +52,23 @@ fn read(path: &Path) -> Vec<Entry> {
 
 /// The members of the only set of a kind, before each of its waits, and the ready ones.
 fn waits(entries: &[Entry], kind: Kind) -> Vec<(usize, Vec<u32>, i64)> {
+    waits_of(entries, |key| key.kind == kind)
+}
+
+/// The same of the sets that are wanted.
+fn waits_of(entries: &[Entry], is_wanted: impl Fn(&Key) -> bool) -> Vec<(usize, Vec<u32>, i64)> {
     let mut sets = Vec::new();
     let mut members: Vec<BTreeSet<u32>> = Vec::new();
     let mut found = Vec::new();
     for entry in entries {
         match entry {
             Entry::Set { key, .. } => {
-                sets.push(key.kind);
+                sets.push(is_wanted(key));
                 members.push(BTreeSet::new());
             }
             Entry::Join { set, member } => assert!(members[*set as usize].insert(*member)),
             Entry::Leave { set, member } => assert!(members[*set as usize].remove(member)),
-            Entry::Wait(wait) if sets[wait.set as usize] == kind => {
+            Entry::Wait(wait) if sets[wait.set as usize] => {
                 let length = members[wait.set as usize].len();
                 found.push((length, wait.ready.clone(), wait.timeout_ns));
             }
@@ -146,27 +153,103 @@ epoll.poll(0)
 print("done", flush=True)
 sys.stdin.readline()
 "#;
-    let mut command = Command::new("python3");
-    command.args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = Running(start(&mut command));
-    let mut input = child.0.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
-    let subject = Subject::Process(child.0.id());
-    let (watch, records) = match Watch::attach_to_record(subject) {
+    let Some(entries) = record_running(program, Subject::Process) else { return };
+    assert_eq!(waits(&entries, Kind::Epoll), [(10, vec![3], 0), (11, vec![10], 0)]);
+    assert_eq!(end(&entries).kinds, [CostKind::Unix]);
+}
+
+/// With all processes, a set is known by its first record: here the one of another descriptor.
+#[test]
+fn the_descriptors_of_before_are_in_a_recording_of_all_processes() {
+    alone(|| {
+        let program = r#"
+import select, socket, sys
+pairs = [socket.socketpair() for _ in range(31)]
+epoll = select.epoll()
+for one, _ in pairs[:30]:
+    epoll.register(one, select.EPOLLIN)
+print("ready", flush=True)
+sys.stdin.readline()
+epoll.register(pairs[30][0], select.EPOLLIN)
+pairs[3][1].send(b"x")
+epoll.poll(0)
+print("done", flush=True)
+sys.stdin.readline()
+"#;
+        let mut process = 0;
+        let all = |number| {
+            process = number;
+            Subject::All
+        };
+        let Some(entries) = record_running(program, all) else { return };
+        let found = waits_of(&entries, |key| key.process == process && key.kind == Kind::Epoll);
+        assert_eq!(found, [(31, vec![3], 0)]);
+    });
+}
+
+/// Records a program that runs, from its line "ready" to its line "done".
+fn record_running(program: &str, subject: impl FnOnce(u32) -> Subject) -> Option<Vec<Entry>> {
+    let mut program = Program::start(program, &[])?;
+    program.says("ready");
+    let (watch, records) = match Watch::attach_to_record(subject(program.id())) {
         Ok(attached) => attached,
-        Err(error) => return eprintln!("skipped: {error}"),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return None;
+        }
     };
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("recording");
-    let recorder = Recorder::start(records, Recorder::open(&path).unwrap(), 1 << 20).unwrap();
-    input.write_all(b"go\n").unwrap();
-    assert_eq!(lines.next().unwrap().unwrap(), "done");
+    let recorder = Recorder::start(records, Recorder::open(&path).unwrap(), 1 << 26).unwrap();
+    program.tell("go");
+    program.says("done");
     drop(watch);
-    let end = recorder.end().unwrap();
-    let entries = read(&path);
-    assert_eq!(waits(&entries, Kind::Epoll), [(10, vec![3], 0), (11, vec![10], 0)]);
-    assert_eq!(end.kinds, [CostKind::Unix]);
+    recorder.end().unwrap();
+    Some(read(&path))
+}
+
+/// A set that is closed is over, though another gets its number.
+#[test]
+fn a_new_set_of_the_same_number_has_no_earlier_descriptors() {
+    alone(|| {
+        let program = "import select, socket\n\
+                       pairs = [socket.socketpair() for _ in range(5)]\n\
+                       def wait(count):\n\
+                       \u{20}epoll = select.epoll()\n\
+                       \u{20}for one, _ in pairs[:count]: epoll.register(one, select.EPOLLIN)\n\
+                       \u{20}epoll.poll(0)\n\
+                       \u{20}number = epoll.fileno()\n\
+                       \u{20}epoll.close()\n\
+                       \u{20}return number\n\
+                       numbers = {wait(5), wait(2), wait(3)}\n\
+                       assert len(numbers) == 1, numbers\n";
+        let Some(entries) = record(program, 1 << 20) else { return };
+        let found = waits(&entries, Kind::Epoll);
+        assert_eq!(found, [5, 2, 3].map(|members| (members, vec![], 0)));
+    });
+}
+
+/// The child's first record adds a descriptor to a set that it has from its parent.
+#[test]
+fn a_set_of_before_a_fork_has_its_descriptors_in_the_child() {
+    let program = r#"
+import os, select, socket, sys
+pairs = [socket.socketpair() for _ in range(5)]
+epoll = select.epoll()
+for one, _ in pairs[:4]:
+    epoll.register(one, select.EPOLLIN)
+print("ready", flush=True)
+sys.stdin.readline()
+if os.fork() == 0:
+    epoll.register(pairs[4][0], select.EPOLLIN)
+    epoll.poll(0)
+    print("done", flush=True)
+    sys.stdin.readline()
+    os._exit(0)
+os.wait()
+"#;
+    let Some(entries) = record_running(program, Subject::Process) else { return };
+    assert_eq!(waits(&entries, Kind::Epoll), [(5, vec![], 0)]);
 }
 
 #[test]
