@@ -30,6 +30,19 @@ fn stat(process: u32) -> Option<Vec<String>> {
     Some(fields.split_whitespace().map(str::to_owned).collect())
 }
 
+/// Returns the user with whose rights this process opens files.
+///
+/// # Errors
+///
+/// There is no `/proc`.
+pub(crate) fn own_user() -> io::Result<u32> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    // Uid: the real one, the effective one, that of before, and that of files.
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let user = users.and_then(|users| users.split_whitespace().nth(3)?.parse().ok());
+    user.ok_or_else(|| io::Error::other("/proc/self/status names no user"))
+}
+
 /// Checks that a process can be watched.
 pub(crate) fn check(process: u32) -> Result<(), Error> {
     let Ok(found) = fs::metadata(format!("/proc/{process}")) else {

@@ -7,7 +7,8 @@
 //! The kernel tells when a set is made, so a set that was not is one of before. Its descriptors are
 //! read from `/proc`: at the start if the process is known, and otherwise with its first record.
 //! Changes of the same descriptors that were made before that reading are in it, and are passed
-//! over. Closing a set is not told: a new one of the same number ends it, or the end of its process.
+//! over. Closing a set is not told: a new one of the same number ends it, or the end of its
+//! process.
 //!
 //! Descriptors may share their data. Then an event is taken for one of the last that was registered
 //! with these, and its wait counts as cut.
@@ -17,9 +18,9 @@
 //! of their length, as in the report.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,20 +46,32 @@ const PERIOD: Duration = Duration::from_millis(5);
 /// Of how many descriptors the kind is looked up, by set.
 const KINDS: usize = 16;
 
+/// Only its owner reads a recording, as it tells what a program of another user does.
+const MODE: u32 = 0o600;
+
 /// Opens the file of a recording, which replaces another recording, and no other file. Nothing is
 /// changed until [`Recorder::start`].
 ///
 /// # Errors
 ///
-/// The file cannot be opened or made; it is no regular file, or one that is no recording.
+/// The file cannot be opened or made; it is no regular file, or another user's, or no recording.
 fn open(path: &Path) -> io::Result<File> {
-    // A recording tells what a program of another user does.
+    let refused = |what: &str| Err(io::Error::new(ErrorKind::InvalidInput, what));
     let mut options = File::options();
-    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut file = options.open(path)?;
+    let options = options.read(true).write(true).create(true).truncate(false);
+    // Another user may have made the name, in a folder for all, to have this one write elsewhere.
+    let mut file = match options.mode(MODE).custom_flags(libc::O_NOFOLLOW).open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+            return refused("it is a symbolic link; name the file itself");
+        }
+        opened => opened?,
+    };
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "a recording needs a regular file"));
+        return refused("a recording needs a regular file");
+    }
+    if found.uid() != process::own_user()? {
+        return refused("the file belongs to another user; name a new file, or remove it");
     }
     let mut head = Vec::new();
     Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut head)?;
@@ -80,12 +93,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the file of a recording. An older recording in it is replaced once this one starts;
+    /// Opens the file of a recording. An older recording in it is replaced once this one starts, and
+    /// stays as it is if none does;
     /// another kind of file is refused.
     ///
     /// # Errors
     ///
-    /// The file cannot be opened or made; it is no regular file, or one that is no recording.
+    /// The file cannot be opened or made; it is no regular file, or another user's, or no recording.
     pub fn open(path: &Path) -> io::Result<File> {
         open(path)
     }
@@ -96,6 +110,7 @@ impl Recorder {
     ///
     /// The file cannot be written, or there can be no thread.
     pub fn start(records: Records, mut file: File, limit: u64) -> io::Result<Recorder> {
+        file.set_permissions(Permissions::from_mode(MODE))?;
         file.set_len(0)?;
         file.rewind()?;
         let machine = machine::HERE.expect("a watch was attached here");

@@ -63,7 +63,7 @@ pub struct Records {
     globals: SharedWords,
     /// The process that was there before.
     pub(crate) process: Option<u32>,
-    /// When the first of them could be made.
+    /// When the watch was attached.
     pub(crate) started: u64,
 }
 
@@ -143,8 +143,8 @@ impl Watch {
     /// As above.
     pub fn attach_to_record(subject: Subject) -> Result<(Watch, Records), Error> {
         let ring = RingBuffer::new(RING).map_err(Error::bpf("making a ring for BPF"))?;
-        let started = sys::monotonic_ns();
         let watch = Watch::new(subject, Some(&ring))?;
+        let started = sys::monotonic_ns();
         let maps = watch.maps.as_ref().expect("it was attached with BPF");
         let globals = SharedWords::of(maps.globals.as_fd(), GLOBALS)
             .map_err(Error::bpf("sharing a map of BPF"))?;

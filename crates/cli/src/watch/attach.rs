@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use superpoll_watch::{Method, Subject, Watch};
 
-use super::recording::{self, Recording};
+use super::recording::{self, Prepared};
 
 /// How long a process that runs already is traced at most, as that slows it.
 const SAMPLE: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ pub(super) fn attach(
     subject: Subject,
     program: Option<&String>,
     options: &recording::Options,
-) -> Result<(Watch, Option<Recording>), Box<dyn Error>> {
+) -> Result<(Watch, Option<Prepared>), Box<dyn Error>> {
     if let Some(path) = options.file() {
         return options.attach(subject, path).map(|(watch, recording)| (watch, Some(recording)));
     }

@@ -23,6 +23,7 @@ use superpoll_rt::{Runtime, time};
 use superpoll_watch::{Monitor, Sample, Subject};
 
 use crate::control::ServerProcess;
+use crate::watch::recording::{Ended, Prepared, Recording};
 
 /// Options of `watch`.
 #[derive(Clone, Debug, clap::Args)]
@@ -71,31 +72,40 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             None if options.all => Subject::All,
             None => Subject::Children,
         };
-        let (mut watch, recording) =
+        let (mut watch, prepared) =
             attach::attach(subject, options.program.first(), &options.recording)?;
         let mut child = None;
         if let Some((program, arguments)) = options.program.split_first() {
-            let started = watch.start(Command::new(program).args(arguments));
-            child = Some(started.map_err(|error| format!("starting {program}: {error}"))?);
+            match watch.start(Command::new(program).args(arguments)) {
+                Ok(started) => child = Some(started),
+                Err(error) => {
+                    prepared.into_iter().for_each(Prepared::abandon);
+                    return Err(format!("starting {program}: {error}").into());
+                }
+            }
         }
+        let mut recording = prepared.map(Prepared::start).transpose()?;
         let limit = attach::limit(&watch, subject, options.seconds);
         let process = options.pid.or(child.as_ref().map(Child::id));
         let mut monitor = Monitor::new(watch, process);
         let is_live = stdout().is_terminal() && !options.json && child.is_none();
-        let last = follow(&mut monitor, process, limit, is_live, &mut signals).await?;
+        let followed =
+            follow(&mut monitor, &mut recording, process, limit, is_live, &mut signals).await;
         // A traced program continues at its own pace while the summary is made.
         monitor.watch_mut().end();
+        // Whatever fails from here on, the recording is whole.
+        let recording = recording.map(Recording::end);
+        let last = followed?;
         let report = monitor.report(&monitor.start(), &last, true);
         let text = match options.json {
             true => format!("{:#}\n", document::of(&report, costs)),
             false => text::of(&report, costs),
         };
         let clear = if is_live { CLEAR } else { "" };
-        print(&format!("{clear}{text}"))?;
-        if let Some(mut child) = child {
-            end(&mut child)?;
-        }
-        recording.map_or(Ok(()), |recording| recording.end())
+        let printed = print(&format!("{clear}{text}"));
+        let ended = child.map_or(Ok(()), |mut child| end(&mut child));
+        let recorded = recording.map_or(Ok(()), Ended::say);
+        printed.map_err(Into::into).and(ended).and(recorded)
     })?
 }
 
@@ -112,6 +122,7 @@ fn end(child: &mut Child) -> Result<(), Box<dyn Error>> {
 /// Follows until the end, and returns the last counts.
 async fn follow(
     monitor: &mut Monitor,
+    recording: &mut Option<Recording>,
     process: Option<u32>,
     limit: Option<Duration>,
     is_live: bool,
@@ -140,6 +151,7 @@ async fn follow(
         if is_over {
             return Ok(sample);
         }
+        recording.iter_mut().for_each(Recording::say_early_end);
         if is_live {
             let report = monitor.report(&earlier, &sample, false);
             print(&format!("{CLEAR}{}", first_lines(&text::of(&report, costs))))?;

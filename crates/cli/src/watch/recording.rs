@@ -1,9 +1,10 @@
 //! `--record`: the waits in a file, for `superpoll-lab replay`.
 
 use std::error::Error;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use superpoll_watch::{Recorder, Subject, Watch};
+use superpoll_watch::{End, Recorder, Records, Subject, Watch};
 
 use crate::quantity::count;
 
@@ -20,10 +21,27 @@ pub(super) struct Options {
     record_size: u64,
 }
 
+/// A recording that can begin. Until then an older one in its file stays as it is.
+pub(super) struct Prepared {
+    path: PathBuf,
+    is_new: bool,
+    file: File,
+    records: Records,
+    limit: u64,
+}
+
 /// A recording that is made.
 pub(super) struct Recording {
     path: PathBuf,
     recorder: Recorder,
+    limit: u64,
+    is_end_said: bool,
+}
+
+/// A recording that has ended.
+pub(super) struct Ended {
+    path: PathBuf,
+    end: std::io::Result<End>,
     limit: u64,
 }
 
@@ -33,25 +51,66 @@ impl Options {
         self.record.as_deref()
     }
 
-    /// Attaches a watch, and begins to record to this file.
+    /// Attaches a watch, and opens this file.
     pub(super) fn attach(
         &self,
         subject: Subject,
         path: &Path,
-    ) -> Result<(Watch, Recording), Box<dyn Error>> {
-        let failed = |error| format!("recording to {}: {error}", path.display());
-        let file = Recorder::open(path).map_err(failed)?;
+    ) -> Result<(Watch, Prepared), Box<dyn Error>> {
+        // Without rights there is no file.
         let (watch, records) = Watch::attach_to_record(subject)?;
-        let recorder = Recorder::start(records, file, self.record_size << 20).map_err(failed)?;
-        Ok((watch, Recording { path: path.to_owned(), recorder, limit: self.record_size }))
+        let is_new = fs::symlink_metadata(path).is_err();
+        let file = Recorder::open(path).map_err(|error| failed(path, &error))?;
+        let (path, limit) = (path.to_owned(), self.record_size);
+        Ok((watch, Prepared { path, is_new, file, records, limit }))
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> String {
+    format!("recording to {}: {error}", path.display())
+}
+
+impl Prepared {
+    /// Begins to record, once the program has started.
+    pub(super) fn start(self) -> Result<Recording, Box<dyn Error>> {
+        let Prepared { path, file, records, limit, .. } = self;
+        let recorder = Recorder::start(records, file, limit << 20);
+        let recorder = recorder.map_err(|error| failed(&path, &error))?;
+        Ok(Recording { path, recorder, limit, is_end_said: false })
+    }
+
+    /// Leaves everything as it was.
+    pub(super) fn abandon(self) {
+        if self.is_new {
+            // An empty file is left at worst.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
 impl Recording {
-    /// Ends the recording, and says what it lacks.
-    pub(super) fn end(self) -> Result<(), Box<dyn Error>> {
+    /// Says once that the recording has ended by itself. What has ended it is told at the end.
+    pub(super) fn say_early_end(&mut self) {
+        if self.recorder.has_ended() && !self.is_end_said {
+            self.is_end_said = true;
+            eprintln!(
+                "superpoll: the recording to {} has ended early; the watch continues",
+                self.path.display()
+            );
+        }
+    }
+
+    /// Ends the recording. The watch should have ended.
+    pub(super) fn end(self) -> Ended {
+        Ended { path: self.path, end: self.recorder.end(), limit: self.limit }
+    }
+}
+
+impl Ended {
+    /// Says what the recording has, and what it lacks.
+    pub(super) fn say(self) -> Result<(), Box<dyn Error>> {
+        let end = self.end.map_err(|error| failed(&self.path, &error))?;
         let path = self.path.display();
-        let end = self.recorder.end().map_err(|error| format!("recording to {path}: {error}"))?;
         let seconds = end.duration_ns as f64 / 1e9;
         eprintln!("superpoll: {path} has {seconds:.1} s; superpoll-lab replay {path} judges them");
         if end.is_full {
@@ -66,6 +125,12 @@ impl Recording {
                  could be written",
                 count(end.lost_waits, "wait"),
                 count(end.lost_changes, "change"),
+            );
+        }
+        if end.cut_waits > 0 {
+            eprintln!(
+                "superpoll: of {} the recording lacks descriptors or events",
+                count(end.cut_waits, "wait")
             );
         }
         Ok(())

@@ -353,6 +353,7 @@ fn another_user_s_process_and_what_needs_bpf_are_refused_without_rights() {
         let line = refusal(&nobody.watch(arguments));
         assert!(line.contains("CAP_BPF"), "{line}");
     }
+    assert!(!path.exists(), "what cannot be recorded leaves no file");
     let line = nobody.watch(&["--", "/no/such/program"]);
     let line = String::from_utf8(line.stderr).unwrap();
     assert!(line.contains("superpoll: starting /no/such/program: No such file"), "{line}");
@@ -558,6 +559,16 @@ fn a_recording_is_written_beside_the_summary_and_other_files_are_kept() {
     }
     assert_eq!(waits, 31);
 
+    // A program that cannot be started leaves an older recording, and no new one.
+    let before = fs::read(&path).unwrap();
+    let other = folder.path().join("other");
+    for name in [name, other.to_str().unwrap()] {
+        let line = refusal(&watch(&["--record", name, "--", "/no/such/program"]));
+        assert!(line.contains("starting /no/such/program: "), "{line}");
+    }
+    assert_eq!(fs::read(&path).unwrap(), before);
+    assert!(!other.exists());
+
     fs::write(&path, "notes of mine").unwrap();
     let line = refusal(&watch(&["--record", name, "--", "true"]));
     assert!(line.contains(name) && line.contains("another kind of file"), "{line}");
@@ -566,6 +577,71 @@ fn a_recording_is_written_beside_the_summary_and_other_files_are_kept() {
     assert!(line.contains("recording to /no/such/folder/file: No such file"), "{line}");
     let line = refusal(&watch(&["--record-size", "5", "--", "true"]));
     assert!(line.contains("--record"), "{line}");
+}
+
+/// Whoever reads the summary may have ended, as in `superpoll watch ... | true`.
+#[test]
+fn a_recording_has_its_end_though_the_summary_cannot_be_printed() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("recording");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    for (output, is_told) in [(Stdio::from(writer), false), (full.into(), true)] {
+        let mut command = superpoll();
+        command.args(["watch", "--record", path.to_str().unwrap(), "--", "python3", "-c"]);
+        command.arg("import select; epoll = select.epoll(); [epoll.poll(0) for _ in range(31)]");
+        let output = command.stdout(output).output().unwrap();
+        if is_skipped(&output) {
+            return;
+        }
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{errors}");
+        // The closed pipe ends the command by a signal.
+        for part in ["writing to the standard output", "superpoll-lab replay"] {
+            assert_eq!(errors.contains(part), is_told, "{errors}");
+        }
+        let file = fs::File::open(&path).unwrap();
+        let mut reader = superpoll_watch::RecordingReader::new(BufReader::new(file)).unwrap();
+        let mut waits = 0;
+        while let Some(entry) = reader.entry().unwrap() {
+            waits += usize::from(matches!(entry, superpoll_watch::Entry::Wait(_)));
+        }
+        assert_eq!(waits, 31);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+/// The file is full while the program runs, and that is said before its end.
+#[test]
+fn the_early_end_of_a_recording_is_said_while_the_watch_continues() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("recording");
+    let script = "import select, socket\n\
+                  pairs = [socket.socketpair() for _ in range(400)]\n\
+                  epoll = select.epoll()\n\
+                  for one, other in pairs: epoll.register(one, select.EPOLLIN); other.send(b'x')\n\
+                  for _ in range(4000): epoll.poll(0)\n\
+                  input()\n";
+    let mut command = superpoll();
+    command.args(["watch", "--record-size", "1", "--record", path.to_str().unwrap()]);
+    command.args(["--", "python3", "-c", script]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut watcher = Running(start(&mut command));
+    let mut errors = BufReader::new(watcher.0.stderr.take().unwrap());
+    let mut said = String::new();
+    errors.read_line(&mut said).unwrap();
+    if ["permits no BPF", "watching needs Linux", "is in a container"]
+        .iter()
+        .any(|reason| said.contains(reason))
+    {
+        return eprintln!("skipped: {said}");
+    }
+    assert!(said.contains("has ended early; the watch continues"), "{said}");
+    drop(watcher.0.stdin.take());
+    errors.read_to_string(&mut said).unwrap();
+    assert!(said.contains("has ended early, at 1 MiB"), "{said}");
+    watcher.0.wait().unwrap();
 }
 
 /// A 32-bit program of these instructions.

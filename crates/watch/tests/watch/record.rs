@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::BufReader;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -29,7 +29,11 @@ fn record(program: &str, limit: u64) -> Option<Vec<Entry>> {
     };
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("recording");
+    // It is for its owner alone from now on.
+    fs::write(&path, "").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let recorder = Recorder::start(records, Recorder::open(&path).unwrap(), limit).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let mut child = start(Command::new("python3").args(["-c", program]));
     watch.end_of_children();
     assert!(child.wait().unwrap().success());
@@ -320,6 +324,18 @@ fn a_recording_replaces_a_recording_and_nothing_else() {
     let before = fs::read(&path).unwrap();
     drop(Recorder::open(&path).unwrap());
     assert_eq!(fs::read(&path).unwrap(), before, "it is kept until the recording starts");
+    let link = folder.path().join("link");
+    symlink(&path, &link).unwrap();
+    let error = Recorder::open(&link).unwrap_err().to_string();
+    assert!(error.contains("symbolic link"), "{error}");
+    match chown(&path, Some(65_534), None) {
+        Ok(()) => {
+            let error = Recorder::open(&path).unwrap_err().to_string();
+            assert!(error.contains("another user"), "{error}");
+        }
+        Err(error) => eprintln!("skipped: a file of another user: {error}"),
+    }
+    fs::remove_file(&path).unwrap();
     fs::write(&path, "notes of mine").unwrap();
     let error = Recorder::open(&path).unwrap_err().to_string();
     assert!(error.contains("another kind of file"), "{error}");
