@@ -135,8 +135,7 @@ impl Recorder {
                 }
                 let count = records.ring.drain(|record| work.record(record));
                 if until != 0 || work.is_over() {
-                    let (waits, changes) = records.lost();
-                    return work.end(waits, changes);
+                    return work.end(records.lost());
                 }
                 if count == 0 {
                     // It is in the file also if this process is killed.
@@ -590,7 +589,7 @@ impl<W: Write> Work<W> {
         self.array(key, set, array, &ready).map(Some)
     }
 
-    fn end(mut self, lost_waits: u64, lost_changes: u64) -> io::Result<End> {
+    fn end(mut self, lost: End) -> io::Result<End> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -602,10 +601,10 @@ impl<W: Write> Work<W> {
         let end = End {
             is_full,
             duration_ns: until.saturating_sub(self.started),
-            lost_waits: lost_waits + self.lost_waits,
-            lost_changes,
+            lost_waits: lost.lost_waits + self.lost_waits,
             cut_waits: self.cut_waits,
             kinds: self.kinds,
+            ..lost
         };
         self.writer.end(&end)?;
         Ok(end)
@@ -655,7 +654,7 @@ mod tests {
         let writer = RecordingWriter::new(&mut output, 1 << 20).unwrap();
         let mut work = Work::new(writer, &X86_64, 0);
         records.iter().for_each(|record| work.record(record));
-        let end = work.end(0, 0).unwrap();
+        let end = work.end(End::default()).unwrap();
         let mut reader = RecordingReader::new(&output[..]).unwrap();
         let mut all = Vec::new();
         while let Some(entry) = reader.entry().unwrap() {

@@ -3,7 +3,8 @@
 //! It begins with [`MAGIC`] and a version. Then come records: a byte for the kind of record, and
 //! numbers in LEB128, those with a sign in zigzag. Sets are numbered from 0 in the order of their
 //! records, and the members of a set from 0, with the numbers of those that have left given again.
-//! So a reader needs no more memory than the file has bytes, whatever is in it.
+//! So a reader needs a byte for each member and 24 for each set, whatever is in the file. There are
+//! 262,144 sets at most, as what is kept of a set may be much more than the bytes of its record.
 //!
 //! | record | content |
 //! |---|---|
@@ -11,9 +12,9 @@
 //! | 2, a member joins | set, member |
 //! | 3, a member leaves | set, member |
 //! | 4, a wait returns | set, ns since the record of the wait before, 1 + ns that it took (0: not known), timeout in ns (-1: none, -2: not known), how many members were ready, the first of them, and of each next the distance less 1 |
-//! | 0, the end | 1 if the file was full, ns recorded, lost waits, lost changes, cut waits, and the kind of the descriptors of each set |
+//! | 0, the end | 1 if the file was full, ns recorded, lost waits, lost changes, cut waits, calls without a slot, processes without one, 32-bit calls, and the kind of the descriptors of each set |
 //!
-//! A file without its end is refused: how much is missing cannot be told.
+//! In a file without its end, [`RecordingError::Truncated`] follows the last whole record.
 
 use std::io::{self, Read, Write};
 use std::{error, fmt};
@@ -35,7 +36,10 @@ const LEAVE: u8 = 3;
 const WAIT: u8 = 4;
 
 /// Bytes that are kept for the end: those of its own numbers, and one for each set.
-const RESERVE: u64 = 64;
+const RESERVE: u64 = 80;
+
+/// The most sets of a recording.
+const SETS: usize = 1 << 18;
 
 /// A record of a recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,7 +89,7 @@ pub struct Wait {
 /// The end of a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct End {
-    /// Whether the recording has ended because the file had the size that it may have.
+    /// Whether the recording has ended because the file had the size, or the sets, that it may have.
     pub is_full: bool,
     /// The time from its start to its end, in nanoseconds.
     pub duration_ns: u64,
@@ -93,8 +97,16 @@ pub struct End {
     pub lost_waits: u64,
     /// Changes of sets that are missing.
     pub lost_changes: u64,
-    /// Waits of which only the first descriptors of the array, or the first events, were seen.
+    /// Waits of which only the first descriptors of the array, or the first events, were seen, or
+    /// whose events are of descriptors that share their data.
     pub cut_waits: u64,
+    /// Calls that are missing since there were too many processes, sets and kinds of arrays at a
+    /// time.
+    pub uncounted_calls: u64,
+    /// Processes that a watched one has started and that are missing, for the same reason.
+    pub unfollowed_processes: u64,
+    /// Waits, reads, accepts and `epoll_ctl` of 32-bit programs, which are missing.
+    pub compat_calls: u64,
     /// The kind of the descriptors of each set.
     pub kinds: Vec<CostKind>,
 }
@@ -230,7 +242,7 @@ impl<W: Write> RecordingWriter<W> {
         self.output.write_all(&self.record)
     }
 
-    /// Writes a set, an array or arrays.
+    /// Writes a set, an array or arrays. After 262,144 of them the recording is full.
     ///
     /// # Errors
     ///
@@ -241,6 +253,7 @@ impl<W: Write> RecordingWriter<W> {
         for number in [key.process, key.kind as u32, key.id, thread] {
             put(&mut self.record, number.into());
         }
+        self.is_full |= self.sets == SETS as u64;
         self.write()?;
         self.sets += u64::from(!self.is_full);
         Ok(())
@@ -314,6 +327,9 @@ impl<W: Write> RecordingWriter<W> {
             end.lost_waits,
             end.lost_changes,
             end.cut_waits,
+            end.uncounted_calls,
+            end.unfollowed_processes,
+            end.compat_calls,
         ] {
             put(&mut record, number);
         }
@@ -413,7 +429,8 @@ impl<R: Read> RecordingReader<R> {
     ///
     /// # Errors
     ///
-    /// The file ends too early, is damaged, or cannot be read.
+    /// The file ends too early, is damaged, or cannot be read. In the first case all whole records
+    /// were returned.
     pub fn entry(&mut self) -> Result<Option<Entry>, RecordingError> {
         if self.has_ended {
             return Ok(None);
@@ -446,6 +463,9 @@ impl<R: Read> RecordingReader<R> {
     }
 
     fn new_set(&mut self) -> Result<Entry, RecordingError> {
+        if self.members.len() == SETS {
+            return Err(self.damaged("there are too many sets"));
+        }
         let (process, kind) = (self.small()?, self.small()?);
         let (id, thread) = (self.small()?, self.small()?);
         let kind =
@@ -490,6 +510,9 @@ impl<R: Read> RecordingReader<R> {
             lost_waits: self.number()?,
             lost_changes: self.number()?,
             cut_waits: self.number()?,
+            uncounted_calls: self.number()?,
+            unfollowed_processes: self.number()?,
+            compat_calls: self.number()?,
             kinds: Vec::new(),
         };
         for _ in 0..self.members.len() {
@@ -556,6 +579,9 @@ mod tests {
             lost_waits: 3,
             lost_changes: 2,
             cut_waits: 1,
+            uncounted_calls: 7,
+            unfollowed_processes: 8,
+            compat_calls: u64::MAX,
             kinds: vec![CostKind::Tcp, CostKind::Unknown],
         };
         expected.extend([
@@ -631,6 +657,22 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_sets_has_a_bound() {
+        let mut writer = RecordingWriter::new(Vec::new(), 1 << 30).unwrap();
+        for _ in 0..SETS {
+            writer.set(KEY, 0).unwrap();
+        }
+        assert!(!writer.is_full());
+        writer.set(KEY, 0).unwrap();
+        assert!(writer.is_full());
+        let bytes = writer.end(&End::default()).unwrap();
+        assert_eq!(entries(&bytes).unwrap().len(), SETS + 1);
+        let mut more = bytes[..17].to_vec();
+        (0..=SETS).for_each(|_| more.extend([SET, 1, Kind::Poll as u8, 1, 1]));
+        assert!(entries(&more).unwrap_err().to_string().contains("too many sets"));
+    }
+
+    #[test]
     fn a_recording_keeps_its_size_and_its_end() {
         let mut writer = RecordingWriter::new(Vec::new(), 1_000).unwrap();
         writer.set(KEY, 0).unwrap();
@@ -640,8 +682,18 @@ mod tests {
         assert!(writer.is_full());
         writer.wait(&wait(5, &[999])).unwrap();
         writer.set(KEY, 0).unwrap();
-        let end =
-            End { is_full: true, duration_ns: u64::MAX, lost_waits: u64::MAX, ..End::default() };
+        let most = u64::MAX;
+        let end = End {
+            is_full: true,
+            duration_ns: most,
+            lost_waits: most,
+            lost_changes: most,
+            cut_waits: most,
+            uncounted_calls: most,
+            unfollowed_processes: most,
+            compat_calls: most,
+            kinds: Vec::new(),
+        };
         let bytes = writer.end(&end).unwrap();
         assert!(bytes.len() <= 1_000 && bytes.len() > 900, "{}", bytes.len());
         let entries = entries(&bytes).unwrap();

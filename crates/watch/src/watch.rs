@@ -16,6 +16,7 @@ use crate::preload::{self, Preload};
 use crate::process;
 use crate::program::record::{self, RecordMaps};
 use crate::program::{self, Build, COUNTS, IS_FOLLOWED, Maps, SCRATCH, THREAD, Watched};
+use crate::recording::End;
 use crate::sys::ring::RingBuffer;
 use crate::sys::{self, MapKind, SHAREABLE, SharedWords};
 use crate::trace::{self, Tally, Tracer};
@@ -68,10 +69,17 @@ pub struct Records {
 }
 
 impl Records {
-    /// Waits, and changes of sets, that are missing as the ring was full.
-    pub(crate) fn lost(&self) -> (u64, u64) {
+    /// What has not come to the ring.
+    pub(crate) fn lost(&self) -> End {
         let of = |word| self.globals.words()[word as usize].load(Ordering::Relaxed);
-        (of(Global::LostWaits), of(Global::LostChanges))
+        End {
+            lost_waits: of(Global::LostWaits),
+            lost_changes: of(Global::LostChanges),
+            uncounted_calls: of(Global::Overflow),
+            unfollowed_processes: of(Global::Unfollowed),
+            compat_calls: of(Global::Compat),
+            ..End::default()
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         error => Error::usage(format!("{reading}: {error}")),
     };
     // The kinds of descriptors are at the end.
-    let end = play::end(reader(&file).map_err(wrong)?).map_err(wrong)?;
+    let (end, is_cut_off) = play::end(reader(&file).map_err(wrong)?).map_err(wrong)?;
     file.rewind().doing(&reading)?;
     let ring = RingCosts::calibrated();
     let prices = Prices { costs: *Costs::calibrated(), ring: ring.ok().copied() };
@@ -49,9 +49,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     plays.retain(|play| play.waits > 0);
     plays.sort_by_key(|play| std::cmp::Reverse(play.waits));
     if options.json {
-        return crate::say!("{:#}", document(&plays, &end, &prices));
+        return crate::say!("{:#}", document(&plays, &end, is_cut_off, &prices));
     }
-    let lacks = lacks(&end);
+    let lacks = lacks(&end, is_cut_off);
     crate::say!("{:.1} s{lacks}", end.duration_ns as f64 / 1e9)?;
     for play in plays.iter().take(SETS) {
         crate::say!("\n{}", title(play))?;
@@ -78,7 +78,7 @@ fn reader(file: &File) -> Result<RecordingReader<BufReader<&File>>, RecordingErr
 }
 
 /// Says what a recording lacks.
-fn lacks(end: &End) -> String {
+fn lacks(end: &End, is_cut_off: bool) -> String {
     let mut text = String::new();
     if end.lost_waits > 0 {
         text += &format!("; the recording lacks {} waits", end.lost_waits);
@@ -91,6 +91,19 @@ fn lacks(end: &End) -> String {
     }
     if end.is_full {
         text += "; it ends where its file was full";
+    }
+    for (number, what) in [
+        (end.uncounted_calls, "calls, as there were too many processes and sets at a time"),
+        (end.unfollowed_processes, "processes, for the same reason"),
+        (end.compat_calls, "calls of 32-bit programs"),
+    ] {
+        if number > 0 {
+            text += &format!("; it lacks {number} {what}");
+        }
+    }
+    if is_cut_off {
+        text += "; the recording was cut off, so what it lacks and the kinds of its descriptors \
+                 are not known";
     }
     text
 }
@@ -108,8 +121,16 @@ fn title(play: &Play) -> String {
     } else {
         format!("not known, so taken for {}", play.kind.name())
     };
+    // Several arrays of a thread may take turns.
+    let changes = match play.changes {
+        changes if changes > 0 && key.kind != Kind::Epoll => {
+            format!("; {changes} times one joined or left")
+        }
+        _ => String::new(),
+    };
     format!(
-        "process {}: {name}: {waits} waits, {events} events, at most {most} descriptors ({kind})",
+        "process {}: {name}: {waits} waits, {events} events, at most {most} descriptors \
+         ({kind}){changes}",
         key.process
     )
 }
@@ -135,7 +156,7 @@ fn table(play: &Play, end: &End) -> Table {
     table
 }
 
-fn document(plays: &[Play], end: &End, prices: &Prices) -> Value {
+fn document(plays: &[Play], end: &End, is_cut_off: bool, prices: &Prices) -> Value {
     let nanoseconds = end.duration_ns.max(1) as f64;
     let set = |play: &Play| {
         let by_event = |cost: f64| (play.events > 0).then(|| cost / play.events as f64);
@@ -170,6 +191,7 @@ fn document(plays: &[Play], end: &End, prices: &Prices) -> Value {
             "blocked_waits": play.blocked,
             "events": play.events,
             "most_descriptors": play.most,
+            "changes": play.changes,
             "ways": ways,
         })
     };
@@ -177,9 +199,13 @@ fn document(plays: &[Play], end: &End, prices: &Prices) -> Value {
         "schema": 1,
         "seconds": end.duration_ns as f64 / 1e9,
         "is_full": end.is_full,
+        "is_cut_off": is_cut_off,
         "lost_waits": end.lost_waits,
         "lost_changes": end.lost_changes,
         "cut_waits": end.cut_waits,
+        "uncounted_calls": end.uncounted_calls,
+        "unfollowed_processes": end.unfollowed_processes,
+        "uncounted_32_bit_calls": end.compat_calls,
         "costs_measured": prices.costs.measured,
         "sets": plays.iter().map(set).collect::<Vec<Value>>(),
     })

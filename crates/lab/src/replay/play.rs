@@ -48,6 +48,8 @@ pub(super) struct Play {
     pub events: u64,
     /// The most descriptors at a time.
     pub most: usize,
+    /// Descriptors that joined or left after the first wait.
+    pub changes: u64,
     members: usize,
     costs: Costs,
     pure: Pure,
@@ -61,15 +63,26 @@ impl fmt::Debug for Play {
     }
 }
 
-/// Reads a recording to its end.
-pub(super) fn end(mut reader: RecordingReader<impl Read>) -> Result<End, RecordingError> {
-    let mut end = End::default();
-    while let Some(entry) = reader.entry()? {
-        if let Entry::End(found) = entry {
-            end = found;
+/// Reads a recording to its end. One without an end, as its watch was killed, is taken to end with
+/// its last wait, and `true` is returned.
+pub(super) fn end(mut reader: RecordingReader<impl Read>) -> Result<(End, bool), RecordingError> {
+    let mut until = 0;
+    while let Some(entry) = next(&mut reader)? {
+        match entry {
+            Entry::Wait(wait) => until = wait.at_ns.max(until),
+            Entry::End(end) => return Ok((end, false)),
+            _ => {}
         }
     }
-    Ok(end)
+    Ok((End { duration_ns: until, ..End::default() }, true))
+}
+
+/// Returns the next record of those that are whole.
+fn next(reader: &mut RecordingReader<impl Read>) -> Result<Option<Entry>, RecordingError> {
+    match reader.entry() {
+        Err(RecordingError::Truncated) => Ok(None),
+        entry => entry,
+    }
 }
 
 /// Plays a recording, whose end is known.
@@ -78,20 +91,36 @@ pub(super) fn play(
     end: &End,
     prices: &Prices,
 ) -> Result<Vec<Play>, RecordingError> {
-    let mut plays: Vec<Play> = Vec::new();
-    while let Some(entry) = reader.entry()? {
+    let mut sets: Vec<Set> = Vec::new();
+    while let Some(entry) = next(&mut reader)? {
         match entry {
             Entry::Set { key, thread } => {
-                let kind = end.kinds.get(plays.len()).copied().unwrap_or_default();
-                plays.push(Play::new(key, thread, kind, prices));
+                let kind = end.kinds.get(sets.len()).copied().unwrap_or_default();
+                sets.push(Set { key, thread, kind, play: None });
             }
-            Entry::Join { set, member } => plays[set as usize].join(member),
-            Entry::Leave { set, member } => plays[set as usize].leave(member),
-            Entry::Wait(wait) => plays[wait.set as usize].wait(&wait),
+            Entry::Join { set, member } => sets[set as usize].play(prices).join(member),
+            Entry::Leave { set, member } => sets[set as usize].play(prices).leave(member),
+            Entry::Wait(wait) => sets[wait.set as usize].play(prices).wait(&wait),
             Entry::End(_) => {}
         }
     }
-    Ok(plays)
+    Ok(sets.into_iter().filter_map(|set| set.play).map(|play| *play).collect())
+}
+
+/// A set of the recording. It is played from its first descriptor or wait on: a play is much larger
+/// than the record of a set.
+struct Set {
+    key: Key,
+    thread: u32,
+    kind: CostKind,
+    play: Option<Box<Play>>,
+}
+
+impl Set {
+    fn play(&mut self, prices: &Prices) -> &mut Play {
+        let Set { key, thread, kind, .. } = *self;
+        self.play.get_or_insert_with(|| Box::new(Play::new(key, thread, kind, prices)))
+    }
 }
 
 impl Play {
@@ -114,6 +143,7 @@ impl Play {
             blocked: 0,
             events: 0,
             most: 0,
+            changes: 0,
             members: 0,
             costs: prices.costs,
             pure: Pure::new(&setting, 0),
@@ -124,6 +154,7 @@ impl Play {
     }
 
     fn join(&mut self, member: u32) {
+        self.changes += u64::from(self.waits > 0);
         self.members += 1;
         self.most = self.most.max(self.members);
         self.pure.join(member);
@@ -132,6 +163,7 @@ impl Play {
     }
 
     fn leave(&mut self, member: u32) {
+        self.changes += u64::from(self.waits > 0);
         self.members -= 1;
         self.pure.leave(member);
         self.ring.iter_mut().for_each(Ring::leave);

@@ -16,7 +16,13 @@ fn recording() -> Vec<u8> {
         let wait = Wait { set: 0, at_ns, took_ns: Some(900_000), timeout_ns: -1, ready: vec![7] };
         writer.wait(&wait).unwrap();
     }
-    let end = End { duration_ns: 1_000_000_000, lost_waits: 12, ..End::default() };
+    let end = End {
+        duration_ns: 1_000_000_000,
+        lost_waits: 12,
+        uncounted_calls: 34,
+        compat_calls: 56,
+        ..End::default()
+    };
     writer.end(&end).unwrap()
 }
 
@@ -29,6 +35,8 @@ fn a_recording_is_judged_and_what_it_lacks_is_said() {
     let text = succeed(folder.path(), &["replay", name]);
     for part in [
         "1.0 s; the recording lacks 12 waits",
+        "; it lacks 34 calls, as there were too many processes",
+        "; it lacks 56 calls of 32-bit programs",
         "process 4242: epoll set 5: 1000 waits, 1000 events, at most 10 descriptors (not known",
         "epoll, edge-triggered",
         "adaptive, idle-server",
@@ -51,7 +59,7 @@ fn a_recording_is_judged_and_what_it_lacks_is_said() {
 }
 
 #[test]
-fn files_that_are_no_whole_recording_are_refused() {
+fn files_that_are_no_recording_are_refused_and_one_that_was_cut_off_is_judged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("waits");
     let name = path.to_str().unwrap();
@@ -60,7 +68,6 @@ fn files_that_are_no_whole_recording_are_refused() {
     newer[16] = 9;
     for (bytes, part) in [
         (&b"{}"[..], "it is no recording"),
-        (&whole[..whole.len() / 2], "it has no end"),
         (&newer, "version 9"),
         (&[&whole[..], b"x"].concat(), "more after the end"),
     ] {
@@ -68,6 +75,10 @@ fn files_that_are_no_whole_recording_are_refused() {
         let line = refused(&["replay", name]);
         assert!(line.contains(name) && line.contains(part), "{line}");
     }
+    // The watch was killed: what is there is judged.
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let text = succeed(folder.path(), &["replay", name]);
+    assert!(text.contains("the recording was cut off") && text.contains("epoll set 5"), "{text}");
     fs::remove_file(&path).unwrap();
     assert!(refused(&["replay", name]).contains("No such file"));
 }

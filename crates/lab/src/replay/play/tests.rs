@@ -17,7 +17,7 @@ const PRICES: Prices = Prices { costs: Costs::ASSUMED, ring: None };
 const KEY: Key = Key { process: 7, kind: Kind::Epoll, id: 5 };
 
 fn replay(bytes: &[u8]) -> Vec<Play> {
-    let end = end(RecordingReader::new(bytes).unwrap()).unwrap();
+    let (end, _) = end(RecordingReader::new(bytes).unwrap()).unwrap();
     play(RecordingReader::new(bytes).unwrap(), &end, &PRICES).unwrap()
 }
 
@@ -109,7 +109,7 @@ fn a_replay_of_a_program_is_the_simulation_of_its_pattern() {
         drop(watch);
         let end = recorder.end().unwrap();
         let reader = || RecordingReader::new(BufReader::new(File::open(&path).unwrap())).unwrap();
-        assert_eq!(super::end(reader()).unwrap(), end);
+        assert_eq!(super::end(reader()).unwrap(), (end.clone(), false));
         let plays = play(reader(), &end, &PRICES).unwrap();
         assert_eq!((plays.len(), plays[0].waits), (1, 500));
         let load = Load::new(6, Pattern::Steady).and(34, Pattern::Idle);
@@ -212,6 +212,41 @@ fn a_pass_over_a_long_array_is_no_sleep() {
     assert_eq!((plays[0].waits, plays[0].blocked), (3, 1));
 }
 
+/// Sets of which nothing but their record is there cost their record's memory.
+#[test]
+fn a_set_without_waits_has_no_play_and_changes_between_waits_are_counted() {
+    let mut writer = RecordingWriter::new(Vec::new(), 1 << 20).unwrap();
+    for _ in 0..1_000 {
+        writer.set(KEY, 0).unwrap();
+    }
+    writer.join(500, 0).unwrap();
+    for ready in [0, 1, 0] {
+        writer.wait(&Wait { ready: vec![ready], ..wait_at_once(500) }).unwrap();
+        writer.join(500, 1 - ready).unwrap();
+        writer.leave(500, ready).unwrap();
+    }
+    let plays = replay(&writer.end(&End::default()).unwrap());
+    assert_eq!((plays.len(), plays[0].waits, plays[0].changes), (1, 3, 6));
+}
+
+fn wait_at_once(set: u32) -> Wait {
+    Wait { set, at_ns: 0, took_ns: Some(900), timeout_ns: 0, ready: Vec::new() }
+}
+
+/// The watch was killed: what is there is played, up to the last whole record.
+#[test]
+fn a_recording_that_was_cut_off_ends_with_its_last_wait() {
+    let whole = recording(&Load::new(5, Pattern::Steady), 10, CostKind::Tcp);
+    for length in [18, whole.len() / 2, whole.len() - 1] {
+        let bytes = &whole[..length];
+        let (end, is_cut_off) = end(RecordingReader::new(bytes).unwrap()).unwrap();
+        let plays = replay(bytes);
+        let waits = plays.first().map_or(0, |play| play.waits);
+        assert!(is_cut_off && (length < 19) == (waits == 0) && waits <= 10, "{length} {waits}");
+        assert_eq!(end.duration_ns, waits.saturating_sub(1) * 2_000_000);
+    }
+}
+
 #[test]
 fn a_ring_costs_what_was_measured_of_it() {
     let Ok(ring) = RingCosts::calibrated() else {
@@ -226,7 +261,7 @@ fn a_ring_costs_what_was_measured_of_it() {
     }
     let bytes = writer.end(&End { kinds: vec![CostKind::Unix], ..End::default() }).unwrap();
     let prices = Prices { ring: Some(*ring), ..PRICES };
-    let end = end(RecordingReader::new(&bytes[..]).unwrap()).unwrap();
+    let (end, _) = end(RecordingReader::new(&bytes[..]).unwrap()).unwrap();
     let plays = play(RecordingReader::new(&bytes[..]).unwrap(), &end, &prices).unwrap();
     let (found, of) = (spent(&plays[0], "uring"), ring.unix);
     // Two calls for 25, as a call works off 20; one each for none and for one.
