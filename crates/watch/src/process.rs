@@ -202,6 +202,14 @@ pub(crate) fn registrations(process: u32, set: u32) -> Vec<(i32, u64)> {
     text.lines().filter_map(registration).collect()
 }
 
+/// Whether a thread has a handler for a signal.
+pub(crate) fn catches(thread: u32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1)
+}
+
 /// Whether a process has a descriptor of this number.
 pub(crate) fn has_descriptor(process: u32, descriptor: i32) -> bool {
     fs::symlink_metadata(format!("/proc/{process}/fd/{descriptor}")).is_ok()

@@ -102,7 +102,7 @@ pub(crate) const RESTART_NO_HANDLER: i32 = -514;
 pub(crate) const RESTART_BLOCK: i32 = -516;
 
 /// The greatest of all results that no program gets.
-const RESTART: i32 = -512;
+pub(crate) const RESTART: i32 = -512;
 
 /// The timeout of calls whose timeout is not known.
 const UNKNOWN: i32 = -2;

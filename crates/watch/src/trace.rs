@@ -216,7 +216,10 @@ fn follow(state: &State, mut tally: Tally, child: Option<u32>) {
                 tally.leave_call(thread);
                 trace::resume(thread, 0)
             }
-            Stop::Signal(signal) => trace::resume(thread, signal),
+            Stop::Signal(signal) => {
+                tally.signal(thread, signal);
+                trace::resume(thread, signal)
+            }
             Stop::Ended => {
                 tally.forget(thread);
                 Ok(())

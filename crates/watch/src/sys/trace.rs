@@ -30,12 +30,12 @@ pub(crate) enum Call {
     Entry {
         number: u64,
         arguments: [u64; 6],
+        /// Whether its number is one of this processor, and not of 32-bit programs.
+        is_native: bool,
     },
     Exit {
         result: i64,
     },
-    /// That of a 32-bit program, or of another kind.
-    Foreign,
 }
 
 const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD
@@ -92,15 +92,15 @@ pub(crate) fn call(thread: u32) -> io::Result<Call> {
     const AARCH64: u32 = 0xc000_00b7;
     let mut info = Info::default();
     request(GET_INFO, thread, size_of::<Info>(), (&raw mut info).expose_provenance())?;
-    let is_native = matches!(info.architecture, X86_64 | AARCH64);
-    Ok(match info.operation {
-        1 if is_native => Call::Entry {
+    match info.operation {
+        1 => Ok(Call::Entry {
             number: info.words[0],
             arguments: std::array::from_fn(|at| info.words[1 + at]),
-        },
-        2 if is_native => Call::Exit { result: info.words[0] as i64 },
-        _ => Call::Foreign,
-    })
+            is_native: matches!(info.architecture, X86_64 | AARCH64),
+        }),
+        2 => Ok(Call::Exit { result: info.words[0] as i64 }),
+        _ => Err(io::Error::other("the thread has not stopped at a call")),
+    }
 }
 
 /// Waits until a thread that this one traces stops or ends, and returns its number.

@@ -8,7 +8,7 @@ use crate::counters::{BITMAP, Global, Key, WORDS, Word};
 use crate::machine::{self, Machine};
 use crate::outcome::{self, Outcome, UNKNOWN};
 use crate::process;
-use crate::program::{RESTART_BLOCK, RESTART_NO_HANDLER, RESULTS};
+use crate::program::{RESTART, RESTART_BLOCK, RESTART_NO_HANDLER, RESULTS};
 use crate::sys::SharedWords;
 use crate::sys::trace::{Call, read_memory};
 
@@ -22,14 +22,16 @@ struct Entered {
     arguments: [u64; 6],
     at: Instant,
     timeout: i64,
+    /// The kernel makes it again, or continues it, unless a handler runs.
+    is_interrupted: bool,
 }
 
 #[derive(Debug, Default)]
 struct Thread {
     process: u32,
     entered: Option<Entered>,
-    /// A wait that was interrupted, and that the kernel makes again unless a handler runs.
-    interrupted: Option<Entered>,
+    /// It is in a call of a 32-bit program that would count.
+    is_compat: bool,
     /// 1 + the slot of the last wait, if that was full.
     full: usize,
 }
@@ -63,7 +65,10 @@ impl Tally {
 
     /// Forgets the call that a thread is in, which is not counted.
     pub(crate) fn leave_call(&mut self, thread: u32) {
-        self.threads.entry(thread).and_modify(|of| of.entered = None);
+        // One that was interrupted has returned already. Its process may have been stopped.
+        if let Some(of) = self.threads.get_mut(&thread) {
+            of.entered = of.entered.take().filter(|entered| entered.is_interrupted);
+        }
     }
 
     fn count_globally(&self, word: Global) {
@@ -73,46 +78,63 @@ impl Tally {
     /// Notes the entry of a call, or counts it at its exit.
     pub(crate) fn call(&mut self, thread: u32, call: Call) {
         match call {
-            Call::Foreign => self.count_globally(Global::Compat),
-            Call::Entry { number, arguments } => {
+            Call::Entry { number, arguments, is_native } => {
                 let entry = self.threads.entry(thread).or_default();
                 if entry.process == 0 {
                     entry.process = process::of_thread(thread).unwrap_or(thread);
                 }
-                let calls = self.machine.calls;
-                let found = calls.iter().find(|(one, _)| u64::from(*one) == number);
-                let process = entry.process;
-                let interrupted = entry.interrupted.take();
-                let is_again = interrupted.as_ref().is_some_and(|earlier| {
-                    number == u64::from(self.machine.restart)
-                        || found.is_some_and(|(_, call)| *call == earlier.call)
-                            && earlier.arguments[..2] == arguments[..2]
-                });
-                if is_again {
-                    // It has begun before.
-                    entry.entered = interrupted;
+                let before = entry.entered.take().filter(|before| before.is_interrupted);
+                let mut compat = self.machine.compat_calls.iter();
+                entry.is_compat = !is_native && compat.any(|one| u64::from(*one) == number);
+                if !is_native {
                     return;
                 }
-                entry.entered = found.map(|(_, call)| Entered {
-                    call: *call,
-                    arguments,
-                    at: Instant::now(),
-                    timeout: timeout(process, *call, &arguments),
-                });
-                // The program has seen it fail.
-                if let Some(earlier) = interrupted {
-                    self.count(thread, process, &earlier, -i64::from(libc::EINTR));
+                if number == u64::from(self.machine.restart) {
+                    entry.entered = before.map(|of| Entered { is_interrupted: false, ..of });
+                    return;
                 }
+                let calls = self.machine.calls;
+                let Some((_, call)) = calls.iter().find(|(one, _)| u64::from(*one) == number)
+                else {
+                    return;
+                };
+                let (mut at, mut timeout) =
+                    (Instant::now(), timeout(entry.process, *call, &arguments));
+                // One that is made again has begun before. Its timeout is what was left.
+                if let Some(before) = before.filter(|before| before.call == *call) {
+                    if timeout > 0 {
+                        timeout = timeout.saturating_add((at - before.at).as_nanos() as i64);
+                    }
+                    at = before.at;
+                }
+                entry.entered =
+                    Some(Entered { call: *call, arguments, at, timeout, is_interrupted: false });
             }
             Call::Exit { result } => {
                 let Some(of) = self.threads.get_mut(&thread) else { return };
-                let (process, Some(entered)) = (of.process, of.entered.take()) else { return };
-                if [RESTART_NO_HANDLER, RESTART_BLOCK].map(i64::from).contains(&result) {
-                    of.interrupted = Some(entered);
+                let is_again = result <= i64::from(RESTART);
+                if std::mem::take(&mut of.is_compat) && !is_again {
+                    self.count_globally(Global::Compat);
                     return;
                 }
-                self.count(thread, process, &entered, result);
+                let (process, Some(mut entered)) = (of.process, of.entered.take()) else { return };
+                if !is_again || !entered.call.waits() {
+                    self.count(thread, process, &entered, result);
+                } else if [RESTART_NO_HANDLER, RESTART_BLOCK].map(i64::from).contains(&result) {
+                    entered.is_interrupted = true;
+                    of.entered = Some(entered);
+                }
             }
+        }
+    }
+
+    /// Counts an interrupted wait as one that failed, if this signal has a handler.
+    pub(crate) fn signal(&mut self, thread: u32, signal: i32) {
+        let Some(of) = self.threads.get_mut(&thread) else { return };
+        let process = of.process;
+        let is_over = |of: &mut Entered| of.is_interrupted && process::catches(thread, signal);
+        if let Some(entered) = of.entered.take_if(is_over) {
+            self.count(thread, process, &entered, -i64::from(libc::EINTR));
         }
     }
 

@@ -267,6 +267,70 @@ sys.stdin.readline()
     assert_eq!(counts.map(|count| sum(&watch, Kind::Poll, count)), [1, 0, 1]);
 }
 
+/// A wait that the kernel continues after a signal is one wait; with a handler it has failed.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn interrupted_waits_of_a_traced_program_are_those_of_bpf() {
+    let program = r#"
+import select, signal, sys
+signal.signal(signal.SIGUSR1, lambda *_: None)
+poll = select.poll()
+poll.register(0, select.POLLIN)
+print("ready", flush=True)
+for name in ["poll", "select"]:
+    sys.stdin.readline()
+    if name == "poll":
+        poll.poll(3_600_000)
+    else:
+        select.select([0], [], [], 3_600)
+    sys.stdin.readline()
+    print("waited", flush=True)
+sys.stdin.readline()
+"#;
+    let Some((child, mut input, mut lines)) = python(program) else { return };
+    let process = child.0.id();
+    let call = || fs::read_to_string(format!("/proc/{process}/syscall"));
+    if let Err(error) = call() {
+        return eprintln!("skipped: /proc/{process}/syscall: {error}");
+    }
+    let is_in = |numbers: &[i64]| {
+        let call = call().unwrap();
+        numbers.iter().any(|number| call.starts_with(&format!("{number} ")))
+    };
+    let signal = |name: &str| {
+        let number = process.to_string();
+        assert!(Command::new("kill").args(["-s", name, &number]).status().unwrap().success());
+        let status = || fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        until("the signal has come", || {
+            status()
+                .lines()
+                .filter(|line| line.contains("Pnd:"))
+                .all(|line| line.ends_with("\t0000000000000000"))
+        });
+    };
+    let bpf = attach(Subject::Process(process));
+    let Some(watch) = trace(Subject::Process(process)) else { return };
+    let waits: [(_, &[i64]); 2] =
+        [(Kind::Poll, &[libc::SYS_poll]), (Kind::Select, &[libc::SYS_select, libc::SYS_pselect6])];
+    for (kind, numbers) in waits {
+        input.write_all(b"go\n").unwrap();
+        until("it waits", || is_in(numbers));
+        for _ in 0..3 {
+            // It is ignored, and comes nevertheless as the process is traced.
+            signal("WINCH");
+            until("it waits again", || is_in(numbers) || is_in(&[libc::SYS_restart_syscall]));
+        }
+        signal("USR1");
+        until("it waits after its handler", || is_in(numbers));
+        input.write_all(b"go\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "waited");
+        for watch in [Some(&watch), bpf.as_ref()].into_iter().flatten() {
+            let found = [Counts::waits, Counts::failed].map(|count| sum(watch, kind, count));
+            assert_eq!(found, [2, 1], "{kind:?}, {:?}", watch.method());
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_traced_is_refused() {
     assert!(Watch::trace(Subject::All).is_err());
