@@ -698,6 +698,17 @@ fn programs_of_32_bits_are_refused_and_their_calls_are_not_mistaken() {
     let path = program_of_32_bits(&folder, &code);
     let Some(document) = document(&[], &[&path]) else { return };
     assert_eq!(document["uncounted_32_bit_calls"], 3, "{document:#}");
+    if !getuid().is_root() {
+        return eprintln!("skipped: becoming another user needs root");
+    }
+    // So it is where the program is traced.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let output = Nobody::new().watch(&["--json", "--", &path]);
+    if !is_untraceable(&output) {
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["method"], "ptrace", "{document:#}");
+        assert_eq!(document["uncounted_32_bit_calls"], 3, "{document:#}");
+    }
 }
 
 #[test]
