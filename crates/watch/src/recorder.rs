@@ -93,13 +93,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the file of a recording. An older recording in it is replaced once this one starts, and
-    /// stays as it is if none does;
-    /// another kind of file is refused.
+    /// Opens the file of a recording. An older recording in it is replaced once this one starts,
+    /// and stays as it is if none does; another kind of file is refused.
     ///
     /// # Errors
     ///
-    /// The file cannot be opened or made; it is no regular file, or another user's, or no recording.
+    /// The file cannot be opened or made; it is no regular file, or another user's, or no
+    /// recording.
     pub fn open(path: &Path) -> io::Result<File> {
         open(path)
     }

@@ -89,7 +89,8 @@ pub struct Wait {
 /// The end of a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct End {
-    /// Whether the recording has ended because the file had the size, or the sets, that it may have.
+    /// Whether the recording has ended because the file had the size, or the sets, that it may
+    /// have.
     pub is_full: bool,
     /// The time from its start to its end, in nanoseconds.
     pub duration_ns: u64,

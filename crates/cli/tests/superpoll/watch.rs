@@ -288,7 +288,7 @@ fn a_terminal_shows_the_last_second_until_ctrl_c() {
     }
     assert!(status.success() && is_interrupted, "{text}");
     let (_, summary) = text.rsplit_once("\x1b[H\x1b[2J").unwrap();
-    assert!(summary.contains("verdict: nothing to gain"), "{text}");
+    assert!(summary.contains("verdict: none, without a wait"), "{text}");
 }
 
 #[test]
