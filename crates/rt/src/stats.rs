@@ -59,6 +59,8 @@ pub struct Stats {
     /// The poller's estimate of the costs of watching, as corrected so far; none on back-ends that
     /// have no use for it.
     pub costs: Option<superpoll::diagnostics::Costs>,
+    /// The name of the poller's placement policy; none on back-ends that have no policy.
+    pub policy: Option<&'static str>,
     /// The thresholds that the poller's policy uses now, for [each kind of
     /// descriptor](superpoll::diagnostics::Kind::MEASURED); none where there is no such policy.
     pub placement_costs: [Option<PlacementCosts>; Kind::MEASURED.len()],
@@ -82,6 +84,7 @@ impl Counters {
             poller: poller.stats(),
             calls: Calls::here(),
             costs: poller.costs().copied(),
+            policy: poller.policy(),
             placement_costs: Kind::MEASURED.map(|kind| poller.placement_costs(kind)),
             tasks: remote.tasks.load(Ordering::Relaxed),
             spawned: self.spawned.get(),

@@ -152,6 +152,11 @@ impl Poller {
         self.backend.status().placement.map(|placement| placement.costs)
     }
 
+    /// The name of the policy by which the back-end places descriptors, if it has one.
+    pub fn policy(&self) -> Option<&'static str> {
+        self.backend.status().placement.map(|placement| placement.policy.name())
+    }
+
     /// The thresholds that the back-end's policy uses now for a kind of descriptor, if it has
     /// learned such numbers.
     pub fn placement_costs(&self, kind: Kind) -> Option<PlacementCosts> {

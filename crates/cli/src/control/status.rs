@@ -120,6 +120,9 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
     let requests: u64 = engines.iter().filter_map(|engine| engine.requests).sum();
     let silent = engines.iter().filter(|engine| !engine.answers).count();
     let mut summary = format!("{}, {}", engines.len(), status.backend);
+    if let Some(policy) = status.policy.as_ref().filter(|policy| **policy != status.backend) {
+        summary = format!("{summary} ({policy})");
+    }
     if engines.iter().any(|engine| engine.requests.is_some()) {
         summary = format!("{summary}, {requests} requests under way");
     }
@@ -177,7 +180,8 @@ mod tests {
                 handed_over: None,
             },
             uptime_ns: 61_500_000_000,
-            backend: "epoll".to_owned(),
+            backend: "adaptive".to_owned(),
+            policy: Some("idle-server".to_owned()),
             connections: 3,
             active_ratio: Some(ratio),
             verdict: Some(verdict(&ratio, None)),
@@ -209,7 +213,7 @@ mod tests {
              \x20             the back-end does not measure what watching costs\n\
              in a minute   0.50: 1.5 of 3 active\n\
              in an hour    -: 0 of 0 active\n\
-             engines       2, epoll, 4 requests under way, 1 not answering\n\
+             engines       2, adaptive (idle-server), 4 requests under way, 1 not answering\n\
              workers       0 43, starting\n"
         );
         status.missing_processes = vec![43];
@@ -227,13 +231,13 @@ mod tests {
         status.missing_processes.clear();
         status.facts = ServerFacts::default();
         status.engines.clear();
-        (status.active_ratio, status.verdict) = (None, None);
+        (status.active_ratio, status.verdict, status.policy) = (None, None, None);
         assert_eq!(
             text(&reply, &status, 0),
             "process       42, superpoll serve 0.1.0, starting\n\
              uptime        1m 1s\n\
              connections   3\n\
-             engines       0, epoll\n"
+             engines       0, adaptive\n"
         );
     }
 }

@@ -218,6 +218,7 @@ pub(super) mod tests {
                     ("sendto".to_owned(), 39_000 * busy),
                 ]
                 .into(),
+                policy: Some("adaptive".to_owned()),
                 costs: vec![costs("pipe", 28.0), costs("unix", 58.0), costs("tcp", 74.0)],
                 longest_turn_ns: 81_234_567,
                 slowest: vec![turn(81_234_567, 0), turn(8_000_000, 4_000_000)],

@@ -156,7 +156,8 @@ fn engine(text: &mut String, track: &Track) {
     line(
         "moves",
         format!(
-            "to hot {}, to cold {}, compactions {}, hand-offs {}, away {}, back {}",
+            "{}to hot {}, to cold {}, compactions {}, hand-offs {}, away {}, back {}",
+            engine.policy.iter().map(|policy| format!("policy {policy}: ")).collect::<String>(),
             grows(engine.moves_to_hot, to_hot),
             grows(engine.moves_to_cold, to_cold),
             engine.compactions,

@@ -138,6 +138,10 @@ pub struct ServerStatus {
     pub uptime_ns: u64,
     /// The name of the back-end that all engines have.
     pub backend: String,
+    /// The name of its placement policy; `None` where the back-end has none, and for a server of an
+    /// earlier version.
+    #[serde(default)]
+    pub policy: Option<String>,
     /// Connections that clients have now, parked ones included.
     pub connections: u64,
     /// The connections that are active, compared with all; `None` in the first second, for a
@@ -266,6 +270,7 @@ mod tests {
             },
             uptime_ns: 5,
             backend: "epoll".to_owned(),
+            policy: None,
             connections: 3,
             active_ratio: None,
             verdict: None,

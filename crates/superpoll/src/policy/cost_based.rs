@@ -146,7 +146,7 @@ fn array_price(view: &View<'_>, cold: usize, cold_active: bool) -> f32 {
 
 impl Policy for CostBased {
     fn name(&self) -> &'static str {
-        "cost-based"
+        "adaptive"
     }
 
     fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Set {

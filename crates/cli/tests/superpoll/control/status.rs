@@ -39,6 +39,16 @@ fn one_process_tells_its_configuration_listeners_and_connections() {
 }
 
 #[test]
+fn a_policy_that_is_not_the_default_is_told() {
+    let stage = Stage::new();
+    let server = stage.start_with(1, "[engine]\npolicy = \"idle-server\"\n");
+    assert_eq!(status(&stage.stats)["policy"], "idle-server");
+    let text = run(&mut stage.command("status", &[]));
+    assert!(text.contains("engines       1, adaptive (idle-server), "), "{text}");
+    server.finish();
+}
+
+#[test]
 fn several_processes_are_one_server_with_its_workers() {
     let stage = Stage::new();
     let server = stage.start(3);

@@ -121,6 +121,7 @@ pub(super) async fn status(subject: &Arc<Subject>) -> ServerStatus {
         facts: subject.commands.as_ref().map_or_else(unknown, |commands| commands.facts()),
         uptime_ns: snapshot.uptime_ns,
         backend: snapshot.backend,
+        policy: snapshot.engines.first().and_then(|engine| engine.policy.clone()),
         connections: snapshot.connections,
         active_ratio: snapshot.active_ratio,
         verdict: snapshot.active_ratio.map(|ratio| verdict(&ratio, snapshot.watching.as_ref())),

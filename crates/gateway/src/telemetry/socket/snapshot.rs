@@ -129,6 +129,10 @@ pub struct Engine {
     pub poller_calls: BTreeMap<String, u64>,
     /// System calls on sockets by name, those that were made.
     pub socket_calls: BTreeMap<String, u64>,
+    /// The name of the placement policy; `None` where the back-end has none, and for a server of an
+    /// earlier version.
+    #[serde(default)]
+    pub policy: Option<String>,
     /// The costs of watching, for each kind of descriptor; empty where the back-end does not place
     /// by cost.
     pub costs: Vec<Costs>,
@@ -359,6 +363,7 @@ impl Engine {
             away: Set::new(&poller.away),
             poller_calls: calls_by_name(poller.calls.by_name()),
             socket_calls: calls_by_name(stats.calls.by_name()),
+            policy: stats.policy.map(str::to_owned),
             costs: Costs::all(stats),
             longest_turn_ns: nanos(stats.longest_turn),
             slowest: stats.slowest.iter().map(Turn::new).collect(),

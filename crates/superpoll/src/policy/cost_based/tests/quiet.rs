@@ -41,5 +41,5 @@ fn the_hand_looks_at_an_eighth_or_at_all() {
         assert_eq!(stage.policy.hand(&stage.view()), hot);
         stage.policy.dissolving = false;
     }
-    assert_eq!(stage.policy.name(), "cost-based");
+    assert_eq!(stage.policy.name(), "adaptive");
 }
