@@ -98,7 +98,7 @@ pub fn main() -> ExitCode {
         Err(error) => return refusal::refuse("superpoll", &error),
     };
     match run(arguments.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("superpoll: {error}");
             ExitCode::FAILURE
@@ -106,11 +106,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Box<dyn Error>> {
+fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     if !command.outlives_pipes() {
         sys::end_on_closed_output();
     }
-    match command {
+    let done = match command {
+        Command::Watch(options) => return watch::run(&options),
         Command::Channels(options) => control::channels(&options),
         Command::Connections(options) => control::connections(&options),
         Command::Doctor(options) => doctor::run(&options),
@@ -126,8 +127,8 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Top(options) => top::run(&options),
         Command::Upstream(options) => control::upstream(&options),
         Command::Upgrade(options) => control::run(socket::ServerCommand::Upgrade, &options),
-        Command::Watch(options) => watch::run(&options),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// The error that names the command of the laboratory, with the same arguments.

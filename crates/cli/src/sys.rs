@@ -10,6 +10,14 @@ pub fn end_on_closed_output() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
+/// Lets the terminal not stop this process (Ctrl-Z): what it traces would stop with it.
+pub(crate) fn ignore_stops() {
+    for signal in [libc::SIGTSTP, libc::SIGTTOU] {
+        // SAFETY: sets the action of one signal; no handler of ours is involved.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
 /// Lets the signals that a server takes (SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2) wait, or no
 /// longer, in this thread and in the program that replaces this one (`pthread_sigmask(3)`). Returns
 /// whether that succeeded; if not, one of them ends the process as by default while nobody takes

@@ -22,12 +22,26 @@ static INSIDE: OnceLock<Inside> = OnceLock::new();
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = {
+    extern "C" fn forked() {
+        if let Some(inside) = INSIDE.get() {
+            inside.note_process();
+        }
+    }
     extern "C" fn start() {
+        // SAFETY: the address is that of this thread's own.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        let before = unsafe { *errno };
         // Looking up takes a lock, which a handler of a signal must not.
         find_all();
         if let Some(inside) = Inside::open() {
             let _ = INSIDE.set(inside);
+            // SAFETY: the function stores a number, and lasts as long as the library.
+            unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         }
+        // A program may expect 0 at its start.
+        // SAFETY: as above.
+        unsafe { *errno = before };
     }
     start
 };

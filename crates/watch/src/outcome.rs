@@ -54,6 +54,13 @@ impl Outcome {
         Some(Key { process, kind, id: id as u32 & ID_MASK })
     }
 
+    /// Whether it is a wait that returned as many events as there was room for.
+    pub(crate) fn is_full(&self) -> bool {
+        let room = self.arguments[2] & 0xffff_ffff;
+        let has_room = matches!(self.call, Call::EpollWait | Call::EpollWait2) && room != 0;
+        has_room && self.result == room as i64
+    }
+
     fn found_nothing(&self) -> bool {
         self.result == -i64::from(libc::EAGAIN)
     }
@@ -88,7 +95,7 @@ impl Outcome {
                 if room != 0 && result >= 0 {
                     words[Word::Room as usize].store(room, Ordering::Relaxed);
                 }
-                self.wait(words, slot, full, room, sleep);
+                self.wait(words, slot, full, sleep);
             }
             Call::Poll | Call::Ppoll | Call::Select | Call::Pselect => {
                 let is_poll = matches!(self.call, Call::Poll | Call::Ppoll);
@@ -96,7 +103,7 @@ impl Outcome {
                 if result >= 0 {
                     add(words, Word::Watched, (if is_poll { second } else { first }) & 0xffff_ffff);
                 }
-                self.wait(words, slot, full, 0, sleep);
+                self.wait(words, slot, full, sleep);
             }
             Call::Ring => {
                 const WAITS: u64 = 1;
@@ -105,7 +112,7 @@ impl Outcome {
                 add(words, Word::TimedOut, u64::from(timed_out));
                 if fourth & WAITS != 0 && third & 0xffff_ffff != 0 {
                     let result = if result < 0 && !timed_out { result } else { 0 };
-                    Outcome { result, ..*self }.wait(words, slot, full, 0, sleep);
+                    Outcome { result, ..*self }.wait(words, slot, full, sleep);
                 } else {
                     add(words, Word::Looks, 1);
                 }
@@ -113,10 +120,10 @@ impl Outcome {
         }
     }
 
-    /// Counts a wait. `room` is that for events, 0 unless it is an epoll set's.
-    fn wait(&self, words: &[AtomicU64], slot: usize, full: &mut usize, room: u64, sleep: i64) {
+    /// Counts a wait.
+    fn wait(&self, words: &[AtomicU64], slot: usize, full: &mut usize, sleep: i64) {
         let Outcome { result, took, timeout, .. } = *self;
-        let is_full = room != 0 && result == room as i64;
+        let is_full = self.is_full();
         let last = std::mem::replace(full, if is_full { slot + 1 } else { 0 });
         if is_full {
             add(words, Word::Full, 1);

@@ -12,7 +12,7 @@
 mod inside;
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd};
@@ -121,13 +121,14 @@ impl Preload {
         Ok((Preload { library, memory }, [counters, bitmaps, globals]))
     }
 
-    /// Makes a command load the library, before those that the environment names already.
+    /// Makes a command load the library, after those that the environment names already: some must
+    /// be the first.
     pub(crate) fn load_into(&self, command: &mut Command) {
-        let mut libraries = OsString::from(&self.library);
-        if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        let mut libraries = env::var_os("LD_PRELOAD").unwrap_or_default();
+        if !libraries.is_empty() {
             libraries.push(":");
-            libraries.push(others);
         }
+        libraries.push(&self.library);
         let (process, descriptor) = (std::process::id(), self.memory.as_raw_fd());
         command.env("LD_PRELOAD", libraries);
         command.env(MEMORY_VARIABLE, format!("/proc/{process}/fd/{descriptor}"));
@@ -198,11 +199,22 @@ fn check_program(program: &OsStr) -> Result<(), String> {
     if mode & 0o6000 != 0 {
         return Err(format!("{} has set-user-ID, and loads no library", path.display()));
     }
-    let Some(loader) = interpreter(&path)? else {
-        return Err(format!("{} is linked statically, and loads no library", path.display()));
+    let Some((file, loader)) = interpreter(&path)? else {
+        let path = path.display();
+        return Err(format!("{path} is no 64-bit program that loads libraries"));
     };
-    let own = interpreter(Path::new("/proc/self/exe"))?;
+    let own = interpreter(Path::new("/proc/self/exe"))?.map(|(_, loader)| loader);
     let same = |path: PathBuf| fs::canonicalize(&path).unwrap_or(path);
+    // It ends programs in which another library is the first.
+    let bytes = fs::read(&file).map_err(|error| format!("reading {}: {error}", file.display()))?;
+    for sanitizer in ["libasan.so.", "libtsan.so.", "libhwasan.so."] {
+        // As one of the names in the file that it loads.
+        let name = [&[0], sanitizer.as_bytes()].concat();
+        if bytes.windows(name.len()).any(|window| window == name) {
+            let path = file.display();
+            return Err(format!("{path} loads {sanitizer}*, which has to be loaded first"));
+        }
+    }
     if own.map(same) != Some(same(loader.clone())) {
         let path = path.display();
         return Err(format!(
@@ -226,9 +238,9 @@ fn find_program(program: &OsStr, places: Option<&OsStr>) -> Option<PathBuf> {
     env::split_paths(places).map(|place| place.join(program)).find(is_program)
 }
 
-/// Returns the loader that a program names, or `None` if it has none. Of a script it is that of the
-/// program that reads it.
-fn interpreter(program: &Path) -> io::Result<Option<PathBuf>> {
+/// Returns the file of a program and the loader that it names, or `None` if it has none. Of a script
+/// these are those of the program that reads it.
+fn interpreter(program: &Path) -> io::Result<Option<(PathBuf, PathBuf)>> {
     const HEADER: usize = 64;
     const INTERPRETER: u32 = 3;
     let mut path = program.to_owned();
@@ -262,13 +274,14 @@ fn interpreter(program: &Path) -> io::Result<Option<PathBuf>> {
         file.seek(SeekFrom::Start(at(segment, 8)))?;
         file.take(at(segment, 32).min(4096)).read_to_end(&mut name)?;
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-        return Ok(Some(PathBuf::from(OsStr::from_bytes(name))));
+        return Ok(Some((path, PathBuf::from(OsStr::from_bytes(name)))));
     }
     Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
     use std::io::Write;
 
     use super::*;
@@ -302,18 +315,24 @@ mod tests {
         assert_eq!(check_program(OsStr::new("/no/such/program")), Ok(()));
         let error = |path: &Path| check_program(path.as_os_str()).unwrap_err();
         let fixed = program(folder.path(), 1);
-        assert!(error(&fixed).contains("linked statically"), "{}", error(&fixed));
+        assert!(error(&fixed).contains("loads libraries"), "{}", error(&fixed));
         let other = program(folder.path(), 3);
         assert!(error(&other).contains("by /lib/other"), "{}", error(&other));
+        let checked = folder.path().join("checked");
+        // Not in this program as they are.
+        let names = ["", "libc.so.6", "libasan.so.8", ""].join("\0");
+        let names = [&fs::read(&own).unwrap()[..], names.as_bytes()].concat();
+        write_program(&checked, &names);
+        assert!(error(&checked).contains("loaded first"), "{}", error(&checked));
         let script = folder.path().join("script");
         write_program(&script, format!("#! {} -x\n", fixed.display()).as_bytes());
-        assert!(error(&script).contains("linked statically"));
+        assert!(error(&script).contains("loads libraries"));
         write_program(&script, format!("#!{}\n", own.display()).as_bytes());
         assert_eq!(check_program(script.as_os_str()), Ok(()));
         fs::set_permissions(&script, fs::Permissions::from_mode(0o4755)).unwrap();
         assert!(error(&script).contains("set-user-ID"));
         write_program(&script, b"");
-        assert!(error(&script).contains("linked statically"));
+        assert!(error(&script).contains("loads libraries"));
         let places = OsString::from(format!("/no/such:{}", folder.path().display()));
         assert_eq!(find_program(OsStr::new("program-1"), Some(&places)), Some(fixed));
         assert_eq!(find_program(OsStr::new("program-2"), Some(&places)), None);

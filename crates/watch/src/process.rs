@@ -57,7 +57,7 @@ pub(crate) fn check(process: u32) -> Result<(), Error> {
     if field("Tgid:").is_some_and(|group| group != process.to_string()) {
         return Err(Error::NoProcess(process));
     }
-    if field("State:").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+    if field("State:").is_some_and(|state| has_ended(process, &state)) {
         return Err(Error::Ended(process));
     }
     if field("Kthread:").is_some_and(|is_one| is_one == "1") {
@@ -116,12 +116,20 @@ pub(crate) fn processor_time(process: u32) -> Option<f64> {
     Some((ticks(11)? + ticks(12)?) as f64 / 100.0)
 }
 
-/// Returns when a process was started, in the kernel's unit, if it has not ended: another process
-/// that gets its number has another time.
+/// Returns when a process was started, in the kernel's unit: another process that gets its number
+/// has another time.
+pub(crate) fn began(process: u32) -> Option<u64> {
+    stat(process)?.get(19)?.parse().ok()
+}
+
+/// The same of a process that has not ended.
 pub(crate) fn started(process: u32) -> Option<u64> {
-    let fields = stat(process)?;
-    let has_ended = fields.first().is_none_or(|state| state.starts_with(['Z', 'X']));
-    if has_ended { None } else { fields.get(19)?.parse().ok() }
+    if has_ended(process, stat(process)?.first()?) { None } else { began(process) }
+}
+
+/// Whether a process in this state has ended: it may go on without its first thread.
+fn has_ended(process: u32, state: &str) -> bool {
+    state.starts_with(['Z', 'X']) && threads(process).len() < 2
 }
 
 /// Returns the processor times of all processes.

@@ -47,8 +47,9 @@ pub struct Monitor {
     /// Ticks whose active ones are in the sums.
     ticks: u32,
     ticked: Instant,
-    /// Processes that have been seen and have not ended.
-    seen: BTreeSet<u32>,
+    /// Processes that have been seen and are not known to have ended, with the times at which they
+    /// were started: their numbers may be those of others by now.
+    seen: BTreeMap<u32, Option<u64>>,
 }
 
 /// A shorter time between two ticks is the last one's, and no second.
@@ -116,6 +117,14 @@ pub struct Report {
     pub loaded: u64,
 }
 
+impl Report {
+    /// Whether a wait has ended. Otherwise there is nothing to judge.
+    pub fn has_waits(&self) -> bool {
+        let mut sets = self.processes.iter().flat_map(|process| &process.sets);
+        sets.any(|set| set.counts.waits() > 0)
+    }
+}
+
 impl SetReport {
     /// Events per wait, waits without events included.
     pub fn events_per_wait(&self) -> f64 {
@@ -159,7 +168,7 @@ impl Monitor {
             distinct: BTreeMap::new(),
             lately: BTreeMap::new(),
             ticks: 0,
-            seen: BTreeSet::new(),
+            seen: BTreeMap::new(),
         };
         if let Some(process) = process {
             monitor.see(process);
@@ -195,9 +204,10 @@ impl Monitor {
         let counts = self.watch.counts();
         let forgotten = self.watch.forgotten();
         let at = Instant::now();
-        let new: Vec<u32> = self.watch.processes().difference(&self.seen).copied().collect();
-        for process in new {
-            self.see(process);
+        for process in self.watch.processes() {
+            if !self.seen.contains_key(&process) {
+                self.see(process);
+            }
         }
         // A set that was made since.
         let unknown: BTreeSet<u32> = counts
@@ -217,13 +227,14 @@ impl Monitor {
             self.ticks += 1;
             self.ticked = at;
         }
-        for process in &self.seen {
-            if let Some(time) = process::processor_time(*process) {
-                self.processor.insert(*process, time);
+        let same = self.seen.keys().copied().filter(|process| self.is_same(*process));
+        for process in same.collect::<Vec<_>>() {
+            if let Some(time) = process::processor_time(process) {
+                self.processor.insert(process, time);
             }
             // A program that was executed since has another name.
-            if let Some(name) = process::name(*process) {
-                self.names.insert(*process, name);
+            if let Some(name) = process::name(process) {
+                self.names.insert(process, name);
             }
         }
         self.forget(&ended);
@@ -245,8 +256,14 @@ impl Monitor {
         }
     }
 
+    /// Whether a number is still that of the process that was seen.
+    fn is_same(&self, process: u32) -> bool {
+        let began = self.seen.get(&process).copied().flatten();
+        began.is_some() && process::began(process) == began
+    }
+
     fn see(&mut self, process: u32) {
-        self.seen.insert(process);
+        self.seen.insert(process, process::began(process));
         match process::name(process) {
             Some(name) => _ = self.names.insert(process, name),
             None => _ = self.names.entry(process).or_default(),
@@ -288,7 +305,7 @@ impl Monitor {
     /// descriptors again.
     pub fn report(&self, from: &Sample, to: &Sample, is_last: bool) -> Report {
         let seconds = (to.at - from.at).as_secs_f64();
-        let is_whole = from.counts.is_empty();
+        let is_whole = from.at == self.watch.started();
         let mut keys: BTreeSet<Key> = to.counts.keys().copied().collect();
         // Sets that did nothing are shown, too.
         keys.extend(self.sets.iter().filter(|(_, set)| set.total() > 0).map(|(key, _)| *key));
@@ -327,7 +344,7 @@ impl Monitor {
                 Kind::Ring | Kind::RegisteredRing | Kind::Process => 0.0,
             };
             // The number of a process that has ended may be that of another.
-            let is_there = is_last && self.seen.contains(&key.process);
+            let is_there = is_last && self.is_same(key.process);
             let registered_at_end = (is_there && key.kind == Kind::Epoll).then(|| {
                 let sets = at_end.entry(key.process);
                 let sets = sets.or_insert_with(|| process::epoll_sets(key.process));

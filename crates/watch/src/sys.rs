@@ -298,16 +298,21 @@ impl Drop for SharedWords {
     }
 }
 
-/// Makes memory of that many words that are 0, as a file without a place.
+/// Makes memory of that many words that are 0, as a file without a place. No one can make it shorter:
+/// that would kill all who have mapped it.
 pub(crate) fn memory(name: &CStr, words: usize) -> io::Result<File> {
     // SAFETY: the name is a string; the kernel returns a new descriptor.
-    let memory = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    let memory =
+        unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if memory < 0 {
         return Err(io::Error::last_os_error());
     }
     let memory = File::from(owned(memory));
     memory.set_len(8 * words as u64)?;
-    Ok(memory)
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: the call takes numbers.
+    let sealed = unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+    if sealed < 0 { Err(io::Error::last_os_error()) } else { Ok(memory) }
 }
 
 /// Returns the time of the clock that programs of the kernel read, in nanoseconds.

@@ -33,7 +33,7 @@ pub(crate) struct Tracer {
     thread: Option<JoinHandle<()>>,
     state: Arc<State>,
     /// The tally of a program that is started later.
-    tally: Mutex<Option<Tally>>,
+    tally: Option<Tally>,
 }
 
 #[derive(Debug, Default)]
@@ -64,15 +64,14 @@ impl Tracer {
             }
         };
         let thread = spawn(&state, work)?;
-        let tracer = Tracer { thread: Some(thread), state, tally: Mutex::new(None) };
+        let tracer = Tracer { thread: Some(thread), state, tally: None };
         told.recv().unwrap_or_else(|_| Err(io::Error::other("the tracing thread has ended")))?;
         Ok(tracer)
     }
 
     /// Prepares to trace a program that [`start`](Tracer::start) starts.
     pub(crate) fn of_a_program(tally: Tally) -> Tracer {
-        let tally = Mutex::new(Some(tally));
-        Tracer { thread: None, state: Arc::new(State::default()), tally }
+        Tracer { thread: None, state: Arc::new(State::default()), tally: Some(tally) }
     }
 
     /// Starts a program, and traces it from its first call.
@@ -81,8 +80,8 @@ impl Tracer {
     ///
     /// It cannot be started or traced.
     pub(crate) fn start(&mut self, command: &mut Command) -> io::Result<Child> {
-        let taken = self.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let tally = taken.ok_or_else(|| io::Error::other("one program is traced already"))?;
+        let tally = self.tally.take();
+        let tally = tally.ok_or_else(|| io::Error::other("one program is traced already"))?;
         let (number, tell) = io::pipe()?;
         let (answer, go) = io::pipe()?;
         let mut instead = tell.try_clone()?;
@@ -164,6 +163,7 @@ fn seize_all(process: u32) -> io::Result<()> {
     let mut seized = BTreeSet::new();
     loop {
         let before = seized.len();
+        let mut failed = None;
         for thread in process::threads(process) {
             if seized.contains(&thread) {
                 continue;
@@ -174,12 +174,11 @@ fn seize_all(process: u32) -> io::Result<()> {
                     trace::interrupt(thread)?;
                 }
                 // It has ended, or is new and was seized with the one that has started it.
-                Err(_) if !seized.is_empty() => {}
-                Err(error) => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
         if seized.is_empty() {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            return Err(failed.unwrap_or_else(|| io::Error::from_raw_os_error(libc::ESRCH)));
         }
         if seized.len() == before {
             return Ok(());
@@ -212,7 +211,14 @@ fn follow(state: &State, mut tally: Tally, child: Option<u32>) {
             }
             Stop::Group => trace::leave_stopped(thread),
             Stop::Event => {
-                // A thread that runs another program has the number of its process' first one.
+                tally.leave_call(thread);
+                trace::resume(thread, 0)
+            }
+            Stop::Exec(former) => {
+                if former != thread {
+                    // Its end is not told.
+                    tally.forget(former);
+                }
                 tally.leave_call(thread);
                 trace::resume(thread, 0)
             }

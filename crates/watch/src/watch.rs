@@ -95,8 +95,9 @@ struct SharedMaps {
     globals: OwnedFd,
 }
 
-/// Programs that are attached until this is dropped. The kernel does so, too, when this process
-/// ends, however it ends.
+/// Programs that are attached until this is dropped. The kernel detaches them, and ends to trace,
+/// when this process ends, however it ends. A preloaded library continues to count if this process
+/// is killed.
 #[derive(Debug)]
 pub struct Watch {
     /// `None` without BPF.
@@ -107,7 +108,7 @@ pub struct Watch {
     tracer: Option<Tracer>,
     preload: Option<Preload>,
     /// The descriptors that keep the programs attached.
-    _links: Vec<OwnedFd>,
+    links: Vec<OwnedFd>,
     slots: usize,
     /// The counts of processes that have ended, and how many others there were.
     kept: BTreeMap<Key, Counts>,
@@ -165,7 +166,8 @@ impl Watch {
 
     /// Counts without BPF, by `ptrace(2)`: a process, or a program that [`start`](Watch::start)
     /// starts. It slows the calls of these, and of nobody else. A wait in which a thread of the
-    /// process sleeps fails with `EINTR` at the start.
+    /// process sleeps fails with `EINTR` at the start. From now on this process has a handler of
+    /// `SIGURG` that does nothing.
     ///
     /// # Errors
     ///
@@ -204,7 +206,7 @@ impl Watch {
             globals,
             tracer: Some(tracer),
             preload: None,
-            _links: Vec::new(),
+            links: Vec::new(),
             slots,
             kept: BTreeMap::new(),
             forgotten: 0,
@@ -231,7 +233,7 @@ impl Watch {
             globals,
             tracer: None,
             preload: Some(preload),
-            _links: Vec::new(),
+            links: Vec::new(),
             slots: Preload::slots(),
             kept: BTreeMap::new(),
             forgotten: 0,
@@ -265,7 +267,7 @@ impl Watch {
 
     /// Ends to count. What was counted remains. Until then, no one waits for a traced child.
     pub fn end(&mut self) {
-        self._links.clear();
+        self.links.clear();
         if let Some(tracer) = &mut self.tracer {
             tracer.end();
         }
@@ -340,7 +342,7 @@ impl Watch {
             maps: Some(SharedMaps { processes, keys, free, globals }),
             tracer: None,
             preload: None,
-            _links: Vec::new(),
+            links: Vec::new(),
             slots,
             kept: BTreeMap::new(),
             forgotten: 0,
@@ -385,10 +387,10 @@ impl Watch {
             sys::attach(program.as_fd())
                 .map_err(Error::bpf("attaching a BPF program to a tracepoint"))
         };
-        self._links.push(attach(end)?);
+        self.links.push(attach(end)?);
         check()?;
         for program in [fork, signal, enter, exit] {
-            self._links.push(attach(program)?);
+            self.links.push(attach(program)?);
         }
         self.call_after = sys::shortest_call();
         Ok(())
@@ -482,8 +484,9 @@ impl Watch {
             }
         }
         let mut forgotten = BTreeSet::new();
-        for (owner, slots) in owned {
-            // Its own slot is one of them.
+        for (owner, mut slots) in owned {
+            // A process that takes its own slot must not find the others by it.
+            slots.sort_unstable_by_key(|(slot, _)| *slot == owner as usize);
             let room = if slots.len() > 1 { KEPT } else { KEPT / 2 };
             let is_kept = self.kept.len() + slots.len() <= room;
             if !is_kept {

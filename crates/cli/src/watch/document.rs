@@ -31,12 +31,13 @@ pub(super) fn of(report: &Report, costs: &Costs) -> Value {
             Method::Ptrace => "ptrace",
         },
         "overhead_ns": report.overhead_ns,
+        "loaded_processes": (report.method == Method::Preload).then_some(report.loaded),
         "uncounted_calls": report.overflow,
         "unfollowed_processes": report.unfollowed,
         "forgotten_processes": report.forgotten,
         "uncounted_32_bit_calls": report.compat_calls,
         "costs_measured": costs.measured,
-        "nothing_to_gain": findings.is_empty(),
+        "nothing_to_gain": findings.is_empty() && report.has_waits(),
         "findings": findings,
         "processes": report.processes.iter().map(process).collect::<Vec<Value>>(),
     })
@@ -66,7 +67,6 @@ fn set(set: &SetReport) -> Value {
         Kind::Ring | Kind::RegisteredRing => "io_uring",
     };
     let registration = (key.kind == Kind::RegisteredRing).then(|| key.registration());
-
     let is_array = matches!(key.kind, Kind::Poll | Kind::Select);
     let (least, most) = key.lengths();
     let histogram: Vec<Value> = counts

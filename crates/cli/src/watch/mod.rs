@@ -11,7 +11,8 @@ mod text;
 
 use std::error::Error;
 use std::io::{IsTerminal, Write, stdout};
-use std::process::{Child, Command};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
@@ -20,9 +21,10 @@ use superpoll::BackendKind;
 use superpoll::diagnostics::Costs;
 use superpoll_rt::signal::{Signal, SignalKind, signal};
 use superpoll_rt::{Runtime, time};
-use superpoll_watch::{Monitor, Sample, Subject};
+use superpoll_watch::{Method, Monitor, Sample, Subject};
 
 use crate::control::ServerProcess;
+use crate::sys;
 use crate::watch::recording::{Ended, Prepared, Recording};
 
 /// Options of `watch`.
@@ -52,15 +54,30 @@ pub(crate) struct Options {
 /// How often distinct active descriptors are counted, and a screen is drawn.
 const TICK: Duration = Duration::from_secs(1);
 
+/// How long a program that was started here may take to end by Ctrl-C.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Why the watch is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Over {
+    /// The process has ended, or the time is over.
+    Ended,
+    /// By Ctrl-C, which all processes of the terminal get.
+    Interrupted,
+    /// By another signal.
+    Told,
+}
+
 /// Clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Watches and prints.
+/// Watches and prints. Returns the code with which a program ended that was started here, as a
+/// shell has it.
 ///
 /// # Errors
 ///
 /// The process cannot be watched, or the program cannot be started.
-pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     // Before the program starts, as measuring disturbs and is disturbed.
     let costs = Costs::calibrated();
     // A few descriptors: choosing a back-end is not worth the effort.
@@ -84,18 +101,46 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
                 }
             }
         }
-        let mut recording = prepared.map(Prepared::start).transpose()?;
+        let mut recording = match prepared.map(Prepared::start).transpose() {
+            Ok(recording) => recording,
+            Err(error) => {
+                say_end(child.as_mut())?;
+                return Err(error);
+            }
+        };
         let limit = attach::limit(&watch, subject, options.seconds);
         let process = options.pid.or(child.as_ref().map(Child::id));
         let mut monitor = Monitor::new(watch, process);
-        let is_live = stdout().is_terminal() && !options.json && child.is_none();
-        let followed =
+        // A terminal that is stopped stops this, and must not stop a traced process.
+        let is_traced = monitor.watch().method() == Method::Ptrace;
+        let is_live = stdout().is_terminal() && !options.json && child.is_none() && !is_traced;
+        if is_traced && child.is_none() {
+            sys::ignore_stops();
+        }
+        let mut followed =
             follow(&mut monitor, &mut recording, process, limit, is_live, &mut signals).await;
+        if child.is_some() && matches!(followed, Ok((_, Over::Interrupted))) {
+            // Ctrl-C is for the program, too, which may take a moment to end.
+            if let Some(process) = process {
+                let ends = ServerProcess::new(process);
+                let again = async {
+                    let _ = signals.recv().await;
+                };
+                or(or(ends.ended(), again), time::sleep(GRACE)).await;
+            }
+            followed = Ok((monitor.tick(), Over::Ended));
+        }
         // A traced program continues at its own pace while the summary is made.
         monitor.watch_mut().end();
         // Whatever fails from here on, the recording is whole.
         let recording = recording.map(Recording::end);
-        let last = followed?;
+        let last = match followed {
+            Ok((last, _)) => last,
+            Err(error) => {
+                say_end(child.as_mut())?;
+                return Err(error);
+            }
+        };
         let report = monitor.report(&monitor.start(), &last, true);
         let text = match options.json {
             true => format!("{:#}\n", document::of(&report, costs)),
@@ -103,20 +148,24 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         };
         let clear = if is_live { CLEAR } else { "" };
         let printed = print(&format!("{clear}{text}"));
-        let ended = child.map_or(Ok(()), |mut child| end(&mut child));
+        let ended = say_end(child.as_mut());
         let recorded = recording.map_or(Ok(()), Ended::say);
-        printed.map_err(Into::into).and(ended).and(recorded)
+        printed.map_err(Into::into).and(recorded).and(ended)
     })?
 }
 
-/// Says how the program has ended, or that it continues.
-fn end(child: &mut Child) -> Result<(), Box<dyn Error>> {
-    match child.try_wait()? {
-        Some(status) if status.success() => {}
-        Some(status) => eprintln!("superpoll: the program has ended: {status}"),
-        None => eprintln!("superpoll: process {} continues, and is not watched", child.id()),
+/// Says how the program has ended, or that it continues, if one was started.
+fn say_end(child: Option<&mut Child>) -> Result<ExitCode, Box<dyn Error>> {
+    let Some(child) = child else { return Ok(ExitCode::SUCCESS) };
+    let Some(status) = child.try_wait()? else {
+        eprintln!("superpoll: process {} continues, and is not watched", child.id());
+        return Ok(ExitCode::SUCCESS);
+    };
+    if !status.success() {
+        eprintln!("superpoll: the program has ended: {status}");
     }
-    Ok(())
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    Ok(code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 /// Follows until the end, and returns the last counts.
@@ -127,7 +176,7 @@ async fn follow(
     limit: Option<Duration>,
     is_live: bool,
     signals: &mut Signals,
-) -> Result<Sample, Box<dyn Error>> {
+) -> Result<(Sample, Over), Box<dyn Error>> {
     let deadline = limit.and_then(|limit| monitor.watch().started().checked_add(limit));
     let process = process.map(ServerProcess::new);
     let costs = Costs::calibrated();
@@ -137,19 +186,19 @@ async fn follow(
         let until = deadline.map_or(tick, |deadline| deadline.min(tick));
         let sleep = async {
             time::sleep_until(until).await;
-            Ok(deadline == Some(until))
+            Ok((deadline == Some(until)).then_some(Over::Ended))
         };
         let end = async {
             match &process {
                 Some(process) => process.ended().await,
                 None => std::future::pending().await,
             }
-            std::io::Result::Ok(true)
+            std::io::Result::Ok(Some(Over::Ended))
         };
-        let is_over = or(or(end, signals.recv()), sleep).await?;
+        let over = or(or(end, signals.recv()), sleep).await?;
         let sample = monitor.tick();
-        if is_over {
-            return Ok(sample);
+        if let Some(over) = over {
+            return Ok((sample, over));
         }
         recording.iter_mut().for_each(Recording::say_early_end);
         if is_live {
@@ -176,6 +225,7 @@ fn print(text: &str) -> Result<(), String> {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: Signal,
 }
 
 impl Signals {
@@ -183,11 +233,16 @@ impl Signals {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
         })
     }
 
     /// Waits for one of them.
-    async fn recv(&mut self) -> std::io::Result<bool> {
-        or(self.terminate.recv(), self.interrupt.recv()).await.map(|()| true)
+    async fn recv(&mut self) -> std::io::Result<Option<Over>> {
+        let interrupted = async { self.interrupt.recv().await.map(|()| Some(Over::Interrupted)) };
+        let told = async {
+            or(self.terminate.recv(), self.hang_up.recv()).await.map(|()| Some(Over::Told))
+        };
+        or(interrupted, told).await
     }
 }

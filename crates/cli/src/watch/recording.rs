@@ -115,7 +115,8 @@ impl Ended {
         eprintln!("superpoll: {path} has {seconds:.1} s; superpoll-lab replay {path} judges them");
         if end.is_full {
             eprintln!(
-                "superpoll: the recording has ended early, at {} MiB; --record-size allows more",
+                "superpoll: the recording has ended early: its file has {} MiB (--record-size \
+                 allows more), or as many sets as there may be",
                 self.limit
             );
         }

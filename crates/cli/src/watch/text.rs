@@ -28,9 +28,7 @@ fn write(out: &mut String, report: &Report, costs: &Costs) -> fmt::Result {
     for process in &report.processes {
         write_process(out, process, report.seconds)?;
     }
-    let has_waits =
-        report.processes.iter().flat_map(|process| &process.sets).any(|set| set.counts.waits() > 0);
-    if !has_waits {
+    if !report.has_waits() {
         writeln!(
             out,
             "\nno wait has ended. Processes that were started before are watched by their own number; \
@@ -63,7 +61,7 @@ fn write(out: &mut String, report: &Report, costs: &Costs) -> fmt::Result {
     }
     writeln!(out)?;
     let found = findings(report, costs);
-    match (found.is_empty(), has_waits) {
+    match (found.is_empty(), report.has_waits()) {
         (true, true) => writeln!(out, "verdict: nothing to gain")?,
         (true, false) => writeln!(out, "verdict: none, without a wait")?,
         (false, _) => {}

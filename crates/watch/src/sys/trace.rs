@@ -18,8 +18,11 @@ pub(crate) enum Stop {
     Signal(i32),
     /// It is stopped with its process, by a signal for that.
     Group,
-    /// It is new, was interrupted, or is about to run another program.
+    /// It is new, or was interrupted.
     Event,
+    /// It is about to run another program. It had this number before, and has that of its process
+    /// now.
+    Exec(u32),
     /// It has ended.
     Ended,
 }
@@ -45,10 +48,10 @@ const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEEXEC;
 
 /// Makes a request about a thread. No request that is used writes to memory of this process but
-/// `GET_SYSCALL_INFO`.
+/// `GET_SYSCALL_INFO` and `GETEVENTMSG`.
 fn request(request: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<i64> {
-    // SAFETY: the kernel checks the thread; the requests here take numbers, apart from the one that
-    // writes, whose caller gives the address and the length of its own memory.
+    // SAFETY: the kernel checks the thread; the requests here take numbers, apart from those that
+    // write, whose callers give the address of their own memory.
     let result = unsafe { libc::ptrace(request as _, thread as libc::pid_t, address, data) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -71,6 +74,14 @@ pub(crate) fn resume(thread: u32, signal: i32) -> io::Result<()> {
 /// Leaves a thread stopped with its process, until that continues.
 pub(crate) fn leave_stopped(thread: u32) -> io::Result<()> {
     request(libc::PTRACE_LISTEN, thread, 0, 0).map(drop)
+}
+
+/// The number that a thread had before it began to run another program.
+fn former(thread: u32) -> io::Result<u32> {
+    let mut number: libc::c_ulong = 0;
+    let address = (&raw mut number).expose_provenance();
+    request(libc::PTRACE_GETEVENTMSG, thread, 0, address)?;
+    Ok(number as u32)
 }
 
 /// The answer of the kernel about a call (`PTRACE_GET_SYSCALL_INFO`, Linux 5.3).
@@ -155,6 +166,8 @@ pub(crate) fn take(thread: u32) -> io::Result<Stop> {
         Stop::Call
     } else if event == libc::PTRACE_EVENT_STOP && signal != libc::SIGTRAP {
         Stop::Group
+    } else if event == libc::PTRACE_EVENT_EXEC {
+        Stop::Exec(former(thread)?)
     } else if event != 0 {
         Stop::Event
     } else {
@@ -204,31 +217,35 @@ pub(crate) fn kick(thread: u32) {
 
 /// Makes a command tell its number, and wait for an answer, before it becomes another program.
 pub(crate) fn hold(command: &mut Command, mut tell: PipeWriter, mut answer: PipeReader) {
-    // SAFETY: between fork and exec there are only calls of getpid, write and read.
+    // SAFETY: between fork and exec there are only calls of prctl, getpid, write and read.
     unsafe {
         command.pre_exec(move || {
+            // This process has the other end of its pipe, too, so that its parent's end does not
+            // end the wait.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             tell.write_all(&std::process::id().to_ne_bytes())?;
             let mut is_traced = [0];
             answer.read_exact(&mut is_traced)?;
+            libc::prctl(libc::PR_SET_PDEATHSIG, 0);
             if is_traced == [0] { Err(io::Error::from_raw_os_error(libc::EPERM)) } else { Ok(()) }
         });
     }
 }
 
-/// Starts a process that does nothing but to ask for its parent's number, until it is killed; the
-/// first time once `start` can be read.
+/// Starts a process that does nothing but to ask for its parent's number, until it is killed or the
+/// thread that calls this ends; the first time once `start` can be read.
 pub(crate) fn start_caller(start: PipeReader) -> io::Result<u32> {
     let descriptor = start.into_raw_fd();
     // SAFETY: the child only makes system calls, and never returns.
     let process = unsafe {
         match libc::fork() {
             0 => {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 let mut byte = 0_u8;
                 libc::read(descriptor, (&raw mut byte).cast(), 1);
-                // If this process is killed, it has another parent.
-                let parent = libc::getppid();
-                while libc::getppid() == parent {}
-                libc::_exit(0)
+                loop {
+                    libc::getppid();
+                }
             }
             process => process,
         }

@@ -117,20 +117,20 @@ fn adaptive_counts_are_those_of_our_poller() {
     alone(|| rounds(BackendKind::Adaptive));
 }
 
-/// A loop of CPython's that counts what its selector returns. It begins and ends at a line, so the
-/// window is the same for both counts.
-const PYTHON: &str = r#"
+/// A loop of CPython's that counts what its selector returns, with its name, descriptors and rounds
+/// as arguments. It begins and ends at a line, so the window is the same for both counts.
+pub(crate) const PYTHON: &str = r#"
 import selectors, socket, sys
 selector = getattr(selectors, sys.argv[1])()
-pairs = [socket.socketpair() for _ in range(100)]
+pairs = [socket.socketpair() for _ in range(int(sys.argv[2]))]
 for one, _ in pairs:
     one.setblocking(False)
     selector.register(one, selectors.EVENT_READ)
 print("ready", flush=True)
 sys.stdin.readline()
 waits = events = empty = 0
-for round in range(3000):
-    active = round % 7
+for round in range(int(sys.argv[3])):
+    active = round % 23
     for _, other in pairs[:active]:
         other.send(b"x")
     found = selector.select(0 if round % 2 else 0.001)
@@ -144,7 +144,7 @@ sys.stdin.readline()
 "#;
 
 fn python(selector: &str, kind: Kind) {
-    let Some(mut program) = Program::start(PYTHON, &[selector]) else { return };
+    let Some(mut program) = Program::start(PYTHON, &[selector, "100", "3000"]) else { return };
     program.says("ready");
     let Some(watch) = attach(Subject::Process(program.id())) else { return };
     program.tell("go");

@@ -1,5 +1,5 @@
-//! Watching this process and others. Every test needs BPF, and is skipped with a printed reason
-//! where the kernel does not permit it.
+//! Watching this process and others. Tests that need BPF, or permission to trace, are skipped with a
+//! printed reason where the kernel does not give it.
 
 mod calls;
 mod counts;

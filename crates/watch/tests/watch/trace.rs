@@ -1,13 +1,12 @@
 //! Counting without BPF: the counts are the same, and the program continues as it was.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
-use superpoll_test_support::{Running, alone, start, until};
+use superpoll_test_support::{alone, until};
 use superpoll_watch::{Counts, Error, Key, Kind, Method, Subject, Watch};
 
-use crate::attach;
+use crate::{Program, attach, counts};
 
 /// Traces, or prints why this machine does not let the tests do so.
 fn trace(subject: Subject) -> Option<Watch> {
@@ -21,19 +20,11 @@ fn trace(subject: Subject) -> Option<Watch> {
     }
 }
 
-/// Starts a program of Python's that prints a line when it is ready.
-fn python(program: &str) -> Option<(Running, ChildStdin, Lines<BufReader<ChildStdout>>)> {
-    let mut command = Command::new("python3");
-    command.args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    if Command::new("python3").arg("-V").output().is_err() {
-        eprintln!("skipped: there is no python3");
-        return None;
-    }
-    let mut child = Running(start(&mut command));
-    let input = child.0.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "ready");
-    Some((child, input, lines))
+/// Starts a program in Python that prints a line when it is ready.
+fn python(text: &str, arguments: &[&str]) -> Option<Program> {
+    let mut program = Program::start(text, arguments)?;
+    program.says("ready");
+    Some(program)
 }
 
 fn sum(watch: &Watch, kind: Kind, count: fn(&Counts) -> u64) -> u64 {
@@ -47,29 +38,16 @@ fn is_free(process: u32) -> bool {
     status.lines().any(|line| line.replace('\t', "") == "TracerPid:0")
 }
 
-const SELECTOR: &str = r#"
-import selectors, socket, sys
-selector = getattr(selectors, sys.argv[1] if len(sys.argv) > 1 else "NAME")()
-pairs = [socket.socketpair() for _ in range(40)]
-for one, _ in pairs:
-    one.setblocking(False)
-    selector.register(one, selectors.EVENT_READ)
-print("ready", flush=True)
-sys.stdin.readline()
-waits = events = empty = 0
-for round in range(400):
-    active = round % 23
-    for _, other in pairs[:active]:
-        other.send(b"x")
-    found = selector.select(0 if round % 2 else 0.001)
-    waits += 1
-    events += len(found)
-    empty += not found
-    for key, _ in found:
-        key.fileobj.recv(8)
-print(waits, events, empty, flush=True)
-sys.stdin.readline()
-"#;
+/// Whether a process has been stopped by a signal, and none waits for it.
+fn has_stopped(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let has = |name: &str, values: &[&str]| {
+        let lines = status.lines().filter_map(|line| line.strip_prefix(name));
+        lines.map(str::trim).all(|value| values.iter().any(|one| value.starts_with(one)))
+    };
+    // A traced process that is stopped is in the state of one that is traced.
+    has("State:", &["T", "t"]) && has("ShdPnd:", &["0000000000000000"])
+}
 
 #[test]
 fn counts_of_a_traced_process_are_those_of_cpython() {
@@ -78,12 +56,12 @@ fn counts_of_a_traced_process_are_those_of_cpython() {
         ("PollSelector", Kind::Poll),
         ("SelectSelector", Kind::Select),
     ] {
-        let program = SELECTOR.replace("NAME", selector);
-        let Some((child, mut input, mut lines)) = python(&program) else { return };
-        let Some(watch) = trace(Subject::Process(child.0.id())) else { return };
-        assert!(watch.method() == Method::Ptrace && !is_free(child.0.id()));
-        input.write_all(b"go\n").unwrap();
-        let line = lines.next().unwrap().unwrap();
+        let Some(mut program) = python(counts::PYTHON, &[selector, "40", "400"]) else { return };
+        let process = program.id();
+        let Some(watch) = trace(Subject::Process(process)) else { return };
+        assert!(watch.method() == Method::Ptrace && !is_free(process));
+        program.tell("go");
+        let line = program.line();
         let counted: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
         let counts = [Counts::waits, Counts::events, Counts::empty];
         assert_eq!(counts.map(|count| sum(&watch, kind, count)), *counted, "{selector}");
@@ -91,8 +69,7 @@ fn counts_of_a_traced_process_are_those_of_cpython() {
             assert_eq!(watch.take_distinct().values().sum::<f64>().round(), 22.0);
         }
         drop(watch);
-        until("it is not traced", || is_free(child.0.id()));
-        drop(input);
+        until("it is not traced", || is_free(process));
     }
 }
 
@@ -107,7 +84,6 @@ fn timeless(watch: &Watch) -> Vec<(Key, Vec<u64>)> {
         Counts::short_timeouts,
         Counts::failed,
         Counts::full,
-        Counts::room,
         Counts::added,
         Counts::changed,
         Counts::removed,
@@ -206,8 +182,8 @@ for line in sys.stdin:
     print(count, flush=True)
 os._exit(7)
 "#;
-    let Some((mut child, mut input, mut lines)) = python(program) else { return };
-    let process = child.0.id();
+    let Some(mut program) = python(program, &[]) else { return };
+    let process = program.id();
     let Some(watch) = trace(Subject::Process(process)) else { return };
     let signal = |name: &str| {
         let number = process.to_string();
@@ -215,16 +191,14 @@ os._exit(7)
     };
     let mut expect = |count: &str| {
         until("the handler has run", || {
-            input.write_all(b"count\n").unwrap();
-            lines.next().unwrap().unwrap() == count
+            program.tell("count");
+            program.line() == count
         });
     };
     signal("USR1");
     expect("1");
     signal("STOP");
-    let state = || fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    // A traced process that is stopped is in the state of one that is traced.
-    until("it has stopped", || state().contains(") T ") || state().contains(") t "));
+    until("it has stopped", || has_stopped(process));
     signal("CONT");
     expect("1");
     signal("USR1");
@@ -233,6 +207,7 @@ os._exit(7)
     until("it is not traced", || is_free(process));
     signal("USR1");
     expect("3");
+    let Program { mut child, input, .. } = program;
     drop(input);
     assert_eq!(child.0.wait().unwrap().code(), Some(7));
 }
@@ -248,21 +223,20 @@ select.poll().poll(1500)
 print("done", flush=True)
 sys.stdin.readline()
 "#;
-    let Some((child, mut input, mut lines)) = python(program) else { return };
-    let process = child.0.id();
+    let Some(mut program) = python(program, &[]) else { return };
+    let process = program.id();
     let Some(watch) = trace(Subject::Process(process)) else { return };
-    input.write_all(b"go\n").unwrap();
+    program.tell("go");
     let number = process.to_string();
     let signal = |name: &str| {
         assert!(Command::new("kill").args(["-s", name, &number]).status().unwrap().success());
     };
     for _ in 0..3 {
         signal("STOP");
-        let state = || fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-        until("it has stopped", || state().contains(") T ") || state().contains(") t "));
+        until("it has stopped", || has_stopped(process));
         signal("CONT");
     }
-    assert_eq!(lines.next().unwrap().unwrap(), "done");
+    program.says("done");
     let counts = [Counts::waits, Counts::failed, Counts::timed_out];
     assert_eq!(counts.map(|count| sum(&watch, Kind::Poll, count)), [1, 0, 1]);
 }
@@ -287,8 +261,8 @@ for name in ["poll", "select"]:
     print("waited", flush=True)
 sys.stdin.readline()
 "#;
-    let Some((child, mut input, mut lines)) = python(program) else { return };
-    let process = child.0.id();
+    let Some(mut program) = python(program, &[]) else { return };
+    let process = program.id();
     let call = || fs::read_to_string(format!("/proc/{process}/syscall"));
     if let Err(error) = call() {
         return eprintln!("skipped: /proc/{process}/syscall: {error}");
@@ -313,7 +287,7 @@ sys.stdin.readline()
     let waits: [(_, &[i64]); 2] =
         [(Kind::Poll, &[libc::SYS_poll]), (Kind::Select, &[libc::SYS_select, libc::SYS_pselect6])];
     for (kind, numbers) in waits {
-        input.write_all(b"go\n").unwrap();
+        program.tell("go");
         until("it waits", || is_in(numbers));
         for _ in 0..3 {
             // It is ignored, and comes nevertheless as the process is traced.
@@ -322,8 +296,8 @@ sys.stdin.readline()
         }
         signal("USR1");
         until("it waits after its handler", || is_in(numbers));
-        input.write_all(b"go\n").unwrap();
-        assert_eq!(lines.next().unwrap().unwrap(), "waited");
+        program.tell("go");
+        program.says("waited");
         for watch in [Some(&watch), bpf.as_ref()].into_iter().flatten() {
             let found = [Counts::waits, Counts::failed].map(|count| sum(watch, kind, count));
             assert_eq!(found, [2, 1], "{kind:?}, {:?}", watch.method());
@@ -335,11 +309,11 @@ sys.stdin.readline()
 fn what_cannot_be_traced_is_refused() {
     assert!(Watch::trace(Subject::All).is_err());
     assert!(matches!(Watch::trace(Subject::Process(1 << 22 | 1)), Err(Error::NoProcess(_))));
-    let Some((child, _input, _lines)) = python("print('ready', flush=True); input()") else {
+    let Some(program) = python("print('ready', flush=True); input()", &[]) else {
         return;
     };
-    let Some(_watch) = trace(Subject::Process(child.0.id())) else { return };
-    let error = Watch::trace(Subject::Process(child.0.id())).unwrap_err().to_string();
+    let Some(_watch) = trace(Subject::Process(program.id())) else { return };
+    let error = Watch::trace(Subject::Process(program.id())).unwrap_err().to_string();
     let own = std::process::id();
     assert!(error.contains("is traced by process") && error.contains(&own.to_string()), "{error}");
     let Some(mut watch) = trace(Subject::Children) else { return };
