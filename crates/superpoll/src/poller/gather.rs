@@ -7,6 +7,18 @@
 //! either: what arrived meanwhile has gathered by itself. Only a loop that asks again too soon is
 //! held back.
 //!
+//! Gathering one event costs a second wake-up for nothing: at a slow pace, twice the processor time.
+//! So waits gather only while that pays. They begin when two waits have delivered within the time,
+//! and end with one that has gathered a single event.
+//!
+//! ```text
+//!               two deliveries within the time
+//!   (as usual) -------------------------------> (gathering) --+
+//!       ^                                        |     ^      | several events
+//!       +----------------------------------------+     +------+
+//!                      a single event
+//! ```
+//!
 //! io_uring does that in the kernel, in the call that waits (`min_wait_usec` of
 //! `struct io_uring_getevents_arg`, Linux 6.12). It ends early when many events are there. For all
 //! others the poller sleeps, and then waits as usual.
@@ -27,6 +39,8 @@ pub(super) struct Gather {
     time: Duration,
     /// The end of the last wait that delivered something.
     delivered: Option<Instant>,
+    /// Whether waits gather now.
+    pays: bool,
     /// Whether the back-end's call gathers.
     in_kernel: bool,
 }
@@ -41,7 +55,8 @@ impl Gather {
 impl Poller {
     /// Lets a wait that may block return no sooner than this time after the last one that has
     /// delivered events, and so gather events that come one by one. Zero (the default) switches
-    /// that off.
+    /// that off. It begins with two waits that deliver within the time, and ends with one that has
+    /// gathered a single event: at a slow pace it would only cost.
     ///
     /// It trades latency for processor time: an event that comes within the time waits for its
     /// end, and one wake-up serves all of them. A timeout of a wait ends it as before; a
@@ -61,7 +76,7 @@ impl Poller {
         self.delivery.min_wait = 0;
         self.gather = (!time.is_zero()).then(|| {
             let in_kernel = self.backend.gathers();
-            Gather { time, delivered: None, in_kernel }
+            Gather { time, delivered: None, pays: false, in_kernel }
         });
         self.note_whether_waits_are_plain();
         Ok(())
@@ -72,7 +87,7 @@ impl Poller {
     pub(super) fn begin_gathering(&mut self, deadline: Deadline) {
         self.delivery.min_wait = 0;
         let Some(gather) = &self.gather else { return };
-        if deadline == Deadline::Now || self.nested {
+        if !gather.pays || deadline == Deadline::Now || self.nested {
             return;
         }
         let left = gather.left();
@@ -85,10 +100,15 @@ impl Poller {
         }
     }
 
-    /// Notes that a wait has delivered events.
-    pub(super) fn end_gathering(&mut self) {
+    /// Notes that a wait has delivered so many events.
+    pub(super) fn end_gathering(&mut self, events: usize) {
         if let Some(gather) = &mut self.gather {
-            gather.delivered = Some(Instant::now());
+            let now = Instant::now();
+            gather.pays = match gather.pays {
+                true => events > 1,
+                false => gather.delivered.is_some_and(|before| now - before < gather.time),
+            };
+            gather.delivered = Some(now);
         }
     }
 }

@@ -95,7 +95,7 @@ impl Poller {
         }
         self.stats.events += events.list.len() as u64;
         if !events.list.is_empty() || !events.reads.is_empty() {
-            self.end_gathering();
+            self.end_gathering(events.list.len() + events.reads.len());
         }
         if self.nested && self.table.has_changes() {
             // A registration whose turn came too late must be armed again, and the outer loop may

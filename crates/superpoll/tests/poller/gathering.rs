@@ -61,6 +61,60 @@ fn gathering_is_switched_off_and_limited() {
 }
 
 #[test]
+fn waits_gather_only_while_several_events_come_in_the_time() {
+    const TIME: Duration = Duration::from_millis(20);
+    for kind in BackendKind::available() {
+        let mut poller = Poller::builder().backend(kind).build().unwrap();
+        let mut pipes: Vec<_> = (0..2).map(|_| pipe().unwrap()).collect();
+        for (reader, _) in &pipes {
+            poller.register(reader, Interest::READABLE).unwrap();
+        }
+        poller.gather(TIME).unwrap();
+        let mut events = Events::with_limit(8);
+        // Returns whether a wait, with so many events that are there, has taken the time.
+        let mut gathers = |count: usize| {
+            for (_, writer) in &mut pipes[..count] {
+                writer.write_all(b"x").unwrap();
+            }
+            let begun = Instant::now();
+            assert_eq!(poller.wait(&mut events, Some(LONG)).unwrap(), count, "{kind}");
+            for (reader, _) in &mut pipes[..count] {
+                reader.read_exact(&mut [0]).unwrap();
+            }
+            begun.elapsed()
+        };
+        // A pause of this thread between two waits is a lull, so a burst is tried again.
+        let mut burst = || {
+            let begun = Instant::now();
+            gathers(1);
+            gathers(1);
+            let is_burst = begun.elapsed() < TIME;
+            let waited = gathers(2);
+            // The time counts from the end of the wait before.
+            is_burst && waited > TIME / 2
+        };
+        let until = Instant::now() + LONG;
+        while !burst() {
+            assert!(Instant::now() < until, "{kind}: no burst is gathered");
+        }
+        // It goes on while there are several, and ends with one.
+        while gathers(2) < TIME / 2 {
+            assert!(Instant::now() < until, "{kind}");
+        }
+        gathers(1);
+        let sleeps = |poller: &Poller| poller.stats().calls.nanosleep;
+        let before = sleeps(&poller);
+        for _ in 0..3 {
+            thread::sleep(2 * TIME);
+            pipes[0].1.write_all(b"x").unwrap();
+            poller.wait(&mut events, Some(LONG)).unwrap();
+            pipes[0].0.read_exact(&mut [0]).unwrap();
+        }
+        assert_eq!(sleeps(&poller), before, "{kind}: a lull between each two");
+    }
+}
+
+#[test]
 fn a_waker_and_a_timeout_end_a_gathering_wait() {
     for kind in BackendKind::available() {
         let mut poller = Poller::builder().backend(kind).build().unwrap();
