@@ -238,8 +238,8 @@ fn find_program(program: &OsStr, places: Option<&OsStr>) -> Option<PathBuf> {
     env::split_paths(places).map(|place| place.join(program)).find(is_program)
 }
 
-/// Returns the file of a program and the loader that it names, or `None` if it has none. Of a script
-/// these are those of the program that reads it.
+/// Returns the file of a program and the loader that it names, or `None` if it has none. Of a
+/// script these are those of the program that reads it.
 fn interpreter(program: &Path) -> io::Result<Option<(PathBuf, PathBuf)>> {
     const HEADER: usize = 64;
     const INTERPRETER: u32 = 3;

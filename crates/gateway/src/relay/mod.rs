@@ -140,8 +140,8 @@ pub struct Relay {
     engine_counters: Vec<Arc<EngineCounters>>,
 }
 
-/// Ends the seconds of the engines' ratios for as long as there is a relay, or a pair of it. It has a
-/// thread: with a timer that is due once a second each wait of an engine needs to know the time,
+/// Ends the seconds of the engines' ratios for as long as there is a relay, or a pair of it. It has
+/// a thread: with a timer that is due once a second each wait of an engine needs to know the time,
 /// which costs a relay a fifth of its instructions.
 fn end_seconds(handle: &Handle, counters: &[Weak<EngineCounters>]) {
     loop {

@@ -7,9 +7,9 @@
 //! either: what arrived meanwhile has gathered by itself. Only a loop that asks again too soon is
 //! held back.
 //!
-//! Gathering one event costs a second wake-up for nothing: at a slow pace, twice the processor time.
-//! So waits gather only while that pays. They begin when two waits have delivered within the time,
-//! and end with one that has gathered a single event.
+//! Gathering one event costs a second wake-up for nothing: at a slow pace, twice the processor
+//! time. So waits gather only while that pays. They begin when two waits have delivered within the
+//! time, and end with one that has gathered a single event.
 //!
 //! ```text
 //!               two deliveries within the time

@@ -1,6 +1,6 @@
-//! The side of the program that is watched. Nothing here takes a lock or memory once it is open, but
-//! for waits that fill their room, so it may run in the handler of a signal and in a process that was
-//! just forked.
+//! The side of the program that is watched. Nothing here takes a lock or memory once it is open,
+//! but for waits that fill their room, so it may run in the handler of a signal and in a process
+//! that was just forked.
 
 use std::cell::Cell;
 use std::env;

@@ -1,5 +1,5 @@
-//! Watching this process and others. Tests that need BPF, or permission to trace, are skipped with a
-//! printed reason where the kernel does not give it.
+//! Watching this process and others. Tests that need BPF, or permission to trace, are skipped with
+//! a printed reason where the kernel does not give it.
 
 mod calls;
 mod counts;
