@@ -137,7 +137,7 @@ impl Builder {
     /// after a lull is not delayed. See [`Poller::gather`].
     ///
     /// It can pay in relays and where many senders meet, with tens of thousands of small events a
-    /// second. Measure it with your load: a time in which few events come costs more than it saves.
+    /// second. Measure it with your load: with a time in which few events come it only delays them.
     #[must_use]
     pub fn gather(mut self, time: Duration) -> Builder {
         self.settings.gather = time;
