@@ -1,0 +1,423 @@
+//! Reading the head of a request.
+
+use std::fmt;
+
+use httparse::{Error, Status};
+use memchr::{memchr, memchr2};
+
+use crate::field::{FieldValue, Fields, is_token};
+use crate::head::{
+    After, Facts, Framing, Limits, MOST_FIELDS, Named, Room, Version, as_http11, authority,
+    named_version,
+};
+use crate::refusal::Refusal;
+
+/// The method of a request (RFC 9110, section 9). Unlike `http::Method` it borrows unknown names,
+/// so that no request makes it allocate.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Method<'b> {
+    /// `GET`.
+    Get,
+    /// `HEAD`.
+    Head,
+    /// `POST`.
+    Post,
+    /// `PUT`.
+    Put,
+    /// `PATCH`.
+    Patch,
+    /// `DELETE`.
+    Delete,
+    /// `OPTIONS`.
+    Options,
+    /// `CONNECT`.
+    Connect,
+    /// `TRACE`.
+    Trace,
+    /// Another one.
+    Other(OtherMethod<'b>),
+}
+
+/// The name of a method that is none of those of RFC 9110 or RFC 5789: a token.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct OtherMethod<'b>(&'b str);
+
+impl<'b> Method<'b> {
+    /// Returns the method of a name, in which case counts; `None` if the name is not a token.
+    #[must_use]
+    pub fn new(name: &'b str) -> Option<Method<'b>> {
+        is_token(name.as_bytes()).then(|| Method::from_token(name))
+    }
+
+    fn from_token(name: &'b str) -> Method<'b> {
+        match name {
+            "GET" => Method::Get,
+            "HEAD" => Method::Head,
+            "POST" => Method::Post,
+            "PUT" => Method::Put,
+            "PATCH" => Method::Patch,
+            "DELETE" => Method::Delete,
+            "OPTIONS" => Method::Options,
+            "CONNECT" => Method::Connect,
+            "TRACE" => Method::Trace,
+            other => Method::Other(OtherMethod(other)),
+        }
+    }
+
+    /// Returns the name of the method.
+    #[must_use]
+    pub const fn as_str(self) -> &'b str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Patch => "PATCH",
+            Method::Delete => "DELETE",
+            Method::Options => "OPTIONS",
+            Method::Connect => "CONNECT",
+            Method::Trace => "TRACE",
+            Method::Other(OtherMethod(name)) => name,
+        }
+    }
+}
+
+impl fmt::Display for Method<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The form of a request's target (RFC 9112, section 3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// A path with an optional query.
+    Origin,
+    /// A whole URI of `http` or `https`, as a proxy gets it.
+    Absolute,
+    /// A host with its port, for `CONNECT`.
+    Authority,
+    /// `*`, for `OPTIONS`.
+    Asterisk,
+}
+
+/// The target of a request (RFC 9112, section 3.2).
+///
+/// It has no blank, control character or fragment, and is UTF-8. Bytes that a URI should have in an
+/// encoded form only are accepted as they are, as nginx and HAProxy do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Target<'b> {
+    text: &'b str,
+    form: Form,
+    /// Where the path begins; all before it is scheme and authority.
+    path: usize,
+    /// Where the query begins, at its `?`, or the end.
+    query: usize,
+}
+
+impl<'b> Target<'b> {
+    /// Checks the target of a request with a method.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Target`], [`Refusal::Fragment`] or [`Refusal::TargetForm`].
+    pub fn new(method: Method<'_>, text: &'b str) -> Result<Target<'b>, Refusal> {
+        let is_allowed = |byte: u8| byte > b' ' && byte != 0x7f;
+        if text.is_empty() || !text.bytes().all(is_allowed) {
+            return Err(Refusal::Target);
+        }
+        Target::from_visible(method, text)
+    }
+
+    /// Checks a target whose bytes are those of a line that was read.
+    fn from_visible(method: Method<'_>, text: &'b str) -> Result<Target<'b>, Refusal> {
+        let bytes = text.as_bytes();
+        let query = match memchr2(b'?', b'#', bytes) {
+            None => bytes.len(),
+            Some(at) if bytes[at] == b'#' || memchr(b'#', &bytes[at..]).is_some() => {
+                return Err(Refusal::Fragment);
+            }
+            Some(at) => at,
+        };
+        let whole = |form| Target { text, form, path: 0, query };
+        match method {
+            Method::Connect => {
+                let is_fit = authority(bytes).is_some_and(|authority| authority.has_port);
+                let target = Target { path: bytes.len(), ..whole(Form::Authority) };
+                is_fit.then_some(target).ok_or(Refusal::TargetForm)
+            }
+            _ if bytes.starts_with(b"/") => Ok(whole(Form::Origin)),
+            Method::Options if text == "*" => Ok(whole(Form::Asterisk)),
+            _ => {
+                let start = scheme(bytes).ok_or(Refusal::TargetForm)?;
+                let length = memchr(b'/', &bytes[start..query]);
+                let path = length.map_or(query, |length| start + length);
+                let is_fit = authority(&bytes[start..path]).is_some();
+                let target = Target { path, ..whole(Form::Absolute) };
+                is_fit.then_some(target).ok_or(Refusal::TargetForm)
+            }
+        }
+    }
+
+    /// Returns the form of the target.
+    #[must_use]
+    pub const fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Returns the target as it came.
+    #[must_use]
+    pub const fn as_str(&self) -> &'b str {
+        self.text
+    }
+
+    /// Returns the path without the query: `*` in asterisk form, and empty in authority form.
+    #[must_use]
+    pub fn path(&self) -> &'b str {
+        match (self.form, &self.text[self.path..self.query]) {
+            (Form::Origin | Form::Absolute, "") => "/",
+            (_, path) => path,
+        }
+    }
+
+    /// Returns the query without its `?`.
+    #[must_use]
+    pub fn query(&self) -> Option<&'b str> {
+        self.text.get(self.query + 1..)
+    }
+
+    /// Returns the host and port of a target in absolute or authority form.
+    #[must_use]
+    pub fn authority(&self) -> Option<&'b str> {
+        match self.form {
+            Form::Origin | Form::Asterisk => None,
+            Form::Authority => Some(self.text),
+            Form::Absolute => {
+                let start = scheme(self.text.as_bytes())?;
+                self.text.get(start..self.path)
+            }
+        }
+    }
+
+    /// Whether the target is a URI of `https`.
+    #[must_use]
+    pub fn is_https(&self) -> bool {
+        let scheme = self.text.as_bytes().first_chunk::<6>();
+        self.form == Form::Absolute
+            && scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https:"))
+    }
+
+    /// Returns the target as an origin server gets it: without scheme and authority (RFC 9112,
+    /// section 3.2.1). `OPTIONS` without a path is about the whole server (section 3.2.4).
+    #[must_use]
+    pub fn to_origin(self, method: Method<'_>) -> Target<'b> {
+        match (self.form, &self.text[self.path..]) {
+            (Form::Absolute, "") if method == Method::Options => {
+                Target { text: "*", form: Form::Asterisk, path: 0, query: 1 }
+            }
+            (Form::Absolute, "") => Target { text: "/", form: Form::Origin, path: 0, query: 1 },
+            (Form::Absolute, text) => {
+                Target { text, form: Form::Origin, path: 0, query: self.query - self.path }
+            }
+            _ => self,
+        }
+    }
+
+    /// Returns a target in origin form without the first part of its path; `None` if the path does
+    /// not begin so.
+    #[must_use]
+    pub fn without_prefix(self, prefix: &str) -> Option<Target<'b>> {
+        let is_origin = self.form == Form::Origin && prefix.len() <= self.query;
+        let text = self.text.strip_prefix(prefix).filter(|_| is_origin)?;
+        Some(Target { text, form: Form::Origin, path: 0, query: self.query - prefix.len() })
+    }
+}
+
+impl fmt::Debug for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({:?})", self.form, self.text)
+    }
+}
+
+/// Returns where the authority of a URI begins, if its scheme is `http` or `https`.
+fn scheme(uri: &[u8]) -> Option<usize> {
+    let starts_so = |start: &&[u8]| {
+        uri.get(..start.len()).is_some_and(|bytes| bytes.eq_ignore_ascii_case(start))
+    };
+    let schemes: [&[u8]; 2] = [b"http://", b"https://"];
+    schemes.iter().find(|start| starts_so(start)).map(|start| start.len())
+}
+
+/// The things that a client wants in addition to a response.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Wants<'b> {
+    /// A `100 Continue` before it sends the body (RFC 9110, section 10.1.1).
+    pub continues: bool,
+    /// Another protocol: the value of the only `Upgrade`, which `Connection` names (RFC 9110,
+    /// section 7.8).
+    pub upgrade: Option<FieldValue<'b>>,
+    /// The fields that follow the response's body (RFC 9110, section 10.1.4).
+    pub trailers: bool,
+}
+
+/// The head of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'b> {
+    /// The method.
+    pub method: Method<'b>,
+    /// The target.
+    pub target: Target<'b>,
+    /// The version.
+    pub version: Version,
+    /// The host with its port: the target's if it has one (RFC 9112, section 3.2.2), or that of
+    /// `Host`. Only a request of HTTP/1.0 has none.
+    pub host: Option<&'b str>,
+    /// All fields in their order, `Host` and those of the framing among them.
+    pub fields: Fields<'b>,
+    /// The extent of the body.
+    pub framing: Framing,
+    /// Whether the client wants another response on the connection.
+    pub after: After,
+    /// The things that the client wants in addition.
+    pub wants: Wants<'b>,
+    /// The bytes of the head, to the end of its empty line.
+    pub len: usize,
+}
+
+/// Reads the head of a request at the beginning of some bytes; `None` if more bytes are needed.
+///
+/// Empty lines before a request belong to its head (RFC 9112, section 2.2). The outcome does not
+/// depend on the pieces in which the bytes arrive.
+///
+/// # Errors
+///
+/// The reason for which the request is refused. The connection has to be closed after the answer.
+pub fn request<'b>(
+    bytes: &'b [u8],
+    limits: &Limits,
+    room: &'b mut Room<'b>,
+) -> Result<Option<RequestHead<'b>>, Refusal> {
+    // No byte after the limit counts, so that more of them at once make no difference.
+    let view = &bytes[..bytes.len().min(limits.head)];
+    let Room { headers, spare, scratch } = room;
+    scratch.clear();
+    let most = limits.fields.min(MOST_FIELDS);
+    let mut parsed = httparse::Request::new(&mut []);
+    let error = match parsed.parse_with_uninit_headers(view, &mut headers[..most]) {
+        Ok(Status::Complete(len)) => {
+            scratch.extend_from_slice(&view[..len]);
+            return finish(parsed, &view[..len], scratch, limits).map(Some);
+        }
+        Ok(Status::Partial) => return partial(view, limits),
+        Err(error) => error,
+    };
+    if error != Error::Version {
+        return Err(refusal(error, parsed.method.is_some()));
+    }
+    let minor = match named_version(view, line_parts(view).1.end + 1) {
+        Named::Malformed => return Err(Refusal::Version),
+        Named::Unsupported => return Err(Refusal::VersionUnsupported),
+        Named::Partial => return partial(view, limits),
+        Named::Newer(minor) => minor,
+    };
+    let (view, lower) = as_http11(view, minor, scratch);
+    let mut parsed = httparse::Request::new(&mut []);
+    match parsed.parse_with_uninit_headers(view, &mut spare[..most]) {
+        Ok(Status::Complete(len)) => {
+            finish(parsed, &view[..len], &mut lower[..len], limits).map(Some)
+        }
+        Ok(Status::Partial) => partial(view, limits),
+        Err(error) => Err(refusal(error, true)),
+    }
+}
+
+/// Returns the places of the method and the target in a line that may be partial.
+fn line_parts(view: &[u8]) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
+    let start = view.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(view.len());
+    let word = |start: usize| {
+        let rest = view.get(start..).unwrap_or_default();
+        start..start + memchr(b' ', rest).unwrap_or(rest.len())
+    };
+    let method = word(start);
+    let target = word(method.end + 1);
+    (method, target)
+}
+
+/// Waits for the rest of a head, unless it is too long already.
+fn partial<T>(view: &[u8], limits: &Limits) -> Result<Option<T>, Refusal> {
+    if view.len() < limits.head {
+        return Ok(None);
+    }
+    Err(match line_parts(view).1.len() > limits.target {
+        true => Refusal::TargetTooLong,
+        false => Refusal::HeadTooLarge,
+    })
+}
+
+/// Returns the reason for which httparse refuses a request.
+fn refusal(error: Error, has_method: bool) -> Refusal {
+    match error {
+        Error::Token if has_method => Refusal::Target,
+        Error::Token => Refusal::Method,
+        Error::Version => Refusal::Version,
+        Error::NewLine | Error::Status => Refusal::LineEnd,
+        Error::HeaderName => Refusal::FieldName,
+        Error::HeaderValue => Refusal::FieldValue,
+        Error::TooManyHeaders => Refusal::TooManyFields,
+    }
+}
+
+/// Judges a head that httparse has read.
+fn finish<'b>(
+    parsed: httparse::Request<'b, 'b>,
+    head: &'b [u8],
+    lower: &'b mut [u8],
+    limits: &Limits,
+) -> Result<RequestHead<'b>, Refusal> {
+    let (name, text) = (parsed.method.unwrap_or_default(), parsed.path.unwrap_or_default());
+    let version = Version::from_minor(parsed.version);
+    let method = Method::from_token(name);
+    if text.len() > limits.target {
+        return Err(Refusal::TargetTooLong);
+    }
+    let target = Target::from_visible(method, text)?;
+    let fields = Fields::new(head, parsed.headers, lower);
+    let facts = Facts::from_fields(fields.iter())?;
+    if facts.has_more_hosts {
+        return Err(Refusal::HostRepeated);
+    }
+    let host = match facts.host {
+        None if version == Version::Http11 => return Err(Refusal::HostMissing),
+        None => None,
+        Some(host) => Some(authority(host.as_bytes()).ok_or(Refusal::HostInvalid)?.text),
+    };
+    let framing = match (facts.is_chunked(version)?, facts.length) {
+        // Servers in front or behind may go by the other one.
+        (true, Some(_)) => return Err(Refusal::LengthAndCoding),
+        (true, None) => Framing::Chunked,
+        (false, Some(length)) => Framing::Length(length),
+        (false, None) => Framing::None,
+    };
+    if facts.has_other_expectation {
+        return Err(Refusal::Expectation);
+    }
+    // HTTP/1.0 knows neither interim responses nor other protocols (RFC 9110, sections 7.8 and
+    // 10.1.1).
+    let is_new = version == Version::Http11;
+    let wants = Wants {
+        continues: facts.continues && is_new,
+        upgrade: facts.upgrade().filter(|_| is_new),
+        trailers: facts.takes_trailers && is_new,
+    };
+    Ok(RequestHead {
+        method,
+        target,
+        version,
+        host: target.authority().or(host),
+        fields,
+        framing,
+        after: facts.after(version),
+        wants,
+        len: head.len(),
+    })
+}

@@ -1,0 +1,328 @@
+//! Writing heads and bodies.
+//!
+//! ```text
+//!   Writer::request  \                                   / piece ... piece, end
+//!                     > field ... field, body -> BodyWriter
+//!   Writer::response /         \                         \ dropped: the connection closes
+//!                               interim
+//! ```
+//!
+//! The fields of the framing are the writer's own: whatever else a caller copies from a head that
+//! was read, the end of the message is where the body's writer puts it.
+
+use http::StatusCode;
+
+use crate::field::{Field, FieldName, FieldValue};
+use crate::head::{After, Framing, Version};
+use crate::request::{Form, Method, Target};
+use crate::response::Asked;
+
+/// A writer of one head.
+#[derive(Debug)]
+#[must_use = "a head without its end is no message"]
+pub struct Writer<'v> {
+    to: &'v mut Vec<u8>,
+    kind: Kind,
+}
+
+/// The kind of the message, as far as its framing depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Request,
+    Response {
+        /// The version of the client.
+        version: Version,
+        body: MayHaveBody,
+    },
+}
+
+/// Whether a response may have a body (RFC 9112, section 6.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum MayHaveBody {
+    Yes,
+    /// It has none, and says how long the body of another one would be.
+    LengthOnly,
+    /// It has none, and may not say a length either.
+    No,
+}
+
+impl<'v> Writer<'v> {
+    /// Begins a request of HTTP/1.1.
+    pub fn request(to: &'v mut Vec<u8>, method: Method<'_>, target: Target<'_>) -> Writer<'v> {
+        to.extend_from_slice(method.as_str().as_bytes());
+        to.push(b' ');
+        // The path may have lost its beginning to a route.
+        if target.form() == Form::Origin && !target.as_str().starts_with('/') {
+            to.push(b'/');
+        }
+        to.extend_from_slice(target.as_str().as_bytes());
+        to.extend_from_slice(b" HTTP/1.1\r\n");
+        Writer { to, kind: Kind::Request }
+    }
+
+    /// Begins a response to a client of a version. The reason phrase is that of the standard unless
+    /// another one is given.
+    pub fn response(
+        to: &'v mut Vec<u8>,
+        version: Version,
+        status: StatusCode,
+        reason: Option<FieldValue<'_>>,
+        asked: Asked,
+    ) -> Writer<'v> {
+        let body = match status {
+            _ if status.is_informational() || status == StatusCode::NO_CONTENT => MayHaveBody::No,
+            _ if asked.is_connect && status.is_success() => MayHaveBody::No,
+            _ if asked.is_head || status == StatusCode::NOT_MODIFIED => MayHaveBody::LengthOnly,
+            _ => MayHaveBody::Yes,
+        };
+        if (version, status, reason) == (Version::Http11, StatusCode::OK, None) {
+            to.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        } else {
+            to.extend_from_slice(version.as_bytes());
+            to.push(b' ');
+            to.extend_from_slice(status.as_str().as_bytes());
+            to.push(b' ');
+            let standard = status.canonical_reason().unwrap_or_default().as_bytes();
+            to.extend_from_slice(reason.map_or(standard, FieldValue::as_bytes));
+            to.extend_from_slice(b"\r\n");
+        }
+        Writer { to, kind: Kind::Response { version, body } }
+    }
+
+    /// Writes a field. `Content-Length` and `Transfer-Encoding` are left out, as
+    /// [`body`](Writer::body) writes them.
+    #[inline]
+    pub fn field(&mut self, name: FieldName<'_>, value: FieldValue<'_>) {
+        if !is_framing(name.as_bytes()) {
+            line(name, value, self.to);
+        }
+    }
+
+    /// Ends the head of an interim response (RFC 9110, section 15.2), or of one that changes
+    /// protocols.
+    pub fn interim(self) {
+        self.to.extend_from_slice(b"\r\n");
+    }
+
+    /// Ends the head, and returns the writer of its body.
+    ///
+    /// A body of unknown length is written in chunks, or until the connection closes to a client of
+    /// HTTP/1.0. A response that has [no body](Framing::None) but could have one says
+    /// `content-length: 0`. A response to `HEAD` and a 304 say a known length; the data of these,
+    /// and of all others that may have no body, is dropped.
+    pub fn body(self, framing: Framing, after: After) -> BodyWriter {
+        let Writer { to, kind } = self;
+        let framing = match (kind, framing) {
+            (Kind::Request, Framing::UntilClose) => Framing::Chunked,
+            (Kind::Response { version: Version::Http10, .. }, Framing::Chunked) => {
+                Framing::UntilClose
+            }
+            (Kind::Response { body: MayHaveBody::Yes, .. }, Framing::None) => Framing::Length(0),
+            (_, framing) => framing,
+        };
+        let body = match kind {
+            Kind::Request => MayHaveBody::Yes,
+            Kind::Response { body, .. } => body,
+        };
+        let after = match (framing, body) {
+            (Framing::UntilClose, MayHaveBody::Yes) => After::Closes,
+            _ => after,
+        };
+        match (framing, body) {
+            (Framing::Length(length), MayHaveBody::Yes | MayHaveBody::LengthOnly) => {
+                to.extend_from_slice(b"content-length: ");
+                digits(length, 10, to);
+                to.extend_from_slice(b"\r\n");
+            }
+            (Framing::Chunked, MayHaveBody::Yes) => {
+                to.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            }
+            _ => {}
+        }
+        match (kind, after) {
+            (Kind::Response { version: Version::Http10, .. }, After::Stays) => {
+                to.extend_from_slice(b"connection: keep-alive\r\n");
+            }
+            (Kind::Response { version: Version::Http10, .. }, After::Closes)
+            | (_, After::Stays) => {}
+            (_, After::Closes) => to.extend_from_slice(b"connection: close\r\n"),
+        }
+        to.extend_from_slice(b"\r\n");
+        let framing = if body == MayHaveBody::Yes { framing } else { Framing::None };
+        BodyWriter { framing, after }
+    }
+}
+
+/// Appends the line of a field.
+fn line(name: FieldName<'_>, value: FieldValue<'_>, to: &mut Vec<u8>) {
+    to.extend_from_slice(name.as_bytes());
+    to.extend_from_slice(b": ");
+    to.extend_from_slice(value.as_bytes());
+    to.extend_from_slice(b"\r\n");
+}
+
+/// Whether a field says where a body ends.
+fn is_framing(name: &[u8]) -> bool {
+    // Few names have one of the two lengths.
+    match name.len() {
+        14 => name.eq_ignore_ascii_case(b"content-length"),
+        17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
+        _ => false,
+    }
+}
+
+/// Whether a field may not follow a body, since it is about the message's end, its way or its
+/// meaning (RFC 9110, section 6.5.1). Those that it names are hyper's list.
+fn is_forbidden_trailer(name: &[u8]) -> bool {
+    const FORBIDDEN: [&[u8]; 14] = [
+        b"authorization",
+        b"cache-control",
+        b"connection",
+        b"content-encoding",
+        b"content-length",
+        b"content-range",
+        b"content-type",
+        b"expect",
+        b"host",
+        b"max-forwards",
+        b"set-cookie",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+    ];
+    FORBIDDEN.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden))
+}
+
+/// Appends a number.
+fn digits(mut number: u64, base: u64, to: &mut Vec<u8>) {
+    // 2^64 has 20 decimal digits.
+    let mut room = [0; 20];
+    let mut start = room.len();
+    loop {
+        start -= 1;
+        room[start] = b"0123456789abcdef"[(number % base) as usize];
+        number /= base;
+        if number == 0 {
+            break;
+        }
+    }
+    to.extend_from_slice(&room[start..]);
+}
+
+/// More data than the length of a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooLong;
+
+impl std::fmt::Display for TooLong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the body is longer than its length")
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+/// A writer of one body. If it is dropped before [`end`](BodyWriter::end), the message is
+/// incomplete, and the connection has to be closed.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "only the end of the body tells whether the connection stays"]
+pub struct BodyWriter {
+    framing: Framing,
+    after: After,
+}
+
+impl BodyWriter {
+    /// Returns how much data may still be written; `None` if any amount may.
+    #[must_use]
+    pub const fn left(&self) -> Option<u64> {
+        match self.framing {
+            Framing::Length(left) => Some(left),
+            Framing::None => Some(0),
+            Framing::Chunked | Framing::UntilClose => None,
+        }
+    }
+
+    /// Whether data is dropped, as the message has no body.
+    #[must_use]
+    pub const fn drops_data(&self) -> bool {
+        matches!(self.framing, Framing::None)
+    }
+
+    /// Returns the connection's fate if the body ends here.
+    #[must_use]
+    pub const fn after(&self) -> After {
+        match self.framing {
+            Framing::Length(left) if left > 0 => After::Closes,
+            _ => self.after,
+        }
+    }
+
+    /// Appends a piece of data.
+    ///
+    /// # Errors
+    ///
+    /// If the data exceeds the length. Then nothing is written.
+    pub fn piece(&mut self, data: &[u8], to: &mut Vec<u8>) -> Result<(), TooLong> {
+        if data.is_empty() || self.drops_data() {
+            return Ok(());
+        }
+        self.begin_piece(data.len() as u64, to)?;
+        to.extend_from_slice(data);
+        self.end_piece(to);
+        Ok(())
+    }
+
+    /// Appends what precedes so many bytes of data, which the caller sends by itself, from a file
+    /// for example. [`end_piece`](BodyWriter::end_piece) has to follow. Without data, and if data is
+    /// dropped, a caller may not begin a piece; then nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// If the data exceeds the length. Then nothing is written.
+    pub fn begin_piece(&mut self, length: u64, to: &mut Vec<u8>) -> Result<(), TooLong> {
+        match &mut self.framing {
+            Framing::Length(left) => *left = left.checked_sub(length).ok_or(TooLong)?,
+            // A chunk without data would end the body.
+            Framing::Chunked if length > 0 => {
+                digits(length, 16, to);
+                to.extend_from_slice(b"\r\n");
+            }
+            Framing::None if length > 0 => return Err(TooLong),
+            Framing::None | Framing::Chunked | Framing::UntilClose => {}
+        }
+        Ok(())
+    }
+
+    /// Appends what follows the data of a piece that was begun.
+    pub fn end_piece(&mut self, to: &mut Vec<u8>) {
+        if self.framing == Framing::Chunked {
+            to.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Ends the body. Returns the connection's fate, which is to close if the body is shorter than
+    /// its length.
+    pub fn end(self, to: &mut Vec<u8>) -> After {
+        self.end_with([], to)
+    }
+
+    /// Ends the body with trailers, which the recipient has asked for (RFC 9110, section 6.5.1).
+    ///
+    /// They are left out if the body is not in chunks. Fields about the framing, the routing or the
+    /// meaning of the message are left out always.
+    pub fn end_with<'t>(
+        self,
+        trailers: impl IntoIterator<Item = Field<'t>>,
+        to: &mut Vec<u8>,
+    ) -> After {
+        if self.framing == Framing::Chunked {
+            to.extend_from_slice(b"0\r\n");
+            for Field { name, value } in trailers {
+                if !is_forbidden_trailer(name.as_bytes()) {
+                    line(name, value, to);
+                }
+            }
+            to.extend_from_slice(b"\r\n");
+        }
+        self.after()
+    }
+}

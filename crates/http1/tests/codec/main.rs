@@ -1,0 +1,15 @@
+//! Tests of the codec.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `cases` | odd messages, with the outcome of each |
+//! | `bodies`, `writing` | the readers and writers of bodies, and the writers of heads |
+//! | `oracle` | hyper and httparse as specifications, for arbitrary bytes |
+//! | `property` | arbitrary messages: pieces, round trips, chunks by a simple reader, the oracle |
+
+mod bodies;
+mod cases;
+mod message;
+mod oracle;
+mod property;
+mod writing;
