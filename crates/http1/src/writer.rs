@@ -7,8 +7,8 @@
 //!                               interim
 //! ```
 //!
-//! The fields of the framing are the writer's own: whatever else a caller copies from a head that
-//! was read, the end of the message is where the body's writer puts it.
+//! The fields of the framing and the host are the writer's own: whatever else a caller copies from a
+//! head that was read, there is one host, and the message ends where the body's writer ends it.
 
 use http::StatusCode;
 
@@ -47,8 +47,14 @@ enum MayHaveBody {
 }
 
 impl<'v> Writer<'v> {
-    /// Begins a request of HTTP/1.1.
-    pub fn request(to: &'v mut Vec<u8>, method: Method<'_>, target: Target<'_>) -> Writer<'v> {
+    /// Begins a request of HTTP/1.1 to a host, which each such request has to name (RFC 9112,
+    /// section 3.2).
+    pub fn request(
+        to: &'v mut Vec<u8>,
+        method: Method<'_>,
+        target: Target<'_>,
+        host: FieldValue<'_>,
+    ) -> Writer<'v> {
         to.extend_from_slice(method.as_str().as_bytes());
         to.push(b' ');
         // The path may have lost its beginning to a route.
@@ -56,7 +62,9 @@ impl<'v> Writer<'v> {
             to.push(b'/');
         }
         to.extend_from_slice(target.as_str().as_bytes());
-        to.extend_from_slice(b" HTTP/1.1\r\n");
+        to.extend_from_slice(b" HTTP/1.1\r\nhost: ");
+        to.extend_from_slice(host.as_bytes());
+        to.extend_from_slice(b"\r\n");
         Writer { to, kind: Kind::Request }
     }
 
@@ -89,11 +97,19 @@ impl<'v> Writer<'v> {
         Writer { to, kind: Kind::Response { version, body } }
     }
 
-    /// Writes a field. `Content-Length` and `Transfer-Encoding` are left out, as
-    /// [`body`](Writer::body) writes them.
+    /// Writes a field. The writer's own fields are left out: `Content-Length` and
+    /// `Transfer-Encoding`, which [`body`](Writer::body) writes, and `Host` in a request.
     #[inline]
     pub fn field(&mut self, name: FieldName<'_>, value: FieldValue<'_>) {
-        if !is_framing(name.as_bytes()) {
+        let bytes = name.as_bytes();
+        // Few names have one of these lengths.
+        let is_own = match bytes.len() {
+            4 => self.kind == Kind::Request && bytes.eq_ignore_ascii_case(b"host"),
+            14 => bytes.eq_ignore_ascii_case(b"content-length"),
+            17 => bytes.eq_ignore_ascii_case(b"transfer-encoding"),
+            _ => false,
+        };
+        if !is_own {
             line(name, value, self.to);
         }
     }
@@ -159,16 +175,6 @@ fn line(name: FieldName<'_>, value: FieldValue<'_>, to: &mut Vec<u8>) {
     to.extend_from_slice(b": ");
     to.extend_from_slice(value.as_bytes());
     to.extend_from_slice(b"\r\n");
-}
-
-/// Whether a field says where a body ends.
-fn is_framing(name: &[u8]) -> bool {
-    // Few names have one of the two lengths.
-    match name.len() {
-        14 => name.eq_ignore_ascii_case(b"content-length"),
-        17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
-        _ => false,
-    }
 }
 
 /// Whether a field may not follow a body, since it is about the message's end, its way or its

@@ -234,3 +234,251 @@ proptest! {
         compare_response(&bytes, asked, closes, piece);
     }
 }
+
+/// Reads chunks in the simplest way: the whole body at once, after the rules of RFC 9112, section
+/// 7.1. Returns its data, its trailers and its end; `None` if it is malformed or partial.
+fn simple_chunks(bytes: &[u8]) -> Option<Body> {
+    let (mut body, mut at) = (Body::default(), 0);
+    loop {
+        let line = line_of(&bytes[at..])?;
+        at += line.len() + 2;
+        let text: String = line.iter().map(|byte| *byte as char).collect();
+        let digits: String = text.chars().take_while(char::is_ascii_hexdigit).collect();
+        let after = text[digits.len()..].trim_matches([' ', '\t']);
+        let size = usize::from_str_radix(&digits, 16).ok()?;
+        if (!after.is_empty() && !after.starts_with(';')) || size >= 1 << 60 {
+            return None;
+        }
+        if size == 0 {
+            break;
+        }
+        body.data.extend_from_slice(bytes.get(at..at.checked_add(size)?)?);
+        at += size;
+        if bytes.get(at..at + 2)? != b"\r\n" {
+            return None;
+        }
+        at += 2;
+    }
+    loop {
+        let text = line_of(&bytes[at..])?;
+        at += text.len() + 2;
+        if text.is_empty() {
+            body.end = Some(at);
+            return Some(body);
+        }
+        let colon = text.iter().position(|byte| *byte == b':')?;
+        let name = FieldName::new(&text[..colon])?.as_bytes().to_ascii_lowercase();
+        let value = text[colon + 1..].iter().map(|byte| *byte as char).collect::<String>();
+        let value = value.trim_matches([' ', '\t']).chars().map(|one| one as u8).collect();
+        body.trailers.push((name, value));
+    }
+}
+
+/// Returns the first line, which ends with CR LF and has no control character but tabs.
+fn line_of(bytes: &[u8]) -> Option<&[u8]> {
+    let line = &bytes[..bytes.windows(2).position(|two| two == b"\r\n")?];
+    FieldValue::new(line).map(FieldValue::as_bytes)
+}
+
+fn bodies() -> impl Strategy<Value = Vec<u8>> {
+    let size = prop_oneof![
+        6 => Just("1\r\na\r\n"),
+        6 => Just("3\r\nabc\r\n"),
+        6 => Just("00B\r\n0123456789\n\r\n"),
+        2 => Just("1;a=\"b\"\r\n\r\r\n"),
+        2 => Just("1 \t;\r\n\n\r\n"),
+        2 => Just("2\t\r\n\r\n\r\n"),
+        1 => Just("1\na\r\n"),
+        1 => Just("1;\n1\r\na\r\n"),
+        1 => Just("0x1\r\na\r\n"),
+        1 => Just("1 1\r\na\r\n"),
+        1 => Just("\r\n"),
+        1 => Just("2\r\na\r\n"),
+    ];
+    let trailer = prop_oneof![
+        6 => Just("x: y\r\n"),
+        2 => Just("Content-Length:5\r\n"),
+        2 => Just("X-\u{e4}: y\r\n"),
+        1 => Just("x\r\n"),
+        1 => Just("x: y\n"),
+        1 => Just(" x: y\r\n"),
+    ];
+    let parts = (
+        prop::collection::vec(size, 0..4),
+        prop_oneof![4 => Just("0\r\n"), 1 => Just("000;a\r\n"), 1 => Just("0\n")],
+        prop::collection::vec(trailer, 0..2),
+        prop::sample::select(vec!["\r\n", "\r\n", "\r\nGET / HTTP/1.1\r\n", "\n", ""]),
+        prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4_u8), 0..2),
+    );
+    parts.prop_map(|(chunks, last, trailers, end, changes)| {
+        changed([&chunks.concat(), last, &trailers.concat(), end].concat(), changes)
+    })
+}
+
+/// Writes a request that was read once more.
+fn rewritten(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut scratch = Vec::new();
+    let mut room = Room::new(&mut scratch);
+    let head = request(bytes, &WIDE, &mut room).ok()??;
+    let body = read_body(head.framing, &bytes[head.len..], usize::MAX, false).ok()?;
+    body.end?;
+    let mut out = Vec::new();
+    let host = FieldValue::new(head.host.unwrap_or("a").as_bytes()).unwrap();
+    let mut writer = Writer::request(&mut out, head.method, head.target, host);
+    for Field { name, value } in head.fields.iter() {
+        // These are of the connection, which the writer has its own field about.
+        if !matches!(name.as_bytes(), b"connection") {
+            writer.field(name, value);
+        }
+    }
+    if head.wants.upgrade.is_some() {
+        writer.field(FieldName::from_static("connection"), FieldValue::from_static("upgrade"));
+    }
+    let writer = writer.body(head.framing, head.after);
+    write_body(writer, &body, &mut out);
+    Some(out)
+}
+
+fn write_body(mut writer: BodyWriter, body: &Body, out: &mut Vec<u8>) {
+    for piece in body.data.chunks(4) {
+        writer.piece(piece, out).unwrap();
+    }
+    let field = |(name, value): &'_ (Vec<u8>, Vec<u8>)| (name.clone(), value.clone());
+    let trailers: Pairs = body.trailers.iter().map(field).collect();
+    let trailers = trailers.iter().map(|(name, value)| Field {
+        name: FieldName::new(name).unwrap(),
+        value: FieldValue::new(value).unwrap(),
+    });
+    let _ = writer.end_with(trailers, out);
+}
+
+/// The parts of a request that stay when it is written again.
+fn lasting_request(head: Request) -> Request {
+    let fields = lasting_fields(head.fields);
+    let host = head.host.or(Some("a".to_owned()));
+    Request { fields, host, len: 0, version: Version::Http11, ..head }
+}
+
+fn lasting_fields(fields: Pairs) -> Pairs {
+    let is_lasting = |pair: &(Vec<u8>, Vec<u8>)| {
+        !matches!(&pair.0[..], b"connection" | b"content-length" | b"transfer-encoding" | b"host")
+    };
+    fields.into_iter().filter(is_lasting).collect()
+}
+
+fn lasting_answer(answer: Answer) -> Answer {
+    Answer { fields: lasting_fields(answer.fields), len: 0, ..answer }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// A head has the same outcome in whatever pieces it arrives: none before that, and the same
+    /// with any bytes after it.
+    #[test]
+    fn requests_do_not_depend_on_pieces(bytes in requests(), small in any::<bool>()) {
+        let limits = if small { Limits { head: 60, target: 12, fields: 4 } } else { WIDE };
+        let whole = read_request(&bytes, &limits);
+        for end in 0..bytes.len() {
+            match read_request(&bytes[..end], &limits) {
+                Ok(None) => {}
+                early => prop_assert_eq!(&early, &whole),
+            }
+            if matches!(&whole, Ok(Some(head)) if head.len > end) {
+                prop_assert_eq!(read_request(&bytes[..end], &limits), Ok(None));
+            }
+        }
+        if let Ok(Some(head)) = &whole {
+            prop_assert!(has_end(&bytes, 0) && !has_end(&bytes[..head.len - 1], 0));
+            for seen in 0..head.len {
+                prop_assert!(has_end(&bytes[..head.len], seen));
+            }
+        }
+    }
+
+    #[test]
+    fn responses_do_not_depend_on_pieces(
+        bytes in responses(),
+        asked in asked(),
+        small in any::<bool>(),
+    ) {
+        let limits = if small { Limits { head: 60, target: 12, fields: 4 } } else { WIDE };
+        let whole = read_response(&bytes, asked, &limits);
+        for end in 0..bytes.len() {
+            match read_response(&bytes[..end], asked, &limits) {
+                Ok(None) => {}
+                early => prop_assert_eq!(&early, &whole),
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_do_not_depend_on_pieces(bytes in bodies()) {
+        let whole = read_body(Framing::Chunked, &bytes, usize::MAX, false);
+        for piece in 1..bytes.len() {
+            prop_assert_eq!(&read_body(Framing::Chunked, &bytes, piece, false), &whole);
+        }
+    }
+
+    #[test]
+    fn chunks_are_read_as_a_simple_reader_does(bytes in bodies(), piece in 1..20_usize) {
+        let ours = read_body(Framing::Chunked, &bytes, piece, false);
+        let ours = ours.ok().filter(|body| body.end.is_some());
+        prop_assert_eq!(ours, simple_chunks(&bytes));
+    }
+
+    #[test]
+    fn a_request_that_is_written_again_is_the_same(bytes in requests()) {
+        if let Some(written) = rewritten(&bytes) {
+            let before = read_request(&bytes, &WIDE).unwrap().unwrap();
+            let after = read_request(&written, &WIDE).unwrap().unwrap();
+            let body = |head: &Request, bytes: &[u8]| {
+                let body = read_body(head.framing, &bytes[head.len..], 7, false).unwrap();
+                let trailers: Pairs = body.trailers;
+                (body.data, trailers)
+            };
+            prop_assert_eq!(body(&before, &bytes), body(&after, &written));
+            prop_assert!(!written.ends_with(b"\n\n"));
+            // The second time, no byte changes.
+            let again = rewritten(&written);
+            prop_assert_eq!(again.as_ref(), Some(&written));
+            prop_assert_eq!(compare_request(&written, 5), End::Accepted);
+            let wants = before.wants.clone();
+            let before = lasting_request(before);
+            let mut after = lasting_request(after);
+            if before.wants != after.wants {
+                // HTTP/1.0 has no wishes.
+                after.wants = wants;
+            }
+            prop_assert_eq!(before, after);
+        }
+    }
+
+    #[test]
+    fn a_response_that_is_written_again_is_the_same(bytes in responses(), asked in asked()) {
+        let Ok(Some(before)) = read_response(&bytes, asked, &WIDE) else { return Ok(()) };
+        if before.kind != Kind::Final || (before.version, before.framing) == (Version::Http10, Framing::Chunked) {
+            return Ok(());
+        }
+        let Ok(body) = read_body(before.framing, &bytes[before.len..], 7, true) else { return Ok(()) };
+        let mut written = Vec::new();
+        let status = StatusCode::from_u16(before.status).unwrap();
+        let reason = FieldValue::new(&before.reason);
+        let mut writer = Writer::response(&mut written, before.version, status, reason, asked);
+        for (name, value) in &before.fields {
+            if name != b"connection" {
+                writer.field(FieldName::new(name).unwrap(), FieldValue::new(value).unwrap());
+            }
+        }
+        let framing = before.length.filter(|_| before.framing == Framing::None);
+        let writer = writer.body(framing.map_or(before.framing, Framing::Length), before.after);
+        write_body(writer, &body, &mut written);
+        let after = read_response(&written, asked, &WIDE).unwrap().unwrap();
+        let again = read_body(after.framing, &written[after.len..], 7, true).unwrap();
+        prop_assert_eq!((&body.data, &body.trailers), (&again.data, &again.trailers));
+        prop_assert_eq!(compare_response(&written, asked, true, 5), End::Accepted);
+        let length = after.length;
+        let before = lasting_answer(before);
+        prop_assert_eq!(Answer { length, ..before }, lasting_answer(after));
+    }
+}
