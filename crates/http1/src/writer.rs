@@ -165,7 +165,7 @@ impl<'v> Writer<'v> {
         }
         to.extend_from_slice(b"\r\n");
         let framing = if body == MayHaveBody::Yes { framing } else { Framing::None };
-        BodyWriter { framing, after }
+        BodyWriter { framing, after, is_in_chunk: false }
     }
 }
 
@@ -234,6 +234,8 @@ impl std::error::Error for TooLong {}
 pub struct BodyWriter {
     framing: Framing,
     after: After,
+    /// The line end after a chunk's data is still to be written.
+    is_in_chunk: bool,
 }
 
 impl BodyWriter {
@@ -278,19 +280,21 @@ impl BodyWriter {
     }
 
     /// Appends what precedes so many bytes of data, which the caller sends by itself, from a file
-    /// for example. [`end_piece`](BodyWriter::end_piece) has to follow. Without data, and if data is
-    /// dropped, a caller may not begin a piece; then nothing is written.
+    /// for example. [`end_piece`](BodyWriter::end_piece) follows.
     ///
     /// # Errors
     ///
-    /// If the data exceeds the length. Then nothing is written.
+    /// If the data exceeds the length, or is [dropped](BodyWriter::drops_data). Then nothing is
+    /// written.
     pub fn begin_piece(&mut self, length: u64, to: &mut Vec<u8>) -> Result<(), TooLong> {
+        self.end_piece(to);
         match &mut self.framing {
             Framing::Length(left) => *left = left.checked_sub(length).ok_or(TooLong)?,
             // A chunk without data would end the body.
             Framing::Chunked if length > 0 => {
                 digits(length, 16, to);
                 to.extend_from_slice(b"\r\n");
+                self.is_in_chunk = true;
             }
             Framing::None if length > 0 => return Err(TooLong),
             Framing::None | Framing::Chunked | Framing::UntilClose => {}
@@ -300,7 +304,7 @@ impl BodyWriter {
 
     /// Appends what follows the data of a piece that was begun.
     pub fn end_piece(&mut self, to: &mut Vec<u8>) {
-        if self.framing == Framing::Chunked {
+        if std::mem::take(&mut self.is_in_chunk) {
             to.extend_from_slice(b"\r\n");
         }
     }
@@ -316,10 +320,11 @@ impl BodyWriter {
     /// They are left out if the body is not in chunks. Fields about the framing, the routing or the
     /// meaning of the message are left out always.
     pub fn end_with<'t>(
-        self,
+        mut self,
         trailers: impl IntoIterator<Item = Field<'t>>,
         to: &mut Vec<u8>,
     ) -> After {
+        self.end_piece(to);
         if self.framing == Framing::Chunked {
             to.extend_from_slice(b"0\r\n");
             for Field { name, value } in trailers {

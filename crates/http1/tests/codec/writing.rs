@@ -192,7 +192,14 @@ fn data_may_be_sent_by_the_caller() {
     body.begin_piece(0x1_0000, &mut to).unwrap();
     to.extend_from_slice(b"...");
     body.end_piece(&mut to);
+    body.begin_piece(0, &mut to).unwrap();
+    body.end_piece(&mut to);
     assert_eq!(to, b"10000\r\n...\r\n");
+    // The end of a piece is not lost.
+    body.begin_piece(1, &mut to).unwrap();
+    to.push(b'.');
+    let _ = body.end(&mut to);
+    assert_eq!(to, b"10000\r\n...\r\n1\r\n.\r\n0\r\n\r\n");
     let writer = Writer::response(&mut to, Version::Http11, StatusCode::NO_CONTENT, None, ASKED);
     let mut body = writer.body(Framing::Chunked, After::Stays);
     to.clear();
