@@ -177,17 +177,9 @@ pub(crate) struct Facts<'b> {
 }
 
 impl<'b> Facts<'b> {
-    pub(crate) fn from_fields(
-        fields: impl Iterator<Item = Field<'b>>,
-    ) -> Result<Facts<'b>, Refusal> {
-        let mut facts = Facts::default();
-        for field in fields {
-            facts.add(field)?;
-        }
-        Ok(facts)
-    }
-
-    fn add(&mut self, Field { name, value }: Field<'b>) -> Result<(), Refusal> {
+    /// Takes the next field of a head.
+    #[inline]
+    pub(crate) fn add(&mut self, Field { name, value }: Field<'b>) -> Result<(), Refusal> {
         let text = value.as_bytes();
         // Most names begin otherwise, and need no comparison.
         if !matches!(name.as_bytes(), [b'c' | b'e' | b'h' | b't' | b'u', ..]) {
@@ -291,37 +283,70 @@ static OF_HOST: [bool; 256] = {
     table
 };
 
-/// The place of an authority's port, and the authority itself.
-#[derive(Clone, Copy)]
-pub(crate) struct Authority<'b> {
-    pub(crate) text: &'b str,
-    pub(crate) has_port: bool,
+/// A host with an optional port (RFC 3986, section 3.2), without the name of a user (RFC 9110,
+/// section 4.2.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Authority<'b> {
+    text: &'b str,
+    host: &'b str,
+    port: Option<u16>,
 }
 
-/// Reads a host with an optional port, without the name of a user (RFC 9110, section 4.2.4).
-pub(crate) fn authority(bytes: &[u8]) -> Option<Authority<'_>> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let rest = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (address, rest) = rest.split_once(']')?;
-            address.parse::<std::net::Ipv6Addr>().ok()?;
-            rest
-        }
-        None => {
-            let end = bytes.iter().position(|byte| !OF_HOST[usize::from(*byte)]);
-            match end.unwrap_or(bytes.len()) {
-                0 => return None,
-                end => &text[end..],
+impl<'b> Authority<'b> {
+    /// Reads an authority; `None` if it is malformed.
+    #[must_use]
+    pub fn new(bytes: &'b [u8]) -> Option<Authority<'b>> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (host, rest) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (address, rest) = rest.split_once(']')?;
+                address.parse::<std::net::Ipv6Addr>().ok()?;
+                (address, rest)
             }
-        }
+            None => {
+                let end = bytes.iter().position(|byte| !OF_HOST[usize::from(*byte)]);
+                text.split_at_checked(end.unwrap_or(bytes.len()))
+                    .filter(|(host, _)| !host.is_empty())?
+            }
+        };
+        let port = match rest.as_bytes() {
+            [] | [b':'] => None,
+            [b':', digits @ ..] => Some(port(digits)?),
+            _ => return None,
+        };
+        Some(Authority { text, host, port })
+    }
+
+    /// Returns the authority as it came.
+    #[must_use]
+    pub const fn as_str(&self) -> &'b str {
+        self.text
+    }
+
+    /// Returns the host: a name, or an address without brackets.
+    #[must_use]
+    pub const fn host(&self) -> &'b str {
+        self.host
+    }
+
+    /// Returns the port, if there is one.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// Returns the authority as the value of a field, `Host` for example.
+    #[must_use]
+    pub const fn to_value(self) -> FieldValue<'b> {
+        FieldValue::from_checked(self.text.as_bytes())
+    }
+}
+
+/// Reads a port: digits alone, which may begin with zeros.
+fn port(digits: &[u8]) -> Option<u16> {
+    let add = |port: u16, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
+        port.checked_mul(10)?.checked_add(u16::from(digit))
     };
-    let port = match rest.strip_prefix(':') {
-        None if rest.is_empty() => "",
-        None => return None,
-        Some(port) => port,
-    };
-    // A number may not have a sign.
-    let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
-    let fits = port.is_empty() || port.parse::<u16>().is_ok();
-    (is_number && fits).then_some(Authority { text, has_port: !port.is_empty() })
+    digits.iter().try_fold(0, add)
 }

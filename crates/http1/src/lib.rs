@@ -14,14 +14,14 @@
 //! # The message is read once, and written again
 //!
 //! Request smuggling needs two servers that disagree about the end of a message, or about its
-//! target. So no byte of a head is passed on unchecked. [httparse](httparse) splits a head into
+//! target. So no byte of a head is passed on unchecked. [httparse] splits a head into
 //! tokens; this crate decides the framing, the host and the fate of the connection from them; and
 //! [`Writer`] writes a head that has one framing, its own, with CR LF after each line. A bare line
 //! feed, an extension of a chunk or an odd spelling of a length that was accepted does not reach
 //! the next server. [`FieldName`] and [`FieldValue`] are checked when they are made, so a split
 //! response is an error of the compiler.
 //!
-//! # What is accepted
+//! # Accepted and refused messages
 //!
 //! A message that all readers of HTTP understand alike is accepted, and so are old and sloppy forms
 //! whose meaning is certain: HTTP/1.0, later minor versions, bare line feeds in heads, empty lines
@@ -81,7 +81,7 @@ mod writer;
 
 pub use body::{BodyReader, LONGEST_TRAILER, MOST_EXTRA, Piece, Progress};
 pub use field::{Field, FieldName, FieldValue, Fields};
-pub use head::{After, Framing, Limits, MOST_FIELDS, Room, Version, has_end};
+pub use head::{After, Authority, Framing, Limits, MOST_FIELDS, Room, Version, has_end};
 pub use refusal::Refusal;
 pub use request::{Form, Method, OtherMethod, RequestHead, Target, Wants, request};
 pub use response::{Asked, Response, ResponseHead, response};

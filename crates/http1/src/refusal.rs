@@ -10,7 +10,7 @@ macro_rules! refusals {
         /// A reason for which a message is refused.
         ///
         /// Each reason has one status, so a refusal needs no second field. After a refusal it is
-        /// unknown where the next message begins: the connection has to be closed.
+        /// unknown where the next message begins, so the caller closes the connection.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[non_exhaustive]
         pub enum Refusal {

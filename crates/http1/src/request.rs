@@ -7,7 +7,7 @@ use memchr::{memchr, memchr2};
 
 use crate::field::{FieldValue, Fields, is_token};
 use crate::head::{
-    After, Facts, Framing, Limits, MOST_FIELDS, Named, Room, Version, as_http11, authority,
+    After, Authority, Facts, Framing, Limits, MOST_FIELDS, Named, Room, Version, as_http11,
     named_version,
 };
 use crate::refusal::Refusal;
@@ -142,7 +142,7 @@ impl<'b> Target<'b> {
         let whole = |form| Target { text, form, path: 0, query };
         match method {
             Method::Connect => {
-                let is_fit = authority(bytes).is_some_and(|authority| authority.has_port);
+                let is_fit = Authority::new(bytes).is_some_and(|host| host.port().is_some());
                 let target = Target { path: bytes.len(), ..whole(Form::Authority) };
                 is_fit.then_some(target).ok_or(Refusal::TargetForm)
             }
@@ -152,7 +152,7 @@ impl<'b> Target<'b> {
                 let start = scheme(bytes).ok_or(Refusal::TargetForm)?;
                 let length = memchr(b'/', &bytes[start..query]);
                 let path = length.map_or(query, |length| start + length);
-                let is_fit = authority(&bytes[start..path]).is_some();
+                let is_fit = Authority::new(&bytes[start..path]).is_some();
                 let target = Target { path, ..whole(Form::Absolute) };
                 is_fit.then_some(target).ok_or(Refusal::TargetForm)
             }
@@ -188,15 +188,13 @@ impl<'b> Target<'b> {
 
     /// Returns the host and port of a target in absolute or authority form.
     #[must_use]
-    pub fn authority(&self) -> Option<&'b str> {
-        match self.form {
-            Form::Origin | Form::Asterisk => None,
-            Form::Authority => Some(self.text),
-            Form::Absolute => {
-                let start = scheme(self.text.as_bytes())?;
-                self.text.get(start..self.path)
-            }
-        }
+    pub fn authority(&self) -> Option<Authority<'b>> {
+        let start = match self.form {
+            Form::Origin | Form::Asterisk => return None,
+            Form::Authority => 0,
+            Form::Absolute => scheme(self.text.as_bytes())?,
+        };
+        Authority::new(self.text.as_bytes().get(start..self.path)?)
     }
 
     /// Whether the target is a URI of `https`.
@@ -271,7 +269,7 @@ pub struct RequestHead<'b> {
     pub version: Version,
     /// The host with its port: the target's if it has one (RFC 9112, section 3.2.2), or that of
     /// `Host`. Only a request of HTTP/1.0 has none.
-    pub host: Option<&'b str>,
+    pub host: Option<Authority<'b>>,
     /// All fields in their order, `Host` and those of the framing among them.
     pub fields: Fields<'b>,
     /// The extent of the body.
@@ -291,7 +289,8 @@ pub struct RequestHead<'b> {
 ///
 /// # Errors
 ///
-/// The reason for which the request is refused. The connection has to be closed after the answer.
+/// The reason for which the request is refused. The caller answers with its
+/// status, and closes the connection.
 pub fn request<'b>(
     bytes: &'b [u8],
     limits: &Limits,
@@ -306,7 +305,7 @@ pub fn request<'b>(
     let error = match parsed.parse_with_uninit_headers(view, &mut headers[..most]) {
         Ok(Status::Complete(len)) => {
             scratch.extend_from_slice(&view[..len]);
-            return finish(parsed, &view[..len], scratch, limits).map(Some);
+            return finish(parsed, &view[..len], scratch, limits);
         }
         Ok(Status::Partial) => return partial(view, limits),
         Err(error) => error,
@@ -323,9 +322,7 @@ pub fn request<'b>(
     let (view, lower) = as_http11(view, minor, scratch);
     let mut parsed = httparse::Request::new(&mut []);
     match parsed.parse_with_uninit_headers(view, &mut spare[..most]) {
-        Ok(Status::Complete(len)) => {
-            finish(parsed, &view[..len], &mut lower[..len], limits).map(Some)
-        }
+        Ok(Status::Complete(len)) => finish(parsed, &view[..len], &mut lower[..len], limits),
         Ok(Status::Partial) => partial(view, limits),
         Err(error) => Err(refusal(error, true)),
     }
@@ -373,7 +370,7 @@ fn finish<'b>(
     head: &'b [u8],
     lower: &'b mut [u8],
     limits: &Limits,
-) -> Result<RequestHead<'b>, Refusal> {
+) -> Result<Option<RequestHead<'b>>, Refusal> {
     let (name, text) = (parsed.method.unwrap_or_default(), parsed.path.unwrap_or_default());
     let version = Version::from_minor(parsed.version);
     let method = Method::from_token(name);
@@ -382,14 +379,17 @@ fn finish<'b>(
     }
     let target = Target::from_visible(method, text)?;
     let fields = Fields::new(head, parsed.headers, lower);
-    let facts = Facts::from_fields(fields.iter())?;
+    let mut facts = Facts::default();
+    for field in fields.iter() {
+        facts.add(field)?;
+    }
     if facts.has_more_hosts {
         return Err(Refusal::HostRepeated);
     }
     let host = match facts.host {
         None if version == Version::Http11 => return Err(Refusal::HostMissing),
         None => None,
-        Some(host) => Some(authority(host.as_bytes()).ok_or(Refusal::HostInvalid)?.text),
+        Some(host) => Some(Authority::new(host.as_bytes()).ok_or(Refusal::HostInvalid)?),
     };
     let framing = match (facts.is_chunked(version)?, facts.length) {
         // Servers in front or behind may go by the other one.
@@ -409,7 +409,7 @@ fn finish<'b>(
         upgrade: facts.upgrade().filter(|_| is_new),
         trailers: facts.takes_trailers && is_new,
     };
-    Ok(RequestHead {
+    Ok(Some(RequestHead {
         method,
         target,
         version,
@@ -419,5 +419,5 @@ fn finish<'b>(
         after: facts.after(version),
         wants,
         len: head.len(),
-    })
+    }))
 }

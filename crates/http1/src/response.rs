@@ -95,7 +95,7 @@ pub fn response<'b>(
     let error = match config.parse_response_with_uninit_headers(&mut parsed, view, headers) {
         Ok(Status::Complete(len)) => {
             scratch.extend_from_slice(&view[..len]);
-            return finish(parsed, &view[..len], scratch, asked).map(Some);
+            return finish(parsed, &view[..len], scratch, asked);
         }
         Ok(Status::Partial) => return partial(view, limits),
         Err(error) => error,
@@ -113,9 +113,7 @@ pub fn response<'b>(
     let mut parsed = httparse::Response::new(&mut []);
     let headers = &mut spare[..most];
     match config.parse_response_with_uninit_headers(&mut parsed, view, headers) {
-        Ok(Status::Complete(len)) => {
-            finish(parsed, &view[..len], &mut lower[..len], asked).map(Some)
-        }
+        Ok(Status::Complete(len)) => finish(parsed, &view[..len], &mut lower[..len], asked),
         Ok(Status::Partial) => partial(view, limits),
         Err(error) => Err(refusal(error)),
     }
@@ -142,12 +140,15 @@ fn finish<'b>(
     head: &'b [u8],
     lower: &'b mut [u8],
     asked: Asked,
-) -> Result<Response<'b>, Refusal> {
+) -> Result<Option<Response<'b>>, Refusal> {
     let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
     let status = status.ok_or(Refusal::StatusLine)?;
     let version = Version::from_minor(parsed.version);
     let fields = Fields::new(head, parsed.headers, lower);
-    let facts = Facts::from_fields(fields.iter())?;
+    let mut facts = Facts::default();
+    for field in fields.iter() {
+        facts.add(field)?;
+    }
     let is_chunked = facts.is_chunked(version)?;
     let has_body_sign = is_chunked || facts.length.is_some_and(|length| length > 0);
     let mut head = ResponseHead {
@@ -161,17 +162,22 @@ fn finish<'b>(
         len: head.len(),
     };
     if status == StatusCode::SWITCHING_PROTOCOLS {
+        head.after = After::Closes;
         return match asked.has_upgrade {
-            true => Ok(Response::Switches(ResponseHead { after: After::Closes, ..head })),
+            true => Ok(Some(Response::Switches(head))),
             false => Err(Refusal::UpgradeUnasked),
         };
     }
     if status.is_informational() {
         // A reader that believes the length would take the final response for a body.
-        return if has_body_sign { Err(Refusal::InterimBody) } else { Ok(Response::Interim(head)) };
+        return match has_body_sign {
+            true => Err(Refusal::InterimBody),
+            false => Ok(Some(Response::Interim(head))),
+        };
     }
     if asked.is_connect && status.is_success() {
-        return Ok(Response::Switches(ResponseHead { after: After::Closes, ..head }));
+        head.after = After::Closes;
+        return Ok(Some(Response::Switches(head)));
     }
     head.framing = match (is_chunked, facts.length) {
         _ if asked.is_head || status == StatusCode::NOT_MODIFIED => Framing::None,
@@ -190,5 +196,5 @@ fn finish<'b>(
     if head.framing == Framing::UntilClose || (is_chunked && facts.length.is_some()) {
         head.after = After::Closes;
     }
-    Ok(Response::Final(head))
+    Ok(Some(Response::Final(head)))
 }

@@ -228,7 +228,7 @@ impl std::fmt::Display for TooLong {
 impl std::error::Error for TooLong {}
 
 /// A writer of one body. If it is dropped before [`end`](BodyWriter::end), the message is
-/// incomplete, and the connection has to be closed.
+/// incomplete, and the caller closes the connection.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "only the end of the body tells whether the connection stays"]
 pub struct BodyWriter {
@@ -279,8 +279,8 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Appends what precedes so many bytes of data, which the caller sends by itself, from a file
-    /// for example. [`end_piece`](BodyWriter::end_piece) follows.
+    /// Appends the beginning of a piece with so many bytes of data, which the caller sends by itself,
+    /// from a file for example. [`end_piece`](BodyWriter::end_piece) follows.
     ///
     /// # Errors
     ///
@@ -302,7 +302,7 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Appends what follows the data of a piece that was begun.
+    /// Appends the end of a piece, after its data.
     pub fn end_piece(&mut self, to: &mut Vec<u8>) {
         if std::mem::take(&mut self.is_in_chunk) {
             to.extend_from_slice(b"\r\n");

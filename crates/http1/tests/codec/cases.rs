@@ -342,7 +342,8 @@ fn each_odd_response_is_decided() {
     let connect = Asked { is_connect: true, ..ASKED };
     let upgrade = Asked { has_upgrade: true, ..ASKED };
     let (last, stays) = (After::Closes, After::Stays);
-    let cases: &[(Asked, &str, Result<(Kind, Framing, After), &str>)] = &[
+    type Outcome = Result<(Kind, Framing, After), &'static str>;
+    let cases: &[(Asked, &str, Outcome)] = &[
         (
             ASKED,
             "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n",

@@ -5,6 +5,7 @@
 //! | `cases` | odd messages, with the outcome of each |
 //! | `bodies`, `writing` | the readers and writers of bodies, and the writers of heads |
 //! | `oracle` | hyper and httparse as specifications, for arbitrary bytes |
+//! | `simple` | a reader of chunks that is as simple as the standard |
 //! | `property` | arbitrary messages: pieces, round trips, chunks by a simple reader, the oracle |
 
 mod bodies;
@@ -12,4 +13,5 @@ mod cases;
 mod message;
 mod oracle;
 mod property;
+mod simple;
 mod writing;

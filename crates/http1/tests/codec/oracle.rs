@@ -115,7 +115,7 @@ pub(crate) enum End {
     Refused,
 }
 
-/// What hyper has read.
+/// A message as hyper reads it.
 #[derive(Debug)]
 struct Theirs<H> {
     head: Option<H>,
@@ -131,7 +131,7 @@ impl<H> Theirs<H> {
         Theirs { head: None, data: Vec::new(), trailers: Vec::new(), end: End::Waits, rest: None }
     }
 
-    /// Takes what there is of a body. Returns whether it has ended.
+    /// Reads the rest of a body, as far as it has arrived. Returns whether the body has ended.
     fn take(&mut self, body: &mut Incoming, cx: &mut Context<'_>) -> bool {
         loop {
             match Pin::new(&mut *body).poll_frame(cx) {
@@ -168,7 +168,7 @@ fn sorted(mut pairs: Pairs) -> Pairs {
     pairs
 }
 
-/// Removes the repetitions of a length, of which hyper keeps one.
+/// Removes repeated lengths; hyper keeps the first.
 fn with_one_length(pairs: &Pairs) -> Pairs {
     let mut has_length = false;
     let keep = |pair: &&(Vec<u8>, Vec<u8>)| {
