@@ -6,10 +6,12 @@
 //! | `bodies`, `writing` | the readers and writers of bodies, and the writers of heads |
 //! | `oracle` | hyper and httparse as specifications, for arbitrary bytes |
 //! | `simple` | a reader of chunks that is as simple as the standard |
+//! | `conversation` | both sides of a connection, as a model with two states |
 //! | `property` | arbitrary messages: pieces, round trips, chunks by a simple reader, the oracle |
 
 mod bodies;
 mod cases;
+mod conversation;
 mod message;
 mod oracle;
 mod property;

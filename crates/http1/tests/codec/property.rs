@@ -190,7 +190,7 @@ fn asked() -> impl Strategy<Value = Asked> {
 }
 
 /// The number of cases; `SUPERPOLL_CASES` makes it another one.
-fn cases() -> ProptestConfig {
+pub(crate) fn cases() -> ProptestConfig {
     let cases = std::env::var("SUPERPOLL_CASES").ok().and_then(|text| text.parse().ok());
     ProptestConfig {
         failure_persistence: None,
