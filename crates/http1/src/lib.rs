@@ -48,6 +48,15 @@
 //! Policy is the caller's: paths with dots, names with underscores, the fields that a proxy adds
 //! and removes, `CONNECT` and `TRACE`, and the size of bodies.
 //!
+//! | module | purpose |
+//! |---|---|
+//! | `request`, `response` | reading heads |
+//! | `field`, `target`, `authority` | their parts, each with its check |
+//! | `facts` | the fields that decide where a message ends |
+//! | `body` | reading bodies |
+//! | `writer` | writing heads and bodies |
+//! | `refusal` | the reasons, with their statuses and names |
+//!
 //! # Choices
 //!
 //! - Heads of requests and responses are two types, as the second has no target and its framing
@@ -71,18 +80,23 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod authority;
 mod body;
+mod facts;
 mod field;
 mod head;
 mod refusal;
 mod request;
 mod response;
+mod target;
 mod writer;
 
+pub use authority::Authority;
 pub use body::{BodyReader, LONGEST_TRAILER, MOST_EXTRA, Piece, Progress};
 pub use field::{Field, FieldName, FieldValue, Fields};
-pub use head::{After, Authority, Framing, Limits, MOST_FIELDS, Room, Version, has_end};
+pub use head::{After, Framing, Limits, MOST_FIELDS, Room, Version, has_end};
 pub use refusal::Refusal;
-pub use request::{Form, Method, OtherMethod, RequestHead, Target, Wants, request};
+pub use request::{Method, OtherMethod, RequestHead, Wants, request};
 pub use response::{Asked, Response, ResponseHead, response};
+pub use target::{Form, Target};
 pub use writer::{BodyWriter, TooLong, Writer};

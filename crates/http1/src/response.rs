@@ -3,9 +3,10 @@
 use http::StatusCode;
 use httparse::{Error, ParserConfig, Status};
 
+use crate::facts::Facts;
 use crate::field::{FieldValue, Fields};
 use crate::head::{
-    After, Facts, Framing, Limits, MOST_FIELDS, Named, Room, Version, as_http11, named_version,
+    After, Framing, Limits, MOST_FIELDS, Named, Room, Version, as_http11, named_version,
 };
 use crate::refusal::Refusal;
 

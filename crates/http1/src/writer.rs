@@ -14,8 +14,9 @@ use http::StatusCode;
 
 use crate::field::{Field, FieldName, FieldValue};
 use crate::head::{After, Framing, Version};
-use crate::request::{Form, Method, Target};
+use crate::request::Method;
 use crate::response::Asked;
+use crate::target::{Form, Target};
 
 /// A writer of one head.
 #[derive(Debug)]

@@ -1,0 +1,89 @@
+//! Hosts with ports.
+
+use std::net::Ipv6Addr;
+
+use crate::field::FieldValue;
+
+/// The bytes of a host's name (RFC 3986, section 3.2.2). No name that can be looked up has an
+/// escape or a comma; an escape would be another way to write the same name, and a comma would make
+/// a list of it in fields like `X-Forwarded-Host`.
+static OF_HOST: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let one = byte as u8;
+        table[byte] = one.is_ascii_alphanumeric()
+            || matches!(one, b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'')
+            || matches!(one, b'(' | b')' | b'*' | b'+' | b';' | b'=');
+        byte += 1;
+    }
+    table
+};
+
+/// A host with an optional port (RFC 3986, section 3.2), without the name of a user (RFC 9110,
+/// section 4.2.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Authority<'b> {
+    text: &'b str,
+    host: &'b str,
+    port: Option<u16>,
+}
+
+impl<'b> Authority<'b> {
+    /// Reads an authority; `None` if it is malformed.
+    #[must_use]
+    pub fn new(bytes: &'b [u8]) -> Option<Authority<'b>> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (host, rest) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (address, rest) = rest.split_once(']')?;
+                address.parse::<Ipv6Addr>().ok()?;
+                (address, rest)
+            }
+            None => {
+                let end = bytes.iter().position(|byte| !OF_HOST[usize::from(*byte)]);
+                text.split_at_checked(end.unwrap_or(bytes.len()))
+                    .filter(|(host, _)| !host.is_empty())?
+            }
+        };
+        let port = match rest.as_bytes() {
+            [] | [b':'] => None,
+            [b':', digits @ ..] => Some(port(digits)?),
+            _ => return None,
+        };
+        Some(Authority { text, host, port })
+    }
+
+    /// Returns the authority as it came.
+    #[must_use]
+    pub const fn as_str(&self) -> &'b str {
+        self.text
+    }
+
+    /// Returns the host: a name, or an address without brackets.
+    #[must_use]
+    pub const fn host(&self) -> &'b str {
+        self.host
+    }
+
+    /// Returns the port, if there is one.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// Returns the authority as the value of a field, `Host` for example.
+    #[must_use]
+    pub const fn to_value(self) -> FieldValue<'b> {
+        FieldValue::from_checked(self.text.as_bytes())
+    }
+}
+
+/// Reads a port: digits alone, which may begin with zeros.
+fn port(digits: &[u8]) -> Option<u16> {
+    let add = |port: u16, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
+        port.checked_mul(10)?.checked_add(u16::from(digit))
+    };
+    digits.iter().try_fold(0, add)
+}
