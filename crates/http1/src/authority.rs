@@ -2,23 +2,12 @@
 
 use std::net::Ipv6Addr;
 
-use crate::field::FieldValue;
+use crate::field::{FieldValue, alphanumeric_and};
 
 /// The bytes of a host's name (RFC 3986, section 3.2.2). No name that can be looked up has an
 /// escape or a comma; an escape would be another way to write the same name, and a comma would make
 /// a list of it in fields like `X-Forwarded-Host`.
-static OF_HOST: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let one = byte as u8;
-        table[byte] = one.is_ascii_alphanumeric()
-            || matches!(one, b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'')
-            || matches!(one, b'(' | b')' | b'*' | b'+' | b';' | b'=');
-        byte += 1;
-    }
-    table
-};
+static OF_HOST: [bool; 256] = alphanumeric_and(b"-._~!$&'()*+;=");
 
 /// A host with an optional port (RFC 3986, section 3.2), without the name of a user (RFC 9110,
 /// section 4.2.4).

@@ -5,33 +5,23 @@ use std::fmt;
 use httparse::Header;
 
 /// The bytes of a token (RFC 9110, section 5.6.2).
-static OF_TOKEN: [bool; 256] = {
+static OF_TOKEN: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
+
+/// Returns a table of letters, digits and other bytes.
+pub(crate) const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {
-        let one = byte as u8;
-        table[byte] = one.is_ascii_alphanumeric()
-            || matches!(
-                one,
-                b'!' | b'#'
-                    | b'$'
-                    | b'%'
-                    | b'&'
-                    | b'\''
-                    | b'*'
-                    | b'+'
-                    | b'-'
-                    | b'.'
-                    | b'^'
-                    | b'_'
-                    | b'`'
-                    | b'|'
-                    | b'~'
-            );
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
         byte += 1;
     }
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
     table
-};
+}
 
 /// Whether a text is a token (RFC 9110, section 5.6.2).
 pub(crate) const fn is_token(text: &[u8]) -> bool {

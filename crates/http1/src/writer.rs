@@ -178,8 +178,8 @@ fn line(name: FieldName<'_>, value: FieldValue<'_>, to: &mut Vec<u8>) {
     to.extend_from_slice(b"\r\n");
 }
 
-/// Whether a field may not follow a body, since it is about the message's end, its way or its
-/// meaning (RFC 9110, section 6.5.1). Those that it names are hyper's list.
+/// Whether a field may not follow a body, since it is about the end, the routing or the meaning of
+/// the message (RFC 9110, section 6.5.1).
 fn is_forbidden_trailer(name: &[u8]) -> bool {
     const FORBIDDEN: [&[u8]; 14] = [
         b"authorization",
