@@ -142,7 +142,7 @@ impl<'b> Target<'b> {
     }
 
     /// Returns a target in origin form without the first part of its path; `None` if the path does
-    /// not begin so.
+    /// not begin so. Whether the prefix ends with a segment is not checked.
     #[must_use]
     pub fn without_prefix(self, prefix: &str) -> Option<Target<'b>> {
         let is_origin = self.form == Form::Origin && prefix.len() <= self.query;

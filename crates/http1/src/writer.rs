@@ -115,8 +115,8 @@ impl<'v> Writer<'v> {
         }
     }
 
-    /// Ends the head of an interim response (RFC 9110, section 15.2), or of one that changes
-    /// protocols.
+    /// Ends the head of an interim response, or of one that changes protocols. A client of HTTP/1.0
+    /// gets no interim response (RFC 9110, section 15.2); that is for the caller to see to.
     pub fn interim(self) {
         self.to.extend_from_slice(b"\r\n");
     }
