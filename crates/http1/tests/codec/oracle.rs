@@ -406,7 +406,13 @@ fn is_intended_response(refusal: Refusal, bytes: &[u8], theirs: &http::Response<
     let status = theirs.status();
     match refusal {
         // hyper reads over empty lines before a response.
-        Refusal::StatusLine => bytes.starts_with(b"\r\n") || bytes.starts_with(b"\n"),
+        Refusal::StatusLine => {
+            let mut rest = bytes;
+            while let Ok(Some(answer)) = read_response(rest, Asked::default(), &WIDE) {
+                rest = &rest[answer.len..];
+            }
+            rest.starts_with(b"\r\n") || rest.starts_with(b"\n")
+        }
         // hyper takes a list of equal lengths, and does not look at lengths and codings where there
         // is no body, or at a length where there is a coding.
         Refusal::LengthInvalid

@@ -170,6 +170,7 @@ fn responses() -> impl Strategy<Value = Vec<u8>> {
     let first = prop_oneof![
         8 => Just(""),
         1 => Just("HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"),
+        1 => Just("HTTP/1.1 100 Continue\r\n\r\n\r\n"),
         1 => Just("\r\n"),
     ];
     (first, select(&VERSIONS), select(&STATUSES), rest()).prop_map(
