@@ -7,8 +7,8 @@
 //!                               interim
 //! ```
 //!
-//! The fields of the framing and the host are the writer's own: whatever else a caller copies from a
-//! head that was read, there is one host, and the message ends where the body's writer ends it.
+//! The fields of the framing and the host are the writer's own: whatever else a caller copies from
+//! a head that was read, there is one host, and the message ends where the body's writer ends it.
 
 use http::StatusCode;
 
@@ -280,8 +280,8 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Appends the beginning of a piece with so many bytes of data, which the caller sends by itself,
-    /// from a file for example. [`end_piece`](BodyWriter::end_piece) follows.
+    /// Appends the beginning of a piece with so many bytes of data, which the caller sends by
+    /// itself, from a file for example. [`end_piece`](BodyWriter::end_piece) follows.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Conversations of a client and a server on one connection, as a model with two states: that of the
-//! client and that of the server. Each event is legal in some pairs of states only.
+//! Conversations of a client and a server on one connection, as a model with two states: that of
+//! the client and that of the server. Each event is legal in some pairs of states only.
 //!
 //! ```text
 //!   client: IDLE --request--> BODY --end--> DONE      both DONE and both want to go on: IDLE, IDLE
@@ -8,8 +8,8 @@
 //!           HEAD --response--> BODY --end--> DONE
 //! ```
 //!
-//! All that the model lets both sides write is read again, in pieces. The readers must find the same
-//! messages, and end the connection where the model does.
+//! All that the model lets both sides write is read again, in pieces. The readers must find the
+//! same messages, and end the connection where the model does.
 
 use http::StatusCode;
 use proptest::prelude::*;
