@@ -179,6 +179,10 @@ impl Engine {
     }
 
     #[inline]
+    pub(crate) fn has_budget(&self) -> bool {
+        self.budget.get() > 0
+    }
+
     pub(crate) fn renew_budget(&self) {
         self.budget.set(BUDGET);
     }

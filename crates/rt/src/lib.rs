@@ -138,6 +138,7 @@ pub use adapt::hyper::serve::{serve, serve_until};
 #[cfg(feature = "tokio")]
 pub use adapt::tokio;
 pub use async_fd::{AsyncFd, NotReady, ReadyGuard};
+pub use budget::has_budget_remaining;
 pub use calls::Calls;
 pub use error::{Error, Result};
 pub use handle::{Handle, TurnWatch};
