@@ -14,6 +14,7 @@ pub mod admin_connections;
 pub mod answers;
 pub mod authority;
 pub mod body;
+pub mod buffer;
 pub mod certificates;
 pub mod connection_limits;
 pub mod connection_state;
@@ -27,25 +28,14 @@ pub mod files;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
-    //! Comparisons with hyper, and with the rules of DNS, for the fuzz targets.
+    //! Comparisons with the rules of DNS, for the fuzz targets.
 
     use crate::dns;
-    use crate::upstream::lane;
 
     /// Reads an answer of a server of DNS, and panics if it breaks a bound. Returns whether it
     /// counts.
     pub fn check_answer_of_dns(bytes: &[u8], form: u8) -> bool {
         dns::check_answer(bytes, form)
-    }
-
-    /// Reads a request by the lane and by hyper. Returns whether the lane takes it.
-    pub fn compare_request(bytes: &[u8], piece: usize) -> bool {
-        lane::compare_request(bytes, piece)
-    }
-
-    /// Reads a response by the lane and by hyper. Returns whether the lane takes it.
-    pub fn compare_response(bytes: &[u8], is_head: bool, piece: usize) -> bool {
-        lane::compare_response(bytes, is_head, piece)
     }
 }
 pub mod grant;

@@ -28,6 +28,8 @@ pub enum UploadError {
     TimedOut(Duration),
     /// The connection ended, or the bytes on it are not HTTP.
     Broken(hyper::Error),
+    /// It ended before the length that was announced.
+    Short,
 }
 
 impl fmt::Display for UploadError {
@@ -40,6 +42,7 @@ impl fmt::Display for UploadError {
                 write!(f, "no more of the request's body came for {limit:?}")
             }
             UploadError::Broken(error) => write!(f, "reading the request's body: {error}"),
+            UploadError::Short => f.write_str("the request's body is shorter than its length"),
         }
     }
 }
@@ -58,7 +61,7 @@ impl From<UploadError> for io::Error {
         let kind = match error {
             UploadError::TooLarge { .. } => io::ErrorKind::FileTooLarge,
             UploadError::TimedOut(_) => io::ErrorKind::TimedOut,
-            UploadError::Broken(_) => io::ErrorKind::ConnectionAborted,
+            UploadError::Broken(_) | UploadError::Short => io::ErrorKind::ConnectionAborted,
         };
         io::Error::new(kind, error)
     }
@@ -181,6 +184,10 @@ impl Body for Upload {
         };
         this.is_waited_for = false;
         let frame = match frame {
+            // A client of HTTP/2 may reset its stream without an error.
+            None if this.incoming.size_hint().exact().is_some_and(|left| left > 0) => {
+                return this.give_up(UploadError::Short);
+            }
             None => {
                 this.ended();
                 return Poll::Ready(None);

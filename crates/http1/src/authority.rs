@@ -13,8 +13,9 @@ static OF_HOST: [bool; 256] = alphanumeric_and(b"-._~!$&'()*+;=");
 /// section 4.2.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Authority<'b> {
-    text: &'b str,
-    host: &'b str,
+    /// Both are ASCII.
+    text: &'b [u8],
+    host: &'b [u8],
     port: Option<u16>,
 }
 
@@ -22,37 +23,44 @@ impl<'b> Authority<'b> {
     /// Reads an authority; `None` if it is malformed.
     #[must_use]
     pub fn new(bytes: &'b [u8]) -> Option<Authority<'b>> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let (host, rest) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let (address, rest) = rest.split_once(']')?;
-                address.parse::<Ipv6Addr>().ok()?;
-                (address, rest)
+        let (host, rest) = match bytes {
+            [b'[', rest @ ..] => {
+                let end = rest.iter().position(|byte| *byte == b']')?;
+                std::str::from_utf8(&rest[..end]).ok()?.parse::<Ipv6Addr>().ok()?;
+                (&rest[..end], &rest[end + 1..])
             }
-            None => {
+            _ => {
                 let end = bytes.iter().position(|byte| !OF_HOST[usize::from(*byte)]);
-                text.split_at_checked(end.unwrap_or(bytes.len()))
-                    .filter(|(host, _)| !host.is_empty())?
+                bytes.split_at(end.unwrap_or(bytes.len()))
             }
         };
-        let port = match rest.as_bytes() {
+        if host.is_empty() {
+            return None;
+        }
+        let port = match rest {
             [] | [b':'] => None,
             [b':', digits @ ..] => Some(port(digits)?),
             _ => return None,
         };
-        Some(Authority { text, host, port })
+        Some(Authority { text: bytes, host, port })
     }
 
     /// Returns the authority as it came.
     #[must_use]
-    pub const fn as_str(&self) -> &'b str {
+    pub fn as_str(&self) -> &'b str {
+        std::str::from_utf8(self.text).unwrap_or_default()
+    }
+
+    /// Returns the bytes of the authority as it came.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'b [u8] {
         self.text
     }
 
     /// Returns the host: a name, or an address without brackets.
     #[must_use]
-    pub const fn host(&self) -> &'b str {
-        self.host
+    pub fn host(&self) -> &'b str {
+        std::str::from_utf8(self.host).unwrap_or_default()
     }
 
     /// Returns the port, if there is one.
@@ -64,7 +72,7 @@ impl<'b> Authority<'b> {
     /// Returns the authority as the value of a field, `Host` for example.
     #[must_use]
     pub const fn to_value(self) -> FieldValue<'b> {
-        FieldValue::from_checked(self.text.as_bytes())
+        FieldValue::from_checked(self.text)
     }
 }
 

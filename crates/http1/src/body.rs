@@ -104,6 +104,7 @@ impl<'b> Piece<'b> {
 impl BodyReader {
     /// Returns a reader of a body of an extent.
     #[must_use]
+    #[inline]
     pub const fn new(framing: Framing) -> BodyReader {
         BodyReader(match framing {
             Framing::None | Framing::Length(0) => State::Over,
@@ -115,8 +116,19 @@ impl BodyReader {
 
     /// Whether the whole body was read.
     #[must_use]
+    #[inline]
     pub const fn is_over(&self) -> bool {
         matches!(self.0, State::Over)
+    }
+
+    /// Returns how much data follows; `None` if that is not known.
+    #[must_use]
+    pub const fn left(&self) -> Option<u64> {
+        match self.0 {
+            State::Length(left) => Some(left),
+            State::Over => Some(0),
+            State::Chunks { .. } | State::UntilClose => None,
+        }
     }
 
     /// Returns how many bytes of data follow at least, without a line between them: so many may
@@ -156,6 +168,7 @@ impl BodyReader {
     /// # Errors
     ///
     /// The reason for which the body is refused. It is unknown where it ends.
+    #[inline]
     pub fn step<'b>(&mut self, bytes: &'b [u8]) -> Result<Piece<'b>, Refusal> {
         match &mut self.0 {
             State::Over => Ok(Piece::new(0, Progress::Over)),

@@ -15,6 +15,8 @@ pub(crate) struct Facts<'b> {
     closes: bool,
     keeps_alive: bool,
     names_upgrade: bool,
+    /// `Connection` has another option than `close` and `keep-alive`.
+    pub(crate) names_fields: bool,
     upgrade: Option<FieldValue<'b>>,
     has_more_upgrades: bool,
     pub(crate) continues: bool,
@@ -25,12 +27,22 @@ pub(crate) struct Facts<'b> {
 impl<'b> Facts<'b> {
     /// Takes the next field of a head.
     #[inline]
-    pub(crate) fn add(&mut self, Field { name, value }: Field<'b>) -> Result<(), Refusal> {
+    pub(crate) fn add(&mut self, field: Field<'b>) -> Result<(), Refusal> {
+        let name = field.name.as_bytes();
+        // Most names have another beginning and length, and need no comparison.
+        let decides = matches!(
+            (name, name.len()),
+            ([b'c', ..], 10 | 14)
+                | ([b'h', ..], 4)
+                | ([b't', ..], 2 | 17)
+                | ([b'u', ..], 7)
+                | ([b'e', ..], 6)
+        );
+        if decides { self.decide(field) } else { Ok(()) }
+    }
+
+    fn decide(&mut self, Field { name, value }: Field<'b>) -> Result<(), Refusal> {
         let text = value.as_bytes();
-        // Most names begin otherwise, and need no comparison.
-        if !matches!(name.as_bytes(), [b'c' | b'e' | b'h' | b't' | b'u', ..]) {
-            return Ok(());
-        }
         match name.as_bytes() {
             b"host" => match self.host {
                 None => self.host = Some(value),
@@ -69,9 +81,14 @@ impl<'b> Facts<'b> {
     }
 
     fn add_option(&mut self, option: &[u8]) {
-        self.closes |= option.eq_ignore_ascii_case(b"close");
-        self.keeps_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-        self.names_upgrade |= option.eq_ignore_ascii_case(b"upgrade");
+        match option.len() {
+            5 if option.eq_ignore_ascii_case(b"close") => self.closes = true,
+            10 if option.eq_ignore_ascii_case(b"keep-alive") => self.keeps_alive = true,
+            _ => {
+                self.names_upgrade |= option.eq_ignore_ascii_case(b"upgrade");
+                self.names_fields = true;
+            }
+        }
     }
 
     /// Whether the message has a transfer coding; `chunked` is the only one that is supported.

@@ -91,6 +91,11 @@ impl<'a> FieldName<'a> {
         }
     }
 
+    /// Returns a name that was checked before.
+    pub(crate) const fn from_checked(name: &'a [u8]) -> FieldName<'a> {
+        FieldName(name)
+    }
+
     /// Returns the bytes of the name.
     #[must_use]
     pub const fn as_bytes(self) -> &'a [u8] {
@@ -149,7 +154,7 @@ impl<'a> FieldValue<'a> {
         }
     }
 
-    /// Returns a value that httparse has checked.
+    /// Returns a value that was checked before.
     pub(crate) const fn from_checked(value: &'a [u8]) -> FieldValue<'a> {
         FieldValue(value)
     }
@@ -162,6 +167,7 @@ impl<'a> FieldValue<'a> {
 
     /// Returns the elements of a list, without the blanks around them (RFC 9110, section 5.6.1).
     /// Empty elements are among them.
+    #[inline]
     pub fn elements(self) -> impl Iterator<Item = &'a [u8]> {
         self.0.split(|byte| *byte == b',').map(trim_blanks)
     }
@@ -267,6 +273,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the fields in their order.
+    #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let Fields { headers, lower, head, .. } = *self;
         headers.iter().map(move |header| {
@@ -281,6 +288,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the values of all fields of a name, which is in lower case.
+    #[inline]
     pub fn values(&self, name: &str) -> impl Iterator<Item = FieldValue<'a>> {
         let same = move |field: &Field<'_>| field.name.as_bytes() == name.as_bytes();
         self.iter().filter(same).map(|field| field.value)
@@ -288,6 +296,7 @@ impl<'a> Fields<'a> {
 
     /// Returns the value of the first field of a name, which is in lower case.
     #[must_use]
+    #[inline]
     pub fn value(&self, name: &str) -> Option<FieldValue<'a>> {
         self.values(name).next()
     }

@@ -54,7 +54,7 @@
 //! | `field`, `target`, `authority` | their parts, each with its check |
 //! | `facts` | the fields that decide where a message ends |
 //! | `body` | reading bodies |
-//! | `writer` | writing heads and bodies |
+//! | `writer`, `lines` | writing heads and bodies |
 //! | `refusal` | the reasons, with their statuses and names |
 //!
 //! # Choices
@@ -85,6 +85,7 @@ mod body;
 mod facts;
 mod field;
 mod head;
+mod lines;
 mod refusal;
 mod request;
 mod response;
@@ -95,6 +96,7 @@ pub use authority::Authority;
 pub use body::{BodyReader, LONGEST_TRAILER, MOST_EXTRA, Piece, Progress};
 pub use field::{Field, FieldName, FieldValue, Fields};
 pub use head::{After, Framing, Limits, MOST_FIELDS, Room, Version, has_end};
+pub use lines::FieldLines;
 pub use refusal::Refusal;
 pub use request::{Method, OtherMethod, RequestHead, Wants, request};
 pub use response::{Asked, Response, ResponseHead, response};

@@ -85,6 +85,18 @@ impl<'b> Method<'b> {
     }
 }
 
+impl From<Method<'_>> for http::Method {
+    fn from(method: Method<'_>) -> http::Method {
+        match method {
+            Method::Get => http::Method::GET,
+            Method::Head => http::Method::HEAD,
+            Method::Post => http::Method::POST,
+            // Both take all tokens.
+            method => http::Method::from_bytes(method.as_str().as_bytes()).unwrap_or_default(),
+        }
+    }
+}
+
 impl fmt::Display for Method<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -121,6 +133,9 @@ pub struct RequestHead<'b> {
     pub framing: Framing,
     /// Whether the client wants another response on the connection.
     pub after: After,
+    /// Whether `Connection` has other options than `close` and `keep-alive`: names of fields that
+    /// are not passed on (RFC 9110, section 7.6.1).
+    pub names_fields: bool,
     /// The things that the client wants in addition.
     pub wants: Wants<'b>,
     /// The bytes of the head, to the end of its empty line.
@@ -262,6 +277,7 @@ fn finish<'b>(
         fields,
         framing,
         after: facts.after(version),
+        names_fields: facts.names_fields,
         wants,
         len: head.len(),
     }))

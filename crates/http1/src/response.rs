@@ -39,6 +39,9 @@ pub struct ResponseHead<'b> {
     pub length: Option<u64>,
     /// Whether another request may be sent on the connection.
     pub after: After,
+    /// Whether `Connection` has other options than `close` and `keep-alive`: names of fields that
+    /// are not passed on (RFC 9110, section 7.6.1).
+    pub names_fields: bool,
     /// The bytes of the head, to the end of its empty line.
     pub len: usize,
 }
@@ -160,6 +163,7 @@ fn finish<'b>(
         framing: Framing::None,
         length: facts.length,
         after: facts.after(version),
+        names_fields: facts.names_fields,
         len: head.len(),
     };
     if status == StatusCode::SWITCHING_PROTOCOLS {

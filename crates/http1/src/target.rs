@@ -81,6 +81,7 @@ impl<'b> Target<'b> {
 
     /// Returns the form of the target.
     #[must_use]
+    #[inline]
     pub const fn form(&self) -> Form {
         self.form
     }
@@ -93,6 +94,7 @@ impl<'b> Target<'b> {
 
     /// Returns the path without the query: `*` in asterisk form, and empty in authority form.
     #[must_use]
+    #[inline]
     pub fn path(&self) -> &'b str {
         match (self.form, &self.text[self.path..self.query]) {
             (Form::Origin | Form::Absolute, "") => "/",

@@ -14,6 +14,7 @@ use http::StatusCode;
 
 use crate::field::{Field, FieldName, FieldValue};
 use crate::head::{After, Framing, Version};
+use crate::lines::{FieldLines, line};
 use crate::request::Method;
 use crate::response::Asked;
 use crate::target::{Form, Target};
@@ -50,6 +51,7 @@ enum MayHaveBody {
 impl<'v> Writer<'v> {
     /// Begins a request of HTTP/1.1 to a host, which each such request has to name (RFC 9112,
     /// section 3.2).
+    #[inline]
     pub fn request(
         to: &'v mut Vec<u8>,
         method: Method<'_>,
@@ -115,6 +117,34 @@ impl<'v> Writer<'v> {
         }
     }
 
+    /// Writes fields that were formatted before.
+    #[inline]
+    pub fn lines(&mut self, lines: &FieldLines) {
+        self.to.extend_from_slice(lines.as_bytes());
+    }
+
+    /// Writes a field whose value is the elements of a list, joined by a separator.
+    pub fn joined<'e>(
+        &mut self,
+        name: FieldName<'_>,
+        elements: impl IntoIterator<Item = FieldValue<'e>>,
+        separator: FieldValue<'_>,
+    ) {
+        let mut is_first = true;
+        for element in elements {
+            if std::mem::take(&mut is_first) {
+                self.to.extend_from_slice(name.as_bytes());
+                self.to.extend_from_slice(b": ");
+            } else {
+                self.to.extend_from_slice(separator.as_bytes());
+            }
+            self.to.extend_from_slice(element.as_bytes());
+        }
+        if !is_first {
+            self.to.extend_from_slice(b"\r\n");
+        }
+    }
+
     /// Ends the head of an interim response, or of one that changes protocols. A client of HTTP/1.0
     /// gets no interim response (RFC 9110, section 15.2); that is for the caller to see to.
     pub fn interim(self) {
@@ -127,6 +157,7 @@ impl<'v> Writer<'v> {
     /// HTTP/1.0. A response that has [no body](Framing::None) but could have one says
     /// `content-length: 0`. A response to `HEAD` and a 304 say a known length; the data of these,
     /// and of all others that may have no body, is dropped.
+    #[inline]
     pub fn body(self, framing: Framing, after: After) -> BodyWriter {
         let Writer { to, kind } = self;
         let framing = match (kind, framing) {
@@ -168,14 +199,6 @@ impl<'v> Writer<'v> {
         let framing = if body == MayHaveBody::Yes { framing } else { Framing::None };
         BodyWriter { framing, after, is_in_chunk: false }
     }
-}
-
-/// Appends the line of a field.
-fn line(name: FieldName<'_>, value: FieldValue<'_>, to: &mut Vec<u8>) {
-    to.extend_from_slice(name.as_bytes());
-    to.extend_from_slice(b": ");
-    to.extend_from_slice(value.as_bytes());
-    to.extend_from_slice(b"\r\n");
 }
 
 /// Whether a field may not follow a body, since it is about the end, the routing or the meaning of
@@ -270,13 +293,14 @@ impl BodyWriter {
     /// # Errors
     ///
     /// If the data exceeds the length. Then nothing is written.
+    #[inline]
     pub fn piece(&mut self, data: &[u8], to: &mut Vec<u8>) -> Result<(), TooLong> {
         if data.is_empty() || self.drops_data() {
             return Ok(());
         }
         self.begin_piece(data.len() as u64, to)?;
         to.extend_from_slice(data);
-        self.end_piece(to);
+        to.extend_from_slice(self.end_piece());
         Ok(())
     }
 
@@ -287,8 +311,9 @@ impl BodyWriter {
     ///
     /// If the data exceeds the length, or is [dropped](BodyWriter::drops_data). Then nothing is
     /// written.
+    #[inline]
     pub fn begin_piece(&mut self, length: u64, to: &mut Vec<u8>) -> Result<(), TooLong> {
-        self.end_piece(to);
+        to.extend_from_slice(self.end_piece());
         match &mut self.framing {
             Framing::Length(left) => *left = left.checked_sub(length).ok_or(TooLong)?,
             // A chunk without data would end the body.
@@ -303,11 +328,12 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Appends the end of a piece, after its data.
-    pub fn end_piece(&mut self, to: &mut Vec<u8>) {
-        if std::mem::take(&mut self.is_in_chunk) {
-            to.extend_from_slice(b"\r\n");
-        }
+    /// Returns the end of a piece, which the caller sends after its data. Without this call the
+    /// next piece or the end of the body has it.
+    #[must_use]
+    #[inline]
+    pub fn end_piece(&mut self) -> &'static [u8] {
+        if std::mem::take(&mut self.is_in_chunk) { b"\r\n" } else { b"" }
     }
 
     /// Ends the body. Returns the connection's fate, which is to close if the body is shorter than
@@ -325,7 +351,7 @@ impl BodyWriter {
         trailers: impl IntoIterator<Item = Field<'t>>,
         to: &mut Vec<u8>,
     ) -> After {
-        self.end_piece(to);
+        to.extend_from_slice(self.end_piece());
         if self.framing == Framing::Chunked {
             to.extend_from_slice(b"0\r\n");
             for Field { name, value } in trailers {

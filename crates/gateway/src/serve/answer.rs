@@ -27,7 +27,7 @@ use superpoll_http::peer::RequestForm;
 use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::trace::RequestTrace;
 use superpoll_http::upload::Upload;
-use superpoll_http::upstream::lane::{RequestHead, is_unencoded};
+use superpoll_http1::RequestHead;
 
 use super::handshake::{self, Handshake};
 use super::listener_context::ListenerContext;
@@ -288,18 +288,18 @@ pub(super) fn lane_entry(
     access_log: Rc<AccessLogWriter>,
     state: &ConnectionState,
     peer: &Peer,
-    head: &RequestHead<'_, '_>,
+    head: &RequestHead<'_>,
 ) -> Rc<Entry> {
-    let uri = head.target.parse().unwrap_or_else(|_| encoded(head.target));
-    let method = head.method.clone();
+    let target = head.target.as_str();
+    let uri = target.parse().unwrap_or_else(|_| encoded(target));
+    let method = Method::from(head.method);
     let mut record = RequestRecord::new(peer.client_end(), method, uri, Version::HTTP_11);
     record.head_bytes_in = u32::try_from(head.len).unwrap_or(u32::MAX);
     // It counts when it was answered.
     record.number = state.requests().wrapping_add(1);
     begin_entry(access_log, state, record, |wanted| {
-        let is_wanted = |name: &str| name.eq_ignore_ascii_case(wanted.as_str());
-        let found = head.fields.iter().find(|field| is_wanted(field.name));
-        found.and_then(|field| HeaderValue::from_bytes(field.value).ok())
+        let found = head.fields.value(wanted.as_str());
+        found.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok())
     })
 }
 
@@ -307,10 +307,12 @@ pub(super) fn lane_entry(
 #[cold]
 fn encoded(target: &str) -> Uri {
     let mut text = String::new();
-    for byte in target.chars() {
-        match u8::try_from(byte) {
-            Ok(byte) if is_unencoded(byte) => text.push_str(&format!("%{byte:02X}")),
-            _ => text.push(byte),
+    for byte in target.bytes() {
+        match byte {
+            b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'}' | b'|' | b'[' | b']' | b'\\' => {
+                text.push_str(&format!("%{byte:02X}"));
+            }
+            byte => text.push(char::from(byte)),
         }
     }
     text.parse().unwrap_or_default()

@@ -16,6 +16,7 @@ use futures_io::AsyncRead;
 use http::{Method, Response, Version};
 use superpoll_http::answers::Additions;
 use superpoll_http::body::Body;
+use superpoll_http::buffer::{ReadBuffer, WriteBuffer};
 use superpoll_http::files::Representation;
 use superpoll_http::log::{BrokenBy, Entry};
 use superpoll_http::parking_lot::Note;
@@ -24,9 +25,9 @@ use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::transport::Transport;
 use superpoll_http::upstream::Forwarder;
 use superpoll_http::upstream::lane::{
-    ClientFacts, LimitTimer, Parsed, Passed, Progress, ReadBuffer, Sent, WriteBuffer, parse,
-    pass_file, room,
+    ClientFacts, LimitTimer, Parsed, Passed, Progress, Sent, parse, pass_file,
 };
+use superpoll_http1::{After, FieldValue, Framing, Room};
 use superpoll_rt::time::{Sleep, sleep};
 
 use super::answer::{ConnectionState, Running, lane_entry};
@@ -112,8 +113,8 @@ pub(super) async fn run(
                         forwarder.pass_on(way, io, client, &mut timer).await
                     }
                     Work::File(file) => {
-                        let content = (file.lines(), file.in_memory().filter(|_| !is_head));
-                        pass_file(content, &additions, &progress, io).await
+                        let Some(bytes) = file.in_memory() else { return Passed::Undone };
+                        pass_file((file.lines(), bytes), is_head, &additions, &progress, io).await
                     }
                 }
             });
@@ -263,17 +264,20 @@ enum Take {
 
 /// Takes the request at the beginning of the bytes, if it is for the lane.
 fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take {
-    let (mut room, mut lower) = (room(), WriteBuffer::default());
+    let mut names = WriteBuffer::default();
+    let mut room = Room::new(&mut names.0);
     let (bytes, most) = (read.bytes(), state.context.header_bytes as usize);
-    let head = match parse(bytes, &mut room, &mut lower.0) {
-        Parsed::Regular(head) if head.len <= most => head,
-        // hyper refuses a longer one at once.
-        Parsed::Partial if bytes.len() <= most => return Take::NeedsHead,
-        _ => return Take::Irregular,
+    let head = match parse(bytes, most, &mut room) {
+        Parsed::Regular(head) => head,
+        Parsed::Partial => return Take::NeedsHead,
+        Parsed::Irregular => return Take::Irregular,
     };
     let worker = &state.context.worker;
     let router = worker.router();
-    let values = |name: &str| head.values(name).collect::<Vec<_>>().into_iter();
+    let values = |name: &str| {
+        let all = head.fields.values(name).map(FieldValue::as_bytes);
+        all.collect::<Vec<_>>().into_iter()
+    };
     let peer = router.trusted_proxies().peer_of(&state.peer, values);
     let route = router.lane_for(&head, &peer, &state.context.address);
     let Some(LaneRoute { handler, mut additions, durations, counting, has_user }) = route else {
@@ -291,6 +295,10 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
         additions.trace = Some(trace);
     }
     let (work, body) = match handler {
+        // A body that nobody reads would be taken for the next request.
+        LaneHandler::File(_) if !matches!(head.framing, Framing::None | Framing::Length(0)) => {
+            return Take::Irregular;
+        }
         LaneHandler::File(file) => (Work::File(file), 0),
         LaneHandler::Proxy(forwarder, most) => {
             let most = most.unwrap_or_else(|| worker.limits.get().body_bytes);
@@ -317,7 +325,7 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     let begun = RequestTimer::begin(&durations);
     let entry = worker.access_log().map(|access_log| lane_entry(access_log, state, &peer, &head));
     if let Some(entry) = &entry {
-        let user = has_user.then(|| user_of(head.values("authorization"))).flatten();
+        let user = has_user.then(|| user_of(values("authorization"))).flatten();
         entry.note(|record| {
             (record.route, record.user) = (begun.route().clone(), user);
             record.trace = additions.trace.clone();
@@ -327,6 +335,7 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
             };
         });
     }
-    let (method, closes, len) = (head.method, head.closes, head.len + body);
+    let closes = head.after == After::Closes;
+    let (method, len) = (Method::from(head.method), head.len + body);
     Take::Taken(Taken { work, additions, begun, entry, method, closes, len, counted, client })
 }

@@ -28,7 +28,8 @@ use superpoll_http::trace::TraceRules;
 use superpoll_http::trusted_proxies::TrustedProxies;
 use superpoll_http::upload::Upload;
 use superpoll_http::upstream::Forwarder;
-use superpoll_http::upstream::lane::RequestHead;
+use superpoll_http::upstream::lane::is_unconditional;
+use superpoll_http1::{FieldValue, Method as Http1Method, RequestHead};
 use superpoll_hub::channel::mercure::answer::DISCOVERY;
 use superpoll_hub::channel::{LocalRoute, LocalSubscribers, LocatedChannel};
 use superpoll_rt::{Handle, next_turn, spawn};
@@ -241,11 +242,12 @@ impl Router {
     /// Returns the route of a regular request of HTTP/1 that bypasses hyper.
     pub(super) fn lane_for(
         &self,
-        head: &RequestHead<'_, '_>,
+        head: &RequestHead<'_>,
         peer: &Peer,
         on: &Address,
     ) -> Option<LaneRoute> {
-        let path = head.path();
+        let path = head.target.path();
+        let host = head.host?;
         let is_own = path.starts_with(PAGE)
             || self.metrics.as_ref().is_some_and(|metrics| metrics.has(path))
             || self.challenges.answer(path).is_some();
@@ -253,11 +255,11 @@ impl Router {
             return None;
         }
         let known = match &*self.last.borrow() {
-            Some((last, routes)) if last.as_bytes() == head.host => Some(routes.clone()),
+            Some((last, routes)) if last.as_bytes() == host.as_bytes() => Some(routes.clone()),
             _ => None,
         };
         let is_known = known.is_some();
-        let found = || self.routes(Authority::parse(head.host)?.host, on).cloned();
+        let found = || self.routes(Authority::parse(host.as_bytes())?.host, on).cloned();
         let routes = known.or_else(found)?;
         let route = routes.table.find(path)?;
         if (routes.https.is_some() && !peer.is_encrypted)
@@ -268,10 +270,11 @@ impl Router {
         if route.handler.rewrite.is_some() {
             return None;
         }
+        let values = |name: &'static str| head.fields.values(name).map(FieldValue::as_bytes);
         let rules = route.handler.rules.as_ref();
         if let Some(rules) = rules {
             let client = peer.client.map(|client| client.ip());
-            if !rules.allow_lane(client, head.values("authorization")) {
+            if !rules.allow_lane(client, values("authorization")) {
                 return None;
             }
         }
@@ -281,29 +284,30 @@ impl Router {
                 LaneHandler::Proxy(forwarder.clone(), most)
             }
             Handler::Files(site) if site.has_lane() => {
-                let is_read = matches!(head.method, Method::GET | Method::HEAD);
-                if !is_read || !head.is_unconditional() {
+                let is_read = matches!(head.method, Http1Method::Get | Http1Method::Head);
+                if !is_read || !is_unconditional(head) {
                     return None;
                 }
                 let below = &path[route.path.trim_end_matches('/').len()..];
-                LaneHandler::File(site.whole_now(below, head.values("accept-encoding"))?)
+                LaneHandler::File(site.whole_now(below, values("accept-encoding"))?)
             }
             _ => return None,
         };
         let mut additions = Additions {
             rules: rules.and_then(|rules| rules.answers.clone()),
-            is_head: head.method == Method::HEAD,
+            is_head: head.method == Http1Method::Head,
             ..Additions::default()
         };
         if let Some(rule) = &routes.https {
-            additions.hsts = Authority::parse(head.host).and_then(|host| rule.hsts_of(&host));
+            let host = Authority::parse(host.as_bytes());
+            additions.hsts = host.and_then(|host| rule.hsts_of(&host));
         }
         additions.link = routes.names_hub.then_some(DISCOVERY);
         let durations = route.handler.durations.clone();
         let counting = rules.filter(|rules| rules.has_limits()).cloned();
         let has_user = rules.is_some_and(|rules| rules.has_users());
         if !is_known && !self.depends_on_listener {
-            let field = HeaderValue::from_bytes(head.host).ok()?;
+            let field = HeaderValue::from_str(host.as_str()).ok()?;
             self.last.replace(Some((field, routes)));
         }
         Some(LaneRoute { handler, additions, durations, counting, has_user })

@@ -208,3 +208,32 @@ fn files_come_whole_to_a_client_that_reads_slowly() {
         }
     }
 }
+
+/// A body that nobody asked for is not the next request.
+#[test]
+fn a_body_behind_the_request_for_a_file_is_read_over() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.txt"), "hello\n").unwrap();
+    std::fs::write(folder.path().join("b.txt"), "other\n").unwrap();
+    let stage = serve(BACKENDS[0], folder.path(), true);
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    // They are in memory once they were asked for.
+    for path in ["/f/a.txt", "/f/b.txt"] {
+        exchange(&mut stage.connect(), &get(path));
+    }
+    let inner = get("/f/b.txt");
+    for fields in [
+        format!("Content-Length: {}\r\n\r\n{inner}", inner.len()),
+        format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len()),
+    ] {
+        let mut client = stage.connect();
+        let first = format!("GET /f/a.txt HTTP/1.1\r\nHost: a\r\n{fields}");
+        assert_eq!(exchange(&mut client, &first).1, b"hello\n");
+        // The answer to a request behind the body, if the connection stays, and not of one in it.
+        client.send(get("/f/a.txt"));
+        let mut rest = Vec::new();
+        let _ = client.0.get_ref().shutdown(std::net::Shutdown::Write);
+        let _ = client.0.read_to_end(&mut rest);
+        assert!(!String::from_utf8_lossy(&rest).contains("other"), "{fields:?}");
+    }
+}

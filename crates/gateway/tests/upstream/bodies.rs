@@ -340,3 +340,33 @@ fn an_answer_may_come_before_the_upload_is_over() {
     assert_eq!((reply.status, reply.text()), (403, "no"));
     wait(|| origin.connections() == 1);
 }
+
+/// A server may wait for a whole chunk before it reacts, and its client for that.
+#[test]
+fn each_chunk_of_an_upload_comes_with_its_end() {
+    for lane in ["", ", lane = false"] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let tell = std::sync::Mutex::new(tell);
+        let origin = Origin::start(move |line| {
+            line.head()?;
+            let mut chunk = [0; 10];
+            for _ in 0..2 {
+                line.reader.read_exact(&mut chunk)?;
+                tell.lock().unwrap().send(chunk).unwrap();
+            }
+            let mut end = [0; 5];
+            line.reader.read_exact(&mut end)?;
+            assert_eq!(&end, b"0\r\n\r\n");
+            line.answer("done")
+        });
+        let gateway = Gateway::start(MOST[0], &config(&[&origin.address], "", lane));
+        let mut client = Client::connect(&gateway.address);
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for _ in 0..2 {
+            client.send("5\r\nhello\r\n");
+            assert_eq!(&told.recv_timeout(crate::gateway::LIMIT).unwrap(), b"5\r\nhello\r\n");
+        }
+        client.send("0\r\n\r\n");
+        assert_eq!(client.reply().text(), "done");
+    }
+}

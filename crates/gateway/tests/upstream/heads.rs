@@ -132,6 +132,7 @@ const CASES: &[Case] = &[
     Case { sent: "GET /a/%2e%2E/b HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
     Case { sent: "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Err(400) },
     Case { sent: "GET http://b/c HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Ok(&[""]) },
+    Case { sent: "GET http://b?c HTTP/1.1\r\nHost: a\r\n\r\n", outcome: Ok(&[""]) },
     // A bare line feed ends a line here, and has become a CRLF where it arrives.
     Case { sent: "GET / HTTP/1.1\nHost: a\nX-A: b\n\n", outcome: Ok(&[""]) },
     // Two requests at once are two requests.
@@ -368,5 +369,33 @@ fn a_refusal_that_ends_the_connection_says_so() {
         let reply = client.reply();
         assert_eq!(reply.status, status, "{fields}");
         assert_eq!(reply.field("connection").is_some(), closes, "{fields}");
+    }
+}
+
+/// A large head of a response is passed on, and one that is too large is not.
+#[test]
+fn heads_of_responses_may_be_large() {
+    for (fields, status) in [(15, 200), (50, 200), (62, 200), (70, 502)] {
+        let head: String =
+            (0..fields).map(|at| format!("x-{at}: {}\r\n", "v".repeat(1000))).collect();
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{head}\r\nok");
+        let origin = Origin::start(move |line| {
+            loop {
+                line.request()?;
+                line.send(&answer)?;
+            }
+        });
+        for lane in ["", ", lane = false"] {
+            let gateway = Gateway::start(MOST[0], &config(&[&origin.address], "", lane));
+            let mut client = Client::connect(&gateway.address);
+            for _ in 0..2 {
+                let reply = client.get("/");
+                assert_eq!(reply.status, status, "{fields} {lane}");
+                if status == 200 {
+                    assert_eq!(reply.text(), "ok");
+                    assert_eq!(reply.field(&format!("x-{}", fields - 1)).unwrap().len(), 1000);
+                }
+            }
+        }
     }
 }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use http::header::{LINK, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderMap, HeaderValue, Response};
 use superpoll_config::HeaderChanges;
+use superpoll_http1::FieldLines;
 
 pub use self::compression::Compression;
 pub(crate) use self::error_pages::ErrorPages;
@@ -55,15 +56,9 @@ pub(crate) fn keep(changes: &HeaderChanges, name: &[u8]) -> bool {
 }
 
 /// Returns the added fields as HTTP/1.1 writes them.
-pub(crate) fn lines(changes: &HeaderChanges) -> Box<[u8]> {
-    let mut lines = Vec::new();
-    for (name, value) in &changes.added {
-        lines.extend_from_slice(name.as_str().as_bytes());
-        lines.extend_from_slice(b": ");
-        lines.extend_from_slice(value.as_bytes());
-        lines.extend_from_slice(b"\r\n");
-    }
-    lines.into()
+pub(crate) fn lines(changes: &HeaderChanges) -> FieldLines {
+    let added = changes.added.iter().map(|(name, value)| (name, value));
+    added.collect()
 }
 
 /// The rules for the answers of a host or a route.
@@ -71,7 +66,7 @@ pub(crate) fn lines(changes: &HeaderChanges) -> Box<[u8]> {
 pub struct AnswerRules {
     changes: HeaderChanges,
     /// The added fields as HTTP/1.1 writes them.
-    lines: Box<[u8]>,
+    lines: FieldLines,
     pages: ErrorPages,
 }
 
@@ -158,7 +153,7 @@ impl Additions {
     }
 
     /// Returns the added fields of the configuration as HTTP/1.1 writes them.
-    pub(crate) fn lines(&self) -> &[u8] {
-        self.rules.as_ref().map_or(&[], |rules| &rules.lines)
+    pub(crate) fn lines(&self) -> Option<&FieldLines> {
+        self.rules.as_ref().map(|rules| &rules.lines)
     }
 }

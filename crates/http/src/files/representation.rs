@@ -16,6 +16,7 @@ use http::header::{
     ETAG, LAST_MODIFIED, RANGE, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
+use superpoll_http1::FieldLines;
 
 use super::condition::{Validators, has_conditions};
 use super::pieces::{Piece, Pieces};
@@ -91,8 +92,8 @@ pub struct Representation {
     validators: Validators,
     /// The fields of a full response.
     fields: HeaderMap,
-    /// The same, as HTTP/1.1 writes them.
-    lines: Box<[u8]>,
+    /// The same without the length, as HTTP/1.1 writes them.
+    lines: FieldLines,
     has_parts: bool,
 }
 
@@ -131,19 +132,12 @@ impl Representation {
             fields.insert(CACHE_CONTROL, age.clone());
         }
         fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        let mut lines = Vec::new();
-        for (name, value) in &fields {
-            lines.extend_from_slice(name.as_str().as_bytes());
-            lines.extend_from_slice(b": ");
-            lines.extend_from_slice(value.as_bytes());
-            lines.extend_from_slice(b"\r\n");
-        }
-        let (source, has_parts, lines) = (parts.source, !parts.is_weak, lines.into());
+        let (source, has_parts, lines) = (parts.source, !parts.is_weak, fields.iter().collect());
         Some(Representation { source, validators, fields, lines, has_parts })
     }
 
-    /// Returns the fields of a full response, as HTTP/1.1 writes them.
-    pub fn lines(&self) -> &[u8] {
+    /// Returns the fields of a full response without its length, as HTTP/1.1 writes them.
+    pub fn lines(&self) -> &FieldLines {
         &self.lines
     }
 

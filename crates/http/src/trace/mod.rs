@@ -31,6 +31,7 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use http::header::VIA;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use superpoll_config::{self, ClientRange};
 
@@ -138,8 +139,7 @@ impl TraceRules {
             has_state = known.is_some();
             context = known.map_or_else(|| TraceContext::new(rules.sample), TraceContext::child);
         }
-        let is_loop =
-            self.via.as_ref().is_some_and(|via| via.is_in(values(http::header::VIA.as_str())));
+        let is_loop = self.via.as_ref().is_some_and(|via| via.is_in(values(VIA.as_str())));
         Rc::new(RequestTrace {
             rules: self.clone(),
             id: RefCell::new(id),
@@ -240,17 +240,15 @@ impl RequestTrace {
         }
     }
 
-    /// Appends the lines that a forwarded request gets.
-    pub(crate) fn write_forwarded(&self, to: &mut Vec<u8>) {
+    /// Gives the fields that a forwarded request gets to a function.
+    pub(crate) fn forwarded(&self, mut field: impl FnMut(&HeaderName, &HeaderValue)) {
         if let (Some(ids), Some(id)) = (&self.rules.ids, &*self.id.borrow()) {
-            line(ids.field.as_str(), id.as_bytes(), to);
+            field(&ids.field, id);
         }
-        if let Some(context) = &self.context {
-            line(TRACEPARENT.as_str(), context.to_string().as_bytes(), to);
+        if let Some(parent) = self.context.as_ref().and_then(TraceContext::value) {
+            field(&TRACEPARENT, &parent);
         }
-        if let Some(via) = &self.rules.via {
-            via.write(self.version, to);
-        }
+        self.via_of_response(self.version, field);
     }
 
     /// Adds the id to the response, in place of that of a server.
@@ -267,11 +265,11 @@ impl RequestTrace {
         ids.is_some_and(|ids| ids.field.as_str().as_bytes() == name)
     }
 
-    /// Appends the line that each response gets.
-    pub(crate) fn write_mark(&self, to: &mut Vec<u8>) {
+    /// Gives the field that each response gets to a function.
+    pub(crate) fn mark_of_response(&self, field: impl FnOnce(&HeaderName, &HeaderValue)) {
         let ids = self.rules.ids.as_ref().filter(|ids| ids.is_answered);
         if let (Some(ids), Some(id)) = (ids, &*self.id.borrow()) {
-            line(ids.field.as_str(), id.as_bytes(), to);
+            field(&ids.field, id);
         }
     }
 
@@ -282,17 +280,14 @@ impl RequestTrace {
         }
     }
 
-    /// Appends the line for that.
-    pub(crate) fn write_via(&self, version: Version, to: &mut Vec<u8>) {
+    /// Gives the field for that to a function.
+    pub(crate) fn via_of_response(
+        &self,
+        version: Version,
+        field: impl FnOnce(&HeaderName, &HeaderValue),
+    ) {
         if let Some(via) = &self.rules.via {
-            via.write(version, to);
+            field(&VIA, via.value(version));
         }
     }
-}
-
-fn line(name: &str, value: &[u8], to: &mut Vec<u8>) {
-    to.extend_from_slice(name.as_bytes());
-    to.extend_from_slice(b": ");
-    to.extend_from_slice(value);
-    to.extend_from_slice(b"\r\n");
 }

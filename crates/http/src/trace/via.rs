@@ -31,7 +31,8 @@ impl Via {
         &self.name
     }
 
-    fn value(&self, version: Version) -> &HeaderValue {
+    /// Returns the value for a message that came with a version.
+    pub(super) fn value(&self, version: Version) -> &HeaderValue {
         let place = match version {
             Version::HTTP_09 | Version::HTTP_10 => 0,
             Version::HTTP_2 => 2,
@@ -43,11 +44,6 @@ impl Via {
     /// Adds this server to the fields of a message that came with a version.
     pub(super) fn append(&self, version: Version, headers: &mut HeaderMap) {
         headers.append(VIA, self.value(version).clone());
-    }
-
-    /// Appends the line for that.
-    pub(super) fn write(&self, version: Version, to: &mut Vec<u8>) {
-        super::line(VIA.as_str(), self.value(version).as_bytes(), to);
     }
 
     /// Whether the values of the field have this server.

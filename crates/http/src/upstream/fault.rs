@@ -137,7 +137,7 @@ impl FailedAttempt {
     pub(super) fn lost(lost: SendFailure, was_idle: bool, limit: Duration) -> FailedAttempt {
         let (fault, may_go_on) = match lost {
             SendFailure::Unsent => (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), true),
-            SendFailure::Malformed(error) => (Fault::Head(error.to_string()), false),
+            SendFailure::Malformed(what) => (Fault::Head(what), false),
             SendFailure::Broken(error) => (Fault::Broken(error), true),
             SendFailure::TimedOut => (Fault::Silent(limit), false),
         };

@@ -275,7 +275,8 @@ pub(super) fn ends_here(headers: &mut HeaderMap) -> bool {
 /// Returns the whole value of `X-Forwarded-For` so far.
 fn chain(headers: &HeaderMap) -> String {
     let fields = headers.get_all(FORWARDED_FOR).into_iter();
-    let texts: Vec<&str> = fields.filter_map(|field| field.to_str().ok()).collect();
+    let texts = fields.filter_map(|field| field.to_str().ok());
+    let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
     texts.join(", ")
 }
 
@@ -344,11 +345,14 @@ fn one_length(headers: &mut HeaderMap) -> Result<(), &'static str> {
 /// and the path that is taken off.
 pub(super) fn target(uri: &Uri, prefix: Option<&str>) -> Option<Uri> {
     let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    let Some(prefix) = prefix else {
-        uri.authority()?;
-        return whole.parse().ok();
+    let rest = match prefix {
+        Some(prefix) => whole.strip_prefix(prefix).unwrap_or(whole),
+        None => {
+            uri.authority()?;
+            whole
+        }
     };
-    let rest = whole.strip_prefix(prefix).unwrap_or(whole);
+    // A URI may have a query behind its host, and what is left of a path may begin with one.
     match rest.starts_with('/') {
         true => rest.parse().ok(),
         false => format!("/{rest}").parse().ok(),
@@ -575,6 +579,7 @@ mod tests {
         assert_eq!(target("/a/b?c", None), "/a/b?c");
         assert_eq!(target("http://x/a/b?c", None), "/a/b?c");
         assert_eq!(target("http://x", None), "/");
+        assert_eq!(target("http://x?c", None), "/?c");
         assert_eq!(target("/a/b?c", Some("/a")), "/b?c");
         assert_eq!(target("/a?c", Some("/a")), "/?c");
         assert_eq!(target("/a", Some("/a")), "/");

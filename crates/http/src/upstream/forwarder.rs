@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, HOST, UPGRADE};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use superpoll_config::{HeaderChanges, Proxy, Timeouts};
+use superpoll_http1::{FieldLines, Method as Http1Method, Target};
 use superpoll_rt::time::timeout;
 
 use super::dial::{ClientAddresses, Dialled, dial};
@@ -34,11 +35,10 @@ use super::form::{for_h1, for_h2};
 use super::group::Group;
 use super::http1::{Http1Connection, SendFailure};
 use super::http2::Http2Connection;
-use super::incoming::Relayed;
+use super::incoming::{Incoming, Relayed};
 use super::lane::Changes;
 use super::outgoing::Outgoing;
 use super::pool::{Lease, Pool, PooledServer};
-use super::retry_copy::RetryCopy;
 use super::sticky::ClientCookie;
 use super::{strict, tunnel};
 use crate::answers::{self, FromServer};
@@ -68,7 +68,7 @@ pub struct Forwarder {
     /// The prefix that is taken off paths.
     prefix: Option<(String, HeaderValue)>,
     /// The changes of requests' fields, and the fields that they add, as lines.
-    fields: Option<(HeaderChanges, Box<[u8]>)>,
+    fields: Option<(HeaderChanges, FieldLines)>,
     /// Whether responses of the servers are marked, so that they get no pages for errors.
     pub marks: bool,
     /// Whether responses are compressed.
@@ -141,7 +141,7 @@ impl Forwarder {
         trace: Option<&'a RequestTrace>,
     ) -> Changes<'a> {
         let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
-        let fields = self.fields.as_ref().map(|(fields, lines)| (fields, &**lines));
+        let fields = self.fields.as_ref().map(|(fields, lines)| (fields, lines));
         Changes { host: self.host.as_ref(), prefix, trusts, fields, trace }
     }
 
@@ -183,6 +183,9 @@ impl Forwarder {
         let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
         if let Some(target) = fields::target(&head.uri, prefix) {
             head.uri = target;
+        }
+        if !is_target(&head.method, &head.uri) {
+            return Err(StatusCode::BAD_REQUEST);
         }
         let sticky = self.pool.group.rules.sticky.as_ref().map(|sticky| {
             let forwarded = trusts && fields::was_encrypted(&head.headers);
@@ -316,11 +319,6 @@ impl Forwarder {
         let mut left = self.retries;
         let mut must_dial = false;
         loop {
-            let may_need = (left > 0 && self.pool.has_several()) || server.has_idle();
-            let spare = match context.repeats && may_need {
-                true => request.as_ref().and_then(RetryCopy::from_request),
-                false => None,
-            };
             let report = request.as_ref().and_then(|request| request.body().report());
             let failed = match self.attempt(&server, request, context, must_dial).await {
                 Ok(answered) => {
@@ -334,7 +332,7 @@ impl Forwarder {
             }
             let status = failed.status();
             let FailedAttempt { fault, was_idle, may_go_on } = failed;
-            let next = request.take().or_else(|| spare.and_then(RetryCopy::request));
+            let next = request.take();
             let was_idle = was_idle && !must_dial;
             if was_idle && let Some(next) = next {
                 (*request, must_dial) = (Some(next), true);
@@ -372,9 +370,8 @@ impl Forwarder {
         let mut lease = Lease::new(pool.clone(), server.clone(), addresses, route, entry);
         lease.trace = context.trace.clone();
         if !must_dial {
-            while let Some(idle) = server.take(addresses) {
-                let Some(mut connection) = idle.with_hyper().await else { continue };
-                match self.send(&mut connection, request, server).await {
+            while let Some(mut connection) = server.take_usable(addresses).await {
+                match self.send(&mut connection, request, (server, context)).await {
                     Ok(response) => {
                         lease.connection = Some(connection);
                         return Ok((response, lease));
@@ -385,7 +382,7 @@ impl Forwarder {
             }
         }
         // Rare cases are kept out of the future that each request has.
-        Box::pin(self.attempt_on_new_connection(lease, request, must_dial)).await
+        Box::pin(self.attempt_on_new_connection(lease, request, context, must_dial)).await
     }
 
     /// Sends a request to a server on a connection that is shared, or new.
@@ -393,6 +390,7 @@ impl Forwarder {
         &self,
         mut lease: Lease,
         request: &mut Option<Request<Outgoing>>,
+        context: &RequestContext,
         must_dial: bool,
     ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
         let (pool, server, addresses) = (&self.pool, lease.server.clone(), lease.addresses);
@@ -400,8 +398,8 @@ impl Forwarder {
             if let Some(request) = request {
                 for_h2(request, pool.group.tls.is_some());
             }
-            match connection.send(request, self.response).await {
-                Ok(response) => return Ok((response, lease)),
+            match connection.send(request, context.repeats, self.response).await {
+                Ok(response) => return Ok((response.map(Incoming::Http2), lease)),
                 Err(SendFailure::Unsent) => {}
                 Err(lost) => return Err(FailedAttempt::lost(lost, true, self.response)),
             }
@@ -422,14 +420,11 @@ impl Forwarder {
             if let Some(request) = request {
                 for_h2(request, pool.group.tls.is_some());
             }
-            let response = connection.send(request, self.response).await.map_err(failed)?;
-            return Ok((response, lease));
+            let sent = connection.send(request, context.repeats, self.response).await;
+            return Ok((sent.map_err(failed)?.map(Incoming::Http2), lease));
         }
-        let Ok(connection) = Http1Connection::open(stream).await else {
-            return Err(failed(SendFailure::Unsent));
-        };
-        let mut connection = Box::new(connection);
-        let sent = self.send(&mut connection, request, &server).await;
+        let mut connection = Box::new(Http1Connection::new(stream));
+        let sent = self.send(&mut connection, request, (&server, context)).await;
         let response = sent.map_err(failed)?;
         lease.connection = Some(connection);
         Ok((response, lease))
@@ -439,12 +434,13 @@ impl Forwarder {
         &self,
         connection: &mut Http1Connection,
         request: &mut Option<Request<Outgoing>>,
-        server: &PooledServer,
+        (server, context): (&PooledServer, &RequestContext),
     ) -> Result<Response<Incoming>, SendFailure> {
         if let Some(request) = request {
             for_h1(request, server, self.host.as_ref());
         }
-        connection.send(request, self.response).await
+        let sent = connection.send(request, context.repeats, self.response).await;
+        sent.map(|response| response.map(|()| Incoming::Http1))
     }
 
     /// Answers in place of a server whose response cannot be passed on.
@@ -484,8 +480,8 @@ impl Forwarder {
         }
         head.version = Version::HTTP_11;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let connection = lease.connection.take().filter(|_| protocol.is_some());
-            let stream = connection.and_then(|connection| connection.into_stream());
+            let connection = lease.connection.take();
+            let stream = connection.map(|connection| connection.into_stream());
             let (Some(protocol), Some((stream, before)), Some(exchange)) =
                 (protocol, stream, exchange)
             else {
@@ -513,6 +509,13 @@ impl Forwarder {
             Err(_) => reply::status(StatusCode::BAD_GATEWAY),
         }
     }
+}
+
+/// Whether a request has a target that can be written.
+fn is_target(method: &Method, uri: &Uri) -> bool {
+    let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let method = Http1Method::new(method.as_str());
+    method.is_some_and(|method| Target::new(method, target).is_ok())
 }
 
 fn is_small(upload: &Upload) -> bool {
@@ -546,6 +549,6 @@ fn status_of(error: &UploadError) -> StatusCode {
     match error {
         UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
-        UploadError::Broken(_) => StatusCode::BAD_REQUEST,
+        UploadError::Broken(_) | UploadError::Short => StatusCode::BAD_REQUEST,
     }
 }

@@ -6,16 +6,12 @@
 //! not check in lockstep. Servers count as healthy until the first check.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{HOST, USER_AGENT};
 use http::uri::InvalidUri;
 use http::{HeaderValue, Request};
-use http_body::Body as _;
-use hyper::body::Incoming;
 use superpoll_config::{Health, HealthKind};
 use superpoll_rt::time::{sleep, timeout};
 
@@ -111,40 +107,27 @@ async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result
     let lost = |lost: SendFailure| match lost {
         SendFailure::Unsent => CheckError::Unwell("the connection was closed at once".to_owned()),
         SendFailure::Broken(error) => Fault::Broken(error).into(),
-        SendFailure::Malformed(error) => describe(error),
+        SendFailure::Malformed(what) => Fault::Head(what).into(),
         SendFailure::TimedOut => Fault::Silent(limit).into(),
     };
     let status = if is_h2 {
         let mut connection = Http2Connection::open(stream).await.map_err(describe)?;
         for_h2(&mut request, group.tls.is_some());
-        connection.send(&mut Some(request), limit).await.map_err(lost)?.status()
+        connection.send(&mut Some(request), false, limit).await.map_err(lost)?.status()
     } else {
-        let mut connection = Http1Connection::open(stream).await.map_err(describe)?;
-        let response = connection.send(&mut Some(request), limit).await.map_err(lost)?;
-        let status = response.status();
+        let mut connection = Http1Connection::new(stream);
+        let response = connection.send(&mut Some(request), false, limit).await.map_err(lost)?;
         // If the connection is closed with its response half read, a server may log a broken
         // connection.
-        let mut body = response.into_body();
-        let read = poll_fn(|cx| connection.poll(cx.waker(), |cx| read_to_end(&mut body, cx)));
-        if !read.await {
-            return Err(CheckError::Unwell("its answer has ended before its end".to_owned()));
+        while let Some(frame) = poll_fn(|cx| connection.poll_body(cx)).await {
+            if frame.is_err() {
+                return Err(CheckError::Unwell("its answer has ended before its end".to_owned()));
+            }
         }
-        status
+        response.status()
     };
     match status.is_success() || status.is_redirection() {
         true => Ok(()),
         false => Err(CheckError::Unwell(format!("it has answered {status}"))),
-    }
-}
-
-/// Whether a body has come to its end without an error.
-fn read_to_end(body: &mut Incoming, cx: &mut Context<'_>) -> Poll<bool> {
-    loop {
-        match Pin::new(&mut *body).poll_frame(cx) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(None) => return Poll::Ready(true),
-            Poll::Ready(Some(Ok(_))) => {}
-            Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
-        }
     }
 }

@@ -1,181 +1,57 @@
 //! A connection to a server on which HTTP/1.1 is spoken, without a task of its own.
 //!
-//! hyper gives a client connection in two parts: a handle that requests are sent with, and a future
-//! that has to be polled for anything to happen. The usual way is a task for the future. Then each
-//! request and each part of its response goes from task to task, with wake-ups and another turn of
-//! the executor. Here the task that waits for something from the connection polls the connection's
-//! future as well: the request's task while it waits for the head, then the task of the response's
-//! body. No task polls it in the pool; events meanwhile show when it is taken out.
+//! The task that waits for something from the connection drives it: the request's task while it
+//! waits for the head of the response, then the task of the response's body. No task polls it in
+//! the pool; events meanwhile show when it is taken out.
 //!
-//! The two parts still talk through channels of hyper's, and wake each other. These wake-ups never
-//! need to leave this module, as both parts are polled until neither has news for the other. So
-//! hyper is given a waker that sets a flag, and only the socket wakes the task itself: the stream
-//! below hyper is polled with the waker of the task that polls the channel now.
+//! ```text
+//!            send             head of the response             end of its body
+//!   AT REST ------> REQUEST ------------------------> BODY ---------------------> AT REST
+//!                    ^    | interim: read over          |
+//!                    +----+                             +---> closed, unless both sides stay
+//! ```
+//!
+//! A server may answer before it has read all of a request, and read no more. So the rest of a
+//! request is sent while the response is read, and no other request follows before that is done.
+//! The lane writes heads and reads bodies by itself; it has its own rules for both.
 
-use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use hyper::body::Incoming;
+use bytes::{Buf, Bytes};
+use futures_io::{AsyncRead, AsyncWrite};
+use http::header::{CONTENT_LENGTH, HOST, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::{Body as _, Frame};
 use hyper::client::conn::TrySendError;
-use hyper::client::conn::http1::{Builder, Connection, SendRequest};
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::ext::ReasonPhrase;
+use superpoll_http1::{
+    After, Asked, BodyReader, BodyWriter, Field, FieldName, FieldValue, Fields, Framing, Limits,
+    Method as Http1Method, Progress, Refusal, Response as ReadResponse, ResponseHead, Room, Target,
+    Version as Http1Version, Writer, response,
+};
+use superpoll_rt::pipe::PipeWriter;
 use superpoll_rt::time::{self, Sleep, sleep};
+use superpoll_rt::transfer::poll_splice;
 
-use super::outgoing::{Outgoing, UploadProgress};
-use crate::transport::{Upstream, poll_write_all};
+use super::outgoing::{Interrupted, Outgoing, UploadProgress};
+use crate::buffer::{LARGEST, ReadBuffer, WriteBuffer};
+use crate::transport::{Plain, Upstream, poll_write_all};
 
-/// How often the parts of a connection may wake each other before other tasks have their turn.
-const ROUNDS: usize = 16;
+/// The most interim responses before a final one.
+pub(super) const MOST_INTERIM: usize = 100;
 
-/// The most that hyper reads ahead of a response's body.
-const MOST_AHEAD: usize = 128 << 10;
+/// The limits of a response's head.
+pub(super) const LIMITS: Limits = Limits { head: LARGEST, ..Limits::DEFAULT };
 
-/// The largest head of a response.
-const LARGEST_HEAD: usize = 64 << 10;
-
-/// Remembers that it was woken.
-struct Flag(AtomicBool);
-
-impl Wake for Flag {
-    fn wake(self: Arc<Flag>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Flag>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The stream below hyper, polled with the waker of the task that polls the channel.
-struct DriverIo {
-    stream: Upstream,
-    task: Rc<RefCell<Waker>>,
-    /// Bytes that were read before.
-    before: Bytes,
-    replay: Rc<Cell<Replay>>,
-    /// The rest of the request that was sent before hyper had the connection, from a position on.
-    unsent: Option<(Vec<u8>, usize)>,
-    /// hyper has nothing more to write, and all that it has written was flushed.
-    is_flushed: Rc<Cell<bool>>,
-}
-
-/// Whether the request of a connection was sent before hyper had the connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Replay {
-    No,
-    /// It was, and hyper has not written its own. Until then hyper expects no response.
-    Waits,
-    /// It was, and so hyper's bytes are not sent.
-    Yes,
-}
-
-impl DriverIo {
-    fn poll<T>(
-        self: Pin<&mut Self>,
-        poll: impl FnOnce(Pin<&mut Upstream>, &mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        let DriverIo { stream, task, .. } = self.get_mut();
-        poll(Pin::new(stream), &mut Context::from_waker(&task.borrow()))
-    }
-}
-
-impl DriverIo {
-    /// Sends the rest of the request that hyper's stands for.
-    fn send_along(&mut self) {
-        let Some((rest, mut at)) = self.unsent.take() else { return };
-        let task = self.task.borrow();
-        let cx = &mut Context::from_waker(&task);
-        match poll_write_all(&mut self.stream, cx, &rest, &mut at) {
-            Poll::Ready(Ok(())) => self.is_flushed.set(true),
-            Poll::Pending => self.unsent = Some((rest, at)),
-            // A server that reads no more may still answer, but gets no other request.
-            Poll::Ready(Err(_)) => {}
-        }
-    }
-
-    /// Whether bytes of hyper are not sent. The first of them make hyper read.
-    fn swallows(&self, cx: &Context<'_>) -> bool {
-        if self.replay.get() == Replay::Waits {
-            self.replay.set(Replay::Yes);
-            cx.waker().wake_by_ref();
-        }
-        self.replay.get() == Replay::Yes
-    }
-}
-
-impl Read for DriverIo {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        mut room: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.replay.get() == Replay::Waits {
-            return Poll::Pending;
-        }
-        self.send_along();
-        let before = &mut self.as_mut().get_mut().before;
-        if !before.is_empty() {
-            let count = before.len().min(room.remaining());
-            room.put_slice(&before.split_to(count));
-            return Poll::Ready(Ok(()));
-        }
-        self.poll(|stream, cx| Read::poll_read(stream, cx, room))
-    }
-}
-
-impl Write for DriverIo {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if self.swallows(cx) {
-            return Poll::Ready(Ok(bytes.len()));
-        }
-        self.is_flushed.set(false);
-        self.poll(|stream, cx| Write::poll_write(stream, cx, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if self.swallows(cx) {
-            return Poll::Ready(Ok(parts.iter().map(|part| part.len()).sum()));
-        }
-        self.is_flushed.set(false);
-        self.poll(|stream, cx| Write::poll_write_vectored(stream, cx, parts))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper flushes the stream when its own buffer is empty.
-        let (is_flushed, swallows) = (self.is_flushed.clone(), self.replay.get() != Replay::No);
-        let outcome = self.poll(Write::poll_flush);
-        if !swallows {
-            is_flushed.set(matches!(outcome, Poll::Ready(Ok(()))));
-        }
-        outcome
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(Write::poll_shutdown)
-    }
-}
+/// The room for the head of a request at first: enough for most.
+const HEAD: usize = 1 << 10;
 
 /// The reason for which there is no response.
 pub(super) enum SendFailure {
@@ -184,7 +60,7 @@ pub(super) enum SendFailure {
     /// The connection broke.
     Broken(Box<dyn Error + Send + Sync>),
     /// The bytes on the connection are not HTTP.
-    Malformed(hyper::Error),
+    Malformed(String),
     /// No bytes came for too long.
     TimedOut,
 }
@@ -200,9 +76,21 @@ impl SendFailure {
             return SendFailure::Unsent;
         }
         match error.into_error() {
-            error if error.is_parse() => SendFailure::Malformed(error),
+            error if error.is_parse() => SendFailure::Malformed(error.to_string()),
             error => SendFailure::Broken(error.into()),
         }
+    }
+
+    /// The server has ended its side before its response.
+    pub(super) fn at_end() -> SendFailure {
+        let what = "connection closed before message completed";
+        SendFailure::Broken(io::Error::new(io::ErrorKind::UnexpectedEof, what).into())
+    }
+}
+
+impl From<Refusal> for SendFailure {
+    fn from(why: Refusal) -> SendFailure {
+        SendFailure::Malformed(why.to_string())
     }
 }
 
@@ -236,200 +124,710 @@ impl ResponseTimer {
     }
 }
 
-/// A connection to a server.
-pub(super) struct Http1Connection {
-    sender: SendRequest<Outgoing>,
-    driver: Driver,
+/// The part of a request that is still to be sent.
+struct Unsent {
+    /// Lines, from the position `at` on.
+    lines: Vec<u8>,
+    at: usize,
+    /// The data after them.
+    data: Bytes,
+    /// The end of the chunk after that.
+    tail: &'static [u8],
+    /// Where the rest of the body comes from; `None` if nothing can be put back.
+    body: Option<Outgoing>,
+    /// How the rest is written; `None` behind its end.
+    writer: Option<BodyWriter>,
+    /// Some bytes of the request have gone to the server.
+    has_begun: bool,
 }
 
-struct Driver {
-    /// `None` when it is over and no part of a response is left in it: only then does hyper give
-    /// back requests that it has not sent.
-    connection: Option<Connection<DriverIo, Outgoing>>,
-    task: Rc<RefCell<Waker>>,
-    flag: Arc<Flag>,
-    waker: Waker,
-    is_over: bool,
-    replay: Rc<Cell<Replay>>,
-    is_flushed: Rc<Cell<bool>>,
-}
-
-impl Driver {
-    /// Polls the connection and a caller's future on it, until neither gets any further.
-    fn poll<T>(
-        &mut self,
-        task: &Waker,
-        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        if !self.task.borrow().will_wake(task) {
-            *self.task.borrow_mut() = task.clone();
-        }
-        let mut cx = Context::from_waker(&self.waker);
-        for _ in 0..ROUNDS {
-            self.flag.0.store(false, Ordering::Relaxed);
-            if !self.is_over
-                && let Some(connection) = &mut self.connection
-            {
-                self.is_over = connection.poll_without_shutdown(&mut cx).is_ready();
+impl Unsent {
+    fn poll_send(&mut self, cx: &mut Context<'_>, stream: &mut Upstream) -> Poll<io::Result<()>> {
+        loop {
+            // Data goes with the lines around it.
+            if self.data.is_empty() && self.tail.is_empty() {
+                match self.poll_more(cx) {
+                    Poll::Pending if self.lines.is_empty() => {
+                        ready!(Pin::new(stream).poll_flush(cx))?;
+                        return Poll::Pending;
+                    }
+                    Poll::Pending => {}
+                    Poll::Ready(more) => more?,
+                }
             }
-            if let Poll::Ready(outcome) = poll(&mut cx) {
-                return Poll::Ready(outcome);
+            if self.lines.is_empty() && self.data.is_empty() && self.tail.is_empty() {
+                match self.writer {
+                    None => return Pin::new(stream).poll_flush(cx),
+                    Some(_) => continue,
+                }
             }
-            if self.is_over && self.connection.take().is_some() {
-                continue;
+            let parts = [&self.lines[self.at..], &self.data, self.tail].map(IoSlice::new);
+            let count = ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &parts))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            if !self.flag.0.load(Ordering::Relaxed) {
-                return Poll::Pending;
+            self.has_begun = true;
+            let of_lines = count.min(self.lines.len() - self.at);
+            self.at += of_lines;
+            let of_data = (count - of_lines).min(self.data.len());
+            self.data.advance(of_data);
+            self.tail = &self.tail[count - of_lines - of_data..];
+            if self.at == self.lines.len() {
+                self.lines.clear();
+                self.at = 0;
             }
         }
-        task.wake_by_ref();
-        Poll::Pending
     }
+
+    /// Takes the next piece of the body, or its end.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (Some(body), Some(writer)) = (&mut self.body, &mut self.writer) else {
+            return Poll::Ready(Ok(()));
+        };
+        if writer.left() == Some(0) {
+            return Poll::Ready(self.end(&HeaderMap::new()));
+        }
+        let frame = match ready!(Pin::new(body).poll_frame(cx)) {
+            Some(Ok(frame)) => frame.into_data(),
+            None => return Poll::Ready(self.end(&HeaderMap::new())),
+            Some(Err(interrupted)) => {
+                // What follows could be taken for the end of the body.
+                self.body = None;
+                return Poll::Ready(Err(io::Error::other(interrupted)));
+            }
+        };
+        match frame {
+            Ok(data) => {
+                writer.begin_piece(data.len() as u64, &mut self.lines).map_err(io::Error::other)?;
+                (self.data, self.tail) = (data, writer.end_piece());
+                Poll::Ready(Ok(()))
+            }
+            Err(frame) => {
+                let ended = self.end(&frame.into_trailers().unwrap_or_default());
+                self.body = None;
+                Poll::Ready(ended)
+            }
+        }
+    }
+
+    fn end(&mut self, trailers: &HeaderMap) -> io::Result<()> {
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let is_short = writer.left().is_some_and(|left| left > 0);
+        let trailers = trailers.iter();
+        let fields = trailers.map(|(name, value)| Field { name: name.into(), value: value.into() });
+        writer.end_with(fields, &mut self.lines);
+        if is_short {
+            self.body = None;
+            return Err(io::Error::other("the upload is shorter than its length"));
+        }
+        Ok(())
+    }
+
+    /// Returns the body as it was, if nothing of the request was sent.
+    fn into_body(self) -> Option<Outgoing> {
+        let mut body = self.body.filter(|_| !self.has_begun)?;
+        body.put_back(self.data);
+        Some(body)
+    }
+}
+
+/// A connection to a server.
+pub(crate) struct Http1Connection {
+    stream: Upstream,
+    /// Bytes of the response that were read and not used.
+    pub(super) read: ReadBuffer,
+    unsent: Option<Box<Unsent>>,
+    /// The body of the response.
+    reader: BodyReader,
+    /// The fields that have followed it so far.
+    trailers: Option<Box<HeaderMap>>,
+    /// Another request may follow, as far as the last one and its response say.
+    stays: bool,
 }
 
 impl Http1Connection {
-    /// Speaks HTTP/1.1 over a stream.
-    pub(super) async fn open(stream: Upstream) -> hyper::Result<Http1Connection> {
-        Http1Connection::over(stream, Bytes::new(), Replay::No, None).await
+    pub(super) fn new(stream: Upstream) -> Http1Connection {
+        let (read, reader) = (ReadBuffer::default(), BodyReader::new(Framing::None));
+        Http1Connection { stream, read, unsent: None, reader, trailers: None, stays: true }
     }
 
-    /// Reads the response to a request that was sent already, of which some bytes were read. The
-    /// next request stands for that one, and is not sent; those after it are. `unsent` is the rest
-    /// of the request that is still to be sent, if there is one.
-    pub(super) async fn replay(
-        stream: Upstream,
-        before: Bytes,
-        unsent: Option<Vec<u8>>,
-    ) -> hyper::Result<Http1Connection> {
-        Http1Connection::over(stream, before, Replay::Waits, unsent).await
-    }
-
-    async fn over(
-        stream: Upstream,
-        before: Bytes,
-        replay: Replay,
-        unsent: Option<Vec<u8>>,
-    ) -> hyper::Result<Http1Connection> {
-        let task = Rc::new(RefCell::new(Waker::noop().clone()));
-        let is_flushed = Rc::new(Cell::new(unsent.is_none()));
-        let flushed = is_flushed.clone();
-        let replay = Rc::new(Cell::new(replay));
-        let below = DriverIo {
-            stream,
-            task: task.clone(),
-            before,
-            replay: replay.clone(),
-            unsent: unsent.map(|rest| (rest, 0)),
-            is_flushed: flushed,
-        };
-        let mut builder = Builder::new();
-        builder.max_buf_size(MOST_AHEAD).max_header_size(LARGEST_HEAD);
-        let (sender, connection) = builder.handshake(below).await?;
-        let flag = Arc::new(Flag(AtomicBool::new(false)));
-        let waker = Waker::from(flag.clone());
-        let connection = Some(connection);
-        let driver = Driver { connection, task, flag, waker, is_over: false, replay, is_flushed };
-        Ok(Http1Connection { sender, driver })
-    }
-
-    /// Sends a request and waits for the head of its response. The request is taken from its place;
-    /// if it is there again, nothing of it was sent.
+    /// Sends a request and waits for the head of its response; its body is that of the connection.
+    ///
+    /// The request is taken from its place. It is there again after a failure if nothing of it was
+    /// sent, or if it `repeats` and its body is in memory.
     pub(super) async fn send(
         &mut self,
         slot: &mut Option<Request<Outgoing>>,
+        repeats: bool,
         limit: Duration,
-    ) -> Result<Response<Incoming>, SendFailure> {
+    ) -> Result<Response<()>, SendFailure> {
         let Some(request) = slot.take() else { return Err(SendFailure::Unsent) };
-        let report = request.body().report();
-        let mut timer = ResponseTimer::new(limit, report.clone());
-        let Http1Connection { sender, driver } = self;
-        let mut reply = pin!(sender.try_send_request(request));
-        poll_fn(|cx| {
-            if let Some(report) = &report {
-                report.remember(cx.waker());
+        let mut timer = ResponseTimer::new(limit, request.body().report());
+        let (parts, body) = request.into_parts();
+        let spare = if repeats { body.again() } else { None };
+        let asked = Asked {
+            is_head: parts.method == Method::HEAD,
+            is_connect: false,
+            has_upgrade: parts.headers.contains_key(UPGRADE),
+        };
+        let mut lines = Vec::with_capacity(HEAD);
+        let writer = match write_head(&parts, &body, &mut lines) {
+            Ok(writer) => writer,
+            Err(why) => return Err(SendFailure::Malformed(why.to_string())),
+        };
+        let (body, writer) = (Some(body), Some(writer));
+        let data = Bytes::new();
+        let unsent = Unsent { lines, at: 0, data, tail: b"", body, writer, has_begun: false };
+        self.unsent = Some(Box::new(unsent));
+        let mut interim = 0;
+        let answered = poll_fn(|cx| {
+            let sent = self.poll_unsent(cx);
+            loop {
+                match self.head(asked) {
+                    Ok(Some(response)) if is_interim(&response) => {
+                        interim += 1;
+                        if interim > MOST_INTERIM {
+                            let what = "too many interim responses".to_owned();
+                            return Poll::Ready(Err(SendFailure::Malformed(what)));
+                        }
+                        continue;
+                    }
+                    Ok(Some(response)) => return Poll::Ready(Ok(response)),
+                    Ok(None) => {}
+                    Err(why) => return Poll::Ready(Err(why.into())),
+                }
+                match self.read.poll_read(cx, &mut self.stream) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(SendFailure::at_end())),
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(error)) => {
+                        return Poll::Ready(Err(SendFailure::Broken(error.into())));
+                    }
+                    Poll::Pending => break,
+                }
             }
-            if let Poll::Ready(reply) = driver.poll(cx.waker(), |cx| reply.as_mut().poll(cx)) {
-                return Poll::Ready(reply.map_err(|error| SendFailure::new(error, slot)));
+            if let Poll::Ready(Err(error)) = sent {
+                return Poll::Ready(Err(SendFailure::Broken(error.into())));
             }
             timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
         })
-        .await
+        .await;
+        let failure = match answered {
+            Ok(response) => return Ok(response),
+            Err(failure) => failure,
+        };
+        self.stays = false;
+        let body = self.unsent.take().and_then(|unsent| unsent.into_body());
+        let is_unsent = body.is_some();
+        *slot = body.or(spare).map(|body| Request::from_parts(parts, body));
+        Err(if is_unsent { SendFailure::Unsent } else { failure })
     }
 
-    /// Polls for a part of a response, for a task.
-    pub(super) fn poll<T>(
-        &mut self,
-        task: &Waker,
-        poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        self.driver.poll(task, poll)
-    }
-
-    /// Whether another request can be sent, as far as is known.
-    pub(super) fn is_reusable(&mut self) -> bool {
-        let _: Poll<()> = self.driver.poll(Waker::noop(), |_| Poll::Pending);
-        let is_sent = self.driver.replay.get() == Replay::No || self.is_flushed();
-        let is_ready = !self.driver.is_over && self.sender.is_ready() && is_sent;
-        // hyper has written the request that stands for another one, and read the response.
-        if is_ready && self.driver.replay.get() == Replay::Yes {
-            self.driver.replay.set(Replay::No);
+    /// Reads the head of a response, if it is there.
+    fn head(&mut self, asked: Asked) -> Result<Option<Response<()>>, Refusal> {
+        let bytes = self.read.bytes();
+        if bytes.is_empty() {
+            return Ok(None);
         }
-        is_ready && self.driver.replay.get() == Replay::No
+        let mut names = WriteBuffer::default();
+        let mut room = Room::new(&mut names.0);
+        let Some(response) = response(bytes, asked, &LIMITS, &mut room)? else {
+            self.read.make_room();
+            return Ok(None);
+        };
+        let head = response.head();
+        let is_final = !matches!(response, ReadResponse::Interim(_));
+        let (answer, len) = (to_response(head, bytes, is_final), head.len);
+        if is_final {
+            self.reader = BodyReader::new(head.framing);
+            self.stays &= head.after == After::Stays;
+        }
+        self.read.consume(len);
+        Ok(Some(answer))
     }
 
-    /// Whether hyper holds no bytes that are still to be written: a server may answer a request
-    /// whose body it has not read.
-    pub(super) fn is_flushed(&self) -> bool {
-        self.driver.is_flushed.get()
+    /// Polls for a frame of the response's body.
+    pub(super) fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let broken = |error: io::Error| Poll::Ready(Some(Err(error)));
+        loop {
+            let piece = match self.reader.step(self.read.bytes()) {
+                Ok(piece) => piece,
+                Err(why) => return broken(io::Error::other(why)),
+            };
+            if let Some(Field { name, value }) = piece.trailer {
+                let name = HeaderName::from_bytes(name.as_bytes());
+                let value = HeaderValue::from_bytes(value.as_bytes());
+                if let (Ok(name), Ok(value)) = (name, value) {
+                    self.trailers.get_or_insert_default().append(name, value);
+                }
+            }
+            let data = Bytes::copy_from_slice(&self.read.bytes()[piece.data.clone()]);
+            let (used, progress) = (piece.used, piece.progress);
+            self.read.consume(used);
+            if !data.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            match progress {
+                Progress::Again => {}
+                Progress::Over => {
+                    let trailers = self.trailers.take();
+                    return Poll::Ready(trailers.map(|it| Ok(Frame::trailers(*it))));
+                }
+                Progress::More => match ready!(self.poll_read(cx)) {
+                    Ok(0) => match self.reader.end() {
+                        Ok(()) => return Poll::Ready(None),
+                        Err(why) => {
+                            let kind = io::ErrorKind::UnexpectedEof;
+                            return broken(io::Error::new(kind, why));
+                        }
+                    },
+                    Ok(_) => {}
+                    Err(error) => return broken(error),
+                },
+            }
+        }
+    }
+
+    /// Whether the body of the response was read to its end.
+    pub(super) fn has_read_all(&self) -> bool {
+        self.reader.is_over() && self.trailers.is_none()
+    }
+
+    /// Returns how much data of the body follows, if that is known.
+    pub(super) fn body_left(&self) -> Option<u64> {
+        self.reader.left()
+    }
+
+    /// Whether the last request was sent whole and its response read, and no byte is unused.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.stays && self.unsent.is_none() && self.reader.is_over() && self.read.is_empty()
+    }
+
+    /// Whether another request can be sent, as far as is known: the server has sent nothing that
+    /// was not asked for, nor its end.
+    pub(super) fn is_reusable(&mut self, cx: &mut Context<'_>) -> bool {
+        self.is_at_rest() && Pin::new(&mut self.stream).poll_read(cx, &mut [0]).is_pending()
+    }
+
+    /// Sends the rest of a request while the response is read.
+    pub(super) fn send_along(&mut self, rest: &[u8]) {
+        let (lines, data) = (rest.to_vec(), Bytes::new());
+        let (body, writer) = (None, None);
+        let unsent = Unsent { lines, at: 0, data, tail: b"", body, writer, has_begun: true };
+        self.unsent = Some(Box::new(unsent));
+    }
+
+    /// Sends the rest of a request. After an error there is none any more.
+    fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(unsent) = &mut self.unsent else { return Poll::Ready(Ok(())) };
+        let sent = ready!(unsent.poll_send(cx, &mut self.stream));
+        // Only one that can be put back stays, for the caller.
+        if sent.is_ok() || unsent.has_begun || unsent.body.is_none() {
+            self.unsent = None;
+        }
+        self.stays &= sent.is_ok();
+        Poll::Ready(sent)
+    }
+
+    /// Reads some bytes after those that were read.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match self.poll_unsent(cx) {
+            // The server waits for the rest of the upload, which does not come.
+            Poll::Ready(Err(error)) if is_interrupted(&error) => return Poll::Ready(Err(error)),
+            // A server that reads no more may still answer.
+            _ => {}
+        }
+        self.read.poll_read(cx, &mut self.stream)
+    }
+
+    /// Sends bytes from the position `at` on, which it moves; see [`poll_write_all`].
+    pub(super) fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        at: &mut usize,
+    ) -> Poll<io::Result<()>> {
+        poll_write_all(&mut self.stream, cx, bytes, at)
+    }
+
+    /// Whether bytes can be spliced from it, past those that were read.
+    pub(super) fn can_splice(&self) -> bool {
+        self.unsent.is_none() && matches!(self.stream, Upstream::Plain(_))
+    }
+
+    /// Moves bytes into a pipe that is empty, up to `length`, past those that were read.
+    pub(super) fn poll_splice(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &PipeWriter,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        match &self.stream {
+            Upstream::Plain(Plain::Tcp(stream)) => poll_splice(cx, stream, to, length),
+            Upstream::Plain(Plain::Unix(stream)) => poll_splice(cx, stream, to, length),
+            Upstream::Tls(_) | Upstream::Stream(_) => {
+                Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+            }
+        }
     }
 
     /// Returns the stream and the bytes that were read of it, once the server has agreed to another
     /// protocol.
-    pub(super) fn into_stream(self) -> Option<(Upstream, Bytes)> {
-        let parts = self.driver.connection?.into_parts();
-        Some((parts.io.stream, parts.read_buf))
+    pub(super) fn into_stream(self) -> (Upstream, Bytes) {
+        (self.stream, Bytes::copy_from_slice(self.read.bytes()))
     }
+}
+
+/// Whether the client's upload is the reason for an error.
+pub(super) fn is_interrupted(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<Interrupted>())
+}
+
+/// Whether another response to the same request follows.
+fn is_interim(response: &Response<()>) -> bool {
+    let status = response.status();
+    status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
+}
+
+/// Writes the head of a request, and returns the writer of its body.
+fn write_head(parts: &Parts, body: &Outgoing, to: &mut Vec<u8>) -> Result<BodyWriter, Refusal> {
+    let method = Http1Method::new(parts.method.as_str()).ok_or(Refusal::Method)?;
+    let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+    let target = Target::new(method, target)?;
+    let host = parts.headers.get(HOST).map(FieldValue::from).ok_or(Refusal::HostMissing)?;
+    let mut writer = Writer::request(to, method, target, host);
+    for (name, value) in &parts.headers {
+        writer.field(name.into(), value.into());
+    }
+    let framing = match body {
+        Outgoing::Memory { trailers: Some(_), .. } => Framing::Chunked,
+        body if body.is_end_stream() => match parts.headers.contains_key(CONTENT_LENGTH) {
+            true => Framing::Length(0),
+            false => Framing::None,
+        },
+        body => body.size_hint().exact().map_or(Framing::Chunked, Framing::Length),
+    };
+    Ok(writer.body(framing, After::Stays))
+}
+
+/// Returns the head of a response, which was read at the beginning of some bytes.
+fn to_response(head: &ResponseHead<'_>, bytes: &[u8], is_final: bool) -> Response<()> {
+    let mut response = Response::new(());
+    *response.status_mut() = head.status;
+    if !is_final {
+        return response;
+    }
+    *response.version_mut() = match head.version {
+        Http1Version::Http10 => Version::HTTP_10,
+        Http1Version::Http11 => Version::HTTP_11,
+    };
+    *response.headers_mut() = to_map(head.fields, &bytes[..head.len]);
+    let reason = head.reason.as_bytes();
+    let usual = head.status.canonical_reason().unwrap_or_default();
+    if !reason.is_empty()
+        && reason != usual.as_bytes()
+        && let Ok(reason) = ReasonPhrase::try_from(reason)
+    {
+        response.extensions_mut().insert(reason);
+    }
+    response
+}
+
+/// Returns the fields of a head as a map, whose values share one copy of the head.
+fn to_map(fields: Fields<'_>, head: &[u8]) -> HeaderMap {
+    let copy = Bytes::copy_from_slice(head);
+    let mut map = HeaderMap::with_capacity(fields.len());
+    for Field { name, value } in fields.iter() {
+        let (name, value) = (FieldName::as_bytes(name), value.as_bytes());
+        // A head of a newer version was copied before, and its values are elsewhere.
+        let start = value.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
+        let is_here = start < copy.len() && start + value.len() <= copy.len();
+        let value = match is_here {
+            true => HeaderValue::from_maybe_shared(copy.slice(start..start + value.len())),
+            false => HeaderValue::from_bytes(value),
+        };
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), value) {
+            map.append(name, value);
+        }
+    }
+    map
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
 
-    use http::header::HOST;
-    use http_body::Body as _;
+    use futures_lite::future::zip;
+    use proptest::prelude::*;
     use superpoll_rt::Runtime;
 
     use super::*;
     use crate::plain_stream::narrow;
 
-    /// The response to a request that was sent in part is there at once, and the rest of the
-    /// request is sent before another one.
+    /// A server may answer a request before it has read all of it: the rest is sent while the
+    /// response is read, and no other request is sent before that.
     #[test]
-    fn no_request_follows_one_that_was_sent_in_part() {
-        let rest: Vec<u8> = (0..200_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
+    fn an_early_response_leaves_nothing_of_its_request_behind() {
+        let request: Vec<u8> = (0..200_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
         Runtime::new().unwrap().block_on(async {
             let (plain, mut theirs) = narrow();
-            let answer = Bytes::from_static(b"HTTP/1.1 299 Own\r\nContent-Length: 3\r\n\r\nabc");
-            let unsent = Some(rest.clone());
-            let opened = Http1Connection::replay(Upstream::Plain(plain), answer, unsent).await;
-            let mut connection = opened.unwrap();
-            let request = Request::builder().header(HOST, "a").body(Outgoing::empty());
-            let response = connection.send(&mut request.ok(), Duration::MAX).await;
-            let mut body = response.ok().unwrap().into_body();
-            let frame =
-                poll_fn(|cx| connection.poll(cx.waker(), |cx| Pin::new(&mut body).poll_frame(cx)));
-            assert_eq!(frame.await.unwrap().unwrap().into_data().unwrap(), "abc");
+            let mut connection = Http1Connection::new(Upstream::Plain(plain));
+            let mut at = 0;
+            let sent = poll_fn(|cx| Poll::Ready(connection.poll_send(cx, &request, &mut at))).await;
+            assert!(sent.is_pending() && at < request.len(), "{at}");
+            theirs.write_all(b"early").unwrap();
+            connection.send_along(&request[at..]);
             let (mut seen, mut room) = (Vec::new(), [0; 3000]);
-            while !connection.is_reusable() {
+            poll_fn(|cx| {
+                while connection.poll_read(cx).is_ready() {}
+                connection.read.consume(connection.read.bytes().len());
+                if connection.is_reusable(cx) {
+                    return Poll::Ready(());
+                }
                 if let Ok(count) = theirs.read(&mut room) {
                     seen.extend_from_slice(&room[..count]);
                 }
-                superpoll_rt::next_turn().await;
-            }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
             while let Ok(count @ 1..) = theirs.read(&mut room) {
                 seen.extend_from_slice(&room[..count]);
             }
-            assert!(seen == rest, "{} of {} bytes", seen.len(), rest.len());
+            assert!(seen == request, "{} of {} bytes", seen.len(), request.len());
         });
+    }
+
+    fn post(body: Outgoing) -> Option<Request<Outgoing>> {
+        Request::post("/a").header(HOST, "a").body(body).ok()
+    }
+
+    fn memory(bytes: &[u8], trailers: Option<HeaderMap>) -> Outgoing {
+        let bytes = Bytes::copy_from_slice(bytes);
+        Outgoing::Memory { bytes, trailers: trailers.map(Box::new) }
+    }
+
+    async fn frames(body: &mut Outgoing) -> (Vec<u8>, Option<HeaderMap>) {
+        let (mut data, mut trailers) = (Vec::new(), None);
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+            match frame.unwrap().into_data() {
+                Ok(piece) => data.extend_from_slice(&piece),
+                Err(frame) => trailers = frame.into_trailers().ok(),
+            }
+        }
+        (data, trailers)
+    }
+
+    /// Nothing of a request went to a server that is gone: it can be sent to another one, whole.
+    #[test]
+    fn a_request_that_was_not_sent_comes_back_whole() {
+        let trailers: HeaderMap = [(UPGRADE, HeaderValue::from_static("b"))].into_iter().collect();
+        Runtime::new().unwrap().block_on(async {
+            for (data, trailers) in [(&b""[..], None), (b"abc", None), (b"abc", Some(trailers))] {
+                let (plain, theirs) = narrow();
+                drop(theirs);
+                let mut connection = Http1Connection::new(Upstream::Plain(plain));
+                let mut slot = post(memory(data, trailers.clone()));
+                let sent = connection.send(&mut slot, false, Duration::MAX).await;
+                assert!(matches!(sent, Err(SendFailure::Unsent)));
+                let mut again = slot.unwrap();
+                assert_eq!((again.method(), again.uri().path()), (&Method::POST, "/a"));
+                assert_eq!(again.headers()[HOST], "a");
+                assert_eq!(frames(again.body_mut()).await, (data.to_vec(), trailers));
+                assert!(!connection.is_at_rest());
+            }
+        });
+    }
+
+    /// One that was sent comes back only if it may be sent again.
+    #[test]
+    fn a_request_that_may_have_arrived_comes_back_if_it_repeats() {
+        Runtime::new().unwrap().block_on(async {
+            for repeats in [false, true] {
+                let (plain, mut theirs) = narrow();
+                let mut connection = Http1Connection::new(Upstream::Plain(plain));
+                let mut slot = post(memory(b"abc", None));
+                let ended = async {
+                    let mut room = [0; 100];
+                    while theirs.read(&mut room).is_err() {
+                        superpoll_rt::next_turn().await;
+                    }
+                    drop(theirs);
+                };
+                let send = connection.send(&mut slot, repeats, Duration::MAX);
+                let (sent, ()) = zip(send, ended).await;
+                assert!(matches!(sent, Err(SendFailure::Broken(_))));
+                assert_eq!(slot.is_some(), repeats);
+            }
+        });
+    }
+
+    /// The server has answered and reads no more: it has seen a part of a request.
+    #[test]
+    fn a_connection_with_a_request_that_was_cut_is_not_used_again() {
+        Runtime::new().unwrap().block_on(async {
+            let (plain, mut theirs) = narrow();
+            let mut connection = Http1Connection::new(Upstream::Plain(plain));
+            let mut slot = post(memory(&[b'x'; 200_000], None));
+            let answer = async {
+                let mut room = [0; 9000];
+                while theirs.read(&mut room).is_err() {
+                    superpoll_rt::next_turn().await;
+                }
+                // There is room for more of the request when the answer comes.
+                while theirs.read(&mut room).is_ok() {}
+                theirs.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+                theirs.shutdown(std::net::Shutdown::Read).unwrap();
+            };
+            let send = connection.send(&mut slot, false, Duration::MAX);
+            let (sent, ()) = zip(send, answer).await;
+            assert_eq!(sent.ok().unwrap().status(), StatusCode::OK);
+            poll_fn(|cx| connection.poll_unsent(cx)).await.unwrap_or_default();
+            assert!(connection.has_read_all() && !connection.is_at_rest());
+        });
+    }
+
+    /// The framing of a response.
+    #[derive(Clone, Copy, Debug)]
+    enum Shape {
+        Length,
+        Chunks { size: usize, has_trailers: bool },
+        UntilClose,
+        NoContent,
+    }
+
+    fn shapes() -> impl Strategy<Value = Shape> {
+        prop_oneof![
+            Just(Shape::Length),
+            (1..5000_usize, any::<bool>())
+                .prop_map(|(size, has_trailers)| Shape::Chunks { size, has_trailers }),
+            Just(Shape::UntilClose),
+            Just(Shape::NoContent),
+        ]
+    }
+
+    fn written(shape: Shape, data: &[u8], interim: usize) -> Vec<u8> {
+        let mut bytes = b"HTTP/1.1 102 Processing\r\nX: y\r\n\r\n".repeat(interim);
+        let mut text = |text: &str| bytes.extend_from_slice(text.as_bytes());
+        match shape {
+            Shape::Length => {
+                text(&format!("HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: {}\r\n\r\n", data.len()));
+                bytes.extend_from_slice(data);
+            }
+            Shape::Chunks { size, has_trailers } => {
+                text("HTTP/1.1 200 OK\r\na:b\r\nTransfer-Encoding: chunked\r\n\r\n");
+                for piece in data.chunks(size) {
+                    bytes.extend_from_slice(format!("{:x};x=y\r\n", piece.len()).as_bytes());
+                    bytes.extend_from_slice(piece);
+                    bytes.extend_from_slice(b"\r\n");
+                }
+                bytes.extend_from_slice(b"0\r\n");
+                bytes.extend_from_slice(if has_trailers { b"T: u\r\n\r\n" } else { b"\r\n" });
+            }
+            Shape::UntilClose => {
+                text("HTTP/1.0 200 Fine\r\nA: b\r\n\r\n");
+                bytes.extend_from_slice(data);
+            }
+            Shape::NoContent => text("HTTP/1.1 204 No Content\r\nA: b\r\n\r\n"),
+        }
+        bytes
+    }
+
+    /// Reads what has come, and writes a piece.
+    async fn serve(theirs: &mut UnixStream, pieces: &[&[u8]], seen: &mut Vec<u8>) {
+        let mut room = [0; 9000];
+        for piece in pieces {
+            let mut at = 0;
+            while at < piece.len() {
+                while let Ok(count @ 1..) = theirs.read(&mut room) {
+                    seen.extend_from_slice(&room[..count]);
+                }
+                // An answer before the request would be no answer.
+                if !seen.is_empty() {
+                    at += theirs.write(&piece[at..]).unwrap_or(0);
+                }
+                superpoll_rt::next_turn().await;
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// Whatever the pieces are in which a response comes, while the request is still sent or
+        /// behind it: the body is the server's, and the server's request is ours.
+        #[test]
+        fn requests_and_responses_come_whole(
+            upload in prop::collection::vec(any::<u8>(), 0..30_000),
+            data in prop::collection::vec(any::<u8>(), 0..40_000),
+            shape in shapes(),
+            interim in 0..3_usize,
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let bytes = written(shape, &data, interim);
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
+            at.extend([0, bytes.len()]);
+            at.sort_unstable();
+            let pieces: Vec<&[u8]> = at.windows(2).map(|two| &bytes[two[0]..two[1]]).collect();
+            Runtime::new().unwrap().block_on(async {
+                let (plain, mut theirs) = narrow();
+                let mut connection = Http1Connection::new(Upstream::Plain(plain));
+                let mut seen = Vec::new();
+                let ours = async {
+                    let mut slot = post(memory(&upload, None));
+                    let sent = connection.send(&mut slot, false, Duration::MAX).await;
+                    let response = sent.ok().expect("there is a response");
+                    let (mut body, mut trailers) = (Vec::new(), HeaderMap::new());
+                    while let Some(frame) = poll_fn(|cx| connection.poll_body(cx)).await {
+                        match frame.unwrap().into_data() {
+                            Ok(piece) => body.extend_from_slice(&piece),
+                            Err(frame) => trailers = frame.into_trailers().unwrap(),
+                        }
+                    }
+                    (response, body, trailers)
+                };
+                let served = async {
+                    serve(&mut theirs, &pieces, &mut seen).await;
+                    if matches!(shape, Shape::UntilClose) {
+                        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+                    }
+                };
+                let ((response, body, trailers), ()) = zip(ours, served).await;
+                let is_empty = matches!(shape, Shape::NoContent);
+                assert_eq!(response.headers()["a"], "b");
+                assert!(body == if is_empty { &[][..] } else { &data[..] });
+                let has_trailers = matches!(shape, Shape::Chunks { has_trailers: true, .. });
+                assert_eq!(trailers.contains_key("t"), has_trailers);
+                // The rest of the request goes on, and then another request may follow.
+                let mut room = [0; 9000];
+                let head = format!("POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", upload.len());
+                let whole = match upload.is_empty() {
+                    true => b"POST /a HTTP/1.1\r\nhost: a\r\n\r\n".to_vec(),
+                    false => [head.as_bytes(), &upload].concat(),
+                };
+                while seen.len() < whole.len() {
+                    poll_fn(|cx| {
+                        let _ = connection.poll_unsent(cx);
+                        Poll::Ready(())
+                    })
+                    .await;
+                    superpoll_rt::next_turn().await;
+                    if let Ok(count) = theirs.read(&mut room) {
+                        seen.extend_from_slice(&room[..count]);
+                    }
+                }
+                assert!(seen == whole, "{} of {} bytes", seen.len(), whole.len());
+                let stays = !matches!(shape, Shape::UntilClose);
+                let is_reusable = poll_fn(|cx| {
+                    let _ = connection.poll_unsent(cx);
+                    Poll::Ready((connection.is_at_rest(), connection.is_reusable(cx)))
+                });
+                assert_eq!(is_reusable.await, (stays, stays));
+            });
+        }
     }
 }

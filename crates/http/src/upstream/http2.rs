@@ -1,5 +1,6 @@
 //! A connection to a server on which HTTP/2 is spoken. Many requests share it, so it has a task.
 
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -50,21 +51,39 @@ impl Http2Connection {
         !self.0.is_closed()
     }
 
-    /// As [`Http1Connection::send`](super::http1::Http1Connection::send).
+    /// As [`Http1Connection::send`](super::http1::Http1Connection::send), with the body in the
+    /// response.
     pub(super) async fn send(
         &mut self,
         slot: &mut Option<Request<Outgoing>>,
+        repeats: bool,
         limit: Duration,
     ) -> Result<Response<Incoming>, SendFailure> {
         let Some(request) = slot.take() else { return Err(SendFailure::Unsent) };
+        let body = if repeats { request.body().again() } else { None };
+        let spare = body.map(|body| request_with(&request, body));
         let mut timer = ResponseTimer::new(limit, request.body().report());
         let mut reply = pin!(self.0.try_send_request(request));
-        std::future::poll_fn(|cx| {
+        let answered = poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
                 return Poll::Ready(reply.map_err(|error| SendFailure::new(error, slot)));
             }
             timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
         })
-        .await
+        .await;
+        if answered.is_err() && slot.is_none() {
+            *slot = spare;
+        }
+        answered
     }
+}
+
+/// Returns a request with the same head and another body.
+fn request_with(request: &Request<Outgoing>, body: Outgoing) -> Request<Outgoing> {
+    let mut copy = Request::new(body);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    copy
 }

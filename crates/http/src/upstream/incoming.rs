@@ -3,22 +3,29 @@
 //! Most responses are short and have arrived whole when their head is there. Such a body is taken
 //! at once: its connection goes back to the pool before the response is sent, and the response is a
 //! piece of memory. Longer bodies are passed on piece by piece, each when the client has taken the
-//! piece before, so that no more than hyper's buffers is held of them.
+//! piece before, so that no more than a buffer is held of them.
 
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::body::PollFrame;
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
 use superpoll_rt::time::{self, Sleep, sleep};
 
+use super::http1::is_interrupted;
 use super::pool::Lease;
 use crate::body::Body;
+
+/// The place of a response's body.
+pub(super) enum Incoming {
+    /// In the connection of the request's lease.
+    Http1,
+    Http2(hyper::body::Incoming),
+}
 
 /// A body that is passed on.
 pub(super) struct Relayed {
@@ -46,7 +53,7 @@ impl Relayed {
 
     /// Returns the body to be sent: in memory, if it is all there.
     pub(super) fn into_body(mut self, cx: &mut Context<'_>) -> io::Result<Body> {
-        if self.incoming.is_end_stream() {
+        if self.has_all() {
             self.end();
             return Ok(Body::empty());
         }
@@ -70,6 +77,17 @@ impl Relayed {
         Ok(Body::stream(self))
     }
 
+    /// Whether nothing of the body is still to be read.
+    fn has_all(&self) -> bool {
+        match (&self.incoming, &self.lease) {
+            (Incoming::Http2(incoming), _) => incoming.is_end_stream(),
+            (Incoming::Http1, Some(Lease { connection: Some(connection), .. })) => {
+                connection.has_read_all()
+            }
+            (Incoming::Http1, _) => true,
+        }
+    }
+
     fn end(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.end();
@@ -78,27 +96,29 @@ impl Relayed {
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let Relayed { incoming, lease: Some(lease), .. } = self else { return Poll::Ready(None) };
-        let frame = match &mut lease.connection {
-            Some(connection) => {
-                connection.poll(cx.waker(), |cx| Pin::new(&mut *incoming).poll_frame(cx))
+        let frame = match (incoming, &mut lease.connection) {
+            (Incoming::Http2(incoming), _) => {
+                let frame = ready!(Pin::new(incoming).poll_frame(cx));
+                frame.map(|frame| frame.map_err(io::Error::other))
             }
-            None => Pin::new(incoming).poll_frame(cx),
+            (Incoming::Http1, Some(connection)) => ready!(connection.poll_body(cx)),
+            (Incoming::Http1, None) => None,
         };
         match frame {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Ok(frame))) => {
-                if self.incoming.is_end_stream() {
+            Some(Ok(frame)) => {
+                if self.has_all() {
                     self.end();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Err(error))) => {
-                if let Some(lease) = self.lease.take() {
-                    lease.cut_off(io::Error::other(error.to_string()));
+            Some(Err(error)) => {
+                // The server has nothing to do with an upload that breaks off.
+                if let Some(lease) = self.lease.take().filter(|_| !is_interrupted(&error)) {
+                    lease.cut_off(io::Error::new(error.kind(), error.to_string()));
                 }
-                Poll::Ready(Some(Err(io::Error::other(error))))
+                Poll::Ready(Some(Err(error)))
             }
-            Poll::Ready(None) => {
+            None => {
                 self.end();
                 Poll::Ready(None)
             }
@@ -143,7 +163,16 @@ impl http_body::Body for Relayed {
 
     fn size_hint(&self) -> SizeHint {
         let ahead = self.ahead.iter().filter_map(Frame::data_ref).map(Bytes::len).sum::<usize>();
-        match self.incoming.size_hint().exact() {
+        let rest = match (&self.incoming, &self.lease) {
+            (Incoming::Http2(incoming), _) => incoming.size_hint().exact(),
+            (Incoming::Http1, Some(Lease { connection: Some(connection), .. })) => {
+                connection.body_left()
+            }
+            // Fields come after chunks only.
+            (Incoming::Http1, _) if self.ahead.iter().any(Frame::is_trailers) => None,
+            (Incoming::Http1, _) => Some(0),
+        };
+        match rest {
             Some(rest) => SizeHint::with_exact(rest + ahead as u64),
             None => SizeHint::default(),
         }

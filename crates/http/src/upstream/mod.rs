@@ -8,7 +8,6 @@
 //! | module | purpose |
 //! |---|---|
 //! | `forwarder` | a request's way to a server and back, with retries |
-//! | `retry_copy` | a copy of a request that may have to be sent again |
 //! | `strict`, `fields`, `form` | requests that are refused, and changes of heads on their way |
 //! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
 //! | `balance`, `health` | the choice among servers that are up, and their checks |
@@ -47,7 +46,6 @@ mod operator_setting;
 mod outcomes;
 mod outgoing;
 mod pool;
-mod retry_copy;
 mod server;
 mod sticky;
 mod strict;

@@ -1,9 +1,9 @@
 //! The body of a forwarded request.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -12,34 +12,22 @@ use http_body::{Body, Frame, SizeHint};
 use super::fields;
 use crate::upload::{Upload, UploadError};
 
-/// The progress of an upload while hyper sends it.
+/// The progress of an upload while it is sent.
 #[derive(Default)]
 pub(super) struct UploadProgress {
     /// The reason for which the upload has ended too early.
     pub fault: Cell<Option<UploadError>>,
-    /// The task that waits for more of it; `None` if hyper's own task does.
-    pub waker: RefCell<Option<Waker>>,
     /// Frames that were sent.
     pub frames: Cell<u64>,
     pub is_over: Cell<bool>,
-}
-
-impl UploadProgress {
-    /// Remembers a task, to be woken when there is more.
-    pub(super) fn remember(&self, waker: &Waker) {
-        let mut known = self.waker.borrow_mut();
-        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *known = Some(waker.clone());
-        }
-    }
 }
 
 /// The body of a forwarded request.
 pub(super) enum Outgoing {
     /// Sent as often as necessary.
     Memory { bytes: Bytes, trailers: Option<Box<HeaderMap>> },
-    /// Sent as it comes.
-    Upload { upload: Box<Upload>, report: Rc<UploadProgress> },
+    /// Sent as it comes. `ahead` was taken before, and not sent.
+    Upload { upload: Box<Upload>, ahead: Bytes, report: Rc<UploadProgress> },
 }
 
 impl Outgoing {
@@ -49,7 +37,17 @@ impl Outgoing {
 
     /// Sent as it comes.
     pub(super) fn upload(upload: Upload) -> Outgoing {
-        Outgoing::Upload { upload: Box::new(upload), report: Rc::new(UploadProgress::default()) }
+        let report = Rc::new(UploadProgress::default());
+        Outgoing::Upload { upload: Box::new(upload), ahead: Bytes::new(), report }
+    }
+
+    /// Puts data back that was taken last.
+    pub(super) fn put_back(&mut self, data: Bytes) {
+        match self {
+            _ if data.is_empty() => {}
+            Outgoing::Memory { bytes, .. } => *bytes = data,
+            Outgoing::Upload { ahead, .. } => *ahead = data,
+        }
     }
 
     /// Returns the same body once more, if possible.
@@ -78,7 +76,7 @@ impl Body for Outgoing {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
-        let (upload, report) = match self.get_mut() {
+        let (upload, ahead, report) = match self.get_mut() {
             Outgoing::Memory { bytes, trailers } => {
                 if !bytes.is_empty() {
                     return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))));
@@ -88,14 +86,12 @@ impl Body for Outgoing {
                     Ok(Frame::trailers(*trailers))
                 }));
             }
-            Outgoing::Upload { upload, report } => (upload, report),
+            Outgoing::Upload { upload, ahead, report } => (upload, ahead, report),
         };
-        let waker = report.waker.borrow();
-        let polled = match &*waker {
-            Some(waker) => Pin::new(&mut **upload).poll_frame(&mut Context::from_waker(waker)),
-            None => Pin::new(&mut **upload).poll_frame(cx),
-        };
-        match polled {
+        if !ahead.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(ahead)))));
+        }
+        match Pin::new(&mut **upload).poll_frame(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(None) => {
                 report.is_over.set(true);
@@ -106,7 +102,7 @@ impl Body for Outgoing {
                     fields::trailers(trailers);
                 }
                 report.frames.set(report.frames.get() + 1);
-                // hyper does not ask again once it knows that a body is over.
+                // Nobody need ask again once it is known that a body is over.
                 report.is_over.set(upload.is_end_stream());
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -120,19 +116,22 @@ impl Body for Outgoing {
     fn is_end_stream(&self) -> bool {
         match self {
             Outgoing::Memory { bytes, trailers } => bytes.is_empty() && trailers.is_none(),
-            Outgoing::Upload { upload, .. } => upload.is_end_stream(),
+            Outgoing::Upload { upload, ahead, .. } => ahead.is_empty() && upload.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Outgoing::Memory { bytes, .. } => SizeHint::with_exact(bytes.len() as u64),
-            Outgoing::Upload { upload, .. } => upload.size_hint(),
+            Outgoing::Upload { upload, ahead, .. } => match upload.size_hint().exact() {
+                Some(rest) => SizeHint::with_exact(rest + ahead.len() as u64),
+                None => SizeHint::default(),
+            },
         }
     }
 }
 
-/// Tells hyper that a body ends here; the reason is in its report.
+/// Says that a body ends here; the reason is in its report.
 #[derive(Debug)]
 pub(super) struct Interrupted;
 

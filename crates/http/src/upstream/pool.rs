@@ -6,13 +6,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
@@ -23,7 +24,6 @@ use super::fault::{Fault, Outcome};
 use super::group::{Group, ServerList};
 use super::http1::Http1Connection;
 use super::http2::Http2Connection;
-use super::lane::RawConnection;
 use super::local_shortage::LocalShortage;
 use super::server::GroupServer;
 use crate::log::{BrokenBy, Entry, UpstreamEnd};
@@ -35,68 +35,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(50);
 /// The time between two checks of the idle connections.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A connection that no request has.
-pub(super) enum Idle {
-    Hyper(Box<Http1Connection>),
-    Raw(Box<RawConnection>),
-}
-
-impl Idle {
-    fn is_reusable(&mut self) -> bool {
-        match self {
-            Idle::Hyper(connection) => connection.is_reusable(),
-            Idle::Raw(connection) => {
-                connection.is_reusable(&mut Context::from_waker(Waker::noop()))
-            }
-        }
-    }
-
-    /// Whether it can be kept. Whether its server has closed it is seen when it is taken out.
-    fn can_be_kept(&mut self) -> bool {
-        match self {
-            Idle::Hyper(connection) => connection.is_reusable(),
-            Idle::Raw(connection) => connection.is_at_rest(),
-        }
-    }
-
-    /// Whether nothing is lost without hyper, as far as is known.
-    fn may_lose_hyper(&self) -> bool {
-        match self {
-            Idle::Hyper(connection) => connection.is_flushed(),
-            Idle::Raw(_) => true,
-        }
-    }
-
-    /// Returns it with hyper on it; `None` if it cannot be used.
-    pub(super) async fn with_hyper(self) -> Option<Box<Http1Connection>> {
-        match self {
-            Idle::Hyper(connection) => Some(connection),
-            Idle::Raw(raw) => {
-                let (stream, read, unsent) = raw.into_parts();
-                let is_at_rest = read.is_empty() && unsent.is_none();
-                let connection = Http1Connection::open(stream).await.ok();
-                connection.filter(|_| is_at_rest).map(Box::new)
-            }
-        }
-    }
-
-    /// Returns it without hyper; `None` if it cannot be used.
-    fn without_hyper(self, cx: &mut Context<'_>) -> Option<Box<RawConnection>> {
-        let mut raw = match self {
-            Idle::Raw(raw) => raw,
-            Idle::Hyper(mut connection) => {
-                let is_usable = connection.is_reusable() && connection.is_flushed();
-                let parts = is_usable.then(|| connection.into_stream())??;
-                let (stream, read) = parts;
-                read.is_empty().then(|| Box::new(RawConnection::new(stream)))?
-            }
-        };
-        raw.is_reusable(cx).then_some(raw)
-    }
-}
-
 struct IdleConnection {
-    connection: Idle,
+    connection: Box<Http1Connection>,
     addresses: ClientAddresses,
     since: Instant,
     _counted: IdleCount,
@@ -172,7 +112,7 @@ impl PooledServer {
     }
 
     /// Takes out the idle connection that was used last.
-    pub(super) fn take(&self, addresses: ClientAddresses) -> Option<Idle> {
+    fn take(&self, addresses: ClientAddresses) -> Option<Box<Http1Connection>> {
         let idle = &mut self.connections.borrow_mut().idle;
         let last = idle.back()?;
         if last.addresses == addresses {
@@ -182,21 +122,24 @@ impl PooledServer {
         idle.remove(found).map(|idle| idle.connection)
     }
 
-    /// Takes out the idle connection that was used last and tells no addresses of clients, without
-    /// hyper. Those that turn out to be unusable are closed.
-    pub(super) fn take_raw(&self, cx: &mut Context<'_>) -> Option<Box<RawConnection>> {
+    /// Takes out the connection that was used last and can be used again, as far as is known. Those
+    /// that turn out to be unusable are closed.
+    pub(super) async fn take_usable(
+        &self,
+        addresses: ClientAddresses,
+    ) -> Option<Box<Http1Connection>> {
         loop {
-            let taken = {
-                let idle = &mut self.connections.borrow_mut().idle;
-                let fits = |idle: &IdleConnection| {
-                    idle.addresses.is_none() && idle.connection.may_lose_hyper()
-                };
-                let found = idle.iter().rposition(fits)?;
-                idle.remove(found)?.connection
-            };
-            let usable = taken.without_hyper(cx);
-            if usable.is_some() {
-                return usable;
+            let mut taken = self.take(addresses)?;
+            let usable = poll_fn(|cx| {
+                // Without a budget it would look as if nothing had come.
+                if !superpoll_rt::has_budget_remaining() {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Poll::Ready(taken.is_reusable(cx))
+            });
+            if usable.await {
+                return Some(taken);
             }
         }
     }
@@ -331,20 +274,15 @@ impl Pool {
         }
     }
 
-    /// Whether there is more than one server.
-    pub(super) fn has_several(&self) -> bool {
-        self.local.borrow().servers.len() > 1
-    }
-
     /// Keeps a connection for another request, if it can have one.
     pub(super) fn keep(
         self: &Rc<Pool>,
         server: &PooledServer,
         addresses: ClientAddresses,
-        mut connection: Idle,
+        connection: Box<Http1Connection>,
     ) {
         let most = self.group.config().keep_alive;
-        if most == 0 || server.is_gone() || !connection.can_be_kept() {
+        if most == 0 || server.is_gone() || !connection.is_at_rest() {
             return;
         }
         let oldest;
@@ -406,11 +344,13 @@ impl Pool {
     fn drop_expired(&self, now: Instant) -> bool {
         self.refresh();
         let mut is_left = false;
+        // What a server sends is seen when the connection is taken out, or here next time.
+        let mut cx = Context::from_waker(Waker::noop());
         for server in &self.local.borrow().servers {
             let server = &mut server.connections.borrow_mut();
             server.idle.retain_mut(|idle| {
                 now.saturating_duration_since(idle.since) < KEEP_ALIVE
-                    && idle.connection.is_reusable()
+                    && idle.connection.is_reusable(&mut cx)
             });
             server.shared.retain(|shared| {
                 now.saturating_duration_since(shared.used) < KEEP_ALIVE
@@ -431,8 +371,6 @@ pub(super) struct Lease {
     pub route: Rc<str>,
     /// The request's connection, if the request has it alone.
     pub connection: Option<Box<Http1Connection>>,
-    /// The connection of a request that bypasses hyper.
-    pub raw: Option<Box<RawConnection>>,
     /// The id of the request and its trace.
     pub trace: Option<Rc<RequestTrace>>,
     /// The request's line of the access log, if there is a log.
@@ -457,8 +395,8 @@ impl Lease {
             entry.note(|record| record.upstream(name).tries(server.id, &server.label));
         }
         let (since, answered) = (time::now(), Cell::new(None));
-        let (connection, raw, trace) = (None, None, None);
-        Lease { pool, server, addresses, route, connection, raw, trace, entry, since, answered }
+        let (connection, trace) = (None, None);
+        Lease { pool, server, addresses, route, connection, trace, entry, since, answered }
     }
 
     /// Notes something about the way to the server, if there is an access log.
@@ -512,8 +450,7 @@ impl Lease {
 
     /// Ends the hold: the response has come to its end.
     pub(super) fn end(mut self) {
-        let connection = self.connection.take().map(Idle::Hyper);
-        if let Some(connection) = connection.or(self.raw.take().map(Idle::Raw)) {
+        if let Some(connection) = self.connection.take() {
             self.pool.keep(&self.server, self.addresses, connection);
         }
     }

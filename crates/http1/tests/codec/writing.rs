@@ -191,9 +191,9 @@ fn data_may_be_sent_by_the_caller() {
     to.clear();
     body.begin_piece(0x1_0000, &mut to).unwrap();
     to.extend_from_slice(b"...");
-    body.end_piece(&mut to);
+    to.extend_from_slice(body.end_piece());
     body.begin_piece(0, &mut to).unwrap();
-    body.end_piece(&mut to);
+    to.extend_from_slice(body.end_piece());
     assert_eq!(to, b"10000\r\n...\r\n");
     // The end of a piece is not lost.
     body.begin_piece(1, &mut to).unwrap();

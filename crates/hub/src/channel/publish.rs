@@ -77,7 +77,7 @@ pub(super) fn failed(error: &UploadError) -> Response<Body> {
     let status = match error {
         UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
-        UploadError::Broken(_) => StatusCode::BAD_REQUEST,
+        UploadError::Broken(_) | UploadError::Short => StatusCode::BAD_REQUEST,
     };
     reply::text(status, format!("{error}\n"))
 }

@@ -1,8 +1,11 @@
 //! A request's way to a server and back.
 //!
 //! The rules for servers, retries and limits are those of the way through hyper, see `forwarder`.
-//! hyper gets a request to which nothing was answered, with the bytes that it came with, and the
-//! response of a server whose head is irregular.
+//! hyper gets a request to which nothing was answered, with the bytes that it came with.
+//!
+//! Interim responses are passed on as they come (RFC 9110, section 15.2), each once the client has
+//! taken the one before. `100 Continue` is not, since no request of the lane asks for it. There are
+//! at most a hundred of them, within the limit of time of the response.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -14,20 +17,20 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HOST;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Response, StatusCode};
+use superpoll_http1::{
+    After, Asked, BodyReader, BodyWriter, FieldLines, Framing, Method as Http1Method,
+    Progress as BodyProgress, Refusal, RequestHead, Response as ReadResponse, Room, response,
+};
 use superpoll_rt::time;
 
-use super::body::{self, LAST_CHUNK, Length, Rest, Step};
-use super::buffer::{SIZE, WriteBuffer};
-use super::connection::RawConnection;
-use super::connection::{LimitTimer, Lost};
 use super::heads::{self, ClientFacts};
-use super::request::{Parsed, RequestHead, room};
-use super::response;
+use super::lost::{LimitTimer, Lost};
+use super::request::{Parsed, whole};
 use super::splice::{self, Client};
 use crate::answers::Additions;
 use crate::body::Body;
+use crate::buffer::{ReadBuffer, SIZE, WriteBuffer};
 use crate::io_activity::IoActivity;
 use crate::log::Entry;
 use crate::reply;
@@ -36,9 +39,8 @@ use crate::transport::poll_write_all;
 use crate::upstream::dial::dial;
 use crate::upstream::fault::Outcome;
 use crate::upstream::fault::{self, FailedAttempt};
-use crate::upstream::forwarder::{Forwarder, RequestContext, is_idempotent};
-use crate::upstream::http1::{Http1Connection, SendFailure};
-use crate::upstream::outgoing::Outgoing;
+use crate::upstream::forwarder::{Forwarder, is_idempotent};
+use crate::upstream::http1::{Http1Connection, LIMITS, MOST_INTERIM, SendFailure};
 use crate::upstream::pool::Lease;
 
 /// The bytes of a response that are gathered before they are written.
@@ -66,7 +68,9 @@ pub struct Sent {
     bytes: Vec<u8>,
     /// The bytes of the body.
     pub body: u64,
-    is_head: bool,
+    asked: Asked,
+    /// The client reads fields that follow the body of the response.
+    takes_trailers: bool,
     /// It may be sent again.
     repeats: bool,
     /// The events on the client's connection.
@@ -111,12 +115,99 @@ pub struct Progress {
 /// A request, the fields that are added to its response, and the state of that.
 type Way<'a> = (&'a Sent, &'a Additions, &'a Progress);
 
-/// The head of a response that is on its way to the client.
+/// A response whose head is on its way to the client.
 struct Begun {
     status: StatusCode,
-    length: Length,
+    reader: BodyReader,
+    /// `None` once the end is written.
+    writer: Option<BodyWriter>,
+    /// The body has as many bytes on both sides, and nothing between them.
+    is_plain: bool,
+    /// The fields that follow the body, if the client reads them.
+    trailers: Option<FieldLines>,
     /// The server's connection can be used again.
     stays: bool,
+}
+
+impl Begun {
+    /// Takes what has come to be written to the client, up to some bytes, and counts its data.
+    ///
+    /// # Errors
+    ///
+    /// The body is malformed.
+    fn take(
+        &mut self,
+        from: &mut ReadBuffer,
+        to: &mut Vec<u8>,
+        count: &Cell<u64>,
+    ) -> Result<BodyProgress, Lost> {
+        let malformed = |what: String| Lost::Server(io::Error::other(what));
+        let Begun { reader, writer, trailers, .. } = self;
+        loop {
+            let piece = reader.step(from.bytes()).map_err(|why| malformed(why.to_string()))?;
+            let data = &from.bytes()[piece.data.clone()];
+            if let Some(writer) = writer {
+                writer.piece(data, to).map_err(|why| malformed(why.to_string()))?;
+            }
+            count.set(count.get() + data.len() as u64);
+            if let (Some(trailer), Some(trailers)) = (piece.trailer, trailers.as_mut()) {
+                trailers.push(trailer.name, trailer.value);
+            }
+            let (used, progress) = (piece.used, piece.progress);
+            from.consume(used);
+            match progress {
+                BodyProgress::Again if to.len() < PIECE => {}
+                BodyProgress::Over => {
+                    if let Some(writer) = writer.take() {
+                        let trailers = trailers.iter().flat_map(FieldLines::iter);
+                        writer.end_with(trailers, to);
+                    }
+                    return Ok(progress);
+                }
+                progress => return Ok(progress),
+            }
+        }
+    }
+
+    /// Counts data that has gone to the client past this.
+    fn skip(&mut self, count: u64) {
+        self.reader.skip(count);
+        if let Some(writer) = &mut self.writer {
+            // It has the length of the reader, and writes nothing before data.
+            let _ = writer.begin_piece(count, &mut Vec::new());
+        }
+    }
+
+    /// Ends the body with the server's side of the connection.
+    fn end(&mut self) -> Result<(), Lost> {
+        self.reader.end().map_err(|_| Lost::at_end())
+    }
+}
+
+/// The heads for the client.
+#[derive(Default)]
+struct Out {
+    /// Interim responses, or the head of the final one.
+    bytes: WriteBuffer,
+    /// So many bytes of the interim responses have gone to the client. Another attempt continues
+    /// there, so that none is cut off.
+    shown: usize,
+}
+
+impl Out {
+    /// Writes the interim responses to the client.
+    fn poll_show(
+        &mut self,
+        client: &mut impl Client,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.bytes.0.is_empty() {
+            ready!(poll_write_all(client, cx, &self.bytes.0, &mut self.shown))?;
+            self.bytes.0.clear();
+            self.shown = 0;
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 /// The reason for which no response is passed on.
@@ -125,8 +216,6 @@ enum Missed {
     ClientGone,
     /// The request may have been sent, or not.
     Failed(FailedAttempt, IsSent),
-    /// The head is irregular. The connection was idle before or not; so much time is left for it.
-    Irregular(bool, Duration),
 }
 
 /// Whether a server may have something of a request.
@@ -137,18 +226,18 @@ impl Forwarder {
     /// `behind`. Returns the length of the body there, too.
     pub fn prepare(
         &self,
-        head: &RequestHead<'_, '_>,
+        head: &RequestHead<'_>,
         (behind, most): (&[u8], u64),
         (client, is_of_trusted_proxy): (&ClientFacts, bool),
         io_activity: &Rc<IoActivity>,
         trace: Option<&RequestTrace>,
     ) -> Parsed<(Sent, usize)> {
         let mut size = 0;
-        let taken = match head.length {
-            Length::Known(length) if length > most.min((SIZE - head.len) as u64) => {
+        let taken = match head.framing {
+            Framing::Length(length) if length > most.min((SIZE - head.len) as u64) => {
                 return Parsed::Irregular;
             }
-            length => body::whole(length, behind, |data| size += data.len()),
+            framing => whole(framing, behind, |data| size += data.len()),
         };
         let taken = match taken {
             Parsed::Regular(taken) if size as u64 <= most => taken,
@@ -160,24 +249,18 @@ impl Forwarder {
         if trusts {
             trace.into_iter().for_each(RequestTrace::believe);
         }
-        heads::request(head, client, self.changes(trusts, trace), &mut bytes);
-        match head.length {
-            Length::Chunked => {
-                let mut data = Vec::with_capacity(size);
-                body::whole(head.length, behind, |piece| data.extend_from_slice(piece));
-                if !data.is_empty() {
-                    body::chunk(&data, &mut bytes);
-                }
-                bytes.extend_from_slice(LAST_CHUNK);
-            }
-            Length::None | Length::Known(_) => bytes.extend_from_slice(&behind[..taken]),
-        }
+        let mut body = heads::request(head, client, self.changes(trusts, trace), &mut bytes);
+        // All data in one piece; no length is exceeded.
+        let _ = body.begin_piece(size as u64, &mut bytes);
+        whole(head.framing, behind, |data| bytes.extend_from_slice(data));
+        body.end(&mut bytes);
         let sent = Sent {
             bytes,
             body: size as u64,
-            is_head: head.method == Method::HEAD,
+            asked: Asked { is_head: head.method == Http1Method::Head, ..Asked::default() },
+            takes_trailers: head.wants.trailers,
             // As through hyper, where a body without a length is not kept.
-            repeats: is_idempotent(&head.method) && head.length != Length::Chunked,
+            repeats: is_idempotent(&Method::from(head.method)) && head.framing != Framing::Chunked,
             io_activity: io_activity.clone(),
             is_unwatched: Cell::new(false),
         };
@@ -201,29 +284,20 @@ impl Forwarder {
         let trace = additions.trace.as_ref();
         let Some(mut server) = self.pool.choose(address, &[]) else { return Passed::Undone };
         let (mut tried, mut left, mut must_dial) = (Vec::new(), self.retries, false);
+        let mut out = Out::default();
         loop {
             let (route, entry) = (self.route.clone(), way.2.entry.clone());
             let mut lease = Lease::new(self.pool.clone(), server.clone(), None, route, entry);
             lease.trace = trace.cloned();
-            let mut out = WriteBuffer::default();
-            let outcome = (&mut out.0, &mut *timer);
+            let outcome = (&mut out, &mut *timer);
             let attempt = self.attempt_raw(&mut lease, must_dial, way, client, outcome).await;
             let (failed, is_sent) = match attempt {
                 Ok(begun) => {
                     lease.answered(begun.status);
-                    return self.pass_body(way, lease, begun, (out, timer), client).await;
+                    return self.pass_body(way, lease, begun, (out.bytes, timer), client).await;
                 }
                 Err(Missed::ClientGone) => return Passed::Cut,
                 Err(Missed::Failed(failed, is_sent)) => (failed, is_sent),
-                Err(Missed::Irregular(was_idle, left)) => {
-                    sent.watch();
-                    let passed = Box::pin(self.pass_irregular(lease, sent.is_head, was_idle, left));
-                    match unless_gone(client, passed).await {
-                        Some(Ok(response)) => return Passed::Answered(response),
-                        Some(Err(failed)) => (failed, true),
-                        None => return Passed::Cut,
-                    }
-                }
             };
             let status = failed.status();
             let FailedAttempt { fault, was_idle, may_go_on } = failed;
@@ -244,7 +318,11 @@ impl Forwarder {
             let Some(other) = other else {
                 let outcome = Outcome::Answered(status);
                 group.report_failure(&server, &self.route, &fault, outcome, trace);
-                return Passed::Answered(fault::response(status));
+                let rest = poll_fn(|cx| out.poll_show(client, cx));
+                return match rest.await {
+                    Ok(()) => Passed::Answered(fault::response(status)),
+                    Err(_) => Passed::Cut,
+                };
             };
             group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
             (server, must_dial) = (other, false);
@@ -260,14 +338,11 @@ impl Forwarder {
         must_dial: bool,
         way: Way<'_>,
         client: &mut impl Client,
-        (out, timer): (&mut Vec<u8>, &mut LimitTimer),
+        (out, timer): (&mut Out, &mut LimitTimer),
     ) -> Result<Begun, Missed> {
-        if !must_dial {
-            let taken = poll_fn(|cx| Poll::Ready(lease.server.take_raw(cx))).await;
-            if let Some(connection) = taken {
-                let connection = lease.raw.insert(connection);
-                return self.ask_raw(connection, true, way, client, (out, timer)).await;
-            }
+        if !must_dial && let Some(connection) = lease.server.take_usable(None).await {
+            let connection = lease.connection.insert(connection);
+            return self.ask_raw(connection, true, way, client, (out, timer)).await;
         }
         way.0.watch();
         // Rare cases are kept out of the future that each request has.
@@ -276,21 +351,22 @@ impl Forwarder {
         let unsent = |error| Missed::Failed(FailedAttempt::unsent(error), false);
         let stream = dialled.map_err(unsent)?.stream;
         lease.dialled();
-        let connection = lease.raw.insert(Box::new(RawConnection::new(stream)));
+        let connection = lease.connection.insert(Box::new(Http1Connection::new(stream)));
         self.ask_raw(connection, false, way, client, (out, timer)).await
     }
 
     async fn ask_raw(
         &self,
-        connection: &mut RawConnection,
+        connection: &mut Http1Connection,
         was_idle: bool,
         (sent, additions, progress): Way<'_>,
         client: &mut impl Client,
-        (out, timer): (&mut Vec<u8>, &mut LimitTimer),
+        (out, timer): (&mut Out, &mut LimitTimer),
     ) -> Result<Begun, Missed> {
         let limit = self.response;
         let begun = time::now();
         let (due, mut at) = (begun + limit, 0);
+        let mut interim = 0;
         poll_fn(|cx| {
             let lost = |lost, at| {
                 let failed = FailedAttempt::lost(lost, was_idle, limit);
@@ -300,32 +376,33 @@ impl Forwarder {
             // A server may answer before it has read all of the request, and read no more.
             let written = connection.poll_send(cx, &sent.bytes, &mut at);
             loop {
-                if !connection.read.is_empty() {
-                    let is_full = connection.read.is_full();
-                    match begin(connection, (sent, additions, progress), out) {
-                        Parsed::Regular(mut begun) => {
-                            begun.stays &= matches!(written, Poll::Ready(Ok(())));
-                            if written.is_pending() {
-                                connection.send_along(&sent.bytes[at..]);
-                            }
-                            return Poll::Ready(Ok(begun));
+                match out.poll_show(client, cx) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Missed::ClientGone)),
+                    Poll::Pending => break,
+                }
+                match begin(connection, (sent, additions, progress), &mut out.bytes.0) {
+                    Ok(Some(Head::Final(mut begun))) => {
+                        begun.stays &= matches!(written, Poll::Ready(Ok(())));
+                        if written.is_pending() {
+                            connection.send_along(&sent.bytes[at..]);
                         }
-                        Parsed::Partial if !is_full => {}
-                        Parsed::Irregular | Parsed::Partial => {
-                            // Behind a failure there is no rest to send, and no other request.
-                            if !matches!(written, Poll::Ready(Ok(()))) {
-                                connection.send_along(&sent.bytes[at..]);
-                            }
-                            let left = due.saturating_duration_since(time::now());
-                            return Poll::Ready(Err(Missed::Irregular(was_idle, left)));
-                        }
+                        return Poll::Ready(Ok(begun));
                     }
+                    Ok(Some(Head::Interim)) => {
+                        interim += 1;
+                        if interim > MOST_INTERIM {
+                            out.bytes.0.clear();
+                            let what = "too many interim responses".to_owned();
+                            return lost(SendFailure::Malformed(what), at);
+                        }
+                        continue;
+                    }
+                    Ok(None) => {}
+                    Err(why) => return lost(why.into(), at),
                 }
                 match connection.poll_read(cx) {
-                    Poll::Ready(Ok(0)) => {
-                        let what = "connection closed before message completed";
-                        return broken(io::Error::new(io::ErrorKind::UnexpectedEof, what), at);
-                    }
+                    Poll::Ready(Ok(0)) => return lost(SendFailure::at_end(), at),
                     Poll::Ready(Ok(_)) => {}
                     Poll::Ready(Err(error)) => return broken(error, at),
                     Poll::Pending => break,
@@ -342,6 +419,10 @@ impl Forwarder {
                 return Poll::Ready(Err(Missed::ClientGone));
             }
             timer.poll(cx, due).map(|()| {
+                // It has not even taken the interim responses.
+                if !out.bytes.0.is_empty() {
+                    return Err(Missed::ClientGone);
+                }
                 let failed = FailedAttempt::lost(SendFailure::TimedOut, false, limit);
                 Err(Missed::Failed(failed, true))
             })
@@ -354,26 +435,28 @@ impl Forwarder {
         &self,
         (sent, _, progress): Way<'_>,
         mut lease: Lease,
-        begun: Begun,
+        mut begun: Begun,
         (mut out, timer): (WriteBuffer, &mut LimitTimer),
         client: &mut impl Client,
     ) -> Passed {
         let out = &mut out.0;
         let status = begun.status.as_u16();
-        let (mut rest, mut may_splice) = (Rest::from_length(begun.length), true);
+        let mut may_splice = begun.is_plain;
         let has_begun = || progress.status.get() > 0;
         let lost = loop {
-            let Some(connection) = &mut lease.raw else { break Lost::Client };
-            let step = rest.take(&mut connection.read, out, PIECE, &progress.body);
-            if step != Step::Over {
+            let Some(connection) = &mut lease.connection else { break Lost::Client };
+            let step = match begun.take(&mut connection.read, out, &progress.body) {
+                Ok(step) => step,
+                Err(lost) => break lost,
+            };
+            if step != BodyProgress::Over {
                 sent.watch();
             }
             match step {
-                Step::Over => {
+                BodyProgress::Over => {
                     progress.status.set(status);
-                    // hyper does not use a connection again after trailers either.
-                    if !begun.stays || rest.has_trailers() || !connection.read.is_empty() {
-                        lease.raw = None;
+                    if !begun.stays || !connection.read.is_empty() {
+                        lease.connection = None;
                     }
                     // Before the client has it, so that its next request finds the connection.
                     lease.end();
@@ -389,34 +472,42 @@ impl Forwarder {
                         Err(_) => Passed::Cut,
                     };
                 }
-                Step::Irregular => break Lost::Server(io::Error::other("a chunk is malformed")),
-                Step::Again => {}
-                Step::More if has_begun() && !out.is_empty() => {}
-                Step::More if has_begun() => {
+                BodyProgress::Again => {}
+                BodyProgress::More if has_begun() && !out.is_empty() => {}
+                BodyProgress::More if has_begun() => {
                     let limit = (self.body, &mut *timer);
-                    let passed = match &mut rest {
-                        Rest::Known(left)
-                            if may_splice && splice::is_for(connection, client, *left) =>
-                        {
-                            let before = *left;
-                            let passed =
-                                splice::pass(connection, client, left, &progress.body, limit).await;
-                            // Without a pipe it is copied.
-                            may_splice = *left < before;
-                            passed
+                    let length = begun.reader.run();
+                    let passed = if may_splice && splice::is_for(connection, client, length) {
+                        let mut left = length;
+                        let passed =
+                            splice::pass(connection, client, &mut left, &progress.body, limit);
+                        let passed = passed.await;
+                        // Without a pipe it is copied.
+                        may_splice = left < length;
+                        begun.skip(length - left);
+                        passed
+                    } else {
+                        match more(connection, client, limit).await {
+                            Ok(0) => begun.end(),
+                            outcome => outcome.map(drop),
                         }
-                        _ => more(connection, client, limit).await,
                     };
                     if let Err(lost) = passed {
                         break lost;
                     }
                 }
                 // As long as the client has seen nothing, it can be told what is wrong.
-                Step::More => match poll_fn(|cx| Poll::Ready(poll_more(connection, cx))).await {
-                    Poll::Ready(Ok(())) if out.len() < PIECE => continue,
-                    Poll::Ready(Err(lost)) => break lost,
-                    Poll::Ready(Ok(())) | Poll::Pending => {}
-                },
+                BodyProgress::More => {
+                    match poll_fn(|cx| Poll::Ready(poll_more(connection, cx))).await {
+                        Poll::Ready(Ok(0)) => match begun.end() {
+                            Ok(()) => continue,
+                            Err(lost) => break lost,
+                        },
+                        Poll::Ready(Ok(_)) if out.len() < PIECE => continue,
+                        Poll::Ready(Err(lost)) => break lost,
+                        Poll::Ready(Ok(_)) | Poll::Pending => {}
+                    }
+                }
             }
             if !out.is_empty() {
                 progress.status.set(status);
@@ -435,35 +526,6 @@ impl Forwarder {
         }
         Passed::Cut
     }
-
-    /// Lets hyper read a response whose head is irregular.
-    async fn pass_irregular(
-        &self,
-        mut lease: Lease,
-        is_head: bool,
-        was_idle: bool,
-        left: Duration,
-    ) -> Result<Response<Body>, FailedAttempt> {
-        let lost = |lost| FailedAttempt::lost(lost, was_idle, self.response);
-        let raw = lease.raw.take().ok_or_else(|| lost(SendFailure::Unsent))?;
-        let method = if is_head { Method::HEAD } else { Method::GET };
-        let request = Request::builder().method(method).header(HOST, "a").body(Outgoing::empty());
-        let (stream, read, unsent) = raw.into_parts();
-        let before = Bytes::copy_from_slice(read.bytes());
-        let opened = Http1Connection::replay(stream, before, unsent).await;
-        let mut connection = Box::new(opened.map_err(|_| lost(SendFailure::Unsent))?);
-        let response = connection.send(&mut request.ok(), left).await.map_err(lost)?;
-        lease.answered(response.status());
-        lease.connection = Some(connection);
-        let mut answered = Some((response, lease));
-        let passed = poll_fn(|cx| match answered.take() {
-            Some((response, lease)) => {
-                Poll::Ready(self.pass(cx, response, lease, &RequestContext::default(), None))
-            }
-            None => Poll::Pending,
-        });
-        Ok(passed.await)
-    }
 }
 
 /// Waits for something as long as the client is there.
@@ -481,41 +543,71 @@ async fn unless_gone<T>(client: &mut impl Client, future: impl Future<Output = T
     .await
 }
 
-/// Reads the head of a response, and writes that for the client to `out`.
+/// The head of a response that was written for the client.
+enum Head {
+    /// Another one follows.
+    Interim,
+    Final(Begun),
+}
+
+/// Reads the head of a response, and writes that for the client to `out`; `None` if more bytes are
+/// needed.
 fn begin(
-    connection: &mut RawConnection,
+    connection: &mut Http1Connection,
     (sent, additions, progress): Way<'_>,
     out: &mut Vec<u8>,
-) -> Parsed<Begun> {
-    let (mut room, mut lower) = (room(), WriteBuffer::default());
+) -> Result<Option<Head>, Refusal> {
     let bytes = connection.read.bytes();
-    let head = match response::parse(bytes, sent.is_head, &mut room, &mut lower.0) {
-        Parsed::Regular(head) => head,
-        Parsed::Partial => return Parsed::Partial,
-        Parsed::Irregular => return Parsed::Irregular,
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let mut names = WriteBuffer::default();
+    let mut room = Room::new(&mut names.0);
+    let head = match response(bytes, sent.asked, &LIMITS, &mut room)? {
+        None => {
+            connection.read.make_room();
+            return Ok(None);
+        }
+        Some(ReadResponse::Final(head)) => head,
+        Some(ReadResponse::Interim(head)) => {
+            // No request of the lane asks for a 100.
+            if head.status != StatusCode::CONTINUE {
+                heads::interim(&head, additions, out);
+            }
+            let len = head.len;
+            connection.read.consume(len);
+            return Ok(Some(Head::Interim));
+        }
+        Some(ReadResponse::Switches(_)) => return Err(Refusal::UpgradeUnasked),
     };
-    progress.says_close.set(progress.is_last.get());
-    heads::response(&head, additions, progress.is_last.get(), out);
-    let begun = Begun { status: head.status, length: head.length, stays: !head.closes };
+    let is_last = progress.is_last.get();
+    progress.says_close.set(is_last);
+    let shape = (sent.asked, sent.takes_trailers, is_last);
+    let writer = heads::response(&head, additions, shape, out);
+    let begun = Begun {
+        status: head.status,
+        reader: BodyReader::new(head.framing),
+        is_plain: matches!(head.framing, Framing::Length(_)) && !writer.drops_data(),
+        writer: Some(writer),
+        trailers: sent.takes_trailers.then(FieldLines::new),
+        stays: head.after == After::Stays,
+    };
     let len = head.len;
     connection.read.consume(len);
-    Parsed::Regular(begun)
+    Ok(Some(Head::Final(begun)))
 }
 
-/// Reads more bytes of a body.
-fn poll_more(connection: &mut RawConnection, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
-    Poll::Ready(match ready!(connection.poll_read(cx)) {
-        Ok(0) => Err(Lost::at_end()),
-        outcome => outcome.map(drop).map_err(Lost::Server),
-    })
+/// Reads more bytes of a body, or its end.
+fn poll_more(connection: &mut Http1Connection, cx: &mut Context<'_>) -> Poll<Result<usize, Lost>> {
+    connection.poll_read(cx).map_err(Lost::Server)
 }
 
-/// Waits for more bytes of a body.
+/// Waits for more bytes of a body, or for its end.
 async fn more(
-    connection: &mut RawConnection,
+    connection: &mut Http1Connection,
     client: &mut impl Client,
     (limit, timer): (Duration, &mut LimitTimer),
-) -> Result<(), Lost> {
+) -> Result<usize, Lost> {
     let due = time::now() + limit;
     poll_fn(|cx| {
         if let Poll::Ready(outcome) = poll_more(connection, cx) {
@@ -529,18 +621,21 @@ async fn more(
     .await
 }
 
-/// Answers with a file: the lines of its fields, and its bytes unless the request was HEAD.
+/// Answers with a file: the lines of its fields, and its bytes unless the request was `HEAD`.
 pub async fn pass_file(
-    (lines, bytes): (&[u8], Option<&Bytes>),
+    (lines, bytes): (&FieldLines, &Bytes),
+    is_head: bool,
     additions: &Additions,
     progress: &Progress,
     client: &mut impl Client,
 ) -> Passed {
     let mut out = WriteBuffer::default();
     progress.says_close.set(progress.is_last.get());
-    heads::file(lines, additions, progress.is_last.get(), &mut out.0);
+    let asked = Asked { is_head, ..Asked::default() };
+    let content = (lines, bytes.len() as u64);
+    let body = heads::file(content, additions, (asked, progress.is_last.get()), &mut out.0);
     progress.status.set(200);
-    let (head, bytes) = (&out.0, bytes.map_or(&[][..], |bytes| bytes));
+    let (head, bytes) = (&out.0, if body.drops_data() { &[][..] } else { bytes });
     let mut at = 0;
     let written = poll_fn(|cx| {
         while at < head.len() + bytes.len() {

@@ -1,48 +1,64 @@
 //! Writing the heads that are passed on.
 //!
-//! No byte is copied unchecked: names are tokens and values have no control characters, which
-//! httparse has seen to, and everything else is written again. The fields that are left out and
-//! added are those of the way through hyper (`fields`).
+//! The fields that are left out and added are those of the way through hyper (`fields`).
 
 use std::cell::RefCell;
-use std::io::Write;
 use std::time::SystemTime;
 
 use http::header::STRICT_TRANSPORT_SECURITY;
-use http::{HeaderValue, Version};
+use http::{HeaderValue, StatusCode, Version};
 use superpoll_config::HeaderChanges;
+use superpoll_http1::{
+    After, Asked, BodyWriter, Field, FieldLines, FieldName, FieldValue, Fields, Framing,
+    RequestHead, ResponseHead, Version as Http1Version, Writer,
+};
 
-use super::body::Length;
-use super::request::RequestHead;
-use super::response::ResponseHead;
 use crate::answers::{self, Additions};
 use crate::peer::Peer;
 use crate::trace::RequestTrace;
 use crate::upstream::fields::{About, about, of_certificate};
+
+const CONNECTION: FieldName<'_> = FieldName::from_static("connection");
+const DATE: FieldName<'_> = FieldName::from_static("date");
+const FORWARDED_FOR: FieldName<'_> = FieldName::from_static("x-forwarded-for");
+const FORWARDED_HOST: FieldName<'_> = FieldName::from_static("x-forwarded-host");
+const FORWARDED_PREFIX: FieldName<'_> = FieldName::from_static("x-forwarded-prefix");
+const FORWARDED_PROTO: FieldName<'_> = FieldName::from_static("x-forwarded-proto");
+const LINK: FieldName<'_> = FieldName::from_static("link");
+const TE: FieldName<'_> = FieldName::from_static("te");
+
+/// Between the elements of joined fields.
+const COMMA: FieldValue<'_> = FieldValue::from_static(", ");
+const SEMICOLON: FieldValue<'_> = FieldValue::from_static("; ");
 
 /// The facts that servers are told about a client, which are the same for all requests of its
 /// connection.
 #[derive(Debug)]
 pub struct ClientFacts {
     address: Option<String>,
-    proto: &'static str,
+    proto: FieldValue<'static>,
+    /// The fields of these two, unless a proxy before is believed.
+    usual: FieldLines,
     /// The fields about the client's certificate.
-    certificate: Vec<u8>,
+    certificate: FieldLines,
 }
 
 impl ClientFacts {
     /// Returns the facts about a client.
     pub fn from_peer(peer: &Peer) -> ClientFacts {
-        let mut certificate = Vec::new();
-        for (name, text) in peer.certificate().into_iter().flat_map(of_certificate) {
-            field(name.as_str().as_bytes(), text.as_bytes(), &mut certificate);
-        }
-        ClientFacts {
-            // A listener on all addresses sees IPv4 clients as IPv6 clients.
-            address: peer.client.map(|client| client.ip().to_canonical().to_string()),
-            proto: if peer.is_encrypted { "https" } else { "http" },
-            certificate,
-        }
+        let certificate = peer.certificate().into_iter().flat_map(of_certificate);
+        let mut lines = FieldLines::new();
+        certificate.for_each(|(name, text)| lines.push((&name).into(), (&text).into()));
+        // A listener on all addresses sees IPv4 clients as IPv6 clients.
+        let address = peer.client.map(|client| client.ip().to_canonical().to_string());
+        let proto = match peer.is_encrypted {
+            true => const { FieldValue::from_static("https") },
+            false => const { FieldValue::from_static("http") },
+        };
+        let mut usual = FieldLines::new();
+        address.iter().for_each(|address| usual.push(FORWARDED_FOR, text(address)));
+        usual.push(FORWARDED_PROTO, proto);
+        ClientFacts { address, proto, usual, certificate: lines }
     }
 }
 
@@ -56,7 +72,7 @@ pub(crate) struct Changes<'a> {
     /// The existing fields about clients are believed.
     pub(crate) trusts: bool,
     /// The changes of fields in the configuration, and the fields that they add, as lines.
-    pub(crate) fields: Option<(&'a HeaderChanges, &'a [u8])>,
+    pub(crate) fields: Option<(&'a HeaderChanges, &'a FieldLines)>,
     /// The id of the request and its trace.
     pub(crate) trace: Option<&'a RequestTrace>,
 }
@@ -75,47 +91,39 @@ impl Changes<'_> {
     }
 }
 
-fn value(value: &[u8], to: &mut Vec<u8>) {
-    to.extend_from_slice(b": ");
-    to.extend_from_slice(value);
-    to.extend_from_slice(b"\r\n");
+/// Whether `Connection` names a field, which belongs to the connection then. It cannot remove a
+/// field that a message needs to be understood (`fields`).
+#[cold]
+fn is_named(fields: Fields<'_>, name: &[u8]) -> bool {
+    let mut values = fields.values("connection");
+    values.any(|value| value.elements().any(|option| option.eq_ignore_ascii_case(name)))
 }
 
-fn field(name: &[u8], text: &[u8], to: &mut Vec<u8>) {
-    to.extend_from_slice(name);
-    value(text, to);
+/// Whether a name with an underscore stands for an important field to a server.
+fn is_disguised(name: &[u8]) -> bool {
+    let plain = || name.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte });
+    name.contains(&b'_') && about(&plain().collect::<Vec<_>>()) != About::Other
+}
+
+/// Returns a value that was text before.
+fn text(value: &str) -> FieldValue<'_> {
+    FieldValue::new(value.as_bytes()).unwrap_or(FieldValue::from_static(""))
 }
 
 /// The fields about the client that a request has from a proxy before.
 #[derive(Default)]
 struct Believed {
-    addresses: Vec<u8>,
-    has_addresses: bool,
     has_proto: bool,
     has_host: bool,
 }
 
 impl Believed {
     /// Looks at a field, and returns whether it is passed on as it is.
-    fn passes(
-        &mut self,
-        name: &[u8],
-        value: &[u8],
-        (client, changes): (&ClientFacts, Changes<'_>),
-    ) -> bool {
+    fn passes(&mut self, name: &[u8], client: &ClientFacts, changes: Changes<'_>) -> bool {
         match name {
-            b"x-forwarded-prefix" if changes.prefix.is_some() => return false,
-            b"x-forwarded-for" if client.address.is_some() => {
-                // A value that is no text is left out.
-                if value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~')) {
-                    if self.has_addresses {
-                        self.addresses.extend_from_slice(b", ");
-                    }
-                    self.addresses.extend_from_slice(value);
-                    self.has_addresses = true;
-                }
-                return false;
-            }
+            b"x-forwarded-prefix" => return changes.prefix.is_none(),
+            // They are joined.
+            b"x-forwarded-for" => return client.address.is_none(),
             b"x-forwarded-proto" => self.has_proto = true,
             b"x-forwarded-host" => self.has_host = true,
             _ => {}
@@ -124,176 +132,233 @@ impl Believed {
     }
 }
 
-/// Appends the head of a request.
+/// Appends the head of a request, and returns the writer of its body.
 pub(crate) fn request(
-    head: &RequestHead<'_, '_>,
+    head: &RequestHead<'_>,
     client: &ClientFacts,
     changes: Changes<'_>,
     to: &mut Vec<u8>,
-) {
-    to.extend_from_slice(head.method.as_str().as_bytes());
-    to.push(b' ');
-    let taken_off = changes.prefix.and_then(|prefix| head.target.strip_prefix(prefix));
-    let target = taken_off.unwrap_or(head.target);
-    if !target.starts_with('/') {
-        to.push(b'/');
-    }
-    to.extend_from_slice(target.as_bytes());
-    to.extend_from_slice(b" HTTP/1.1\r\n");
-    field(b"host", changes.host.map_or(head.host, HeaderValue::as_bytes), to);
+) -> BodyWriter {
+    let taken_off = changes.prefix.and_then(|prefix| head.target.without_prefix(prefix));
+    let asked_for = head.host.map_or(const { FieldValue::from_static("") }, |host| host.to_value());
+    let host = changes.host.map_or(asked_for, FieldValue::from);
+    let mut writer = Writer::request(to, head.method, taken_off.unwrap_or(head.target), host);
     let mut believed = Believed::default();
     let passes_all = changes.fields.is_none() && changes.trace.is_none();
-    for (name, value) in head.fields.iter().map(|one| (head.names.lower(one), one.value)) {
-        // The host is there already, and the length follows.
-        let passes = match about(name) {
-            About::Cookie | About::Other => true,
-            About::Asker => changes.trusts && believed.passes(name, value, (client, changes)),
+    let is_named = |name: &[u8]| head.names_fields && is_named(head.fields, name);
+    let mut has_cookie = false;
+    for Field { name, value } in head.fields.iter() {
+        let text = name.as_bytes();
+        let subject = about(text);
+        let passes = match subject {
+            About::Other => {
+                let is_disguised = head.fields.has_underscore() && is_disguised(text);
+                !is_disguised && !is_named(text)
+            }
+            About::Cookie => !std::mem::replace(&mut has_cookie, true) && !is_named(text),
+            About::Asker => changes.trusts && believed.passes(text, client, changes),
+            // The host is there already.
             _ => false,
         };
-        if passes && (passes_all || changes.passes(name)) {
-            field(name, value, to);
-        }
-    }
-    match head.length {
-        Length::None => {}
-        Length::Known(length) => {
-            let _ = write!(to, "content-length: {length}\r\n");
-        }
-        Length::Chunked => to.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-    }
-    if let Some(address) = client.address.as_ref().filter(|_| changes.keeps(b"x-forwarded-for")) {
-        to.extend_from_slice(b"x-forwarded-for: ");
-        if !believed.addresses.is_empty() {
-            to.extend_from_slice(&believed.addresses);
-            to.extend_from_slice(b", ");
-        }
-        to.extend_from_slice(address.as_bytes());
-        to.extend_from_slice(b"\r\n");
-    }
-    if !believed.has_proto && changes.keeps(b"x-forwarded-proto") {
-        field(b"x-forwarded-proto", client.proto.as_bytes(), to);
-    }
-    if !believed.has_host && changes.keeps(b"x-forwarded-host") {
-        field(b"x-forwarded-host", head.host, to);
-    }
-    match changes.fields.is_some() {
-        true => kept_lines(&client.certificate, |name| changes.keeps(name), to),
-        false => to.extend_from_slice(&client.certificate),
-    }
-    if let Some(prefix) = changes.prefix.filter(|_| changes.keeps(b"x-forwarded-prefix")) {
-        field(b"x-forwarded-prefix", prefix.as_bytes(), to);
-    }
-    if let Some(trace) = changes.trace {
-        let mut lines = Vec::with_capacity(256);
-        trace.write_forwarded(&mut lines);
-        kept_lines(&lines, |name| changes.keeps(name), to);
-    }
-    if let Some((_, added)) = changes.fields {
-        to.extend_from_slice(added);
-    }
-    to.extend_from_slice(b"\r\n");
-}
-
-/// Appends the head of a response, which `is_last` makes the connection's last.
-pub(crate) fn response(
-    head: &ResponseHead<'_, '_>,
-    additions: &Additions,
-    is_last: bool,
-    to: &mut Vec<u8>,
-) {
-    to.extend_from_slice(b"HTTP/1.1 ");
-    to.extend_from_slice(head.status.as_str().as_bytes());
-    to.push(b' ');
-    to.extend_from_slice(head.status.canonical_reason().unwrap_or_default().as_bytes());
-    to.extend_from_slice(b"\r\n");
-    let mut hsts = additions.hsts.as_ref();
-    let passes_all = additions.keep_all();
-    for (name, value) in head.fields.iter().map(|one| (head.names.lower(one), one.value)) {
-        if !matches!(about(name), About::Asker | About::Cookie | About::Other) {
+        if !passes || !(passes_all || changes.passes(text)) {
             continue;
         }
-        if name == STRICT_TRANSPORT_SECURITY.as_str().as_bytes() {
-            hsts = None;
-        }
-        if passes_all || additions.passes(name) {
-            field(name, value, to);
-        }
-    }
-    match (head.length, head.said) {
-        (Length::Chunked, _) => to.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-        (_, Some(length)) => field(b"content-length", length, to),
-        (_, None) => {}
-    }
-    if let Some(trace) = additions.trace.as_ref().filter(|_| additions.keeps(b"via")) {
-        trace.write_via(Version::HTTP_11, to);
-    }
-    end(additions, hsts, (head.has_date, is_last), to);
-}
-
-/// Appends the head of a response with a file, whose fields are `lines`.
-pub(crate) fn file(lines: &[u8], additions: &Additions, is_last: bool, to: &mut Vec<u8>) {
-    to.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-    match additions.rules.is_some() {
-        true => kept_lines(lines, |name| additions.keeps(name), to),
-        false => to.extend_from_slice(lines),
-    }
-    end(additions, additions.hsts.as_ref(), (false, is_last), to);
-}
-
-/// Appends the lines of fields that stay, by their names.
-#[inline(never)]
-fn kept_lines(lines: &[u8], keeps: impl Fn(&[u8]) -> bool, to: &mut Vec<u8>) {
-    for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        let name = line.split(|byte| *byte == b':').next().unwrap_or(line);
-        if keeps(name) {
-            to.extend_from_slice(line);
+        match subject {
+            // Servers read one field, or join several by a comma, which no cookie survives.
+            About::Cookie => writer.joined(name, head.fields.values("cookie"), SEMICOLON),
+            _ => writer.field(name, value),
         }
     }
+    if head.wants.trailers {
+        // TE is a field of the connection, and `Connection` has to name it (RFC 9110, section
+        // 10.1.4).
+        writer.field(TE, FieldValue::from_static("trailers"));
+        writer.field(CONNECTION, FieldValue::from_static("te"));
+    }
+    if changes.trusts {
+        if let Some(address) = client.address.as_ref().filter(|_| changes.keeps(b"x-forwarded-for"))
+        {
+            // A value that is no text is left out.
+            let is_text = |value: &FieldValue<'_>| {
+                let is_text = |byte: &u8| matches!(byte, b'\t' | b' '..=b'~');
+                !value.as_bytes().is_empty() && value.as_bytes().iter().all(is_text)
+            };
+            let before = head.fields.values("x-forwarded-for").filter(is_text);
+            writer.joined(FORWARDED_FOR, before.chain([text(address)]), COMMA);
+        }
+        if !believed.has_proto && changes.keeps(b"x-forwarded-proto") {
+            writer.field(FORWARDED_PROTO, client.proto);
+        }
+    } else {
+        kept(&client.usual, changes.fields.is_none(), |name| changes.keeps(name), &mut writer);
+    }
+    if !believed.has_host && changes.keeps(b"x-forwarded-host") {
+        writer.field(FORWARDED_HOST, asked_for);
+    }
+    kept(&client.certificate, changes.fields.is_none(), |name| changes.keeps(name), &mut writer);
+    if let Some(prefix) = changes.prefix.filter(|_| changes.keeps(b"x-forwarded-prefix")) {
+        writer.field(FORWARDED_PREFIX, text(prefix));
+    }
+    if let Some(trace) = changes.trace {
+        trace.forwarded(|name, value| {
+            if changes.keeps(name.as_str().as_bytes()) {
+                writer.field(name.into(), value.into());
+            }
+        });
+    }
+    if let Some((_, added)) = changes.fields {
+        writer.lines(added);
+    }
+    writer.body(head.framing, After::Stays)
 }
 
-/// Appends the fields that are ours, and the end of a head.
-fn end(
+/// Appends the head of an interim response.
+pub(crate) fn interim(head: &ResponseHead<'_>, additions: &Additions, to: &mut Vec<u8>) {
+    let mut writer = begin(head, Asked::default(), to);
+    passed(head, additions, false, &mut writer);
+    writer.interim();
+}
+
+/// Appends the head of a response, which `is_last` makes the connection's last, and returns the
+/// writer of its body.
+pub(crate) fn response(
+    head: &ResponseHead<'_>,
     additions: &Additions,
-    hsts: Option<&HeaderValue>,
-    (has_date, is_last): (bool, bool),
+    (asked, takes_trailers, is_last): (Asked, bool, bool),
     to: &mut Vec<u8>,
+) -> BodyWriter {
+    let mut writer = begin(head, asked, to);
+    let Passed { has_date, has_hsts } = passed(head, additions, takes_trailers, &mut writer);
+    if let Some(trace) = additions.trace.as_ref().filter(|_| additions.keeps(b"via")) {
+        let version = match head.version {
+            Http1Version::Http10 => Version::HTTP_10,
+            Http1Version::Http11 => Version::HTTP_11,
+        };
+        trace.via_of_response(version, |name, value| {
+            writer.field(name.into(), value.into());
+        });
+    }
+    let hsts = additions.hsts.as_ref().filter(|_| !has_hsts);
+    add(additions, hsts, has_date, &mut writer);
+    let framing = match (head.framing, head.length) {
+        (Framing::None, Some(length)) if asked.is_head => Framing::Length(length),
+        // It is not said how long a body is that nobody knows, or needs to know.
+        (Framing::None | Framing::UntilClose, _) => Framing::Chunked,
+        (framing, _) => framing,
+    };
+    writer.body(framing, if is_last { After::Closes } else { After::Stays })
+}
+
+/// Begins a response for a client of HTTP/1.1 with the status of another one.
+fn begin<'v>(head: &ResponseHead<'_>, asked: Asked, to: &'v mut Vec<u8>) -> Writer<'v> {
+    let reason = Some(head.reason).filter(|reason| !reason.as_bytes().is_empty());
+    let is_usual =
+        head.status.canonical_reason().map(str::as_bytes) == reason.map(FieldValue::as_bytes);
+    Writer::response(to, Http1Version::Http11, head.status, reason.filter(|_| !is_usual), asked)
+}
+
+/// The fields of a server's response that this server would write otherwise.
+struct Passed {
+    has_date: bool,
+    has_hsts: bool,
+}
+
+/// Writes the fields of a response that are passed on.
+fn passed(
+    head: &ResponseHead<'_>,
+    additions: &Additions,
+    takes_trailers: bool,
+    writer: &mut Writer<'_>,
+) -> Passed {
+    let passes_all = additions.keep_all();
+    let is_named = |name: &[u8]| head.names_fields && is_named(head.fields, name);
+    let mut found = Passed { has_date: false, has_hsts: false };
+    for Field { name, value } in head.fields.iter() {
+        let text = name.as_bytes();
+        let passes = match about(text) {
+            About::Cookie | About::Other => !is_named(text),
+            About::Asker => true,
+            About::Message => text == b"host",
+            About::Trailer => takes_trailers && head.framing == Framing::Chunked,
+            _ => false,
+        };
+        if !passes {
+            continue;
+        }
+        match text {
+            // One is enough, and the first is the nearest to the origin.
+            b"date" if std::mem::replace(&mut found.has_date, true) => continue,
+            _ if text == STRICT_TRANSPORT_SECURITY.as_str().as_bytes() => found.has_hsts = true,
+            _ => {}
+        }
+        if passes_all || additions.passes(text) {
+            writer.field(name, value);
+        }
+    }
+    found
+}
+
+/// Appends the head of a response with a file of a length, whose fields are `lines`.
+pub(crate) fn file(
+    (lines, length): (&FieldLines, u64),
+    additions: &Additions,
+    (asked, is_last): (Asked, bool),
+    to: &mut Vec<u8>,
+) -> BodyWriter {
+    let mut writer = Writer::response(to, Http1Version::Http11, StatusCode::OK, None, asked);
+    kept(lines, additions.rules.is_none(), |name| additions.keeps(name), &mut writer);
+    add(additions, additions.hsts.as_ref(), false, &mut writer);
+    writer.body(Framing::Length(length), if is_last { After::Closes } else { After::Stays })
+}
+
+/// Writes the fields of some lines that stay, by their names.
+#[inline]
+fn kept(
+    lines: &FieldLines,
+    keeps_all: bool,
+    keeps: impl Fn(&[u8]) -> bool,
+    writer: &mut Writer<'_>,
 ) {
+    if keeps_all {
+        return writer.lines(lines);
+    }
+    for Field { name, value } in lines.iter().filter(|field| keeps(field.name.as_bytes())) {
+        writer.field(name, value);
+    }
+}
+
+/// Writes the fields of a response that are ours.
+fn add(additions: &Additions, hsts: Option<&HeaderValue>, has_date: bool, to: &mut Writer<'_>) {
     if let Some(link) = additions.link.as_ref().filter(|_| additions.keeps(b"link")) {
-        field(b"link", link.as_bytes(), to);
+        to.field(LINK, link.into());
     }
     if let Some(hsts) = hsts.filter(|_| additions.keeps(b"strict-transport-security")) {
-        field(b"strict-transport-security", hsts.as_bytes(), to);
+        to.field((&STRICT_TRANSPORT_SECURITY).into(), hsts.into());
     }
-    match &additions.trace {
-        None if additions.rules.is_some() => to.extend_from_slice(additions.lines()),
-        None => {}
-        Some(trace) => {
-            kept_lines(additions.lines(), |name| !trace.replaces(name), to);
-            trace.write_mark(to);
-        }
+    if let Some(lines) = additions.lines() {
+        let replaces = |name: &[u8]| additions.trace.as_ref().is_some_and(|it| it.replaces(name));
+        kept(lines, additions.trace.is_none(), |name| !replaces(name), to);
+    }
+    if let Some(trace) = &additions.trace {
+        trace.mark_of_response(|name, value| to.field(name.into(), value.into()));
     }
     if !has_date {
         date(to);
     }
-    if is_last {
-        to.extend_from_slice(b"connection: close\r\n");
-    }
-    to.extend_from_slice(b"\r\n");
 }
 
-/// Appends the time, which is written once a second.
-fn date(to: &mut Vec<u8>) {
+/// Writes the time, which is formatted once a second.
+fn date(to: &mut Writer<'_>) {
     thread_local! {
-        static LAST: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+        static LAST: RefCell<(u64, FieldLines)> = const { RefCell::new((0, FieldLines::new())) };
     }
     let now = SystemTime::now();
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    LAST.with_borrow_mut(|(at, text)| {
-        if *at != seconds || text.is_empty() {
-            (*at, *text) = (seconds, httpdate::fmt_http_date(now));
+    LAST.with_borrow_mut(|(at, lines)| {
+        if *at != seconds || lines.is_empty() {
+            (*at, *lines) = (seconds, FieldLines::new());
+            lines.push(DATE, text(&httpdate::fmt_http_date(now)));
         }
-        to.extend_from_slice(b"date: ");
-        to.extend_from_slice(text.as_bytes());
-        to.extend_from_slice(b"\r\n");
+        to.lines(lines);
     });
 }

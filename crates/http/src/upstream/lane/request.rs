@@ -1,220 +1,86 @@
-//! Reading the head of a request, if it is plainly regular.
+//! The requests that the lane takes.
 //!
-//! The lane takes a request only if every reader of HTTP reads it in the same way. Whatever is
-//! unusual is irregular here, also where the standard allows it; hyper reads that.
+//! The codec reads all of HTTP/1, and refuses what two servers could understand differently. Of the
+//! requests that it accepts, the lane leaves those to hyper that the lane cannot answer to the end,
+//! and those that the codec refuses, since hyper says why.
 
-use std::mem::MaybeUninit;
+use superpoll_http1::{
+    BodyReader, Field, Form, Framing, Limits, Method, Progress, RequestHead, Room, Version, request,
+};
 
-use http::Method;
-use httparse::{Header, Status};
-use memchr::memchr;
-
-use super::MOST_FIELDS;
-use super::body::Length;
-use super::field::{About, Lines, Names, about};
+use crate::buffer::SIZE;
 use crate::upstream::strict;
 
-/// The longest head that the lane takes.
-pub(crate) const LONGEST_HEAD: usize = 8 << 10;
-
-/// Room for the fields of a head. It needs no value before.
-pub(crate) type Room<'b> = [MaybeUninit<Header<'b>>; MOST_FIELDS];
-
-/// Returns room for the fields of a head.
-pub const fn room<'b>() -> Room<'b> {
-    [const { MaybeUninit::uninit() }; MOST_FIELDS]
-}
-
-/// The head of a regular request.
-#[derive(Clone, Debug)]
-pub struct RequestHead<'h, 'b> {
-    /// The method.
-    pub method: Method,
-    /// In origin form, with its query.
-    pub target: &'b str,
-    path_len: usize,
-    /// It may be no authority.
-    pub host: &'b [u8],
-    /// All fields in their order, `Host` among them.
-    pub fields: &'h [Header<'b>],
-    pub(super) names: Names<'h>,
-    pub(crate) length: Length,
-    /// The client wants no further request on its connection.
-    pub closes: bool,
-    /// The bytes of the head, to the end of its empty line.
-    pub len: usize,
-}
-
-impl<'b> RequestHead<'_, 'b> {
-    /// Returns the target without its query.
-    pub fn path(&self) -> &'b str {
-        &self.target[..self.path_len]
-    }
-
-    /// Whether it asks for all of something, whatever the client has of it.
-    pub fn is_unconditional(&self) -> bool {
-        let is_condition = |name: &str| {
-            let start = name.as_bytes().first_chunk::<3>();
-            start.is_some_and(|start| start.eq_ignore_ascii_case(b"if-"))
-                || name.eq_ignore_ascii_case("range")
-        };
-        !self.fields.iter().any(|field| is_condition(field.name))
-    }
-
-    /// Returns the values of a field.
-    pub fn values(&self, name: &str) -> impl Iterator<Item = &'b [u8]> {
-        let fields = self.fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
-        fields.map(|field| field.value)
-    }
-}
+/// The limits of a head, which has to fit into a buffer.
+const LIMITS: Limits = Limits { head: SIZE, ..Limits::DEFAULT };
 
 /// The first bytes of a connection, or those after a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Parsed<T> {
-    /// It may still become a regular head.
+    /// More of them are needed.
     Partial,
-    /// hyper reads it.
+    /// hyper reads them.
     Irregular,
     /// The lane takes it.
     Regular(T),
 }
 
-/// Whether a target may have that byte: those of RFC 3986 (sections 3.3 and 3.4), and those that
-/// clients send although they should encode them, as nginx and HAProxy pass them to servers. hyper
-/// refuses some of the second kind.
-const fn is_of_target(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || is_unencoded(byte)
-        || matches!(
-            byte,
-            b'-' | b'.'
-                | b'_'
-                | b'~'
-                | b'!'
-                | b'$'
-                | b'&'
-                | b'\''
-                | b'('
-                | b')'
-                | b'*'
-                | b'+'
-                | b','
-                | b';'
-                | b'='
-                | b':'
-                | b'@'
-                | b'/'
-                | b'?'
-                | b'%'
-        )
-}
-
-/// Whether a target should have that byte in an encoded form only, but may have it as it is.
-pub const fn is_unencoded(byte: u8) -> bool {
-    matches!(byte, b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'}' | b'|' | b'[' | b']')
-}
-
-static OF_TARGET: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = is_of_target(byte as u8);
-        byte += 1;
+/// Reads the head at the beginning of some bytes, of at most `most` bytes.
+pub fn parse<'b>(bytes: &'b [u8], most: usize, room: &'b mut Room<'b>) -> Parsed<RequestHead<'b>> {
+    let limits = Limits { head: most.min(LIMITS.head), ..LIMITS };
+    match request(bytes, &limits, room) {
+        Ok(Some(head)) if is_regular(&head) => Parsed::Regular(head),
+        Ok(None) => Parsed::Partial,
+        Ok(Some(_)) | Err(_) => Parsed::Irregular,
     }
-    table
-};
+}
 
-/// Returns the method, if the lane takes requests of it, and whether they may have a body. A body
-/// of another method is unusual, and some servers do not read it.
-fn method(name: &str) -> Option<(Method, bool)> {
-    Some(match name {
-        "GET" => (Method::GET, false),
-        "HEAD" => (Method::HEAD, false),
-        "POST" => (Method::POST, true),
-        "PUT" => (Method::PUT, true),
-        "PATCH" => (Method::PATCH, true),
-        "DELETE" => (Method::DELETE, false),
-        "OPTIONS" => (Method::OPTIONS, false),
-        _ => return None,
+/// Whether the lane can answer a request to the end.
+fn is_regular(head: &RequestHead<'_>) -> bool {
+    let changes_protocol = head.wants.upgrade.is_some();
+    if head.version == Version::Http10
+        || head.target.form() != Form::Origin
+        || !head.target.as_str().is_ascii()
+        || matches!(head.method, Method::Connect | Method::Trace)
+        || changes_protocol
+        || head.wants.continues
+        || strict::has_dots(head.target.path())
+    {
+        return false;
+    }
+    head.fields.iter().all(|Field { name, .. }| match name.as_bytes() {
+        // Fields behind the body are passed on by hyper.
+        b"trailer" => false,
+        // It bounds how often the request may be forwarded.
+        b"max-forwards" => head.method != Method::Options,
+        _ => true,
     })
 }
 
-/// Whether some bytes may be the beginning of a head that the lane takes.
-fn may_become_regular(bytes: &[u8]) -> bool {
-    let starts_so = |start: &&[u8]| {
-        let length = bytes.len().min(start.len());
-        bytes[..length] == start[..length]
-    };
-    let starts: [&[u8]; 7] =
-        [b"GET /", b"HEAD /", b"POST /", b"PUT /", b"PATCH /", b"DELETE /", b"OPTIONS /"];
-    bytes.len() < LONGEST_HEAD && starts.iter().any(starts_so)
+/// Whether a request asks for all of something, whatever the client has of it.
+pub fn is_unconditional(head: &RequestHead<'_>) -> bool {
+    let is_condition = |name: &[u8]| name.starts_with(b"if-") || name == b"range";
+    !head.fields.iter().any(|field| is_condition(field.name.as_bytes()))
 }
 
-/// Reads the head at the beginning of some bytes. `lower` is for the names of its fields, and
-/// empty.
-pub fn parse<'h, 'b>(
-    bytes: &'b [u8],
-    room: &'h mut Room<'b>,
-    lower: &'h mut Vec<u8>,
-) -> Parsed<RequestHead<'h, 'b>> {
-    let mut request = httparse::Request::new(&mut []);
-    let len = match request.parse_with_uninit_headers(bytes, room) {
-        Ok(Status::Complete(len)) => len,
-        Ok(Status::Partial) if may_become_regular(bytes) => return Parsed::Partial,
-        _ => return Parsed::Irregular,
-    };
-    let (Some(name), Some(target)) = (request.method, request.path) else {
-        return Parsed::Irregular;
-    };
-    let Some((method, has_body)) = method(name) else { return Parsed::Irregular };
-    let path_len = memchr(b'?', target.as_bytes()).unwrap_or(target.len());
-    if len > LONGEST_HEAD
-        || request.version != Some(1)
-        || !target.starts_with('/')
-        || !target.bytes().all(|byte| OF_TARGET[usize::from(byte)])
-        || strict::has_dots(&target[..path_len])
-        // An empty line may come before the request.
-        || !bytes.starts_with(name.as_bytes())
-    {
-        return Parsed::Irregular;
+/// Reads the body of a request, which has to come whole and without trailers. Returns how many
+/// bytes it takes.
+pub(super) fn whole(framing: Framing, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Parsed<usize> {
+    let (mut reader, mut at) = (BodyReader::new(framing), 0);
+    if reader.is_over() {
+        return Parsed::Regular(0);
     }
-    let lines = Lines::new(&bytes[..len], lower);
-    if !lines.are_plain {
-        return Parsed::Irregular;
-    }
-    let fields: &'h [Header<'b>] = request.headers;
-    let (mut host, mut closes, mut has_cookie) = (None, false, false);
-    let (mut length, mut is_chunked) = (None, false);
-    let names = lines.names;
-    for field in fields {
-        let value = field.value;
-        match about(names.lower(field), value, &lines) {
-            About::Nothing | About::Date => {}
-            About::Host if host.is_none() => host = Some(value),
-            About::Closes => closes = true,
-            About::Cookie if !has_cookie => has_cookie = true,
-            About::Length(said) if has_body && length.is_none() => length = Some(said),
-            About::Chunked if has_body && !is_chunked => is_chunked = true,
-            About::MaxForwards if method != Method::OPTIONS => {}
-            _ => return Parsed::Irregular,
+    loop {
+        let piece = match reader.step(&bytes[at..]) {
+            Ok(piece) if piece.trailer.is_none() => piece,
+            Ok(_) | Err(_) => return Parsed::Irregular,
+        };
+        data(&bytes[at..][piece.data.clone()]);
+        at += piece.used;
+        match piece.progress {
+            Progress::Again => {}
+            Progress::More => return Parsed::Partial,
+            Progress::Over => return Parsed::Regular(at),
         }
     }
-    let length = match (length, is_chunked) {
-        (Some(_), true) => return Parsed::Irregular,
-        (Some(length), false) => Length::Known(length),
-        (None, true) => Length::Chunked,
-        (None, false) => Length::None,
-    };
-    let Some(host) = host else { return Parsed::Irregular };
-    Parsed::Regular(RequestHead {
-        method,
-        target,
-        path_len,
-        host,
-        fields,
-        names,
-        length,
-        closes,
-        len,
-    })
 }

@@ -15,8 +15,8 @@ use rustix::pipe::fcntl_setpipe_size;
 use superpoll_rt::pipe::{PipeReader, PipeWriter, pipe};
 use superpoll_rt::time;
 
-use super::connection::RawConnection;
-use super::connection::{LimitTimer, Lost};
+use super::lost::{LimitTimer, Lost};
+use crate::upstream::http1::Http1Connection;
 
 /// Bodies with fewer bytes to come are copied.
 const LEAST: u64 = 64 << 10;
@@ -97,14 +97,14 @@ pub trait Client: Write + Unpin {
 }
 
 /// Whether it is worth while to splice so many bytes to a client, and possible.
-pub(super) fn is_for(connection: &RawConnection, client: &impl Client, length: u64) -> bool {
+pub(super) fn is_for(connection: &Http1Connection, client: &impl Client, length: u64) -> bool {
     length >= LEAST && connection.can_splice() && client.can_splice()
 }
 
 /// Passes the rest of a body on, of which `left` bytes have not arrived. They are all copied
 /// instead if there is no pipe.
 pub(super) async fn pass(
-    connection: &mut RawConnection,
+    connection: &mut Http1Connection,
     client: &mut impl Client,
     left: &mut u64,
     body: &Cell<u64>,

@@ -1,4 +1,4 @@
-//! Buffers for reading, which connections have only as long as there is something in them.
+//! Buffers that connections have only as long as there is something in them.
 
 use std::cell::RefCell;
 use std::io;
@@ -9,6 +9,9 @@ use futures_io::AsyncRead;
 
 /// The bytes of a buffer.
 pub(crate) const SIZE: usize = 16 << 10;
+
+/// The bytes of a buffer for the head of a response that is larger.
+pub(crate) const LARGEST: usize = 64 << 10;
 
 /// The most buffers that a thread keeps while no connection has them.
 const MOST_KEPT: usize = 64;
@@ -25,7 +28,7 @@ thread_local! {
 /// Bytes that were read and not used.
 #[derive(Default)]
 pub struct ReadBuffer {
-    /// Empty, or of [`SIZE`].
+    /// Empty, or of [`SIZE`], or larger for a time.
     room: Vec<u8>,
     start: usize,
     end: usize,
@@ -47,7 +50,7 @@ impl ReadBuffer {
     /// Whether there is no room for another byte.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.end - self.start == SIZE
+        self.end - self.start == self.room.len().max(SIZE)
     }
 
     /// Drops the first bytes. A buffer without bytes goes back to the thread.
@@ -61,7 +64,7 @@ impl ReadBuffer {
     fn give_back(&mut self) {
         (self.start, self.end) = (0, 0);
         let room = std::mem::take(&mut self.room);
-        if room.is_empty() {
+        if room.len() != SIZE {
             return;
         }
         // At the end of a thread it has no list any more.
@@ -82,7 +85,7 @@ impl ReadBuffer {
         if self.room.is_empty() {
             let kept = KEPT.with_borrow_mut(Vec::pop);
             self.room = kept.unwrap_or_else(|| vec![0; SIZE]);
-        } else if self.end == SIZE {
+        } else if self.end == self.room.len() {
             self.room.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -94,6 +97,13 @@ impl ReadBuffer {
             self.give_back();
         }
         outcome
+    }
+
+    /// Makes room for more bytes, up to [`LARGEST`] together.
+    pub(crate) fn make_room(&mut self) {
+        if self.is_full() && self.room.len() < LARGEST {
+            self.room.resize(LARGEST, 0);
+        }
     }
 
     /// Reads from a stream.
