@@ -648,12 +648,14 @@ fn a_recording_has_its_end_though_the_summary_cannot_be_printed() {
 fn the_early_end_of_a_recording_is_said_while_the_watch_continues() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("recording");
-    let script = "import select, socket\n\
+    // The recorder may miss waits on a busy machine, so the program waits until it is told to end.
+    let script = "import select, socket, sys, threading\n\
                   pairs = [socket.socketpair() for _ in range(400)]\n\
                   epoll = select.epoll()\n\
                   for one, other in pairs: epoll.register(one, select.EPOLLIN); other.send(b'x')\n\
-                  for _ in range(4000): epoll.poll(0)\n\
-                  input()\n";
+                  reader = threading.Thread(target=sys.stdin.read)\n\
+                  reader.start()\n\
+                  while reader.is_alive(): epoll.poll(0)\n";
     let mut command = superpoll();
     command.args(["watch", "--record-size", "1", "--record", path.to_str().unwrap()]);
     command.args(["--", "python3", "-c", script]);
