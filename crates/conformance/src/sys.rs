@@ -15,6 +15,10 @@ fn take(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
+/// The first number of those that checks close and use again, one check at a time. select can watch
+/// numbers up to 1,023.
+pub(crate) const HIGH: RawFd = 1004;
+
 /// Creates a pipe that never blocks, and whose buffer is one page: reading end, writing end.
 ///
 /// # Errors

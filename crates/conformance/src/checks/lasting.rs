@@ -204,7 +204,7 @@ pub(super) fn a_registration_with_a_lasting_error_ends_like_any_other(bench: &Be
     errors.drain();
     rig.deregister(key)?;
     let _numbers = numbers();
-    let twin = sys::duplicate_from(&errors.socket, 945)?;
+    let twin = sys::duplicate_from(&errors.socket, sys::HIGH)?;
     let owned = rig.own(twin, auto(Hint::Busy))?;
     let (key, number) = (owned.key(), owned.as_raw_fd());
     settle(&mut rig, key, "a duplicate", || errors.drain())?;

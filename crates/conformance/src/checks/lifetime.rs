@@ -86,7 +86,7 @@ pub(super) fn a_reused_number_is_a_stranger(bench: &Bench) -> Outcome {
     for mode in modes(bench) {
         let mut rig = bench.rig();
         let (old, mut old_writer) = pipe()?;
-        let old = sys::duplicate_from(&old, 960)?;
+        let old = sys::duplicate_from(&old, sys::HIGH)?;
         let number = old.as_raw_fd();
         let watch = Watch::new(Interest::READABLE).mode(mode);
         let old_key = rig.register(&old, watch)?;
@@ -110,7 +110,7 @@ pub(super) fn a_reused_number_after_drop_is_a_stranger(bench: &Bench) -> Outcome
     for mode in modes(bench) {
         let mut rig = bench.rig();
         let (old, mut old_writer) = pipe()?;
-        let old = sys::duplicate_from(&old, 955)?;
+        let old = sys::duplicate_from(&old, sys::HIGH)?;
         let number = old.as_raw_fd();
         let watch = Watch::new(Interest::READABLE).mode(mode);
         let old = rig.own(old, watch)?;

@@ -54,7 +54,7 @@ pub(super) fn closed_descriptor_is_refused(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     // Far above the numbers that other threads of the process open meanwhile.
     let (reader, _writer) = pipe()?;
-    let fd = sys::duplicate_from(&reader, 990)?.as_raw_fd();
+    let fd = sys::duplicate_from(&reader, sys::HIGH)?.as_raw_fd();
     let outcome = rig.register_raw(fd, Interest::READABLE);
     match outcome {
         Err(error @ Error::BadDescriptor { .. }) => says(&error, &[&fd.to_string(), "not open"]),
@@ -67,7 +67,7 @@ pub(super) fn closed_before_the_wait_is_refused_there(bench: &Bench) -> Outcome 
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let (doomed, _doomed_writer) = pipe()?;
-    let doomed = sys::duplicate_from(&doomed, 980)?;
+    let doomed = sys::duplicate_from(&doomed, sys::HIGH)?;
     let kept = rig.register(&reader, Interest::READABLE)?;
     let key = rig.register(&doomed, Interest::READABLE)?;
     let fd = doomed.as_raw_fd();
@@ -97,7 +97,7 @@ pub(super) fn closing_a_watched_descriptor_harms_no_other(bench: &Bench) -> Outc
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let (doomed, _doomed_writer) = pipe()?;
-    let doomed = sys::duplicate_from(&doomed, 970)?;
+    let doomed = sys::duplicate_from(&doomed, sys::HIGH)?;
     let kept = rig.register(&reader, Interest::READABLE)?;
     let key = rig.register(&doomed, Interest::READABLE)?;
     expect(&mut rig, &[], "both open")?;
