@@ -178,11 +178,13 @@ impl Engine {
         left > 0
     }
 
+    /// Whether the running task may take another one.
     #[inline]
     pub(crate) fn has_budget(&self) -> bool {
         self.budget.get() > 0
     }
 
+    #[inline]
     pub(crate) fn renew_budget(&self) {
         self.budget.set(BUDGET);
     }

@@ -493,3 +493,33 @@ fn the_reasons_of_failed_requests_are_logged_at_a_limited_rate() {
         assert_eq!(said, "none-up 503");
     }
 }
+
+/// The server has answered before it has all of an upload, which breaks off: the answer breaks off
+/// at once, and the server is not to blame.
+#[test]
+fn an_answer_ends_with_the_upload_that_breaks_off() {
+    for backend in MOST {
+        let origin = Origin::start(|line| {
+            line.head()?;
+            line.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")?;
+            std::io::copy(&mut line.reader, &mut std::io::sink()).map(drop)
+        });
+        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+        // Longer than this test waits.
+        let limits = "[limits]\nbody_bytes = \"8KiB\"\n[timeouts]\nbody = \"10m\"\n";
+        let gateway = Gateway::start(backend, &whole(&servers, "", limits));
+        let mut client = Client::connect(&gateway.address);
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
+        assert_eq!(client.head().unwrap().status, 200);
+        let chunk = format!("1000\r\n{}\r\n", "x".repeat(4096));
+        for _ in 0..3 {
+            client.send(&chunk);
+        }
+        let mut rest = Vec::new();
+        let _ = client.reader.read_to_end(&mut rest);
+        assert!(!rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
+        assert_eq!(gateway.up(), [true]);
+        let failures = gateway.told().into_iter().filter(|(name, ..)| *name == "upstream-failed");
+        assert_eq!(failures.count(), 0);
+    }
+}

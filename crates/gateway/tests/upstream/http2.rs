@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use futures_rustls::rustls::pki_types::pem::PemObject;
 use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use futures_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -265,29 +266,34 @@ fn servers_may_show_certificates() {
     assert_eq!(crate::origin::get(&gateway.address, "/").status, 502);
 }
 
+/// Returns a gateway with TLS before a server, and the way to it by HTTP/2.
+fn front(backend: BackendKind, folder: &Path, origin: &Origin) -> (Gateway, TlsConnector) {
+    let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+    let at = folder.display();
+    let text = whole(&servers, "", "").replace(
+        "address = \"127.0.0.1:0\"\n",
+        &format!("address = \"127.0.0.1:0\"\ntls = {{ certificate = \"{at}/cert.pem\", key = \"{at}/key.pem\" }}\n"),
+    );
+    let gateway = Gateway::start(backend, &text);
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(folder.join("cert.pem")).unwrap()).unwrap();
+    let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    (gateway, TlsConnector::from(Arc::new(config)))
+}
+
 #[test]
 fn clients_may_speak_http2() {
     for backend in MOST {
         let folder = tempfile::tempdir().unwrap();
         certificate(folder.path());
         let origin = Origin::echo();
-        let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
-        let at = folder.path().display();
-        let text = whole(&servers, "", "").replace(
-            "address = \"127.0.0.1:0\"\n",
-            &format!("address = \"127.0.0.1:0\"\ntls = {{ certificate = \"{at}/cert.pem\", key = \"{at}/key.pem\" }}\n"),
-        );
-        let gateway = Gateway::start(backend, &text);
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(folder.path().join("cert.pem")).unwrap()).unwrap();
-        let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        let connector = TlsConnector::from(Arc::new(config));
+        let (gateway, connector) = front(backend, folder.path(), &origin);
         let address = gateway.address.clone();
         let asks = async {
             let stream = TcpStream::connect(address.as_str()).await.unwrap();
@@ -330,5 +336,58 @@ fn clients_may_speak_http2() {
             // One field, as HTTP/1.1 has it.
             assert_eq!(seen.field("cookie").unwrap(), "sid=abc; theme=dark; csrf=\"a,b\"");
         }
+    }
+}
+
+/// Returns a frame of HTTP/2 (RFC 9113, section 4.1).
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+/// Returns the head of a request for `/` with a method, by fields of the static table (RFC 7541).
+fn head_of(method: &str, length: Option<&str>) -> Vec<u8> {
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    let length = length.map(|length| [&[0x0f, 0x0d], &*text(length)].concat());
+    [&[0x02], &*text(method), &[0x87, 0x84, 0x01], &*text("a.example"), &length.unwrap_or_default()]
+        .concat()
+}
+
+/// A client takes an upload back without an error: the part that came is not stored as the whole.
+#[test]
+fn an_upload_that_is_reset_is_not_forwarded_as_whole() {
+    for backend in MOST {
+        let folder = tempfile::tempdir().unwrap();
+        certificate(folder.path());
+        let origin = Origin::echo();
+        let (gateway, connector) = front(backend, folder.path(), &origin);
+        let address = gateway.address.clone();
+        let asks = async {
+            let stream = TcpStream::connect(address.as_str()).await.unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            let mut stream = connector.connect(name, stream).await.unwrap();
+            let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+            bytes.extend(frame(4, 0, 0, &[]));
+            for (stream, method) in [(1, "PUT"), (3, "POST")] {
+                bytes.extend(frame(1, 4, stream, &head_of(method, Some("10"))));
+                bytes.extend(frame(0, 0, stream, b"some"));
+                bytes.extend(frame(3, 0, stream, &[0; 4]));
+            }
+            bytes.extend(frame(1, 5, 5, &head_of("GET", None)));
+            stream.write_all(&bytes).await.unwrap();
+            loop {
+                let mut head = [0; 9];
+                stream.read_exact(&mut head).await.unwrap();
+                let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+                stream.read_exact(&mut vec![0; length]).await.unwrap();
+                if (head[3], head[8]) == (1, 5) {
+                    break;
+                }
+            }
+        };
+        Runtime::new().unwrap().block_on(asks);
+        let lines: Vec<_> = origin.seen().iter().map(|seen| seen.line().to_owned()).collect();
+        assert_eq!(lines, ["GET / HTTP/1.1"]);
+        assert_eq!(gateway.up(), [true]);
     }
 }
