@@ -298,8 +298,8 @@ impl Drop for SharedWords {
     }
 }
 
-/// Makes memory of that many words that are 0, as a file without a place. No one can make it
-/// shorter: that would kill all who have mapped it.
+/// Makes memory of that many words, all 0, as a file without a place. Its seals forbid to shorten
+/// it: that would kill each process with a mapping of it.
 pub(crate) fn memory(name: &CStr, words: usize) -> io::Result<File> {
     // SAFETY: the name is a string; the kernel returns a new descriptor.
     let memory =

@@ -69,7 +69,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// What has not come to the ring.
+    /// The losses so far.
     pub(crate) fn lost(&self) -> End {
         let of = |word| self.globals.words()[word as usize].load(Ordering::Relaxed);
         End {
@@ -110,7 +110,7 @@ pub struct Watch {
     /// The descriptors that keep the programs attached.
     links: Vec<OwnedFd>,
     slots: usize,
-    /// The counts of processes that have ended, and how many others there were.
+    /// The counts of ended processes, and the number of the others.
     kept: BTreeMap<Key, Counts>,
     forgotten: u64,
     started: Instant,
@@ -171,7 +171,7 @@ impl Watch {
     ///
     /// # Errors
     ///
-    /// The process cannot be watched, [`Subject::All`] among others.
+    /// The process cannot be traced. [`Subject::All`] never can.
     pub fn trace(subject: Subject) -> Result<Watch, Error> {
         let machine = machine::HERE.ok_or(Error::Machine(std::env::consts::ARCH))?;
         let failed = |what| move |source| Error::NoTrace { what, source };
@@ -265,7 +265,7 @@ impl Watch {
         }
     }
 
-    /// Ends to count. What was counted remains. Until then, no one waits for a traced child.
+    /// Stops counting; the counts remain. A traced child can be waited for only afterwards.
     pub fn end(&mut self) {
         self.links.clear();
         if let Some(tracer) = &mut self.tracer {

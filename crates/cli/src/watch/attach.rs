@@ -11,7 +11,7 @@ use super::recording::{self, Prepared};
 /// How long a process that runs already is traced at most, as that slows it.
 const SAMPLE: Duration = Duration::from_secs(2);
 
-/// Attaches to the subject, or prepares to start a program. Tells what is used instead of BPF.
+/// Attaches to the subject, or prepares to start a program. Names the substitute for BPF.
 ///
 /// # Errors
 ///

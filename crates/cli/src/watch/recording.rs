@@ -89,7 +89,7 @@ impl Prepared {
 }
 
 impl Recording {
-    /// Says once that the recording has ended by itself. What has ended it is told at the end.
+    /// Says once that the recording has ended by itself. The reason follows at the end.
     pub(super) fn say_early_end(&mut self) {
         if self.recorder.has_ended() && !self.is_end_said {
             self.is_end_said = true;
@@ -107,7 +107,7 @@ impl Recording {
 }
 
 impl Ended {
-    /// Says what the recording has, and what it lacks.
+    /// Prints the length of the recording and its gaps.
     pub(super) fn say(self) -> Result<(), Box<dyn Error>> {
         let end = self.end.map_err(|error| failed(&self.path, &error))?;
         let path = self.path.display();
