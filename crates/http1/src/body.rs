@@ -24,7 +24,8 @@ use crate::refusal::Refusal;
 /// The most digits of a chunk's size, zeros at its beginning aside: no chunk has 2^60 bytes.
 const MOST_DIGITS: u8 = 15;
 
-/// The most bytes of all extensions and trailers of a body, and of all zeros before sizes.
+/// The most bytes of extensions and trailers of a body, and of zeros before sizes, beyond as many
+/// as it has data: some servers pad the size of each chunk, however long the body is.
 pub const MOST_EXTRA: usize = 16 << 10;
 
 /// The longest line of a trailer. A caller's buffer has to hold one.
@@ -61,7 +62,11 @@ const START: Place = Place::Size { size: 0, digits: 0, has_digit: false };
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Length(u64),
-    Chunks { place: Place, extra: usize },
+    /// With the bytes that count for [`MOST_EXTRA`].
+    Chunks {
+        place: Place,
+        extra: usize,
+    },
     UntilClose,
     Over,
 }
@@ -153,8 +158,9 @@ impl BodyReader {
                     self.0 = State::Over;
                 }
             }
-            State::Chunks { place, .. } => {
+            State::Chunks { place, extra } => {
                 if let Place::Data(left) = *place {
+                    *extra = extra.saturating_sub(usize::try_from(count).unwrap_or(usize::MAX));
                     *place = if left == count { Place::DataEnd } else { Place::Data(left - count) };
                 }
             }
@@ -215,6 +221,7 @@ fn chunks<'b>(place: &mut Place, extra: &mut usize, bytes: &'b [u8]) -> Result<P
                 let rest = bytes.len() - at;
                 let count = usize::try_from(left).map_or(rest, |left| left.min(rest));
                 let left = left - count as u64;
+                *extra = extra.saturating_sub(count);
                 *place = if left == 0 { Place::DataEnd } else { Place::Data(left) };
                 let used = at + count;
                 return Ok(Piece { data: at..used, ..Piece::new(used, Progress::Again) });

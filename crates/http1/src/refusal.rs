@@ -117,7 +117,7 @@ refusals! {
     ChunkExtension = BAD_REQUEST, "chunk-extension", "a chunk's extension is malformed";
     /// No CR LF follows a chunk's data (RFC 9112, section 7.1).
     ChunkEnd = BAD_REQUEST, "chunk-end", "no CR LF follows a chunk";
-    /// The extensions and trailers of a body are longer than [`MOST_EXTRA`](crate::MOST_EXTRA).
+    /// The extensions and trailers of a body exceed [`MOST_EXTRA`](crate::MOST_EXTRA).
     ExtraTooLarge = REQUEST_HEADER_FIELDS_TOO_LARGE, "extra-too-large",
         "the extensions and trailers are too long";
     /// A trailer is not a field (RFC 9112, section 7.1.2).

@@ -121,11 +121,18 @@ fn extensions_and_trailers_are_bounded() {
         let chunk = format!("1;{}\r\na\r\n", "x".repeat(length));
         chunked(format!("{}0\r\n\r\n", chunk.repeat(chunks)).as_bytes()).map(|body| body.data.len())
     };
-    // The semicolon and the zero of the last chunk count as well.
-    assert_eq!(extended(MOST_EXTRA - 2, 1), Ok(1));
-    assert_eq!(extended(MOST_EXTRA - 1, 1), Err(Refusal::ExtraTooLarge));
+    // The semicolon counts as well.
+    assert_eq!(extended(MOST_EXTRA - 1, 1), Ok(1));
+    assert_eq!(extended(MOST_EXTRA, 1), Err(Refusal::ExtraTooLarge));
     assert_eq!(extended(100, 150), Ok(150));
     assert_eq!(extended(100, 200), Err(Refusal::ExtraTooLarge));
+    // A long body may have as much of them as of data.
+    let padded = "00000000a;padded\r\n0123456789\r\n".repeat(10_000);
+    let body = chunked(format!("{padded}0\r\n\r\n").as_bytes());
+    assert_eq!(body.map(|body| body.data.len()), Err(Refusal::ExtraTooLarge));
+    let padded = "00a;padded\r\n0123456789\r\n".repeat(10_000);
+    let body = chunked(format!("{padded}0\r\n\r\n").as_bytes());
+    assert_eq!(body.map(|body| body.data.len()), Ok(100_000));
     let zeros = "0".repeat(MOST_EXTRA + 1);
     assert_eq!(chunked(zeros.as_bytes()), Err(Refusal::ExtraTooLarge));
     let trailers = |line: String, count: usize| {
