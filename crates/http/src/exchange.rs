@@ -4,8 +4,7 @@
 //! A service answers with a response. Two kinds of answers are more than that, and both need the
 //! connection itself: a protocol that takes the connection over (WebSocket), and an answer that
 //! waits at the price of a descriptor (long-poll). The service states its plan here and the
-//! connection carries it out, since only the connection knows when hyper holds nothing of the
-//! stream any more.
+//! connection carries it out, since only the connection knows when everything was written.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -14,6 +13,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use crate::interim::InterimResponses;
 use crate::io_activity::IoActivity;
 use crate::log::Entry;
 use crate::parking_lot::WaitingRequest;
@@ -57,6 +57,8 @@ pub struct Exchange {
     pub may_have_hsts: bool,
     /// What happens to the connection after the handler, where that is unusual.
     pub plan: Rc<RefCell<Option<Plan>>>,
+    /// The interim responses for the client, if it understands them.
+    pub interim: Option<Rc<InterimResponses>>,
     /// Whether the request is alone on its connection.
     pub is_alone: bool,
     /// The events on the connection.
@@ -127,7 +129,7 @@ impl Exchange {
         self.io_activity.unsent_limit.set(Some(bytes));
     }
 
-    /// Takes the connection out of hyper and gives it to `then`, which has to make sure that it is
+    /// Takes the connection from its task and gives it to `then`, which has to make sure that it is
     /// answered one day. The service then returns a future that is never ready; it is dropped.
     pub fn wait(&self, then: impl FnOnce(WaitingRequest) + 'static) {
         let may_have_hsts = self.may_have_hsts;

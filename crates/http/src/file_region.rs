@@ -2,9 +2,9 @@
 //!
 //! Most of the cost of a large response is the copy from the program into the socket. `sendfile(2)`
 //! has none, but it takes the bytes that the file has at that moment, which may differ from those
-//! that the head of the response has promised; and hyper wants bytes. A file region is both: the
-//! contents of a file as they were read, and the file. To hyper it is `Bytes` like any other, and
-//! whatever hyper does with them is right. If such bytes reach the transport unchanged, the
+//! that the head of the response has promised; and bodies are bytes. A file region is both: the
+//! contents of a file as they were read, and the file. To a body it is `Bytes` like any other, and
+//! whatever is done with them is right. If such bytes reach the transport unchanged, the
 //! transport recognises them by their address. If the file is still the same, as its size and its
 //! times tell, the kernel sends that part of the file instead. If it is not, the bytes are sent: a
 //! response continues with the version that it began with. A file that changes between that look

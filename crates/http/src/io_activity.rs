@@ -36,17 +36,8 @@ pub struct IoActivity {
     /// The request under way is given up when the client ends its side: see
     /// [`IoActivity::watches`].
     pub ends_with_client: Cell<bool>,
-    /// Regular requests may take the lane again once this one is over.
-    pub to_lane: Cell<bool>,
     /// Some of the body of the request under way has not arrived yet.
     pub has_upload: Cell<bool>,
-    /// The number of bodies that are in use and have not arrived in full. A body may outlive its
-    /// request.
-    pub uploads: Cell<u32>,
-    /// The body of the request under way is read no further: it is too large, or came too slowly.
-    pub given_up: Cell<bool>,
-    /// Bytes that have arrived since the last request was known to be over.
-    pub arrived: Cell<usize>,
     /// The bytes that the kernel had still to send when a write found no room, if the clock has
     /// asked for them.
     pub queued: Cell<Option<u64>>,
@@ -92,7 +83,7 @@ impl IoActivity {
     }
 
     /// Whether the transport is read while a request is answered, in search of the end of the
-    /// client's side. As long as a body is expected, hyper reads.
+    /// client's side. As long as a body is expected, it is read for that.
     #[inline]
     pub fn watches(&self) -> bool {
         self.ends_with_client.get() && !self.has_upload.get()
@@ -127,7 +118,6 @@ impl IoActivity {
     pub fn read(&self, bytes: usize) {
         let (read, written) = self.spent.get();
         self.spent.set((read + bytes, written));
-        self.arrived.set(self.arrived.get().saturating_add(bytes));
         self.count();
         // An end is no activity.
         if bytes > 0 {

@@ -41,12 +41,14 @@ pub mod fuzzing {
 pub mod grant;
 pub mod htpasswd;
 pub mod http2_stream;
+pub mod interim;
 pub mod io_activity;
 pub mod ipc;
 pub mod listen;
 pub mod log;
 pub mod memory;
 pub mod mercure;
+pub mod message;
 pub mod parked_stream;
 pub mod parking_lot;
 pub mod peer;

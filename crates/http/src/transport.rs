@@ -39,6 +39,12 @@ impl From<TlsStream> for Transport {
 /// A stream with a server that requests are forwarded to.
 pub type Upstream = Layered<client::TlsStream<Plain>>;
 
+impl From<client::TlsStream<Plain>> for Upstream {
+    fn from(stream: client::TlsStream<Plain>) -> Upstream {
+        Layered::Tls(Box::new(FuturesIo::new(stream)))
+    }
+}
+
 /// Calls a method of the stream, of either kind.
 macro_rules! layer {
     ($self:ident.$trait:ident::$method:ident($($argument:expr),*)) => {

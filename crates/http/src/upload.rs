@@ -1,11 +1,20 @@
 //! The body of a request, within limits of size and time.
+//!
+//! On a connection of HTTP/1 the task of the connection reads the body, one frame when the service
+//! asks for one: a slow service holds a slow client back.
+//!
+//! ```text
+//!   service: Upload --asks--> UploadSlot <--fills-- the connection's task
+//! ```
 
+use std::cell::{Cell, RefCell};
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +22,6 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use superpoll_rt::time::{self, Sleep, sleep};
 
-use crate::io_activity::IoActivity;
 use crate::log::Entry;
 
 /// The reason for which a request's body did not arrive in full.
@@ -27,7 +35,7 @@ pub enum UploadError {
     /// No more of it arrived for this long.
     TimedOut(Duration),
     /// The connection ended, or the bytes on it are not HTTP.
-    Broken(hyper::Error),
+    Broken(Box<dyn Error + Send + Sync>),
     /// It ended before the length that was announced.
     Short,
 }
@@ -50,7 +58,7 @@ impl fmt::Display for UploadError {
 impl std::error::Error for UploadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            UploadError::Broken(error) => Some(error),
+            UploadError::Broken(error) => Some(&**error),
             _ => None,
         }
     }
@@ -67,13 +75,173 @@ impl From<UploadError> for io::Error {
     }
 }
 
+/// The place in which a connection's task leaves the next frame of a body for the service.
+///
+/// The service may be polled by the connection's task or by another one; each wakes the other.
+#[derive(Default)]
+pub struct UploadSlot {
+    frame: RefCell<Option<Result<Frame<Bytes>, UploadError>>>,
+    /// The data that follows the frame, if that is known.
+    left: Cell<Option<u64>>,
+    /// No frame follows.
+    is_over: Cell<bool>,
+    /// The service has asked for a frame.
+    is_wanted: Cell<bool>,
+    /// The service reads no further.
+    is_given_up: Cell<bool>,
+    service: RefCell<Option<Waker>>,
+    connection: RefCell<Option<Waker>>,
+}
+
+impl UploadSlot {
+    /// Returns the slot of a body with so much data, if that is known.
+    #[must_use]
+    pub fn new(left: Option<u64>) -> Rc<UploadSlot> {
+        Rc::new(UploadSlot { left: Cell::new(left), ..UploadSlot::default() })
+    }
+
+    /// Whether the service waits for a frame. If it does not, the task is woken when it does.
+    pub fn is_wanted(&self, cx: &Context<'_>) -> bool {
+        remember(&self.connection, cx);
+        self.is_wanted.get() && !self.is_given_up.get()
+    }
+
+    /// Whether the service reads no further: it has dropped the body, or met a limit.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.is_given_up.get()
+    }
+
+    fn give_up(&self) {
+        if !self.is_given_up.replace(true)
+            && !self.is_end()
+            && let Some(connection) = &*self.connection.borrow()
+        {
+            connection.wake_by_ref();
+        }
+    }
+
+    /// Leaves a frame, after which so much data follows.
+    pub fn fill(&self, cx: &Context<'_>, frame: Frame<Bytes>, left: Option<u64>, is_last: bool) {
+        self.left.set(left);
+        self.is_over.set(is_last);
+        self.put(cx, Some(Ok(frame)));
+    }
+
+    /// Ends the body, with the reason if that is too early.
+    pub fn end(&self, cx: &Context<'_>, why: Option<Box<dyn Error + Send + Sync>>) {
+        self.is_over.set(true);
+        self.put(cx, why.map(|why| Err(UploadError::Broken(why))));
+    }
+
+    fn put(&self, cx: &Context<'_>, frame: Option<Result<Frame<Bytes>, UploadError>>) {
+        self.is_wanted.set(false);
+        *self.frame.borrow_mut() = frame;
+        // The connection's own task polls the service after this.
+        let service = self.service.take().filter(|service| !service.will_wake(cx.waker()));
+        service.into_iter().for_each(Waker::wake);
+    }
+
+    fn poll_take(&self, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        match self.frame.take() {
+            None if !self.is_over.get() => {}
+            frame => return Poll::Ready(frame),
+        }
+        remember(&self.service, cx);
+        if !self.is_wanted.replace(true) {
+            let connection = self.connection.borrow();
+            let other = connection.as_ref().filter(|waker| !waker.will_wake(cx.waker()));
+            other.into_iter().for_each(Waker::wake_by_ref);
+        }
+        Poll::Pending
+    }
+
+    fn is_end(&self) -> bool {
+        self.is_over.get() && self.frame.borrow().is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let Some(left) = self.left.get() else { return SizeHint::default() };
+        let frame = self.frame.borrow();
+        let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+        SizeHint::with_exact(left + data.map_or(0, |data| data.len() as u64))
+    }
+}
+
+superpoll::debug_fields!(UploadSlot, it => left: it.left.get(), is_over: it.is_over.get());
+
+fn remember(waker: &RefCell<Option<Waker>>, cx: &Context<'_>) {
+    let mut waker = waker.borrow_mut();
+    if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+        *waker = Some(cx.waker().clone());
+    }
+}
+
+/// The body of a request as it arrives.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// There is none.
+    Empty,
+    /// One on a connection of HTTP/1.
+    Http1(Rc<UploadSlot>),
+    /// One on a stream of HTTP/2.
+    Http2(Incoming),
+}
+
+impl RequestBody {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        match self {
+            RequestBody::Empty => Poll::Ready(None),
+            RequestBody::Http1(slot) => slot.poll_take(cx),
+            RequestBody::Http2(incoming) => {
+                let frame = Pin::new(incoming).poll_frame(cx);
+                frame.map_err(|error| UploadError::Broken(error.into()))
+            }
+        }
+    }
+
+    /// Whether nothing follows.
+    #[must_use]
+    pub fn is_end_stream(&self) -> bool {
+        match self {
+            RequestBody::Empty => true,
+            RequestBody::Http1(slot) => slot.is_end(),
+            RequestBody::Http2(incoming) => incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            RequestBody::Empty => SizeHint::with_exact(0),
+            RequestBody::Http1(slot) => slot.size_hint(),
+            RequestBody::Http2(incoming) => incoming.size_hint(),
+        }
+    }
+
+    /// No more of it is read.
+    fn give_up(&self) {
+        if let RequestBody::Http1(slot) = self {
+            slot.give_up();
+        }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
 /// The body of a request.
 ///
 /// It ends with an error if it is larger than the limit, or if it makes no progress for too long
 /// while the service waits for it.
 #[derive(Debug)]
 pub struct Upload {
-    incoming: Incoming,
+    body: RequestBody,
     limit: u64,
     left: u64,
     patience: Duration,
@@ -82,37 +250,16 @@ pub struct Upload {
     /// Whether the service waits for the body now: the time in which it asks for no more does not
     /// count against the client.
     is_waited_for: bool,
-    /// Notified when all of the body was read, if activity is recorded.
-    io_activity: Option<Rc<IoActivity>>,
     /// Notes the bytes, if there is an access log. A body may outlive its request.
     entry: Option<Weak<Entry>>,
 }
 
 impl Upload {
     /// Returns the body of a request with its limits.
-    pub fn new(
-        incoming: Incoming,
-        limit: u64,
-        patience: Duration,
-        io_activity: Option<Rc<IoActivity>>,
-    ) -> Upload {
-        let mut upload = Upload {
-            incoming,
-            limit,
-            left: limit,
-            patience,
-            timer: None,
-            is_waited_for: false,
-            io_activity,
-            entry: None,
-        };
-        if let Some(io_activity) = &upload.io_activity {
-            io_activity.uploads.set(io_activity.uploads.get() + 1);
-        }
-        if upload.incoming.is_end_stream() {
-            upload.ended();
-        }
-        upload
+    #[must_use]
+    pub fn new(body: RequestBody, limit: u64, patience: Duration) -> Upload {
+        let (left, timer, is_waited_for, entry) = (limit, None, false, None);
+        Upload { body, limit, left, patience, timer, is_waited_for, entry }
     }
 
     /// Makes its bytes be noted in a line of the access log, if there is one.
@@ -128,28 +275,16 @@ impl Upload {
         (self.limit, self.left) = (limit, limit);
     }
 
-    /// Notes that the bytes read so far were used.
-    fn ended(&mut self) {
-        if let Some(io_activity) = self.io_activity.take() {
-            io_activity.uploads.set(io_activity.uploads.get() - 1);
-            io_activity.unused.set(false);
-            io_activity.has_upload.set(false);
-            io_activity.arrived.set(0);
-        }
-    }
-
     /// No more of it is read.
     fn give_up(&self, error: UploadError) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
-        if let Some(io_activity) = &self.io_activity {
-            io_activity.given_up.set(true);
-        }
+        self.body.give_up();
         Poll::Ready(Some(Err(error)))
     }
 
     /// Whether it is known beforehand to be larger than it may be.
     #[must_use]
     pub(crate) fn is_too_large(&self) -> bool {
-        self.incoming.size_hint().lower() > self.left
+        self.body.size_hint().lower() > self.left
     }
 
     fn waits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -158,14 +293,6 @@ impl Upload {
             timer.reset(time::now() + self.patience);
         }
         timer.as_mut().poll(cx)
-    }
-}
-
-impl Drop for Upload {
-    fn drop(&mut self) {
-        if let Some(io_activity) = &self.io_activity {
-            io_activity.uploads.set(io_activity.uploads.get() - 1);
-        }
     }
 }
 
@@ -178,21 +305,18 @@ impl Body for Upload {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         let this = self.get_mut();
-        let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) else {
+        let Poll::Ready(frame) = this.body.poll_frame(cx) else {
             ready!(this.waits(cx));
             return this.give_up(UploadError::TimedOut(this.patience));
         };
         this.is_waited_for = false;
         let frame = match frame {
             // A client of HTTP/2 may reset its stream without an error.
-            None if this.incoming.size_hint().exact().is_some_and(|left| left > 0) => {
+            None if this.body.size_hint().exact().is_some_and(|left| left > 0) => {
                 return this.give_up(UploadError::Short);
             }
-            None => {
-                this.ended();
-                return Poll::Ready(None);
-            }
-            Some(Err(error)) => return this.give_up(UploadError::Broken(error)),
+            None => return Poll::Ready(None),
+            Some(Err(error)) => return this.give_up(error),
             Some(Ok(frame)) => frame,
         };
         let length = frame.data_ref().map_or(0, Bytes::len) as u64;
@@ -203,20 +327,16 @@ impl Body for Upload {
             None => this.give_up(UploadError::TooLarge { limit: this.limit }),
             Some(left) => {
                 this.left = left;
-                // Nothing follows trailers, and not every reader asks for more.
-                if frame.is_trailers() || this.incoming.is_end_stream() {
-                    this.ended();
-                }
                 Poll::Ready(Some(Ok(frame)))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.body.size_hint()
     }
 }

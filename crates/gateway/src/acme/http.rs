@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures_lite::future::or;
 use futures_rustls::TlsConnector;
 use futures_rustls::rustls::crypto::ring;
 use futures_rustls::rustls::pki_types::pem::PemObject;
@@ -25,10 +24,10 @@ use futures_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use futures_rustls::rustls::{ClientConfig, RootCertStore};
 use http::header::{CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Uri};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Collected};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use superpoll_http::transport::Upstream;
 use superpoll_http::upstream;
-use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::spawn;
 use superpoll_rt::time::timeout;
 
@@ -39,9 +38,6 @@ const EXCHANGE: Duration = Duration::from_secs(30);
 
 /// The largest body of a response. A chain of certificates has about 5 KiB.
 const LARGEST_BODY: usize = 256 << 10;
-
-/// The largest head of a response.
-const LARGEST_HEAD: usize = 64 << 10;
 
 const AGENT: &str = concat!("superpoll/", env!("CARGO_PKG_VERSION"), " instant-acme");
 
@@ -194,35 +190,19 @@ async fn exchange(
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     *request.uri_mut() = path.parse::<Uri>().map_err(nonsense)?;
-    let broken =
-        |error: hyper::Error| unreachable(format!("the exchange with {authority}: {error}"));
-    let built = hyper::client::conn::http1::Builder::new()
-        .max_buf_size(LARGEST_HEAD)
-        .handshake::<_, BodyWrapper<Bytes>>(FuturesIo::new(stream))
-        .await;
-    let (mut sender, connection) = built.map_err(broken)?;
-    let driven = async {
-        // An error of the connection is one of the response as well.
-        let _ = connection.await;
-        std::future::pending().await
-    };
-    let answered = async {
-        let response = sender.send_request(request).await.map_err(broken)?;
-        let (parts, body) = response.into_parts();
-        if parts.status.is_redirection() {
-            let to = parts.headers.get(LOCATION).map_or("", |to| to.to_str().unwrap_or(""));
-            let what = format!("{uri} redirects to {to:?}, which is not followed");
-            return Err(nonsense(what));
-        }
-        let body = Limited::new(body, LARGEST_BODY).collect().await;
-        let body = body.map_err(|error| {
-            unreachable(format!("reading the answer of {authority} (at most 256 KiB): {error}"))
-        })?;
-        let body = body.to_bytes();
-        check_type(&parts, &body, &uri)?;
-        Ok(BytesResponse { parts, body: Box::new(body) })
-    };
-    or(driven, answered).await
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map(Collected::to_bytes).map_err(nonsense)?;
+    let stream = Upstream::from(stream);
+    let answered =
+        upstream::exchange(stream, Request::from_parts(parts, body), EXCHANGE, LARGEST_BODY).await;
+    let broken = |what| unreachable(format!("the exchange with {authority}: {what}"));
+    let (parts, body) = answered.map_err(broken)?.into_parts();
+    if parts.status.is_redirection() {
+        let to = parts.headers.get(LOCATION).map_or("", |to| to.to_str().unwrap_or(""));
+        return Err(nonsense(format!("{uri} redirects to {to:?}, which is not followed")));
+    }
+    check_type(&parts, &body, &uri)?;
+    Ok(BytesResponse { parts, body: Box::new(body) })
 }
 
 /// Refuses an answer that is not of ACME, as a page of a proxy.

@@ -12,13 +12,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, REFERER, USER_AGENT};
+use http::header::{HOST, REFERER, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::{Body as _, SizeHint};
-use hyper::body::Incoming;
 use superpoll_http::body::Body;
 use superpoll_http::body::PollFrame;
 use superpoll_http::exchange::{Exchange, LocalFuture, Plan, Waited};
+use superpoll_http::interim::InterimResponses;
 use superpoll_http::io_activity::IoActivity;
 use superpoll_http::log::{AccessLogWriter, BrokenBy, Entry, RequestRecord};
 use superpoll_http::parking_lot::Note;
@@ -26,7 +26,7 @@ use superpoll_http::peer::Peer;
 use superpoll_http::peer::RequestForm;
 use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::trace::RequestTrace;
-use superpoll_http::upload::Upload;
+use superpoll_http::upload::{RequestBody, Upload};
 use superpoll_http1::RequestHead;
 
 use super::handshake::{self, Handshake};
@@ -42,6 +42,8 @@ pub(super) struct ConnectionState {
     pub peer: Rc<Peer>,
     pub io_activity: Rc<IoActivity>,
     pub plan: Rc<RefCell<Option<Plan>>>,
+    /// The interim responses of the request under way.
+    pub interim: Rc<InterimResponses>,
     /// Whether the socket below has no further state in this process.
     pub can_park: bool,
     /// Whether the connection speaks HTTP/1, which has one request at a time.
@@ -53,18 +55,8 @@ pub(super) struct ConnectionState {
     /// Requests before.
     pub earlier: Cell<u32>,
     pub form: Cell<RequestForm>,
-    /// All of the body of the request under way had come with its head.
-    is_here: Cell<bool>,
-    /// hyper has had no turn yet since the last request's body was given up.
-    is_finishing_upload: Cell<bool>,
-    /// The answer to the first request, if it is known already.
-    pub first: RefCell<Option<Response<Body>>>,
-    /// The first request is given up when the client ends its side.
-    pub aborts_first: Cell<bool>,
     /// An operator has closed the connection.
     pub is_closed_here: Cell<bool>,
-    /// Requests in a row that hyper has answered though they might have passed it.
-    pub lane_misses: Cell<u32>,
     /// The line of the access log of the request under way, on a connection with one request at a
     /// time.
     pub entry: RefCell<Option<Rc<Entry>>>,
@@ -84,28 +76,23 @@ impl ConnectionState {
             io_activity: Rc::new(IoActivity::new(peer.clone(), counters)),
             peer,
             plan: Rc::default(),
+            interim: Rc::default(),
             can_park: allowed.0,
             can_take_over: allowed.1,
             running: Cell::new(0),
             requests: Cell::new(0),
             earlier: Cell::new(0),
             form: Cell::default(),
-            is_here: Cell::new(false),
-            is_finishing_upload: Cell::new(false),
-            first: RefCell::new(None),
-            aborts_first: Cell::new(false),
             is_closed_here: Cell::new(false),
-            lane_misses: Cell::new(0),
             entry: RefCell::new(None),
             trace: RefCell::new(None),
         }
     }
 
     /// Counts a response and adds the fields that every response has.
-    fn finish(
+    pub(super) fn finish(
         &self,
         running: Running,
-        version: Version,
         Note { entry, trace }: Note,
         mut response: Response<Body>,
     ) -> Response<Answer> {
@@ -122,11 +109,6 @@ impl ConnectionState {
             entry.note(|record| record.broken_by = None);
             entry.answered(response.status().as_u16());
         }
-        let is_last = self.is_last(self.requests());
-        // HTTP/2 has no such field; its connection is told to go away.
-        if version < Version::HTTP_2 && (is_last || self.is_cut()) {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
         worker.counters.count_response(response.status().as_u16());
         response.map(|body| Answer { body, running, bytes: 0, has_ended: false, unsent: 0, entry })
     }
@@ -138,22 +120,9 @@ impl ConnectionState {
         worker.is_draining() || most.is_some_and(|most| number >= most.get())
     }
 
-    /// Whether some of the body of the request under way will not be read, so that no other request
-    /// can follow.
-    ///
-    /// When the service has dropped the body, hyper throws away the bytes that it has read already,
-    /// and reads no more.
-    fn is_cut(&self) -> bool {
-        let io_activity = &self.io_activity;
-        let is_left = io_activity.uploads.get() == 0 && !self.is_here.get();
-        io_activity.unused.get()
-            && io_activity.has_upload.get()
-            && (is_left || io_activity.given_up.get())
-    }
-
     /// Logs a request that was refused before it was understood: the part of its first line that
-    /// has arrived.
-    pub(super) fn refused(&self, status: u16, read: &Bytes) {
+    /// has arrived. Its answer has a body of so many bytes.
+    pub(super) fn refused(&self, status: u16, body: usize, read: &Bytes) {
         let Some(access_log) = self.context.worker.access_log() else { return };
         let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
         let start = read.iter().position(|byte| !is_end(byte)).unwrap_or(read.len());
@@ -162,35 +131,13 @@ impl ConnectionState {
         let client = self.peer.client_end();
         let mut record = RequestRecord::new(client, Method::GET, Uri::default(), Version::HTTP_11);
         (record.status, record.is_whole) = (status, true);
+        record.bytes = body as u64;
         record.number = self.requests().wrapping_add(1);
         record.raw = Some(Box::new(rest.slice(..end)));
         drop(Entry::new(access_log, record));
     }
 
-    /// Forgets the rest of the last request's body when hyper has thrown it away, which it does
-    /// with the turn after the body was dropped. If hyper cannot, it ends the connection after the
-    /// response.
-    pub(super) fn finish_upload(&self, cx: &Context<'_>) {
-        let io_activity = &self.io_activity;
-        let is_over = self.running.get() == 0 && io_activity.uploads.get() == 0;
-        if !is_over
-            || !io_activity.has_upload.get()
-            || io_activity.stuck.get()
-            || io_activity.unflushed.get()
-        {
-            return;
-        }
-        if self.is_finishing_upload.replace(true) {
-            self.is_finishing_upload.set(false);
-            io_activity.has_upload.set(false);
-            io_activity.unused.set(false);
-            io_activity.arrived.set(0);
-        } else {
-            cx.waker().wake_by_ref();
-        }
-    }
-
-    /// Whether there is no request, and no byte of a next request that hyper has read.
+    /// Whether there is no request, and no byte of a next request that was read.
     pub(super) fn is_idle(&self) -> bool {
         let io_activity = &self.io_activity;
         let is_written = !io_activity.unflushed.get() && !io_activity.stuck.get();
@@ -200,19 +147,18 @@ impl ConnectionState {
             && io_activity.waits.get()
     }
 
-    /// Whether there is no request, no body of one, and no byte that is under way, on a connection
+    /// Whether there is no request, and no byte that is under way, on a connection
     /// whose bytes may be more than requests.
     pub(super) fn is_between_streams(&self) -> bool {
         let io_activity = &self.io_activity;
         let is_written = !io_activity.unflushed.get() && !io_activity.stuck.get();
         self.running.get() == 0
-            && io_activity.uploads.get() == 0
             && is_written
             && io_activity.waits.get()
             && !io_activity.is_busy.get()
     }
 
-    /// Whether regular requests for some route bypass hyper. The admin listener has no routes.
+    /// Whether regular requests for some route take the lane. The admin listener has no routes.
     pub(super) fn has_lane(&self) -> bool {
         !self.context.is_admin && self.context.worker.router().has_lane()
     }
@@ -227,7 +173,7 @@ impl ConnectionState {
 pub(super) struct Running(Rc<ConnectionState>);
 
 impl Running {
-    fn new(state: &Rc<ConnectionState>) -> Running {
+    pub(super) fn new(state: &Rc<ConnectionState>) -> Running {
         state.requests.set(state.requests.get().wrapping_add(1));
         Running::again(state)
     }
@@ -246,7 +192,7 @@ impl Drop for Running {
         self.0.running.set(self.0.running.get() - 1);
         let running = &self.0.context.worker.counters.running;
         running.set(running.get() - 1);
-        // Later bytes belong to another request, and hyper reads them.
+        // Later bytes belong to another request.
         self.0.io_activity.ends_with_client.set(false);
     }
 }
@@ -268,7 +214,7 @@ fn entry_of(
     access_log: Rc<AccessLogWriter>,
     state: &ConnectionState,
     peer: &Peer,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     head_bytes: usize,
 ) -> Rc<Entry> {
     let (method, uri) = (request.method().clone(), request.uri().clone());
@@ -283,7 +229,7 @@ fn entry_of(
     })
 }
 
-/// Returns the line of the access log of a request that bypasses hyper.
+/// Returns the line of the access log of a request whose head was not copied.
 pub(super) fn lane_entry(
     access_log: Rc<AccessLogWriter>,
     state: &ConnectionState,
@@ -291,7 +237,7 @@ pub(super) fn lane_entry(
     head: &RequestHead<'_>,
 ) -> Rc<Entry> {
     let target = head.target.as_str();
-    let uri = target.parse().unwrap_or_else(|_| encoded(target));
+    let uri = target.parse().ok().or_else(|| encoded(target)).unwrap_or_default();
     let method = Method::from(head.method);
     let mut record = RequestRecord::new(peer.client_end(), method, uri, Version::HTTP_11);
     record.head_bytes_in = u32::try_from(head.len).unwrap_or(u32::MAX);
@@ -303,9 +249,10 @@ pub(super) fn lane_entry(
     })
 }
 
-/// Returns a target of which a byte should have been encoded, with those bytes encoded.
+/// Returns a target of which a byte should have been encoded, with those bytes encoded; `None` if
+/// it is too long then.
 #[cold]
-fn encoded(target: &str) -> Uri {
+pub(super) fn encoded(target: &str) -> Option<Uri> {
     let mut text = String::new();
     for byte in target.bytes() {
         match byte {
@@ -315,7 +262,7 @@ fn encoded(target: &str) -> Uri {
             byte => text.push(char::from(byte)),
         }
     }
-    text.parse().unwrap_or_default()
+    text.parse().ok()
 }
 
 /// Begins the line of a request whose fields `field` finds.
@@ -395,21 +342,9 @@ impl http_body::Body for Answer {
     }
 }
 
-/// Returns the parts of a request that its response depends on.
-fn form(request: &Request<Incoming>) -> RequestForm {
-    let is_1_0 = request.version() == Version::HTTP_10;
-    let says = |token: &str| {
-        let fields = request.headers().get_all(CONNECTION).into_iter();
-        let mut tokens = fields.flat_map(|field| field.to_str().unwrap_or("").split(','));
-        tokens.any(|said| said.trim().eq_ignore_ascii_case(token))
-    };
-    let closes = if is_1_0 { !says("keep-alive") } else { says("close") };
-    RequestForm { is_1_0, closes, may_have_hsts: false }
-}
-
 /// Returns the length of a request's head in the usual spelling of HTTP/1.1, with one space after
 /// each colon.
-fn head_bytes(request: &Request<Incoming>) -> usize {
+fn usual_head_bytes(request: &Request<RequestBody>) -> usize {
     let state = request.method().as_str().len() + " HTTP/1.1\r\n".len() + 1;
     let target = request.uri().to_string().len();
     let field = |(name, value): (&HeaderName, &HeaderValue)| {
@@ -417,15 +352,6 @@ fn head_bytes(request: &Request<Incoming>) -> usize {
     };
     let fields = request.headers().iter().map(field).sum::<usize>() + "\r\n".len();
     state + target + fields
-}
-
-/// Whether the bytes that came with a request's head contain all of its body. For a pipelined
-/// request, or one with a head in another spelling, the answer may be a wrong "no", which costs the
-/// client a connection and no data.
-fn has_come(request: &Request<Incoming>, arrived: usize) -> bool {
-    // A body in chunks does not say how long it is.
-    let Some(body) = request.body().size_hint().exact() else { return false };
-    arrived.saturating_sub(head_bytes(request)) as u64 >= body
 }
 
 /// The response of a request. A response that is known at once costs no future of its own.
@@ -437,7 +363,6 @@ pub(super) enum Serving {
 /// The state of a request that is left once its response has arrived.
 pub(super) struct Rest {
     running: Running,
-    version: Version,
     timer: RequestTimer,
     note: Note,
     /// The proof that belongs to the request, if it asks for a WebSocket on a stream.
@@ -446,7 +371,7 @@ pub(super) struct Rest {
 
 impl Rest {
     fn finish(self, response: Response<Body>) -> Response<Answer> {
-        let Rest { running, version, timer, note, accept } = self;
+        let Rest { running, timer, note, accept } = self;
         let response = match accept {
             Some(accept) => handshake::response(response, &accept),
             None => response,
@@ -456,7 +381,7 @@ impl Rest {
             timer.answered(response.status().as_u16());
         }
         let state = running.0.clone();
-        state.finish(running, version, note, response)
+        state.finish(running, note, response)
     }
 }
 
@@ -477,34 +402,18 @@ impl Future for Serving {
     }
 }
 
-/// Answers one request, which may be the handshake of a WebSocket on a stream.
+/// Answers one request, which may be the handshake of a WebSocket on a stream. Its head has the
+/// usual length unless another one is given.
 pub(super) fn serve_one(
     state: &Rc<ConnectionState>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
+    head_bytes: Option<usize>,
     handshake: Option<&Handshake>,
 ) -> Serving {
     let running = Running::new(state);
     let worker = &state.context.worker;
     let (version, is_empty) = (request.version(), request.body().is_end_stream());
-    // On a connection with one request at a time, the unread rest of the request is known.
     let is_alone = version < Version::HTTP_2;
-    if state.can_park {
-        state.form.set(form(&request));
-    }
-    if is_alone {
-        state.is_finishing_upload.set(false);
-        state.io_activity.has_upload.set(!is_empty);
-        state.io_activity.unused.set(!is_empty);
-        state.io_activity.given_up.set(false);
-        state.io_activity.to_lane.set(state.can_park && state.has_lane());
-        let arrived = state.io_activity.arrived.replace(0);
-        state.is_here.set(is_empty || has_come(&request, arrived));
-    }
-    if let Some(response) = state.first.take() {
-        state.io_activity.unused.set(false);
-        state.io_activity.ends_with_client.set(state.aborts_first.take());
-        return Serving::Now(Some(state.finish(running, version, Note::default(), response)));
-    }
     let router = worker.router();
     let headers = request.headers();
     let values = |name: &str| headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
@@ -517,9 +426,10 @@ pub(super) fn serve_one(
         false => router.trusted_proxies().peer_of(&state.peer, values),
         true => state.peer.clone(),
     };
-    let entry = worker
-        .access_log()
-        .map(|access_log| entry_of(access_log, state, &peer, &request, head_bytes(&request)));
+    let entry = worker.access_log().map(|access_log| {
+        let head_bytes = head_bytes.unwrap_or_else(|| usual_head_bytes(&request));
+        entry_of(access_log, state, &peer, &request, head_bytes)
+    });
     if let Some(entry) = &entry {
         entry.note(|record| record.trace = trace.clone());
     }
@@ -533,8 +443,7 @@ pub(super) fn serve_one(
     }
     let shared = entry.as_ref();
     let plan = handshake.map_or(&state.plan, |handshake| &handshake.plan);
-    let prepare = |request: Request<Incoming>| {
-        let io_activity = state.io_activity.clone();
+    let prepare = |request: Request<RequestBody>| {
         let exchange = Exchange {
             peer: peer.clone(),
             can_take_over: handshake.is_some()
@@ -544,13 +453,13 @@ pub(super) fn serve_one(
             may_have_hsts: false,
             plan: plan.clone(),
             is_alone,
-            io_activity: io_activity.clone(),
+            interim: (version == Version::HTTP_11).then(|| state.interim.clone()),
+            io_activity: state.io_activity.clone(),
             trace: trace.clone(),
             entry: shared.cloned(),
         };
         let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
-        let io_activity = is_alone.then_some(io_activity);
-        let upload = |body| Upload::new(body, limit, patience, io_activity).noted_in(shared);
+        let upload = |body| Upload::new(body, limit, patience).noted_in(shared);
         (request.map(upload), exchange)
     };
     let accept = handshake.map(|handshake| handshake.accept.clone());
@@ -565,7 +474,7 @@ pub(super) fn serve_one(
     }
     // One that can be parked is in the state.
     let entry = entry.filter(|_| !state.can_park);
-    let rest = Rest { running, version, timer, note: Note { entry, trace }, accept };
+    let rest = Rest { running, timer, note: Note { entry, trace }, accept };
     match reply {
         Reply::Now(response) => Serving::Now(Some(rest.finish(response))),
         Reply::Later(response) => Serving::Later { response, rest: Some(rest) },

@@ -14,7 +14,7 @@ use superpoll_rt::time;
 
 use super::answer::ConnectionState;
 
-/// The reason for which a connection leaves hyper.
+/// The reason for which the task of a connection ends, or stops to wait for requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ExitReason {
     /// It is over, or broken.
@@ -25,8 +25,6 @@ pub(super) enum ExitReason {
     Waits,
     /// Nothing happens on it.
     Idle,
-    /// Its next request may pass hyper.
-    ToLane,
     /// A request's head did not come in time.
     TooSlow,
     /// The client does not read.
@@ -91,6 +89,12 @@ impl Clock {
             io_activity.doubted.set(!quiet.is_zero());
             self.head = None;
             return None;
+        }
+        if io_activity.has_upload.get() {
+            // The rest of an upload whose response was sent, which another task reads.
+            io_activity.doubted.set(!quiet.is_zero());
+            self.head = None;
+            return (quiet >= timeouts.body).then_some(ExitReason::Stalled);
         }
         if io_activity.unused.get() || io_activity.unflushed.get() {
             let head = *self.head.get_or_insert(now);

@@ -41,9 +41,9 @@
 //! | state | held by | code |
 //! |---|---|---|
 //! | beginning | a task | [`ListenerContext::begin`] |
-//! | served | a task, with hyper | [`http1::serve`], limits of time in `clock` |
+//! | served | a task | [`http1::serve`], limits of time in `clock` |
 //! | multiplexed | a task, with hyper | [`http2::serve`], a task more for each request |
-//! | taken over | a task, without hyper | `channel::socket`, `upstream::tunnel`, `telemetry::page` |
+//! | taken over | a task | `channel::socket`, `upstream::tunnel`, `telemetry::page` |
 //! | parked | the engine's parking lot; no task | [`ParkingLot`](superpoll_http::parking_lot::ParkingLot) |
 //! | handed over | the parking lot, which leaves it alone | `ParkingLot::hand_over` |
 //! | adopted | the engine that it is dealt to | `adoption` |

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use superpoll_http::exchange::Plan;
 use superpoll_http::http2_stream::Http2Stream;
 use superpoll_http::transport::Transport;
+use superpoll_http::upload::RequestBody;
 use superpoll_rt::spawn;
 
 use super::answer::{ConnectionState, Running, Serving, serve_one};
@@ -27,7 +28,8 @@ pub(super) fn serve(
     guard: StreamGuard,
 ) -> impl Future<Output = Result<Response<Portions>, Infallible>> + use<> {
     let handshake = Handshake::take_from(&mut request);
-    let serving = serve_one(state, request, handshake.as_deref());
+    let request = request.map(RequestBody::Http2);
+    let serving = serve_one(state, request, None, handshake.as_deref());
     let handshake = handshake.map(|handshake| (handshake, state.clone()));
     async move {
         match handshake {

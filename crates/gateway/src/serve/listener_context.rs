@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_rustls::rustls::ServerConfig;
-use hyper::server::conn::http1;
 use superpoll_http::listen::Listener;
 
 use super::worker::Worker;
@@ -29,7 +28,6 @@ pub(super) struct ListenerContext {
     pub worker: Rc<Worker>,
     /// The listener's address as the configuration has it.
     pub address: Address,
-    pub http1: http1::Builder,
     pub header_bytes: u32,
     pub tls: Option<Arc<ServerConfig>>,
     /// Whether clients without a certificate are refused.
@@ -45,21 +43,11 @@ pub(super) struct ListenerContext {
 
 impl ListenerContext {
     pub(super) fn new(worker: Rc<Worker>, opening: &Opening) -> ListenerContext {
-        let header_bytes = usize::try_from(worker.limits.get().header_bytes).unwrap_or(usize::MAX);
-        let mut http1 = http1::Builder::new();
-        // Each connection has its own limits of time, see there. hyper needs room for 8 KiB at
-        // least.
-        http1
-            .header_read_timeout(None)
-            .half_close(true)
-            .max_header_size(header_bytes)
-            .max_buf_size(header_bytes.max(64 * 1024));
-        let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);
+        let header_bytes = u32::try_from(worker.limits.get().header_bytes).unwrap_or(u32::MAX);
         let is_private = config::is_private(&opening.on, opening.proxy_protocol);
         ListenerContext {
             worker,
             address: opening.address.clone(),
-            http1,
             header_bytes,
             tls: opening.tls.clone(),
             requires_certificate: opening.requires_certificate,

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use superpoll_http::answers::{Additions, AnswerRules};
 use superpoll_http::authority;
 use superpoll_http::body::Body;
@@ -26,7 +25,7 @@ use superpoll_http::telemetry::durations::{RequestDurations, RequestTimer};
 use superpoll_http::telemetry::guard;
 use superpoll_http::trace::TraceRules;
 use superpoll_http::trusted_proxies::TrustedProxies;
-use superpoll_http::upload::Upload;
+use superpoll_http::upload::{RequestBody, Upload};
 use superpoll_http::upstream::Forwarder;
 use superpoll_http::upstream::lane::is_unconditional;
 use superpoll_http1::{FieldValue, Method as Http1Method, RequestHead};
@@ -71,7 +70,7 @@ impl HostRoutes {
     }
 }
 
-/// The handler of a request that bypasses hyper.
+/// The handler of a request that takes the lane.
 pub(super) enum LaneHandler {
     /// With the largest body, if the route has a limit of its own.
     Proxy(Rc<Forwarder>, Option<u64>),
@@ -102,7 +101,7 @@ pub(super) struct Router {
     page: Option<bool>,
     /// The client of channels, for pages.
     client: Option<Rc<Embedded>>,
-    /// Whether regular requests for some route bypass hyper.
+    /// Whether plain requests for some route take the lane.
     has_lane: bool,
     /// The answers of the admin listener, if there is one.
     admin: Option<Rc<AdminService>>,
@@ -126,7 +125,7 @@ impl Drop for Router {
     }
 }
 
-/// The route of a request that bypasses hyper, with everything that its response needs.
+/// The route of a request that takes the lane, with everything that its response needs.
 pub(super) struct LaneRoute {
     pub(super) handler: LaneHandler,
     /// The fields that its response gets.
@@ -239,7 +238,7 @@ impl Router {
         (has_channel && !is_taken).then_some(client)
     }
 
-    /// Returns the route of a regular request of HTTP/1 that bypasses hyper.
+    /// Returns the route of a plain request of HTTP/1 that takes the lane.
     pub(super) fn lane_for(
         &self,
         head: &RequestHead<'_>,
@@ -328,7 +327,7 @@ impl Router {
         RequestTimer::begin(&self.durations)
     }
 
-    /// Whether there is a route for which regular requests bypass hyper.
+    /// Whether there is a route for which plain requests take the lane.
     pub(super) fn has_lane(&self) -> bool {
         self.has_lane
     }
@@ -342,9 +341,9 @@ impl Router {
     /// Answers a request to the admin listener.
     pub(super) fn respond_to_admin(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         peer: &Peer,
-        prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+        prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         match &self.admin {
             Some(admin) => admin.clone().respond(request, peer, prepare),
@@ -357,12 +356,12 @@ impl Router {
     /// The request counts for its route from then on.
     pub(super) fn respond(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         peer: &Peer,
         on: &Address,
         timer: &mut RequestTimer,
         entry: Option<&Rc<Entry>>,
-        prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+        prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         // A tunnel has no route.
         if *request.method() == Method::CONNECT {
@@ -424,11 +423,11 @@ impl Router {
     /// additions to the response, too.
     fn respond_as(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         routes: Option<&Routes>,
         requester: &Requester<'_>,
         notes: RequestNotes<'_>,
-        prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+        prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         let Requester { peer, is_local, metrics } = *requester;
         let RequestNotes { additions, timer, entry } = notes;

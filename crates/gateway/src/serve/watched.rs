@@ -1,25 +1,20 @@
-//! A transport that records how hyper uses it, which shows whether hyper holds bytes of the
-//! connection.
+//! A client's transport that records how it is used: which bytes are read and not used, whether all
+//! was flushed, whether a write found no room. The limits of time and parking go by that.
 //!
-//! hyper can be asked to give a connection back at any time, and the bytes that it holds are then
-//! lost. It holds none when no request is under way, no byte has arrived since the last request
-//! began, all written bytes were flushed, and it waits for more. It may still hold the beginning of
-//! a next request that came together with the last one, and hyper does give that back.
-//!
-//! While a request is answered hyper does not read, so it does not see a client that goes. It
-//! flushes with each turn, though, and then the transport checks for a hang-up when a task has
+//! While a request is answered nothing is read, so a client that goes is not seen. The connection's
+//! task flushes with each turn, though, and then the transport checks for a hang-up when a task has
 //! asked for it. The end of the client's side is no hang-up: the client may well wait for its
 //! answer.
 //!
-//! hyper reads while there are bytes and writes while there is room, so a client at the speed of
-//! the loopback would keep the engine. The transport therefore limits the bytes of each run of a
-//! task ([`SHARE`](superpoll_http::io_activity::SHARE)). At the limit it reports that it is not
-//! ready, and wakes the task, which runs again after the other tasks.
+//! A client at the speed of the loopback would keep the engine. The transport therefore limits the
+//! bytes of each run of a task ([`SHARE`](superpoll_http::io_activity::SHARE)). At the limit it
+//! reports that it is not ready, and wakes the task, which runs again after the other tasks.
 //!
-//! A request that may take indefinitely is nevertheless given up with that end, if its service says
-//! so ([`Exchange::end_with_client`](superpoll_http::exchange::Exchange::end_with_client)): for
-//! such a request the transport is read with each flush. The bytes that it finds are kept for
-//! hyper, and nothing more is read then.
+//! A request that may take indefinitely is nevertheless given up with the end of the client's side,
+//! if its service says so
+//! ([`Exchange::end_with_client`](superpoll_http::exchange::Exchange::end_with_client)): for such a
+//! request the transport is read with each flush. The bytes that it finds are kept for the next
+//! read, and nothing more is read then.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -67,10 +62,21 @@ impl Watched {
         }
     }
 
+    /// Flushes, which tells whether the client is gone if a task has asked for that.
+    ///
+    /// # Errors
+    ///
+    /// Those of the transport; the client is gone.
+    pub(super) fn poll_flush_io(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match Pin::new(self).poll_flush(cx) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => Ok(()),
+        }
+    }
+
     /// Notes that bytes which were read before have been passed on.
     fn take_before(&mut self, count: usize) {
         self.before.advance(count);
-        self.io_activity.arrived.set(self.io_activity.arrived.get().saturating_add(count));
         self.io_activity.unused.set(true);
         self.io_activity.waits.set(false);
     }
@@ -144,7 +150,7 @@ impl Read for Watched {
     }
 }
 
-/// For the lane, whose buffers are initialised: a TLS stream would clear those of hyper each time.
+/// For HTTP/1, whose buffers are initialised: a TLS stream would clear those of hyper each time.
 impl AsyncRead for Watched {
     fn poll_read(
         self: Pin<&mut Self>,

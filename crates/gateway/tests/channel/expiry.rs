@@ -127,7 +127,7 @@ fn a_long_poll_with_a_task_is_answered_when_its_token_expires() {
 fn a_stream_of_events_ends_with_its_token() {
     on_each_backend(|backend| {
         let stage = stage(backend, 1, &options());
-        // A stream that is parked, and one that hyper sends.
+        // A stream that is parked, and one that has a task.
         let mut clients = ["1.1", "1.0"].map(|version| {
             let mut client = stage.connect();
             let token = token(&["/c"], &[], SOON);

@@ -1,4 +1,4 @@
-//! Ids of requests in the answers of channels, those behind hyper's back too.
+//! Ids of requests in the answers of channels, those of parked connections too.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -54,7 +54,7 @@ fn every_answer_of_a_channel_has_an_id_of_its_own() {
         let answer = client.answer();
         assert_eq!(answer.status, 204);
         check(&answer);
-        // A stream that leaves hyper, and one that does not.
+        // A stream that leaves its task, and one that does not.
         let mut stream = |version: &str| {
             let mut client = stage.connect();
             client.send(format!(

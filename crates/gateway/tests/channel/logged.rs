@@ -119,9 +119,9 @@ fn a_websocket_that_answers_no_ping_is_broken_by_its_client() {
     }
 }
 
-/// hyper has the stream, as HTTP/1.0 has no chunks.
+/// The stream has a task, as HTTP/1.0 has no chunks.
 #[test]
-fn a_stream_through_hyper_that_this_server_ends_in_order_is_complete() {
+fn a_stream_with_a_task_that_this_server_ends_in_order_is_complete() {
     for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");

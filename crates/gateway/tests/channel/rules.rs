@@ -56,7 +56,7 @@ fn parked_subscribers_get_the_fields_of_their_route() {
         let answer = client.answer();
         assert_eq!(answer.status, 204);
         check(&answer.head);
-        // A stream that leaves hyper, and one that does not.
+        // A stream that leaves its task, and one that does not.
         let stream = |version: &str| {
             let mut client = stage.connect();
             client.send(format!(

@@ -1,10 +1,10 @@
-//! Files that pass hyper, next to the same files through hyper.
+//! Files by the lane, next to the same files by handlers.
 
 use std::io::{BufRead, Read};
 
 use crate::stage::{BACKENDS, Client, Stage};
 
-/// A server of a folder, whose requests pass hyper or not.
+/// A server of a folder, whose requests take the lane or not.
 fn serve(backend: superpoll_rt::BackendKind, folder: &std::path::Path, lane: bool) -> Stage {
     let text = format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\npath = \"/f\"\n\
@@ -34,9 +34,9 @@ fn exchange(client: &mut Client, request: &str) -> (Vec<String>, Vec<u8>) {
     (lines, body)
 }
 
-/// Each request passes hyper or not, as the number says; the answer is the same.
+/// Each request takes the lane or not, as the number says; the answer is the same.
 #[test]
-fn files_are_answered_as_by_hyper() {
+fn files_are_answered_as_by_handlers() {
     let folder = tempfile::tempdir().unwrap();
     let noise = |length: u32| -> Vec<u8> {
         (0..length).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
@@ -49,13 +49,13 @@ fn files_are_answered_as_by_hyper() {
     std::fs::write(folder.path().join("index.html"), "<p>index").unwrap();
     let get = |path: &str, fields: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     for backend in BACKENDS {
-        let (lane, hyper) =
+        let (lane, handlers) =
             (serve(backend, folder.path(), true), serve(backend, folder.path(), false));
         // They are in memory once they were asked for.
         for path in ["/f/a.txt", "/f/none.bin", "/f/large.bin", "/f/text.html", "/f/"] {
             for fields in ["", "Accept-Encoding: gzip\r\n", "Accept-Encoding: br\r\n"] {
                 exchange(&mut lane.connect(), &get(path, fields));
-                exchange(&mut hyper.connect(), &get(path, fields));
+                exchange(&mut handlers.connect(), &get(path, fields));
             }
         }
         let since = "If-Modified-Since: Mon, 01 Jan 2035 00:00:00 GMT\r\n";
@@ -83,9 +83,9 @@ fn files_are_answered_as_by_hyper() {
             (get("/f/a.txt", "").replace("GET", "DELETE"), false),
             (get("/f/large.bin", ""), true),
         ] {
-            // hyper looks at the file again when the last look is a while ago.
+            // A handler looks at the file again when the last look is a while ago.
             for attempt in 0..100 {
-                let (mut one, mut other) = (lane.connect(), hyper.connect());
+                let (mut one, mut other) = (lane.connect(), handlers.connect());
                 let before = lane.count(|engine| &engine.lane);
                 let (ours, theirs) = (exchange(&mut one, &request), exchange(&mut other, &request));
                 assert_eq!(ours, theirs, "{backend:?} {request}");
@@ -97,20 +97,20 @@ fn files_are_answered_as_by_hyper() {
                 if has_passed == passes {
                     break;
                 }
-                assert!(attempt < 99, "{backend:?} {request} never passes hyper");
+                assert!(attempt < 99, "{backend:?} {request} never takes the lane");
             }
         }
-        for stage in [&lane, &hyper] {
+        for stage in [&lane, &handlers] {
             let mut client = stage.connect();
             let request = get("/f/a.txt", "Connection: close\r\n");
             assert!(exchange(&mut client, &request).0.contains(&"connection: close".to_owned()));
             assert!(client.is_closed());
         }
-        assert_eq!(hyper.count(|engine| &engine.lane), 0);
+        assert_eq!(handlers.count(|engine| &engine.lane), 0);
         let counted = |stage: &Stage| {
             (stage.count(|engine| &engine.body_bytes), stage.count(|engine| &engine.responses[1]))
         };
-        assert_eq!(counted(&lane), counted(&hyper), "{backend:?}");
+        assert_eq!(counted(&lane), counted(&handlers), "{backend:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The rules of routes and hosts with files, through hyper, past it, and over HTTP/2.
+//! The rules of routes and hosts with files, by handlers, by the lane, and over HTTP/2.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -59,7 +59,7 @@ fn field(answer: &Answer, name: &str) -> Option<String> {
     (!values.is_empty()).then(|| values.join("|"))
 }
 
-/// Asks until the answer has passed hyper, and returns it.
+/// Asks until the answer has taken the lane, and returns it.
 fn by_lane(stage: &Stage, method: &str, path: &str, fields: &str) -> Answer {
     for _ in 0..200 {
         let mut client = stage.connect();
@@ -71,7 +71,7 @@ fn by_lane(stage: &Stage, method: &str, path: &str, fields: &str) -> Answer {
             return answer;
         }
     }
-    panic!("{path} never passes hyper");
+    panic!("{path} never takes the lane");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn clients_are_refused_by_their_address() {
         let text =
             text(folder.path(), "", route).replace(":0\"\n", ":0\"\nproxy_protocol = true\n");
         let stage = Stage::new(backend, 1, &text);
-        // The file is in memory, where requests pass hyper.
+        // The file is in memory, where requests take the lane.
         for round in 0..4 {
             for (address, status) in [
                 ("10.2.3.4", 200),
@@ -326,7 +326,7 @@ fn files_are_for_users_with_a_password() {
                 assert_eq!(ask(&mut client, "GET", "/old", "").status, 308);
             }
         }
-        // A known user passes hyper, and nobody else does.
+        // A known user takes the lane, and nobody else does.
         assert_eq!(by_lane(&stage, "GET", "/f/a.txt", &basic("joe:secret")).status, 200);
         for fields in &wrong {
             let mut client = stage.connect();

@@ -148,7 +148,7 @@ fn a_client_that_guesses_passwords_is_stopped() {
 }
 
 #[test]
-fn files_that_pass_hyper_count() {
+fn files_by_the_lane_count() {
     let folder = folder();
     for backend in BACKENDS {
         let text = format!(

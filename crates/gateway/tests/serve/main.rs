@@ -3,6 +3,7 @@
 mod active_ratio;
 mod admin;
 mod certificates;
+mod conversations;
 mod dormant2;
 mod dormant2_random;
 mod early_data;

@@ -56,7 +56,7 @@ fn every_answer_has_an_id_and_no_client_chooses_it() {
         let (mut client, mut ids) = (stage.connect(), BTreeSet::new());
         for round in 0..2 {
             for (method, path, host, status) in [
-                // The second time it is in memory, and passes hyper.
+                // The second time it is in memory, and takes the lane.
                 ("GET", "/small.txt", "a", 200),
                 ("GET", "/small.txt", "a", 200),
                 ("HEAD", "/small.txt", "a", 200),
@@ -80,7 +80,7 @@ fn every_answer_has_an_id_and_no_client_chooses_it() {
                 assert!(!head.contains("via:"), "{head}");
             }
         }
-        assert!(stage.count(|engine| &engine.lane) > 0, "no request has passed hyper");
+        assert!(stage.count(|engine| &engine.lane) > 0, "no request has taken the lane");
         let (status, head) = ask(&mut stage.connect(), "GET", "/down", "a", "");
         assert!(matches!(status, 502 | 503), "{head}");
         assert!(is_new(&id(&head)));

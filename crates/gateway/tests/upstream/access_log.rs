@@ -1,4 +1,4 @@
-//! The access log of forwarded requests, by the lane and by hyper.
+//! The access log of forwarded requests, by the lane and by handlers.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;

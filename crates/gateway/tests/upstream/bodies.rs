@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
+use std::time::Duration;
 
 use superpoll_rt::BackendKind;
 
@@ -140,6 +141,53 @@ fn a_body_that_ends_with_its_connection_is_passed_on() {
     }
 }
 
+/// It does not know chunks (RFC 9112, section 7.1).
+#[test]
+fn a_client_of_http_1_0_gets_no_chunks() {
+    let origin = Origin::start(|line| {
+        loop {
+            line.request()?;
+            line.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")?;
+        }
+    });
+    let gateway = Gateway::start(MOST[0], &config(&[&origin.address], "", ""));
+    for fields in ["", "Connection: keep-alive\r\n"] {
+        let mut client = Client::connect(&gateway.address);
+        client.send(format!("GET / HTTP/1.0\r\nHost: a\r\n{fields}\r\n"));
+        let mut all = String::new();
+        std::io::Read::read_to_string(&mut client.reader, &mut all).unwrap();
+        let (head, body) = all.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.0 200 OK\r\n"), "{head}");
+        assert!(!head.to_ascii_lowercase().contains("transfer-encoding"), "{head}");
+        assert_eq!(body, "abc");
+    }
+}
+
+/// A server that waits for the rest of an upload is not to blame for a client that takes its time.
+#[test]
+fn a_slow_upload_behind_the_beginning_of_an_answer_is_waited_for() {
+    let origin = Origin::start(|line| {
+        let mut seen = line.head()?;
+        line.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")?;
+        line.body(&mut seen)?;
+        line.send("done")
+    });
+    let text = config(&[&origin.address], "", ", lane = false") + "[timeouts]\nbody = \"100s\"\n";
+    let gateway = Gateway::start(MOST[0], &text);
+    let mut client = Client::connect(&gateway.address);
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n");
+    let reply = client.head().unwrap();
+    assert_eq!(reply.status, 200);
+    for _ in 0..4 {
+        gateway.elapse(Duration::from_secs(50));
+        client.send("x".repeat(10_000));
+    }
+    let mut body = [0; 4];
+    std::io::Read::read_exact(&mut client.reader, &mut body).unwrap();
+    assert_eq!(&body, b"done");
+    assert!(gateway.up()[0]);
+}
+
 #[test]
 fn responses_without_a_body_stay_without_one() {
     for backend in MOST {
@@ -162,7 +210,7 @@ fn responses_without_a_body_stay_without_one() {
         {
             client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
             let reply = client.reply_to(method).unwrap();
-            // With 304 it may be left out, and hyper does so.
+            // With 304 it may be left out.
             assert_eq!(reply.field("content-length").as_deref(), length, "{path}");
             assert_eq!(reply.field("transfer-encoding"), None);
         }

@@ -133,7 +133,7 @@ fn texts_come_whole_in_each_coding() {
         }
         let lane: u64 =
             gateway.call(|_, server| server.engines().iter().map(|one| one.lane.get()).sum());
-        assert_eq!(lane, 0, "a body passed hyper");
+        assert_eq!(lane, 0, "a body took the lane");
     }
 }
 

@@ -24,8 +24,8 @@ pub(crate) fn all() -> Vec<BackendKind> {
     BackendKind::available()
 }
 
-/// Set where all requests go through hyper, also those that the lane would take.
-pub(crate) const BY_HYPER: &str = "SUPERPOLL_TEST_BY_HYPER";
+/// Set where all requests go to handlers, also those that the lane would take.
+pub(crate) const BY_HANDLERS: &str = "SUPERPOLL_TEST_BY_HANDLERS";
 
 type Call = Box<dyn FnOnce(&Runtime, &mut Server) + Send>;
 
@@ -44,8 +44,8 @@ pub(crate) fn config(servers: &[&str], upstream: &str, proxy: &str) -> String {
 }
 
 pub(crate) fn whole(upstream: &str, proxy: &str, rest: &str) -> String {
-    let by_hyper = std::env::var_os(BY_HYPER).is_some() && !proxy.contains("lane");
-    let lane = if by_hyper { ", lane = false" } else { "" };
+    let by_handlers = std::env::var_os(BY_HANDLERS).is_some() && !proxy.contains("lane");
+    let lane = if by_handlers { ", lane = false" } else { "" };
     format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
          proxy = {{ upstream = \"app\" {proxy}{lane} }}\n{rest}\n[upstreams.app]\n{upstream}\n"

@@ -35,6 +35,11 @@ type Reply = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 /// trailers.
 async fn answer(request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
     let (head, body) = request.into_parts();
+    if head.uri.path() == "/hold" {
+        // It answers early, and reads no more without saying so.
+        std::mem::forget(body);
+        return Ok(Response::new(Full::new(Bytes::from("early")).boxed_unsync()));
+    }
     let told = format!("{:?} {} {}", head.version, head.method, head.uri);
     let collected = body.collect().await.map(|body| (body.trailers().cloned(), body.to_bytes()));
     let (trailers, bytes) = collected.unwrap_or_default();
@@ -158,6 +163,34 @@ impl Drop for H2 {
         self.end = None;
         let _ = self.thread.take().unwrap().join();
     }
+}
+
+/// Neither the connection's task nor the server's stream reads the rest of the upload.
+#[test]
+fn an_upload_that_outlives_its_response_has_a_limit() {
+    let origin = H2::start(None);
+    let text = config(&[&origin.address], "h2 = true", "")
+        + "[timeouts]\nbody = \"60s\"\n[limits]\nbody_bytes = \"100MB\"\n";
+    let gateway = Gateway::start(BackendKind::Epoll, &text);
+    let mut client = Client::connect(&gateway.address);
+    client.send("POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 50000000\r\n\r\n");
+    let mut stream = client.stream.try_clone().unwrap();
+    let writer = thread::spawn(move || {
+        let _ = std::io::Write::write_all(&mut stream, &vec![b'x'; 50_000_000]);
+    });
+    assert_eq!(client.reply().text(), "early");
+    // It is open: the server has read some, and might read more.
+    let mut room = [0; 1000];
+    client.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let waits = std::io::Read::read(&mut client.reader, &mut room);
+    assert_eq!(waits.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    client.stream.set_read_timeout(Some(Duration::from_secs(100))).unwrap();
+    gateway.elapse(Duration::from_secs(70));
+    // It ends without a word, as the response was sent.
+    let mut rest = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut client.reader, &mut rest);
+    assert_eq!(String::from_utf8_lossy(&rest), "");
+    writer.join().unwrap();
 }
 
 /// Writes a certificate for `localhost` and its key.

@@ -1,4 +1,4 @@
-//! Requests that pass hyper, next to the same requests through hyper.
+//! Requests by the lane, next to the same requests by handlers.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -76,7 +76,7 @@ fn exchange(
         let is_gone = reply.is_none();
         replies.push(reply.map(|reply| {
             let mut head = lines(&reply.head);
-            // A body that has come whole gets a length from hyper, so that depends on time.
+            // A body that has come whole gets a length, so that depends on time.
             let length = format!("content-length: {}", reply.body.len());
             if method != "HEAD" && !head.1.remove("transfer-encoding: chunked") {
                 head.1.remove(&length);
@@ -103,14 +103,14 @@ fn exchange(
     (Outcome { replies, requests, is_closed, connections, events }, lane)
 }
 
-/// Compares the two ways. Returns how many requests have passed hyper.
+/// Compares the two ways. Returns how many requests have taken the lane.
 #[track_caller]
 fn compared(requests: &[&'static str], answers: &'static [Answer]) -> u64 {
     let mut passed = Vec::new();
     for backend in MOST {
         let (lane, count) = exchange(backend, "", requests, answers);
-        let (hyper, none) = exchange(backend, ", lane = false", requests, answers);
-        assert_eq!(lane, hyper, "{backend:?} {requests:?} {answers:?}");
+        let (handlers, none) = exchange(backend, ", lane = false", requests, answers);
+        assert_eq!(lane, handlers, "{backend:?} {requests:?} {answers:?}");
         assert_eq!(none, 0);
         passed.push(count);
     }
@@ -122,7 +122,7 @@ const PLAIN: &str = "GET /9 HTTP/1.1\r\nHost: a.example\r\n\r\n";
 const FIRST: &str = "GET /0 HTTP/1.1\r\nHost: a.example\r\nUser-Agent: x\r\nCookie: a=b\r\n\r\n";
 
 #[test]
-fn usual_requests_pass_hyper() {
+fn usual_requests_take_the_lane() {
     assert_eq!(compared(&[PLAIN], &[]), 2);
     assert_eq!(compared(&[PLAIN, FIRST, PLAIN, PLAIN], &[]), 5);
     let fields = "GET /9?a=b HTTP/1.1\r\nhost: A.example:80\r\nX-Forwarded-For: 6.6.6.6\r\n\
@@ -144,9 +144,9 @@ fn usual_requests_pass_hyper() {
     }
 }
 
-/// The changes of a route are made without hyper as well.
+/// The changes of a route are made by the lane as well.
 #[test]
-fn requests_are_changed_as_by_hyper() {
+fn requests_are_changed_as_by_handlers() {
     const FIELDS: [&str; 5] = [
         "",
         "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\n",
@@ -166,8 +166,8 @@ fn requests_are_changed_as_by_hyper() {
                 let request = &*Box::leak(head.into_boxed_str());
                 let (lane, passed) = exchange(BackendKind::Epoll, options, &[request], &[]);
                 let off = format!("{options}, lane = false");
-                let (hyper, _) = exchange(BackendKind::Epoll, &off, &[request], &[]);
-                assert_eq!(lane, hyper, "{options} {request}");
+                let (handlers, _) = exchange(BackendKind::Epoll, &off, &[request], &[]);
+                assert_eq!(lane, handlers, "{options} {request}");
                 assert_eq!(passed, 2, "{options} {request}");
             }
         }
@@ -201,7 +201,7 @@ fn the_body_of_a_request_may_come_later() {
             assert_eq!(client.reply().text(), "abcdef");
         }
         let passed: u64 = lane();
-        // hyper sends what has come to the server, which is told of the rest in time.
+        // What has come is sent to the server, which is told of the rest in time.
         client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc");
         wait(|| heads.load(Ordering::SeqCst) == 3);
         client.send("def");
@@ -211,7 +211,7 @@ fn the_body_of_a_request_may_come_later() {
 }
 
 #[test]
-fn unusual_requests_pass_hyper() {
+fn unusual_requests_take_the_lane() {
     for request in [
         "GET /9 HTTP/1.1\nHost: a\n\n",
         "\r\nGET /9 HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -238,7 +238,7 @@ fn irregular_requests_go_the_long_way_and_the_next_ones_do_not() {
         "GET /\u{e4} HTTP/1.1\r\nHost: a\r\n\r\n",
     ] {
         // Of the one in the middle it counts which way it went, and of those around it as well:
-        // hyper has read what follows, and keeps it.
+        // What follows was read, and is kept.
         let passed = compared(&[PLAIN, request], &[]);
         assert_eq!(passed, 2, "{request:?}: the first one, and the one behind");
     }
@@ -339,7 +339,8 @@ fn unusual_responses_are_passed_on() {
 /// Each interim response reaches the client before its server goes on; 100 was not asked for.
 #[test]
 fn interim_responses_are_passed_on_as_they_come() {
-    for backend in MOST {
+    for (backend, proxy) in MOST.into_iter().flat_map(|kind| [(kind, ""), (kind, ", lane = false")])
+    {
         let seen: Arc<AtomicUsize> = Arc::default();
         let counted = seen.clone();
         let origin = Origin::start(move |line| {
@@ -350,7 +351,7 @@ fn interim_responses_are_passed_on_as_they_come() {
             wait(|| counted.load(Ordering::SeqCst) == 2);
             line.send("P/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
         });
-        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", proxy));
         let mut client = Client::connect(&gateway.address);
         client.send(PLAIN);
         let hints = client.head().unwrap();
@@ -362,6 +363,19 @@ fn interim_responses_are_passed_on_as_they_come() {
         seen.store(2, Ordering::SeqCst);
         assert_eq!(client.reply().text(), "ok");
     }
+}
+
+/// A client of HTTP/1.0 does not know them (RFC 9110, section 15.2).
+#[test]
+fn clients_of_http_1_0_get_no_interim_responses() {
+    let origin = Origin::start(move |line| {
+        line.request()?;
+        line.send("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    });
+    let gateway = Gateway::start(BackendKind::Epoll, &config(&[&origin.address], "", ""));
+    let mut client = Client::connect(&gateway.address);
+    client.send("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
+    assert_eq!(client.reply().text(), "ok");
 }
 
 /// A server may not go on like this: the client gets an answer, and is not overwhelmed.
@@ -402,9 +416,10 @@ fn an_answer_follows_an_interim_response_whatever_server_it_is_of() {
             line.answer("other")?;
         }
     });
-    let gateway =
-        Gateway::start(BackendKind::Epoll, &config(&[&gone.address, &other.address], "", ""));
-    for _ in 0..4 {
+    let servers = [&*gone.address, &*other.address];
+    let ways = ["", ", lane = false"].map(|proxy| config(&servers, "", proxy));
+    let gateways = ways.map(|text| Gateway::start(BackendKind::Epoll, &text));
+    for gateway in gateways.iter().cycle().take(8) {
         let mut client = Client::connect(&gateway.address);
         client.send(PLAIN);
         let mut head = client.head().unwrap();
@@ -417,7 +432,7 @@ fn an_answer_follows_an_interim_response_whatever_server_it_is_of() {
 
 /// A server that breaks the protocol gets the same answer in the client's place.
 #[test]
-fn broken_responses_are_answered_as_by_hyper() {
+fn broken_responses_are_answered_as_by_handlers() {
     const ANSWERS: [&[Answer]; 8] = [
         &[("", true)],
         &[("nonsense\r\n\r\n", false)],
@@ -489,7 +504,7 @@ fn bytes_behind_a_response_reach_nobody() {
 
 /// The changes of a route that has a path.
 #[test]
-fn a_path_is_taken_off_as_by_hyper() {
+fn a_path_is_taken_off_as_by_handlers() {
     const FIELDS: [&str; 3] =
         ["", "X-Forwarded-Prefix: /b\r\n", "X-Forwarded-Prefix: /b\r\nX-Forwarded-Prefix: /c\r\n"];
     for options in [", strip_path = true", ", strip_path = true, trust_forwarded = true"] {
@@ -572,7 +587,7 @@ fn a_request_behind_a_response_is_answered_before_the_end() {
 
 /// Fields of requests in a response.
 #[test]
-fn fields_of_requests_in_responses_are_passed_on_as_by_hyper() {
+fn fields_of_requests_in_responses_are_passed_on_as_by_handlers() {
     const ANSWERS: [&[Answer]; 2] = [
         &[("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nHost: b\r\n\r\nabc", false)],
         &[("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nCookie: a=b\r\n\r\nabc", false)],
@@ -580,17 +595,17 @@ fn fields_of_requests_in_responses_are_passed_on_as_by_hyper() {
     let mut wrong = Vec::new();
     for answers in ANSWERS {
         let lane = exchange(BackendKind::Epoll, "", &[FIRST], answers).0;
-        let hyper = exchange(BackendKind::Epoll, ", lane = false", &[FIRST], answers).0;
-        if lane != hyper {
-            wrong.push((lane.replies, hyper.replies));
+        let handlers = exchange(BackendKind::Epoll, ", lane = false", &[FIRST], answers).0;
+        if lane != handlers {
+            wrong.push((lane.replies, handlers.replies));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A request that fails on a connection that was idle before is sent as often as by hyper.
+/// A request that fails on a connection that was idle before is sent as often as by handlers.
 #[test]
-fn a_body_in_chunks_is_sent_as_often_as_by_hyper() {
+fn a_body_in_chunks_is_sent_as_often_as_by_handlers() {
     const ANSWERS: &[Answer] = &[("", true)];
     for request in [
         "POST /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
@@ -603,7 +618,7 @@ fn a_body_in_chunks_is_sent_as_often_as_by_hyper() {
     }
 }
 
-/// A response that hyper reads and that cannot be passed on is a failure like others.
+/// A response to a handler that cannot be passed on is a failure like others.
 #[test]
 fn refused_responses_count_as_failures() {
     for proxy in [", lane = false", ""] {
@@ -622,7 +637,7 @@ fn refused_responses_count_as_failures() {
     }
 }
 
-/// Bytes behind a response that hyper reads reach nobody, however the reads of hyper divide them.
+/// Bytes behind a response to a handler reach nobody, however reads divide them.
 #[test]
 fn bytes_behind_an_irregular_response_reach_nobody() {
     for length in [100, 8_000, 8_192, 8_193, 10_000, 16_000] {

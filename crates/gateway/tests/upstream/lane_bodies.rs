@@ -1,4 +1,4 @@
-//! Bodies that pass hyper come whole, and none is larger than it may be.
+//! Bodies that take the lane come whole, and none is larger than it may be.
 
 use std::io::Read;
 use std::time::Duration;

@@ -71,7 +71,7 @@ fn each_server_of_an_upstream_has_its_state_and_its_requests() {
     assert!(of(&text, "connections_idle", &good.address) <= opened, "{text}");
 }
 
-/// Two routes, one of which passes hyper where it can, on a host with a name; and one that has a
+/// Two routes, one of which takes the lane where it can, on a host with a name; and one that has a
 /// slow server.
 const ROUTES: &str = "
     [[listeners]]

@@ -1,4 +1,4 @@
-//! The rules of routes that are proxied, with requests that pass hyper and others.
+//! The rules of routes that are proxied, with requests that take the lane and others.
 
 use superpoll_rt::BackendKind;
 
@@ -27,7 +27,7 @@ fn origin() -> Origin {
     })
 }
 
-/// A gateway with these keys of the proxy and of the route, whose regular requests pass hyper or
+/// A gateway with these keys of the proxy and of the route, whose regular requests take the lane or
 /// not.
 fn gateway(
     backend: BackendKind,

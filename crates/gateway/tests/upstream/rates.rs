@@ -1,4 +1,4 @@
-//! The most requests of one client, with requests that pass hyper and others.
+//! The most requests of one client, with requests that take the lane and others.
 
 use std::io::Write;
 
@@ -43,13 +43,13 @@ fn admitted(gateway: &Gateway, path: &str, fields: &[&str], count: usize) -> usi
 }
 
 #[test]
-fn each_request_counts_once_by_the_lane_and_by_hyper() {
+fn each_request_counts_once_by_the_lane_and_by_handlers() {
     for backend in MOST {
         for lane in [true, false] {
             let origin = Origin::named("x");
             let rate = "rate = \"1/m burst 9\"";
             let gateway = Gateway::start(backend, &text(&origin.address, lane, rate));
-            // The underscore makes hyper answer.
+            // The underscore makes a handler answer.
             let fields = ["", "X_Own: irregular\r\n", ""];
             assert_eq!(admitted(&gateway, "/", &fields, 30), 9, "{backend:?} {lane}");
             assert_eq!(origin.seen().len(), 9, "{backend:?} {lane}");
@@ -78,7 +78,7 @@ fn a_request_whose_body_comes_in_pieces_counts_once() {
     }
 }
 
-/// The lane hands a request over to hyper that no server can have.
+/// The lane hands a request over to a handler that no server can have.
 #[test]
 fn a_request_without_a_server_counts_once() {
     for lane in [true, false] {

@@ -1,4 +1,4 @@
-//! Ids of requests, traces and `Via` on the way to a server and back, by the lane and by hyper.
+//! Ids of requests, traces and `Via` on the way to a server and back, by the lane and by handlers.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ fn is_new(id: &str) -> bool {
     id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Sends a request with some fields by the lane, and by hyper on another connection.
+/// Sends a request with some fields by the lane, and by a handler on another connection.
 fn both(proxy: &str, tracing: &str, fields: &str, answer: &'static str) -> [(Seen, Reply); 2] {
     ["", ", lane = false"].map(|lane| {
         let origin = Origin::start(move |line| {
@@ -123,10 +123,10 @@ fn both_ways_add_the_same_fields() {
             ", request_headers = { remove = [\"via\", \"traceparent\"], add = { x-request-id = \"2\" } }",
         ] {
             for fields in [&String::new(), &all, &invalid, &mine] {
-                let [lane, hyper] = both(proxy, tracing, fields, SERVERS);
+                let [lane, handlers] = both(proxy, tracing, fields, SERVERS);
                 let context = format!("{tracing} {proxy} {fields}");
-                assert_eq!(normal(&lane.0.head), normal(&hyper.0.head), "{context}");
-                assert_eq!(normal(&lane.1.head), normal(&hyper.1.head), "{context}");
+                assert_eq!(normal(&lane.0.head), normal(&handlers.0.head), "{context}");
+                assert_eq!(normal(&lane.1.head), normal(&handlers.1.head), "{context}");
                 outcomes.insert(format!("{:?}", (normal(&lane.0.head), normal(&lane.1.head))));
             }
         }

@@ -1,4 +1,4 @@
-//! Clients behind a trusted proxy, by the lane and by hyper.
+//! Clients behind a trusted proxy, by the lane and by handlers.
 
 use crate::gateway::{Gateway, MOST, whole};
 use crate::origin::{Client, Origin, Reply};

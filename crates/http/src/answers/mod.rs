@@ -10,7 +10,7 @@
 //! 3. the changes of the configuration, those of the host and then those of the route. So they can
 //!    also replace or remove the fields before.
 //!
-//! Most responses bypass hyper, which has a map of fields ([`Additions::apply_to`]). The lane
+//! Responses of handlers have a map of fields ([`Additions::apply_to`]). The lane
 //! copies the lines of fields instead, and asks for each whether it stays (`Additions::keeps`). A
 //! subscriber of a channel that was parked is answered behind the back of the router, and its
 //! channel has the rules ([`AnswerRules::change`]).

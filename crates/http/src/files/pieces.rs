@@ -2,8 +2,8 @@
 //!
 //! The engine itself reads bytes that the kernel has in memory (`preadv2` with `RWF_NOWAIT`); a
 //! thread that may block reads bytes that are on a disk. Buffers are used again when the bytes in
-//! them have been sent. hyper asks for the next buffer before that, as long as it holds less than
-//! its own bound. But when all buffers in use have more than [`PLENTY`] bytes, a body has one
+//! them have been sent. HTTP/2 asks for the next buffer before that, as long as hyper holds less
+//! than its own bound. But when all buffers in use have more than [`PLENTY`] bytes, a body has one
 //! buffer at a time, and a small one.
 //!
 //! The length of a body has been promised by its head. A file that has become shorter meanwhile

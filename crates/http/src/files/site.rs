@@ -120,7 +120,7 @@ impl Site {
         whole.in_memory().is_some().then_some(whole)
     }
 
-    /// Whether regular requests bypass hyper.
+    /// Whether plain requests take the lane.
     pub fn has_lane(&self) -> bool {
         self.options.lane
     }

@@ -21,11 +21,11 @@ pub trait Responder {
         response: Response<Body>,
     );
 
-    /// Notes that the request is answered with 200 and a body that is sent without hyper.
+    /// Notes that the request is answered with 200 and a body that another task sends.
     fn begin_response(&self, entry: Option<&Entry>);
 }
 
-/// The parts of a request that its response needs after hyper has lost the request.
+/// The parts of a request that its response needs once the request is gone.
 #[derive(Default)]
 pub struct Note {
     /// The request's line of the access log, if there is a log.
@@ -48,7 +48,7 @@ pub struct PendingRequest {
     pub note: Option<Box<Note>>,
 }
 
-/// A request whose answer may take long, without hyper and without a task.
+/// A request whose answer may take long, without a task.
 pub struct WaitingRequest {
     /// The connection, to be parked until the client hangs up or there is an answer.
     pub parked: ParkedConnection,

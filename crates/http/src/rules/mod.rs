@@ -2,9 +2,9 @@
 //!
 //! A request meets the rules of its route when the router has found the route, before its handler
 //! and before its body is read: the address of the client first, which costs nothing, then the
-//! rates, and then the password. A request that bypasses hyper meets the same rules in the router's
-//! `lane_for`, and counts for the rates as the last thing before it is taken. It goes to hyper if
-//! it will be refused, or if a password must be verified first.
+//! rates, and then the password. A request that takes the lane meets the same rules in the router's
+//! `lane_for`, and counts for the rates as the last thing before it is taken. It goes to a handler
+//! if it will be refused, or if a password must be verified first.
 //!
 //! The rules for clients of a host hold for its routes as well: the addresses and the rate in
 //! addition to those of the route, the users in place of those that the route does not have. A path
@@ -302,7 +302,7 @@ impl RouteRules {
         !self.limits.is_empty()
     }
 
-    /// Counts a request in that passes hyper; `None` if it comes too fast. `values` returns the
+    /// Counts a request in that takes the lane; `None` if it comes too fast. `values` returns the
     /// values of a field.
     pub fn count<'a, V>(
         &self,
@@ -327,7 +327,7 @@ impl RouteRules {
         }
     }
 
-    /// Whether a request may pass hyper: it is allowed, and its answer is passed on as it is.
+    /// Whether a request may take the lane: it is allowed, and its answer is passed on as it is.
     /// `credentials` are the values of `Authorization`.
     pub fn allow_lane<'a>(
         &self,

@@ -2,8 +2,8 @@
 //!
 //! A request counts when it is admitted by every rate that holds for it, and then once: one that a
 //! rate refuses costs nothing, one for channels of several routes counts at the rates of all of
-//! them, and one that passes hyper counts when nothing can hand it over to hyper any more, or is
-//! given back ([`Counted`]).
+//! them, and one that takes the lane counts when nothing can hand it over to a handler any more, or
+//! is given back ([`Counted`]).
 //!
 //! The value of a field is known by a keyed hash of it, so that the table takes no more memory for
 //! long values, and no client can choose values that count as one.

@@ -81,7 +81,7 @@ pub struct EngineCounters {
     pub parkings: Counter,
     /// Requests by the first digit of their response's status, 1 to 5.
     pub responses: [Counter; 5],
-    /// Requests that were proxied past hyper.
+    /// Requests that took the lane.
     pub lane: Counter,
     /// Requests under way now.
     pub running: Counter,

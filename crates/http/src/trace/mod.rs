@@ -16,7 +16,7 @@
 //! it. An id and a trace are read by rules that leave no character for a log or a head to stumble
 //! over.
 //!
-//! hyper's way changes maps of fields, and the lane leaves lines out and appends lines. Both ways
+//! Handlers change maps of fields, and the lane leaves lines out and appends lines. Both ways
 //! have the same decisions here: `RequestTrace::forward` next to `RequestTrace::passes` and
 //! `RequestTrace::write_forwarded`, and [`RequestTrace::mark`] next to `RequestTrace::replaces`
 //! and `RequestTrace::write_mark`.

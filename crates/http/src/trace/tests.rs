@@ -300,7 +300,7 @@ fn pair(name: &HeaderName, value: &HeaderValue) -> (String, Vec<u8>) {
 }
 
 proptest! {
-    /// The lane leaves out and appends lines to the effect that hyper's way has on a map.
+    /// The lane leaves out and appends lines to the effect that handlers have on a map.
     #[test]
     fn both_ways_make_the_same_changes(
         fields in prop::collection::vec(a_field(), 0..6),
@@ -318,17 +318,17 @@ proptest! {
         if believes {
             trace.believe();
         }
-        let mut by_hyper = map(&fields);
-        trace.forward(&mut by_hyper);
+        let mut by_handler = map(&fields);
+        trace.forward(&mut by_handler);
         let lower = |name: &str| name.to_ascii_lowercase();
         let passed = fields.iter().filter(|(name, _)| trace.passes(lower(name).as_bytes()));
         let mut by_lane: Fields = passed.cloned().collect();
         trace.forwarded(|name, value| by_lane.push(pair(name, value)));
-        prop_assert_eq!(sorted(&by_hyper), sorted(&map(&by_lane)));
+        prop_assert_eq!(sorted(&by_handler), sorted(&map(&by_lane)));
         // Each of these is there once at most, whatever has arrived.
         for (name, is_ours) in [("x-request-id", "request_id"), ("traceparent", "trace")] {
             if tracing.contains(&format!("{is_ours} =")) {
-                prop_assert_eq!(by_hyper.get_all(name).iter().count(), 1);
+                prop_assert_eq!(by_handler.get_all(name).iter().count(), 1);
             }
         }
         let mut marked = map(&fields);

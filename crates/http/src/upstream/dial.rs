@@ -13,7 +13,6 @@ use futures_rustls::TlsConnector;
 use futures_rustls::client::TlsStream;
 use futures_rustls::rustls::pki_types::ServerName;
 use superpoll_config::Address;
-use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::net::{TcpStream, lookup_host};
 use superpoll_rt::time::timeout;
@@ -53,7 +52,7 @@ pub(super) async fn dial(
     };
     let stream = encrypted(server, tls, &tls.connector, plain, limit).await?;
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    Ok(Dialled { stream: Upstream::Tls(Box::new(FuturesIo::new(stream))), is_h2 })
+    Ok(Dialled { stream: Upstream::from(stream), is_h2 })
 }
 
 /// Connects to a server for a connection that is relayed, and sends these bytes ahead of
@@ -75,7 +74,7 @@ pub async fn dial_for_relay(
     let plain = introduced(group, server, header, limit).await?;
     let Some(tls) = &group.tls else { return Ok(Upstream::Plain(plain)) };
     let stream = encrypted(server, tls, &tls.relayed, plain, limit).await?;
-    Ok(Upstream::Tls(Box::new(FuturesIo::new(stream))))
+    Ok(Upstream::from(stream))
 }
 
 /// Connects to a server, and sends the header of the PROXY protocol if there is one.

@@ -312,7 +312,7 @@ pub(super) fn response(headers: &mut HeaderMap, has_trailers: bool) -> Result<()
     Ok(())
 }
 
-/// Leaves one field with the length of a response. hyper reads the lengths of those that have a
+/// Leaves one field with the length of a response. The codec reads the lengths of those that have a
 /// body, and not those of answers to HEAD and of 304, whose length could otherwise not be passed
 /// on.
 ///

@@ -44,6 +44,7 @@ use super::{strict, tunnel};
 use crate::answers::{self, FromServer};
 use crate::body::Body;
 use crate::exchange::{Exchange, LocalFuture};
+use crate::interim::InterimResponses;
 use crate::log::Entry;
 use crate::reply;
 use crate::trace::RequestTrace;
@@ -59,7 +60,7 @@ pub struct Forwarder {
     pub(super) route: Rc<str>,
     pub(super) retries: u32,
     pub(super) trusts: bool,
-    /// Whether regular requests bypass hyper.
+    /// Whether plain requests take the lane.
     lane: bool,
     /// Whether a request is given up when its client ends its side of the connection.
     pub aborts: bool,
@@ -98,6 +99,8 @@ pub(super) struct RequestContext {
     trace: Option<Rc<RequestTrace>>,
     /// Its line of the access log, if there is a log.
     entry: Option<Rc<Entry>>,
+    /// The interim responses for the client, if it understands them.
+    pub(super) interim: Option<Rc<InterimResponses>>,
 }
 
 impl Forwarder {
@@ -127,7 +130,7 @@ impl Forwarder {
         }
     }
 
-    /// Whether regular requests of clients bypass hyper on their way.
+    /// Whether plain requests of clients take the lane.
     pub fn has_lane(&self) -> bool {
         let config = self.pool.group.config();
         let is_plain = !config.h2 && config.proxy_protocol.is_none() && config.sticky.is_none();
@@ -242,6 +245,7 @@ impl Forwarder {
             sticky,
             trace,
             entry: exchange.entry.clone(),
+            interim: exchange.interim.clone(),
         };
         if !upload.is_end_stream() && repeats && !expects && is_small(&upload) {
             return Ok(Box::pin(async move {
@@ -439,7 +443,8 @@ impl Forwarder {
         if let Some(request) = request {
             for_h1(request, server, self.host.as_ref());
         }
-        let sent = connection.send(request, context.repeats, self.response).await;
+        let interim = context.interim.as_deref();
+        let sent = connection.send(request, context.repeats, self.response, interim).await;
         sent.map(|response| response.map(|()| Incoming::Http1))
     }
 

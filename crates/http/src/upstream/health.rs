@@ -116,7 +116,8 @@ async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result
         connection.send(&mut Some(request), false, limit).await.map_err(lost)?.status()
     } else {
         let mut connection = Http1Connection::new(stream);
-        let response = connection.send(&mut Some(request), false, limit).await.map_err(lost)?;
+        let response = connection.send(&mut Some(request), false, limit, None).await;
+        let response = response.map_err(lost)?;
         // If the connection is closed with its response half read, a server may log a broken
         // connection.
         while let Some(frame) = poll_fn(|cx| connection.poll_body(cx)).await {

@@ -17,22 +17,21 @@
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use futures_io::{AsyncRead, AsyncWrite};
+use bytes::{Bytes, BytesMut};
+use futures_io::AsyncRead;
 use http::header::{CONTENT_LENGTH, HOST, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::{Body as _, Frame};
 use hyper::client::conn::TrySendError;
-use hyper::ext::ReasonPhrase;
 use superpoll_http1::{
-    After, Asked, BodyReader, BodyWriter, Field, FieldName, FieldValue, Fields, Framing, Limits,
+    After, Asked, BodyReader, BodyWriter, Field, FieldValue, Framing, Limits,
     Method as Http1Method, Progress, Refusal, Response as ReadResponse, ResponseHead, Room, Target,
     Version as Http1Version, Writer, response,
 };
@@ -42,6 +41,8 @@ use superpoll_rt::transfer::poll_splice;
 
 use super::outgoing::{Interrupted, Outgoing, UploadProgress};
 use crate::buffer::{LARGEST, ReadBuffer, WriteBuffer};
+use crate::interim::InterimResponses;
+use crate::message::{Message, ReasonPhrase, header_map, recycle};
 use crate::transport::{Plain, Upstream, poll_write_all};
 
 /// The most interim responses before a final one.
@@ -66,7 +67,7 @@ pub(super) enum SendFailure {
 }
 
 impl SendFailure {
-    /// Classifies an error of hyper; a request that was not sent goes back to its place.
+    /// Classifies an error of HTTP/2; a request that was not sent goes back to its place.
     pub(super) fn new(
         mut error: TrySendError<Request<Outgoing>>,
         slot: &mut Option<Request<Outgoing>>,
@@ -124,119 +125,12 @@ impl ResponseTimer {
     }
 }
 
-/// The part of a request that is still to be sent.
-struct Unsent {
-    /// Lines, from the position `at` on.
-    lines: Vec<u8>,
-    at: usize,
-    /// The data after them.
-    data: Bytes,
-    /// The end of the chunk after that.
-    tail: &'static [u8],
-    /// Where the rest of the body comes from; `None` if nothing can be put back.
-    body: Option<Outgoing>,
-    /// How the rest is written; `None` behind its end.
-    writer: Option<BodyWriter>,
-    /// Some bytes of the request have gone to the server.
-    has_begun: bool,
-}
-
-impl Unsent {
-    fn poll_send(&mut self, cx: &mut Context<'_>, stream: &mut Upstream) -> Poll<io::Result<()>> {
-        loop {
-            // Data goes with the lines around it.
-            if self.data.is_empty() && self.tail.is_empty() {
-                match self.poll_more(cx) {
-                    Poll::Pending if self.lines.is_empty() => {
-                        ready!(Pin::new(stream).poll_flush(cx))?;
-                        return Poll::Pending;
-                    }
-                    Poll::Pending => {}
-                    Poll::Ready(more) => more?,
-                }
-            }
-            if self.lines.is_empty() && self.data.is_empty() && self.tail.is_empty() {
-                match self.writer {
-                    None => return Pin::new(stream).poll_flush(cx),
-                    Some(_) => continue,
-                }
-            }
-            let parts = [&self.lines[self.at..], &self.data, self.tail].map(IoSlice::new);
-            let count = ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &parts))?;
-            if count == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.has_begun = true;
-            let of_lines = count.min(self.lines.len() - self.at);
-            self.at += of_lines;
-            let of_data = (count - of_lines).min(self.data.len());
-            self.data.advance(of_data);
-            self.tail = &self.tail[count - of_lines - of_data..];
-            if self.at == self.lines.len() {
-                self.lines.clear();
-                self.at = 0;
-            }
-        }
-    }
-
-    /// Takes the next piece of the body, or its end.
-    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let (Some(body), Some(writer)) = (&mut self.body, &mut self.writer) else {
-            return Poll::Ready(Ok(()));
-        };
-        if writer.left() == Some(0) {
-            return Poll::Ready(self.end(&HeaderMap::new()));
-        }
-        let frame = match ready!(Pin::new(body).poll_frame(cx)) {
-            Some(Ok(frame)) => frame.into_data(),
-            None => return Poll::Ready(self.end(&HeaderMap::new())),
-            Some(Err(interrupted)) => {
-                // What follows could be taken for the end of the body.
-                self.body = None;
-                return Poll::Ready(Err(io::Error::other(interrupted)));
-            }
-        };
-        match frame {
-            Ok(data) => {
-                writer.begin_piece(data.len() as u64, &mut self.lines).map_err(io::Error::other)?;
-                (self.data, self.tail) = (data, writer.end_piece());
-                Poll::Ready(Ok(()))
-            }
-            Err(frame) => {
-                let ended = self.end(&frame.into_trailers().unwrap_or_default());
-                self.body = None;
-                Poll::Ready(ended)
-            }
-        }
-    }
-
-    fn end(&mut self, trailers: &HeaderMap) -> io::Result<()> {
-        let Some(writer) = self.writer.take() else { return Ok(()) };
-        let is_short = writer.left().is_some_and(|left| left > 0);
-        let trailers = trailers.iter();
-        let fields = trailers.map(|(name, value)| Field { name: name.into(), value: value.into() });
-        writer.end_with(fields, &mut self.lines);
-        if is_short {
-            self.body = None;
-            return Err(io::Error::other("the upload is shorter than its length"));
-        }
-        Ok(())
-    }
-
-    /// Returns the body as it was, if nothing of the request was sent.
-    fn into_body(self) -> Option<Outgoing> {
-        let mut body = self.body.filter(|_| !self.has_begun)?;
-        body.put_back(self.data);
-        Some(body)
-    }
-}
-
 /// A connection to a server.
 pub(crate) struct Http1Connection {
     stream: Upstream,
     /// Bytes of the response that were read and not used.
     pub(super) read: ReadBuffer,
-    unsent: Option<Box<Unsent>>,
+    unsent: Option<Box<Message<Outgoing>>>,
     /// The body of the response.
     reader: BodyReader,
     /// The fields that have followed it so far.
@@ -254,12 +148,14 @@ impl Http1Connection {
     /// Sends a request and waits for the head of its response; its body is that of the connection.
     ///
     /// The request is taken from its place. It is there again after a failure if nothing of it was
-    /// sent, or if it `repeats` and its body is in memory.
+    /// sent, or if it `repeats` and its body is in memory. Interim responses are shown to the
+    /// client, if it is one that understands them.
     pub(super) async fn send(
         &mut self,
         slot: &mut Option<Request<Outgoing>>,
         repeats: bool,
         limit: Duration,
+        shown: Option<&InterimResponses>,
     ) -> Result<Response<()>, SendFailure> {
         let Some(request) = slot.take() else { return Err(SendFailure::Unsent) };
         let mut timer = ResponseTimer::new(limit, request.body().report());
@@ -275,15 +171,14 @@ impl Http1Connection {
             Ok(writer) => writer,
             Err(why) => return Err(SendFailure::Malformed(why.to_string())),
         };
-        let (body, writer) = (Some(body), Some(writer));
-        let data = Bytes::new();
-        let unsent = Unsent { lines, at: 0, data, tail: b"", body, writer, has_begun: false };
-        self.unsent = Some(Box::new(unsent));
+        self.unsent = Some(Box::new(Message::new(lines, writer, body, true).put_back()));
         let mut interim = 0;
         let answered = poll_fn(|cx| {
             let sent = self.poll_unsent(cx);
-            loop {
-                match self.head(asked) {
+            // The client has to take one interim response before the next.
+            while !shown.is_some_and(InterimResponses::is_pending) {
+                let may_show = shown.filter(|_| interim < MOST_INTERIM);
+                match self.head(asked, may_show) {
                     Ok(Some(response)) if is_interim(&response) => {
                         interim += 1;
                         if interim > MOST_INTERIM {
@@ -312,18 +207,29 @@ impl Http1Connection {
         })
         .await;
         let failure = match answered {
-            Ok(response) => return Ok(response),
+            Ok(response) => {
+                recycle(parts.headers);
+                return Ok(response);
+            }
             Err(failure) => failure,
         };
         self.stays = false;
         let body = self.unsent.take().and_then(|unsent| unsent.into_body());
+        let body = body.map(|(mut body, data)| {
+            body.put_back(data);
+            body
+        });
         let is_unsent = body.is_some();
         *slot = body.or(spare).map(|body| Request::from_parts(parts, body));
         Err(if is_unsent { SendFailure::Unsent } else { failure })
     }
 
     /// Reads the head of a response, if it is there.
-    fn head(&mut self, asked: Asked) -> Result<Option<Response<()>>, Refusal> {
+    fn head(
+        &mut self,
+        asked: Asked,
+        shown: Option<&InterimResponses>,
+    ) -> Result<Option<Response<()>>, Refusal> {
         let bytes = self.read.bytes();
         if bytes.is_empty() {
             return Ok(None);
@@ -331,12 +237,16 @@ impl Http1Connection {
         let mut names = WriteBuffer::default();
         let mut room = Room::new(&mut names.0);
         let Some(response) = response(bytes, asked, &LIMITS, &mut room)? else {
-            self.read.make_room();
+            self.read.make_room(LARGEST);
             return Ok(None);
         };
         let head = response.head();
         let is_final = !matches!(response, ReadResponse::Interim(_));
         let (answer, len) = (to_response(head, bytes, is_final), head.len);
+        if let (false, Some(shown)) = (is_final || head.status == StatusCode::CONTINUE, shown) {
+            // The client was told by this server to continue.
+            shown.push(head);
+        }
         if is_final {
             self.reader = BodyReader::new(head.framing);
             self.stays &= head.after == After::Stays;
@@ -363,9 +273,8 @@ impl Http1Connection {
                     self.trailers.get_or_insert_default().append(name, value);
                 }
             }
-            let data = Bytes::copy_from_slice(&self.read.bytes()[piece.data.clone()]);
-            let (used, progress) = (piece.used, piece.progress);
-            self.read.consume(used);
+            let (data, used, progress) = (piece.data.clone(), piece.used, piece.progress);
+            let data = self.read.take(data, used);
             if !data.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
@@ -375,7 +284,7 @@ impl Http1Connection {
                     let trailers = self.trailers.take();
                     return Poll::Ready(trailers.map(|it| Ok(Frame::trailers(*it))));
                 }
-                Progress::More => match ready!(self.poll_read(cx)) {
+                Progress::More => match ready!(self.poll_read_more(cx)) {
                     Ok(0) => match self.reader.end() {
                         Ok(()) => return Poll::Ready(None),
                         Err(why) => {
@@ -387,6 +296,15 @@ impl Http1Connection {
                     Err(error) => return broken(error),
                 },
             }
+        }
+    }
+
+    /// Returns how many bytes of the request were sent, as long as some of it is not; `None` while
+    /// the client has not sent more of its body.
+    pub(super) fn sent_bytes(&self) -> Option<u64> {
+        match &self.unsent {
+            Some(unsent) if unsent.waits_for_body() => None,
+            unsent => Some(unsent.as_ref().map_or(0, |unsent| unsent.sent_bytes())),
         }
     }
 
@@ -413,10 +331,7 @@ impl Http1Connection {
 
     /// Sends the rest of a request while the response is read.
     pub(super) fn send_along(&mut self, rest: &[u8]) {
-        let (lines, data) = (rest.to_vec(), Bytes::new());
-        let (body, writer) = (None, None);
-        let unsent = Unsent { lines, at: 0, data, tail: b"", body, writer, has_begun: true };
-        self.unsent = Some(Box::new(unsent));
+        self.unsent = Some(Box::new(Message::rest(rest.to_vec())));
     }
 
     /// Sends the rest of a request. After an error there is none any more.
@@ -424,11 +339,17 @@ impl Http1Connection {
         let Some(unsent) = &mut self.unsent else { return Poll::Ready(Ok(())) };
         let sent = ready!(unsent.poll_send(cx, &mut self.stream));
         // Only one that can be put back stays, for the caller.
-        if sent.is_ok() || unsent.has_begun || unsent.body.is_none() {
+        if sent.is_ok() || unsent.is_used() {
             self.unsent = None;
         }
         self.stays &= sent.is_ok();
         Poll::Ready(sent)
+    }
+
+    /// Reads more bytes of a body.
+    fn poll_read_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.read.expect(self.reader.run());
+        self.poll_read(cx)
     }
 
     /// Reads some bytes after those that were read.
@@ -480,6 +401,39 @@ impl Http1Connection {
     }
 }
 
+/// Makes one exchange on a connection of its own. The body of the response has at most `most`
+/// bytes.
+///
+/// # Errors
+///
+/// The exchange broke, took longer than `limit` for the head, or its response is malformed or too
+/// large.
+pub async fn exchange(
+    stream: Upstream,
+    request: Request<Bytes>,
+    limit: Duration,
+    most: usize,
+) -> Result<Response<Bytes>, String> {
+    let mut connection = Http1Connection::new(stream);
+    let request = request.map(|bytes| Outgoing::Memory { bytes, trailers: None });
+    let sent = connection.send(&mut Some(request), false, limit, None).await;
+    let response = sent.map_err(|failure| match failure {
+        SendFailure::Unsent => "the connection was closed at once".to_owned(),
+        SendFailure::Broken(error) => error.to_string(),
+        SendFailure::Malformed(what) => what,
+        SendFailure::TimedOut => format!("no answer within {limit:?}"),
+    })?;
+    let mut body = BytesMut::new();
+    while let Some(frame) = poll_fn(|cx| connection.poll_body(cx)).await {
+        let data = frame.map_err(|error| error.to_string())?.into_data().unwrap_or_default();
+        if data.len() > most - body.len() {
+            return Err(format!("its body has more than {most} bytes"));
+        }
+        body.extend_from_slice(&data);
+    }
+    Ok(response.map(|()| body.freeze()))
+}
+
 /// Whether the client's upload is the reason for an error.
 pub(super) fn is_interrupted(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|error| error.is::<Interrupted>())
@@ -523,36 +477,13 @@ fn to_response(head: &ResponseHead<'_>, bytes: &[u8], is_final: bool) -> Respons
         Http1Version::Http10 => Version::HTTP_10,
         Http1Version::Http11 => Version::HTTP_11,
     };
-    *response.headers_mut() = to_map(head.fields, &bytes[..head.len]);
+    *response.headers_mut() = header_map(head.fields, &bytes[..head.len]);
     let reason = head.reason.as_bytes();
     let usual = head.status.canonical_reason().unwrap_or_default();
-    if !reason.is_empty()
-        && reason != usual.as_bytes()
-        && let Ok(reason) = ReasonPhrase::try_from(reason)
-    {
-        response.extensions_mut().insert(reason);
+    if !reason.is_empty() && reason != usual.as_bytes() {
+        response.extensions_mut().insert(ReasonPhrase(Bytes::copy_from_slice(reason)));
     }
     response
-}
-
-/// Returns the fields of a head as a map, whose values share one copy of the head.
-fn to_map(fields: Fields<'_>, head: &[u8]) -> HeaderMap {
-    let copy = Bytes::copy_from_slice(head);
-    let mut map = HeaderMap::with_capacity(fields.len());
-    for Field { name, value } in fields.iter() {
-        let (name, value) = (FieldName::as_bytes(name), value.as_bytes());
-        // A head of a newer version was copied before, and its values are elsewhere.
-        let start = value.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
-        let is_here = start < copy.len() && start + value.len() <= copy.len();
-        let value = match is_here {
-            true => HeaderValue::from_maybe_shared(copy.slice(start..start + value.len())),
-            false => HeaderValue::from_bytes(value),
-        };
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), value) {
-            map.append(name, value);
-        }
-    }
-    map
 }
 
 #[cfg(test)]
@@ -632,7 +563,7 @@ mod tests {
                 drop(theirs);
                 let mut connection = Http1Connection::new(Upstream::Plain(plain));
                 let mut slot = post(memory(data, trailers.clone()));
-                let sent = connection.send(&mut slot, false, Duration::MAX).await;
+                let sent = connection.send(&mut slot, false, Duration::MAX, None).await;
                 assert!(matches!(sent, Err(SendFailure::Unsent)));
                 let mut again = slot.unwrap();
                 assert_eq!((again.method(), again.uri().path()), (&Method::POST, "/a"));
@@ -658,7 +589,7 @@ mod tests {
                     }
                     drop(theirs);
                 };
-                let send = connection.send(&mut slot, repeats, Duration::MAX);
+                let send = connection.send(&mut slot, repeats, Duration::MAX, None);
                 let (sent, ()) = zip(send, ended).await;
                 assert!(matches!(sent, Err(SendFailure::Broken(_))));
                 assert_eq!(slot.is_some(), repeats);
@@ -683,7 +614,7 @@ mod tests {
                 theirs.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
                 theirs.shutdown(std::net::Shutdown::Read).unwrap();
             };
-            let send = connection.send(&mut slot, false, Duration::MAX);
+            let send = connection.send(&mut slot, false, Duration::MAX, None);
             let (sent, ()) = zip(send, answer).await;
             assert_eq!(sent.ok().unwrap().status(), StatusCode::OK);
             poll_fn(|cx| connection.poll_unsent(cx)).await.unwrap_or_default();
@@ -703,7 +634,7 @@ mod tests {
     fn shapes() -> impl Strategy<Value = Shape> {
         prop_oneof![
             Just(Shape::Length),
-            (1..5000_usize, any::<bool>())
+            (5..5000_usize, any::<bool>())
                 .prop_map(|(size, has_trailers)| Shape::Chunks { size, has_trailers }),
             Just(Shape::UntilClose),
             Just(Shape::NoContent),
@@ -779,7 +710,7 @@ mod tests {
                 let mut seen = Vec::new();
                 let ours = async {
                     let mut slot = post(memory(&upload, None));
-                    let sent = connection.send(&mut slot, false, Duration::MAX).await;
+                    let sent = connection.send(&mut slot, false, Duration::MAX, None).await;
                     let response = sent.ok().expect("there is a response");
                     let (mut body, mut trailers) = (Vec::new(), HeaderMap::new());
                     while let Some(frame) = poll_fn(|cx| connection.poll_body(cx)).await {

@@ -37,6 +37,8 @@ pub(super) struct Relayed {
     timeout: Duration,
     timer: Option<Sleep>,
     is_waiting: bool,
+    /// The bytes of the request that were sent when this was last looked at.
+    sent: Option<u64>,
 }
 
 impl Relayed {
@@ -48,6 +50,7 @@ impl Relayed {
             timeout,
             timer: None,
             is_waiting: false,
+            sent: None,
         }
     }
 
@@ -125,8 +128,12 @@ impl Relayed {
         }
     }
 
-    /// Whether no bytes have arrived for too long while the client waited for them.
+    /// Whether no bytes have arrived for too long while the client waited for them. The server is
+    /// not to blame as long as it gets more of the request.
     fn has_waited(&mut self, cx: &mut Context<'_>) -> bool {
+        let connection = self.lease.as_ref().and_then(|lease| lease.connection.as_ref());
+        let sent = connection.map_or(Some(0), |connection| connection.sent_bytes());
+        self.is_waiting &= sent.is_some() && sent == std::mem::replace(&mut self.sent, sent);
         let due = time::now() + self.timeout;
         let timer = self.timer.get_or_insert_with(|| sleep(self.timeout));
         if !std::mem::replace(&mut self.is_waiting, true) {

@@ -19,7 +19,7 @@
 //! | `local_shortage` | shortages on this machine, which are no faults of a server |
 //! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
-//! | `lane` | regular requests and responses, past hyper |
+//! | `lane` | plain requests and responses, without a map of fields |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
 //! | `tunnel` | connections that have left HTTP: WebSocket |
 
@@ -55,6 +55,7 @@ pub use client_tls::client_tls;
 pub use dial::{connect, connect_any, dial_for_relay};
 pub use forwarder::Forwarder;
 pub use group::{Group, ServerList};
+pub use http1::exchange;
 pub use local_shortage::{LocalShortage, way_out};
 pub use names::watch;
 pub use pool::{Pool, PooledServer, limit_idle_connections};

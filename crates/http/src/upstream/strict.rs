@@ -1,19 +1,13 @@
 //! Strictness: requests that two servers may understand in two ways are not forwarded.
 //!
 //! Request smuggling needs a proxy and a server that disagree about the end of a request, or about
-//! its target. Most of it cannot happen here by construction: hyper reads a request into its parts,
-//! and hyper writes another one from those; no byte of the first is copied. So a bare line feed, a
-//! chunk's extension or an odd spelling of a chunk's length that hyper may have accepted does not
-//! reach a server. hyper refuses (RFC 9112, sections 2.2 to 7.1) lengths that differ or are no
-//! numbers, a last coding that is not `chunked`, codings in HTTP/1.0, folded fields, and blanks
-//! before a colon. If a length comes with a coding, hyper goes by the coding, forgets the length
-//! and closes the connection after that request.
+//! its target. Most of it cannot happen here by construction: the codec reads a request into its
+//! parts and refuses what could be read in two ways, and it writes another one from those
+//! (`superpoll_http1`). HTTP/2 has no framing that could be read differently.
 //!
-//! This module refuses requests that hyper accepts and a server might read differently:
+//! This module refuses requests that the codec or hyper accepts and a server might read
+//! differently:
 //!
-//! - codings in addition to `chunked`. hyper undoes `chunked` only, and the field that names the
-//!   codings belongs to one connection only; the server would take compressed bytes for the content
-//!   (RFC 9112, section 6.1: 501).
 //! - dots as a part of the path, plain or percent-encoded: routes are found by the path as it is
 //!   written, and a server that resolves `/a/../b` would answer for a path that the route does not
 //!   have.
@@ -22,9 +16,8 @@
 //!   [`fields`](super::fields).
 //! - an upgrade to HTTP/2 (`h2c`), in which requests would go past the routes: the field is left
 //!   out.
-//!
-//! hyper refuses the same in responses. This module refuses responses with codings in addition to
-//! `chunked`, and leaves out a length that comes with a coding.
+//! - codings in addition to `chunked`, in requests and responses (RFC 9112, section 6.1: 501); and
+//!   a length of a response that comes with a coding is left out.
 
 use http::header::{EXPECT, TRANSFER_ENCODING};
 use http::request::Parts;

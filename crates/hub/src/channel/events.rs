@@ -1,9 +1,9 @@
 //! Subscribing by server-sent events, as the HTML standard specifies them (section 9.2).
 //!
-//! Over HTTP/1.1 a stream of events leaves hyper before its response begins: the head of the
+//! Over HTTP/1.1 a stream of events leaves its task before its response begins: the head of the
 //! response and everything after it is written here, by an [`EventsSession`], and the stream is
 //! parked when there is nothing to write. A stream over HTTP/1.0 or HTTP/2, or with a body of
-//! the request that has not arrived yet, is a body that hyper sends ([`EventsBody`]).
+//! the request that has not arrived yet, is a usual body ([`EventsBody`]).
 
 use std::future::pending;
 use std::io::{self, Write};
@@ -121,7 +121,7 @@ impl LocalSubscribers {
         response
     }
 
-    /// Begins a stream without hyper.
+    /// Begins a stream without a task of HTTP.
     fn begin_events(
         self: Rc<LocalSubscribers>,
         waiting: WaitingRequest,
@@ -150,7 +150,7 @@ impl LocalSubscribers {
         session.with_head(head).start(parked.stream);
     }
 
-    /// Returns the head of a response that hyper does not write, perhaps to the page of another
+    /// Returns the head of a response that is written here, perhaps to the page of another
     /// site.
     fn head(
         &self,
@@ -318,7 +318,7 @@ impl EventWriter {
     }
 }
 
-/// A stream that hyper sends.
+/// A stream that is the body of a response.
 pub(super) struct EventsBody {
     writer: EventWriter,
     unread: Unread,

@@ -1,4 +1,4 @@
-//! A stream of events that has more to write than its socket takes, without hyper.
+//! A stream of events that has more to write than its socket takes.
 //!
 //! The session writes the head of the response, the messages that wait, and the end of the body.
 //! As soon as everything is written, it parks the stream and is gone. A client that reads nothing

@@ -175,7 +175,8 @@ pub(super) async fn collect(mut body: Upload, limit: u64) -> Result<Bytes, Respo
     if body.size_hint().lower() > limit {
         return Err(too_large(limit));
     }
-    // Copied rather than kept as a part of hyper's buffer, which would live as long as the message.
+    // Copied rather than kept as a part of the connection's buffer, which would live as long as the
+    // message.
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let data = match frame.map(http_body::Frame::into_data) {

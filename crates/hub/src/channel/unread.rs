@@ -1,5 +1,5 @@
-//! The body of a request that asks for messages. It means nothing to a channel, but hyper sees the
-//! end of a connection only after the body, so the body is read and dropped while the messages are
+//! The body of a request that asks for messages. It means nothing to a channel, but the end of a
+//! connection is seen only after the body, so the body is read and dropped while the messages are
 //! sent.
 
 use std::pin::Pin;

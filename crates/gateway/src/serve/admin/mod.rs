@@ -23,7 +23,6 @@ use std::sync::Arc;
 
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use superpoll_http::authority;
 use superpoll_http::body::Body;
 use superpoll_http::cors;
@@ -31,7 +30,7 @@ use superpoll_http::exchange::Exchange;
 use superpoll_http::peer::Peer;
 use superpoll_http::reply;
 use superpoll_http::rules::{Admission, RouteRules};
-use superpoll_http::upload::Upload;
+use superpoll_http::upload::{RequestBody, Upload};
 
 use self::api::refuse;
 use super::operations::AdminOperations;
@@ -68,9 +67,9 @@ impl AdminService {
     /// Answers a request. A refusal closes the connection.
     pub(super) fn respond(
         self: Rc<AdminService>,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         peer: &Peer,
-        prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+        prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         let client = peer.client.map(|client| client.ip());
         let admission = match &self.rules {

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Uri};
-use hyper::body::Incoming;
 use superpoll_http::answers::Compression;
 use superpoll_http::exchange::Exchange;
 use superpoll_http::files::{Embedded, Site};
 use superpoll_http::log::Entry;
+use superpoll_http::message::recycle;
 use superpoll_http::peer::Peer;
 use superpoll_http::rules::{self, Admission, JoinedRates, RouteRules};
 use superpoll_http::telemetry::durations::RequestDurations;
-use superpoll_http::upload::Upload;
+use superpoll_http::upload::{RequestBody, Upload};
 use superpoll_http::upstream::Forwarder;
 use superpoll_hub::channel::{Also, LocalRoute};
 
@@ -59,10 +59,10 @@ impl Target {
 pub(super) fn respond(
     routes: &Routes,
     route: &Route<Target>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     client: Option<IpAddr>,
     entry: Option<&Rc<Entry>>,
-    prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+    prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
 ) -> Reply {
     let rules = route.handler.rules.as_deref();
     let admission = match (rules, joined_rates(&routes.table, route, &request, client)) {
@@ -115,10 +115,10 @@ pub(super) fn respond(
 /// client.
 pub(super) fn without_route(
     routes: &Routes,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     peer: &Peer,
     durations: &Arc<RequestDurations>,
-    prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+    prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
 ) -> Reply {
     let Some(rules) = &routes.clients else { return StatusCode::NOT_FOUND.into() };
     match rules.admit(peer.client.map(|client| client.ip()), request.headers()) {
@@ -176,6 +176,7 @@ fn respond_by<B>(
         Handler::Files(site) => {
             let (head, _) = request.into_parts();
             if let Some(response) = site.answer_now(&head, path_of(&head, target.as_ref(), below)) {
+                recycle(head.headers);
                 return Reply::Now(response);
             }
             let site = site.clone();
@@ -202,6 +203,9 @@ fn respond_by<B>(
                     Ok(uri) => *request.uri_mut() = uri,
                     Err(_) => return StatusCode::BAD_REQUEST.into(),
                 }
+            }
+            if let Some(interim) = &exchange.interim {
+                interim.set_rules(rules.and_then(|rules| rules.answers.clone()));
             }
             let compression = forwarder.compresses.then(|| Compression::from_request(&request));
             let reply = forwarder.clone().answer(request, exchange);

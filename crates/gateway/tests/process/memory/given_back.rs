@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 #[test]
 #[cfg(target_env = "gnu")]
 fn memory_is_given_back_after_a_flood() {
-    const CLIENTS: usize = 400;
+    const CLIENTS: usize = 600;
     alone(|| {
         // Nobody reads, and on a slow machine that takes longer than a body may usually pause.
         let text = text("history = 100").replace("[timeouts]\n", "[timeouts]\nbody = \"1h\"\n");

@@ -78,6 +78,7 @@ impl Forwarder {
             trace,
             // It is a request of the gateway's own.
             entry: None,
+            interim: None,
         };
         let answered = self.forward(&mut Some(request), &context).await;
         let (response, lease) = answered.map_err(|response| response.status())?;

@@ -1,7 +1,7 @@
 //! A request's way to a server and back.
 //!
-//! The rules for servers, retries and limits are those of the way through hyper, see `forwarder`.
-//! hyper gets a request to which nothing was answered, with the bytes that it came with.
+//! The rules for servers, retries and limits are those of other requests, see `forwarder`. A
+//! handler gets a request to which nothing was answered.
 //!
 //! Interim responses are passed on as they come (RFC 9110, section 15.2), each once the client has
 //! taken the one before. `100 Continue` is not, since no request of the lane asks for it. There are
@@ -30,7 +30,7 @@ use super::request::{Parsed, whole};
 use super::splice::{self, Client};
 use crate::answers::Additions;
 use crate::body::Body;
-use crate::buffer::{ReadBuffer, SIZE, WriteBuffer};
+use crate::buffer::{LARGEST, ReadBuffer, SIZE, WriteBuffer};
 use crate::io_activity::IoActivity;
 use crate::log::Entry;
 use crate::reply;
@@ -56,9 +56,9 @@ pub enum Passed {
     Whole,
     /// Its response has broken off, or its client is gone, maybe before there was a response.
     Cut,
-    /// Nothing was answered, and nothing was sent that may not be sent again: hyper answers it.
+    /// Nothing was answered, and nothing was sent that may not be sent again: a handler answers it.
     Undone,
-    /// hyper answers it with this.
+    /// It is answered with this.
     Answered(Response<Body>),
 }
 
@@ -259,7 +259,7 @@ impl Forwarder {
             body: size as u64,
             asked: Asked { is_head: head.method == Http1Method::Head, ..Asked::default() },
             takes_trailers: head.wants.trailers,
-            // As through hyper, where a body without a length is not kept.
+            // As elsewhere, where a body without a length is not kept.
             repeats: is_idempotent(&Method::from(head.method)) && head.framing != Framing::Chunked,
             io_activity: io_activity.clone(),
             is_unwatched: Cell::new(false),
@@ -565,7 +565,7 @@ fn begin(
     let mut room = Room::new(&mut names.0);
     let head = match response(bytes, sent.asked, &LIMITS, &mut room)? {
         None => {
-            connection.read.make_room();
+            connection.read.make_room(LARGEST);
             return Ok(None);
         }
         Some(ReadResponse::Final(head)) => head,

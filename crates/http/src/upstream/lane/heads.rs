@@ -1,9 +1,6 @@
 //! Writing the heads that are passed on.
 //!
-//! The fields that are left out and added are those of the way through hyper (`fields`).
-
-use std::cell::RefCell;
-use std::time::SystemTime;
+//! The fields that are left out and added are those of other requests (`fields`).
 
 use http::header::STRICT_TRANSPORT_SECURITY;
 use http::{HeaderValue, StatusCode, Version};
@@ -14,12 +11,12 @@ use superpoll_http1::{
 };
 
 use crate::answers::{self, Additions};
+use crate::message::write_date;
 use crate::peer::Peer;
 use crate::trace::RequestTrace;
 use crate::upstream::fields::{About, about, of_certificate};
 
 const CONNECTION: FieldName<'_> = FieldName::from_static("connection");
-const DATE: FieldName<'_> = FieldName::from_static("date");
 const FORWARDED_FOR: FieldName<'_> = FieldName::from_static("x-forwarded-for");
 const FORWARDED_HOST: FieldName<'_> = FieldName::from_static("x-forwarded-host");
 const FORWARDED_PREFIX: FieldName<'_> = FieldName::from_static("x-forwarded-prefix");
@@ -343,22 +340,6 @@ fn add(additions: &Additions, hsts: Option<&HeaderValue>, has_date: bool, to: &m
         trace.mark_of_response(|name, value| to.field(name.into(), value.into()));
     }
     if !has_date {
-        date(to);
+        write_date(to);
     }
-}
-
-/// Writes the time, which is formatted once a second.
-fn date(to: &mut Writer<'_>) {
-    thread_local! {
-        static LAST: RefCell<(u64, FieldLines)> = const { RefCell::new((0, FieldLines::new())) };
-    }
-    let now = SystemTime::now();
-    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    LAST.with_borrow_mut(|(at, lines)| {
-        if *at != seconds || lines.is_empty() {
-            (*at, *lines) = (seconds, FieldLines::new());
-            lines.push(DATE, text(&httpdate::fmt_http_date(now)));
-        }
-        to.lines(lines);
-    });
 }

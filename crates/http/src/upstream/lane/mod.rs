@@ -1,16 +1,16 @@
-//! The lane: plain proxied requests, and files in memory, past hyper.
+//! The lane: plain proxied requests, and files in memory, without a map of fields.
 //!
-//! hyper reads a request into a map of fields, and writes another one from such a map; so does its
-//! client with the response. For a small request that is two thirds of the proxy's work. The lane
-//! reads a head where it lies in the buffer, and writes the head that is passed on from it, by the
-//! codec `superpoll_http1`.
+//! A handler gets a request as a map of fields, and gives a response as another one; so does the
+//! client of servers. For a small request that is half of the proxy's work. The lane reads a head
+//! where it lies in the buffer, and writes the head that is passed on from it, by the codec
+//! `superpoll_http1`.
 //!
-//! The lane leaves requests to hyper that it cannot answer to the end: byte for byte as they came.
-//! Responses of servers it reads and refuses by itself.
+//! The lane leaves requests to handlers that it cannot answer to the end. Responses of servers it
+//! reads and refuses by itself.
 //!
 //! ```text
-//!                      irregular, or no route of the lane
-//!   head of a request ------------------------------------> hyper reads the request
+//!                       not plain, or no route of the lane
+//!   head of a request ------------------------------------> a handler answers the request
 //!        |                                                         ^
 //!        | sent to a server              nothing was answered      |
 //!        +--------------------------------------------------------+
@@ -21,8 +21,8 @@
 //!   passed on, and the next head of a request
 //! ```
 //!
-//! The bytes of a request stay in the buffer until its response begins, so hyper can still have
-//! them. Therefore a body has to come whole, within the buffer; hyper reads longer ones.
+//! The bytes of a request stay in the buffer until its response begins, so a handler can still have
+//! them. Therefore a body has to come whole, within the buffer.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -41,6 +41,7 @@ mod splice;
 pub use exchange::{Passed, Progress, Sent, pass_file};
 pub(super) use heads::Changes;
 pub use heads::ClientFacts;
+pub(crate) use heads::interim as write_interim;
 pub use lost::LimitTimer;
-pub use request::{Parsed, is_unconditional, parse};
+pub use request::{Parsed, is_plain, is_unconditional};
 pub use splice::Client;

@@ -1,44 +1,29 @@
 //! The requests that the lane takes.
 //!
-//! The codec reads all of HTTP/1, and refuses what two servers could understand differently. Of the
-//! requests that it accepts, the lane leaves those to hyper that the lane cannot answer to the end,
-//! and those that the codec refuses, since hyper says why.
+//! The codec reads all of HTTP/1, and refuses what two servers could understand differently. The
+//! lane leaves those requests to handlers that it cannot answer to the end.
 
-use superpoll_http1::{
-    BodyReader, Field, Form, Framing, Limits, Method, Progress, RequestHead, Room, Version, request,
-};
+use superpoll_http1::{BodyReader, Field, Form, Framing, Method, Progress, RequestHead, Version};
 
 use crate::buffer::SIZE;
 use crate::upstream::strict;
 
-/// The limits of a head, which has to fit into a buffer.
-const LIMITS: Limits = Limits { head: SIZE, ..Limits::DEFAULT };
-
-/// The first bytes of a connection, or those after a request.
+/// The outcome of reading a request for the lane.
 #[derive(Clone, Copy, Debug)]
 pub enum Parsed<T> {
     /// More of them are needed.
     Partial,
-    /// hyper reads them.
+    /// A handler answers the request.
     Irregular,
     /// The lane takes it.
     Regular(T),
 }
 
-/// Reads the head at the beginning of some bytes, of at most `most` bytes.
-pub fn parse<'b>(bytes: &'b [u8], most: usize, room: &'b mut Room<'b>) -> Parsed<RequestHead<'b>> {
-    let limits = Limits { head: most.min(LIMITS.head), ..LIMITS };
-    match request(bytes, &limits, room) {
-        Ok(Some(head)) if is_regular(&head) => Parsed::Regular(head),
-        Ok(None) => Parsed::Partial,
-        Ok(Some(_)) | Err(_) => Parsed::Irregular,
-    }
-}
-
 /// Whether the lane can answer a request to the end.
-fn is_regular(head: &RequestHead<'_>) -> bool {
+pub fn is_plain(head: &RequestHead<'_>) -> bool {
     let changes_protocol = head.wants.upgrade.is_some();
-    if head.version == Version::Http10
+    if head.len > SIZE
+        || head.version == Version::Http10
         || head.target.form() != Form::Origin
         || !head.target.as_str().is_ascii()
         || matches!(head.method, Method::Connect | Method::Trace)
@@ -49,7 +34,7 @@ fn is_regular(head: &RequestHead<'_>) -> bool {
         return false;
     }
     head.fields.iter().all(|Field { name, .. }| match name.as_bytes() {
-        // Fields behind the body are passed on by hyper.
+        // Fields behind the body are passed on by handlers.
         b"trailer" => false,
         // It bounds how often the request may be forwarded.
         b"max-forwards" => head.method != Method::Options,

@@ -22,7 +22,7 @@ use crate::upstream::http1::Http1Connection;
 const LEAST: u64 = 64 << 10;
 
 /// The capacity of a pipe, so that a body takes few calls, and no more of it is held than of a body
-/// through hyper.
+/// that is copied.
 const CAPACITY: usize = 256 << 10;
 
 /// The pipes that a thread keeps.

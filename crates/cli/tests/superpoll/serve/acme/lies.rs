@@ -74,7 +74,7 @@ fn each_lie_is_named_in_one_line_and_changes_nothing() {
         }),
         "redirects to \"https://other.example/\"",
     );
-    check("an endless body", at("dir", |_| Deed::Endless), "at most 256 KiB");
+    check("an endless body", at("dir", |_| Deed::Endless), "more than 262144 bytes");
     check("no answer", at("account", |_| Deed::Close), "the exchange with");
     check(
         "endless text in a problem",

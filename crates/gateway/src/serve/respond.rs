@@ -1,0 +1,395 @@
+//! A request that a handler answers: its body as the handler asks for it, and its response.
+//!
+//! ```text
+//!            the handler asks         bytes come
+//!   request ----------------> UPLOAD ------------> a frame for the handler
+//!      |
+//!      | the handler answers
+//!      v
+//!   RESPONSE ----> written, and the upload is over or given up ----> the next request, or the end
+//! ```
+//!
+//! Both go on at a time, as a handler may answer before it has read everything. `100 Continue` is
+//! sent when the handler asks for the body for the first time, and never after the response has
+//! begun. If the handler reads no further, the rest of the body is thrown away as far as it has
+//! arrived; if it has not, the response says that it is the last one, and the connection ends
+//! (`linger`).
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_io::AsyncRead;
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http_body::{Body as _, Frame};
+use superpoll_http::buffer::ReadBuffer;
+use superpoll_http::exchange::Plan;
+use superpoll_http::message::{Message, ReasonPhrase, recycle, write_date};
+use superpoll_http::transport::poll_write_all;
+use superpoll_http::upload::{RequestBody, UploadSlot};
+use superpoll_http1::{
+    After, Asked, BodyReader, FieldValue, Framing, Method as Http1Method, Progress, Refusal,
+    RequestHead, Version as Http1Version, Writer,
+};
+
+use super::answer::{Answer, ConnectionState, Serving};
+use super::clock::ExitReason;
+use super::watched::Watched;
+
+/// Tells a client to send the body of its request.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The room for the head of a response at first: enough for most.
+const HEAD: usize = 1 << 10;
+
+/// The parts of a request that the form of its response depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResponseForm {
+    pub version: Http1Version,
+    pub asked: Asked,
+    /// The client wants no other response on the connection.
+    pub closes: bool,
+    pub takes_trailers: bool,
+}
+
+impl ResponseForm {
+    pub(super) fn of_request(head: &RequestHead<'_>) -> ResponseForm {
+        let asked = Asked {
+            is_head: head.method == Http1Method::Head,
+            is_connect: head.method == Http1Method::Connect,
+            has_upgrade: head.wants.upgrade.is_some(),
+        };
+        ResponseForm {
+            version: head.version,
+            asked,
+            closes: head.after == After::Closes,
+            takes_trailers: head.wants.trailers,
+        }
+    }
+}
+
+/// The body of a request on its way to the handler.
+pub(super) struct ArrivingBody {
+    /// `None` if there is no body.
+    slot: Option<Rc<UploadSlot>>,
+    reader: BodyReader,
+    /// The client has ended its side, or sent something else than the body.
+    is_broken: bool,
+    /// The bytes that were sent of the invitation that the client waits for.
+    invitation: Option<usize>,
+    trailers: Option<Box<HeaderMap>>,
+}
+
+impl ArrivingBody {
+    /// Returns the body behind a head, and the handler's part of it.
+    pub(super) fn new(head: &RequestHead<'_>) -> (ArrivingBody, RequestBody) {
+        ArrivingBody::of_framing(head.framing, head.wants.continues)
+    }
+
+    fn of_framing(framing: Framing, continues: bool) -> (ArrivingBody, RequestBody) {
+        let reader = BodyReader::new(framing);
+        let slot = (!reader.is_over()).then(|| UploadSlot::new(reader.left()));
+        let body = slot.clone().map_or(RequestBody::Empty, RequestBody::Http1);
+        let invitation = continues.then_some(0);
+        (ArrivingBody { slot, reader, is_broken: false, invitation, trailers: None }, body)
+    }
+
+    /// Returns the body of a request that has none.
+    pub(super) fn none() -> ArrivingBody {
+        ArrivingBody::of_framing(Framing::None, false).0
+    }
+
+    fn is_over(&self) -> bool {
+        self.reader.is_over()
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.is_broken || self.slot.as_ref().is_none_or(|slot| slot.is_given_up())
+    }
+
+    /// Whether the handler may still ask for some.
+    fn continues(&self) -> bool {
+        !self.is_over() && !self.is_given_up()
+    }
+
+    /// Gives the handler a frame, if it waits for one.
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut Watched,
+        read: &mut ReadBuffer,
+        is_answered: bool,
+    ) -> Poll<io::Result<()>> {
+        let Some(slot) = self.slot.clone() else { return Poll::Pending };
+        if !self.continues() || !slot.is_wanted(cx) {
+            return Poll::Pending;
+        }
+        if !is_answered {
+            ready!(self.poll_invite(cx, io))?;
+        }
+        loop {
+            let piece = match self.reader.step(read.bytes()) {
+                Ok(piece) => piece,
+                Err(why) => {
+                    self.is_broken = true;
+                    slot.end(cx, Some(why.into()));
+                    return Poll::Ready(Ok(()));
+                }
+            };
+            if let Some(field) = piece.trailer {
+                let name = HeaderName::from_bytes(field.name.as_bytes());
+                let value = HeaderValue::from_bytes(field.value.as_bytes());
+                if let (Ok(name), Ok(value)) = (name, value) {
+                    self.trailers.get_or_insert_default().append(name, value);
+                }
+            }
+            let (data, used, progress) = (piece.data.clone(), piece.used, piece.progress);
+            let data = read.take(data, used);
+            if !data.is_empty() {
+                slot.fill(cx, Frame::data(data), self.reader.left(), self.is_over());
+                return Poll::Ready(Ok(()));
+            }
+            match progress {
+                Progress::Again => {}
+                Progress::Over => {
+                    match self.trailers.take() {
+                        Some(trailers) => slot.fill(cx, Frame::trailers(*trailers), Some(0), true),
+                        None => slot.end(cx, None),
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                Progress::More => {
+                    read.expect(self.reader.run());
+                    let why = match ready!(poll_read(cx, io, read)) {
+                        Ok(1..) => continue,
+                        Ok(0) => io::Error::new(io::ErrorKind::UnexpectedEof, Refusal::Incomplete),
+                        Err(error) => error,
+                    };
+                    self.is_broken = true;
+                    slot.end(cx, Some(why.into()));
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+
+    /// Invites the client to send the body, if it waits for that.
+    fn poll_invite(&mut self, cx: &mut Context<'_>, io: &mut Watched) -> Poll<io::Result<()>> {
+        if let Some(at) = &mut self.invitation {
+            ready!(poll_write_all(io, cx, CONTINUE, at))?;
+            self.invitation = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes the rest of an invitation that has begun, and then an interim response of a server;
+    /// whether there was one.
+    fn poll_begun(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut Watched,
+        state: &ConnectionState,
+    ) -> Poll<io::Result<bool>> {
+        if let Some(1..) = self.invitation {
+            ready!(self.poll_invite(cx, io))?;
+        }
+        state.interim.poll_show(cx, io)
+    }
+
+    /// Throws the rest away as far as it has arrived, if the handler reads no further.
+    fn drop_rest(&mut self, cx: &mut Context<'_>, io: &mut Watched, read: &mut ReadBuffer) {
+        while !self.is_over() && self.is_given_up() && !self.is_broken {
+            let (used, progress) = match self.reader.step(read.bytes()) {
+                Ok(piece) => (piece.used, piece.progress),
+                Err(_) => {
+                    self.is_broken = true;
+                    return;
+                }
+            };
+            read.consume(used);
+            if progress == Progress::More {
+                match poll_read(cx, io, read) {
+                    Poll::Ready(Ok(1..)) => {}
+                    Poll::Pending => return,
+                    Poll::Ready(_) => self.is_broken = true,
+                }
+            }
+        }
+    }
+}
+
+/// Reads some bytes after those that were read.
+pub(super) fn poll_read(
+    cx: &mut Context<'_>,
+    io: &mut Watched,
+    read: &mut ReadBuffer,
+) -> Poll<io::Result<usize>> {
+    read.fill(|room| AsyncRead::poll_read(Pin::new(io), cx, room))
+}
+
+/// Answers a request by its handler. Returns whether another request may follow, or the reason for
+/// which none does.
+pub(super) async fn respond(
+    state: &Rc<ConnectionState>,
+    (io, read): (&mut Watched, &mut ReadBuffer),
+    mut serving: Serving,
+    mut arriving: ArrivingBody,
+    form: ResponseForm,
+    check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
+) -> Result<(), ExitReason> {
+    let (activity, counters) = (&state.io_activity, &state.context.worker.counters);
+    let mut response: Option<Message<Answer>> = None;
+    // The fate of the connection, once the response was sent.
+    let mut written: Option<After> = None;
+    let mut switches = false;
+    activity.has_upload.set(arriving.continues());
+    let ended = poll_fn(|cx| {
+        loop {
+            if response.is_none()
+                && written.is_none()
+                && let Poll::Ready(Ok(answered)) = Pin::new(&mut serving).poll(cx)
+            {
+                arriving.drop_rest(cx, io, read);
+                switches = answered.status() == StatusCode::SWITCHING_PROTOCOLS;
+                let is_cut = !arriving.is_over() && arriving.is_given_up();
+                let is_last = form.closes || is_cut || state.is_last(state.requests());
+                response = Some(to_message(answered, form, is_last));
+            }
+            match arriving.poll_begun(cx, io, state) {
+                // The handler may have another interim response.
+                Poll::Ready(Ok(true)) if response.is_none() => continue,
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(ExitReason::Closed)),
+                Poll::Pending => break,
+            }
+            if let Some(sent) = &mut response {
+                match sent.poll_send(cx, io) {
+                    // The request is over, and the rest of its body is another task's.
+                    Poll::Ready(Ok(())) => written = response.take().map(|sent| sent.after()),
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(ExitReason::Closed)),
+                    Poll::Pending => {}
+                }
+            }
+            if written.is_some() && !arriving.continues() {
+                return Poll::Ready(Ok(()));
+            }
+            let is_answered = response.is_some() || written.is_some();
+            let filled = arriving.poll_fill(cx, io, read, is_answered);
+            activity.has_upload.set(arriving.continues());
+            match filled {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(ExitReason::Closed)),
+                Poll::Pending => break,
+            }
+        }
+        // While there is a response, sending it tells whether the client is gone.
+        if response.is_none() && io.poll_flush_io(cx).is_err() {
+            return Poll::Ready(Err(ExitReason::Closed));
+        }
+        let waits = matches!(*state.plan.borrow(), Some(Plan::Wait(_)));
+        if waits && !activity.unflushed.get() && !activity.stuck.get() {
+            return Poll::Ready(Err(ExitReason::Waits));
+        }
+        // The rest of a body is no idleness.
+        activity.unused.set(written.is_some());
+        check(cx).map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
+    })
+    .await;
+    activity.has_upload.set(false);
+    if let Err(reason) = ended {
+        if let Some(response) = &mut response {
+            let unsent = response.unsent();
+            response.body_mut().into_iter().for_each(|answer| answer.cut(unsent));
+        }
+        if reason == ExitReason::Closed && !state.is_closed_here.get() {
+            counters.broken.add(1);
+        }
+        return Err(reason);
+    }
+    poll_fn(|cx| {
+        arriving.drop_rest(cx, io, read);
+        Poll::Ready(())
+    })
+    .await;
+    if switches && matches!(*state.plan.borrow(), Some(Plan::TakeOver(_))) {
+        return Err(ExitReason::TakenOver);
+    }
+    match written == Some(After::Stays) && !switches && arriving.is_over() {
+        true => Ok(()),
+        false => {
+            // Then the client may still be sending.
+            activity.unused.set(!arriving.is_over() || !read.is_empty() || !io.before.is_empty());
+            Err(ExitReason::Closed)
+        }
+    }
+}
+
+/// Returns a response as the message that the client gets.
+fn to_message(response: Response<Answer>, form: ResponseForm, is_last: bool) -> Message<Answer> {
+    let (parts, body) = response.into_parts();
+    let mut lines = Vec::with_capacity(HEAD);
+    let reason = parts.extensions.get::<ReasonPhrase>();
+    let reason = reason.and_then(|reason| FieldValue::new(&reason.0));
+    let mut writer = Writer::response(&mut lines, form.version, parts.status, reason, form.asked);
+    let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+    let (mut closes, mut has_date) = (is_last, false);
+    for (name, value) in &parts.headers {
+        let mut elements = FieldValue::from(value).elements();
+        if name == CONNECTION && elements.any(|it| it.eq_ignore_ascii_case(b"close")) {
+            closes = true;
+            continue;
+        }
+        has_date |= name == DATE;
+        writer.field(name.into(), value.into());
+    }
+    if !has_date && !switches {
+        write_date(&mut writer);
+    }
+    let announced = parts.headers.get(CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+    let framing = match (announced, body.size_hint().exact()) {
+        // It need not be told, and nothing can be wrong about it then.
+        _ if parts.status == StatusCode::NOT_MODIFIED => Framing::None,
+        (Some(length), _) => Framing::Length(length),
+        (None, Some(0)) => Framing::None,
+        (None, Some(length)) => Framing::Length(length),
+        (None, None) => Framing::Chunked,
+    };
+    // A change of protocols is about the connection already.
+    let closes = closes && !switches;
+    recycle(parts.headers);
+    let writer = writer.body(framing, if closes { After::Closes } else { After::Stays });
+    Message::new(lines, writer, body, form.takes_trailers)
+}
+
+/// Answers a request that is refused, and logs it. No other request can follow.
+pub(super) async fn refuse(
+    state: &ConnectionState,
+    (io, read): (&mut Watched, &ReadBuffer),
+    why: Refusal,
+    check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
+) -> ExitReason {
+    let status = why.status();
+    let text =
+        format!("{} {}: {why}\n", status.as_u16(), status.canonical_reason().unwrap_or_default());
+    state.refused(status.as_u16(), text.len(), &Bytes::copy_from_slice(read.bytes()));
+    let mut bytes = Vec::with_capacity(HEAD);
+    let asked = Asked::default();
+    let mut writer = Writer::response(&mut bytes, Http1Version::Http11, status, None, asked);
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    writer.field((&http::header::CONTENT_TYPE).into(), (&plain).into());
+    write_date(&mut writer);
+    let mut body = writer.body(Framing::Length(text.len() as u64), After::Closes);
+    let _ = body.piece(text.as_bytes(), &mut bytes);
+    body.end(&mut bytes);
+    let mut at = 0;
+    poll_fn(|cx| match poll_write_all(io, cx, &bytes, &mut at) {
+        Poll::Ready(_) => Poll::Ready(ExitReason::Closed),
+        Poll::Pending => check(cx).map_or(Poll::Pending, Poll::Ready),
+    })
+    .await
+}
