@@ -116,7 +116,8 @@ fn publish_until_gone(stage: &Stage, count: usize, length: usize) {
     }
     // The kernels go on for a moment of real time, in which much virtual time passes: what the
     // client's kernel takes late still looks like a client that reads.
-    let passed = stage.elapse_until(STEP, 10 * POLL, || {
+    // On a busy machine that moment is long.
+    let passed = stage.elapse_until(STEP, 100 * POLL, || {
         let has_gone = hub.subscribers() == 0;
         if !has_gone {
             hub.publish("more");
