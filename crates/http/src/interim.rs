@@ -64,7 +64,8 @@ impl InterimResponses {
         let written = poll_write_all(stream, cx, &bytes, &mut at);
         self.at.set(at);
         ready!(written)?;
-        bytes.clear();
+        // They are rare, and the connection may live long.
+        *bytes = Vec::new();
         self.at.set(0);
         Poll::Ready(Ok(true))
     }

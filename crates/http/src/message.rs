@@ -172,6 +172,10 @@ where
             while self.data.is_empty() && self.tail.is_empty() && self.writer.is_some() {
                 match self.poll_more(cx) {
                     Poll::Pending if self.lines.is_empty() => {
+                        // A stream may be idle for long.
+                        if self.lines.capacity() > 2 * SHORT {
+                            self.lines = Vec::new();
+                        }
                         ready!(Pin::new(stream).poll_flush(cx))?;
                         return Poll::Pending;
                     }
@@ -196,6 +200,11 @@ where
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.note_sent(count);
+            let is_last = self.lines.is_empty() && self.data.is_empty();
+            if is_last && !stream.is_write_vectored() {
+                // It needs no record of its own if more data is there.
+                self.lines.extend_from_slice(std::mem::take(&mut self.tail));
+            }
         }
     }
 
@@ -206,11 +215,19 @@ where
         let of_lines = count.min(self.lines.len() - self.at);
         self.at += of_lines;
         let of_data = (count - of_lines).min(self.data.len());
-        self.data.advance(of_data);
+        self.skip_data(of_data);
         self.tail = &self.tail[count - of_lines - of_data..];
         if self.at == self.lines.len() {
             self.lines.clear();
             (self.at, self.gathered) = (0, 0);
+        }
+    }
+
+    /// Drops data that is not needed any more. Its memory may be awaited by the body.
+    fn skip_data(&mut self, count: usize) {
+        self.data.advance(count);
+        if self.data.is_empty() {
+            self.data = Bytes::new();
         }
     }
 
@@ -225,7 +242,7 @@ where
         };
         self.lines.extend_from_slice(&self.data[..count]);
         self.gathered += count;
-        self.data.advance(count);
+        self.skip_data(count);
         if self.data.is_empty() {
             self.lines.extend_from_slice(std::mem::take(&mut self.tail));
         }
@@ -251,7 +268,9 @@ where
         match frame {
             Ok(data) => {
                 let is_last = body.is_end_stream();
-                writer.begin_piece(data.len() as u64, &mut self.lines).map_err(io::Error::other)?;
+                let begun = writer.begin_piece(data.len() as u64, &mut self.lines);
+                self.is_spoilt |= begun.is_err();
+                begun.map_err(io::Error::other)?;
                 (self.data, self.tail) = (data, writer.end_piece());
                 if is_last && !self.tail.is_empty() {
                     self.after = self.writer.take().map_or(After::Closes, |it| it.after());
@@ -384,6 +403,8 @@ pub fn write_date(to: &mut Writer<'_>) {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Waker;
 
     use http_body::{Frame, SizeHint};
@@ -482,6 +503,65 @@ mod tests {
             assert!(matches!(outcome, Poll::Ready(Err(error)) if error.to_string() == "gone"));
             let expected = format!("{HEAD}3\r\nabc\r\n2\r\nde\r\n");
             assert_eq!(String::from_utf8(to.taken).unwrap(), expected, "{is_vectored}");
+        }
+    }
+
+    /// The memory of a frame, which says when it is free.
+    struct Lent(Vec<u8>, Arc<AtomicBool>);
+
+    impl AsRef<[u8]> for Lent {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    impl Drop for Lent {
+        fn drop(&mut self) {
+            self.1.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A body with one buffer for all frames, as that of a file is where memory is short.
+    struct Sparing(usize, Arc<AtomicBool>, usize);
+
+    impl Body for Sparing {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+            if self.0 == 0 {
+                return Poll::Ready(None);
+            }
+            if !self.1.swap(false, Ordering::Relaxed) {
+                return Poll::Pending;
+            }
+            self.0 -= 1;
+            let lent = Lent(vec![b'x'; self.2], self.1.clone());
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(lent)))))
+        }
+    }
+
+    /// The buffer of a frame is free once the frame was sent.
+    #[test]
+    fn a_body_gets_its_buffer_back_before_its_next_frame() {
+        for is_vectored in [true, false] {
+            for length in [1, SHORT, SHORT + 1, GATHERED, 3 * GATHERED] {
+                let mut to = Narrow { taken: Vec::new(), most: usize::MAX, is_vectored };
+                let body = Sparing(4, Arc::new(AtomicBool::new(true)), length);
+                let mut lines = Vec::new();
+                let (version, asked) = (Http1Version::Http11, superpoll_http1::Asked::default());
+                let status = http::StatusCode::OK;
+                let writer = Writer::response(&mut lines, version, status, None, asked);
+                let writer = writer.body(Framing::Length(4 * length as u64), After::Stays);
+                let mut message = Message::new(lines, writer, body, false);
+                let cx = &mut Context::from_waker(Waker::noop());
+                assert!(message.poll_send(cx, &mut to).is_ready(), "{is_vectored} {length}");
+                let data = to.taken.iter().filter(|byte| **byte == b'x').count();
+                assert_eq!(data, 4 * length);
+            }
         }
     }
 

@@ -142,7 +142,7 @@ impl Plain {
             return Poll::Ready(Ok(None));
         };
         let mut sent = 0;
-        for part in &parts[..index] {
+        for part in parts[..index].iter().filter(|part| !part.is_empty()) {
             // More follows, so that the head does not travel alone.
             let outcome = match self {
                 Plain::Tcp(stream) => stream.try_write_more(part),

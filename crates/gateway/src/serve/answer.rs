@@ -110,7 +110,15 @@ impl ConnectionState {
             entry.answered(response.status().as_u16());
         }
         worker.counters.count_response(response.status().as_u16());
-        response.map(|body| Answer { body, running, bytes: 0, has_ended: false, unsent: 0, entry })
+        response.map(|body| Answer {
+            body,
+            running,
+            bytes: 0,
+            has_ended: false,
+            unsent: 0,
+            is_broken: false,
+            entry,
+        })
     }
 
     /// Whether the connection ends with the response to its request of this number.
@@ -206,6 +214,8 @@ pub(super) struct Answer {
     has_ended: bool,
     /// Bytes of the body that were read and will not be sent.
     unsent: u64,
+    /// The end was not sent.
+    is_broken: bool,
     entry: Option<Rc<Entry>>,
 }
 
@@ -289,6 +299,12 @@ impl Answer {
     pub(super) fn cut(&mut self, unsent: u64) {
         self.unsent = unsent;
     }
+
+    /// Notes the same of a response that ends before its end.
+    pub(super) fn break_off(&mut self, unsent: u64) {
+        self.unsent = unsent;
+        self.is_broken = true;
+    }
 }
 
 impl Drop for Answer {
@@ -298,7 +314,8 @@ impl Drop for Answer {
         state.context.worker.counters.body_bytes.add(sent);
         if let Some(entry) = &self.entry {
             // A stream need not know that it is at its end before it is asked.
-            let is_over = (self.has_ended || self.body.is_end_stream()) && self.unsent == 0;
+            let is_over = self.has_ended || self.body.is_end_stream();
+            let is_over = is_over && self.unsent == 0 && !self.is_broken;
             entry.note(|record| {
                 record.bytes += sent;
                 // There is nothing to send of the body of a response to HEAD.
@@ -447,7 +464,7 @@ pub(super) fn serve_one(
         let exchange = Exchange {
             peer: peer.clone(),
             can_take_over: handshake.is_some()
-                || (state.can_take_over && version == Version::HTTP_11),
+                || (state.can_take_over && version == Version::HTTP_11 && is_empty),
             can_wait: state.can_park && is_empty,
             is_private: state.context.is_private,
             may_have_hsts: false,

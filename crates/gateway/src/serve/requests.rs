@@ -414,7 +414,9 @@ fn take(
     }
     let len = head.len;
     let taken = for_handler(state, bytes, &head);
-    read.consume(len);
+    if !matches!(taken, NextRequest::Refused(_)) {
+        read.consume(len);
+    }
     Take::Read(taken)
 }
 

@@ -303,8 +303,10 @@ pub(super) async fn respond(
     if let Err(reason) = ended {
         if let Some(response) = &mut response {
             let unsent = response.unsent();
-            response.body_mut().into_iter().for_each(|answer| answer.cut(unsent));
+            response.body_mut().into_iter().for_each(|answer| answer.break_off(unsent));
         }
+        // Then the client may still be sending.
+        activity.unused.set(!arriving.is_over() || !read.is_empty() || !io.before.is_empty());
         if reason == ExitReason::Closed && !state.is_closed_here.get() {
             counters.broken.add(1);
         }
@@ -315,7 +317,8 @@ pub(super) async fn respond(
         Poll::Ready(())
     })
     .await;
-    if switches && matches!(*state.plan.borrow(), Some(Plan::TakeOver(_))) {
+    let is_taken = matches!(*state.plan.borrow(), Some(Plan::TakeOver(_)));
+    if switches && is_taken && arriving.is_over() {
         return Err(ExitReason::TakenOver);
     }
     match written == Some(After::Stays) && !switches && arriving.is_over() {

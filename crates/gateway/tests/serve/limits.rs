@@ -144,6 +144,24 @@ fn a_last_request_may_change_the_protocol() {
     }
 }
 
+/// Bytes of the body would be taken for those of the other protocol.
+#[test]
+fn a_request_with_a_body_does_not_change_the_protocol() {
+    let folder = folder();
+    let channel = "\n[[hosts.routes]]\npath = \"/c\"\nchannel = {}\n";
+    let stage = Stage::new(BACKENDS[2], 1, &(text(folder.path(), "") + channel));
+    stage.connect().send("POST /c HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx");
+    for (body, changes) in [("content-length: 5\r\n", false), ("content-length: 0\r\n", true)] {
+        let mut client = stage.connect();
+        client.send(format!(
+            "GET /c?after=0 HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: upgrade\r\n{body}\
+             sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        ));
+        let status = client.head_only().status;
+        assert_eq!(status == 101, changes, "{body}: {status}");
+    }
+}
+
 #[test]
 fn one_client_has_so_many_connections_and_all_together_so_many() {
     let folder = folder();

@@ -109,6 +109,11 @@ impl ResponseTimer {
         ResponseTimer { limit, timer: None, report, frames: 0, was_over: false }
     }
 
+    /// Lets the time begin with the next poll.
+    fn restart(&mut self) {
+        self.timer = None;
+    }
+
     /// Ready when the time is over.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(report) = &self.report {
@@ -202,6 +207,11 @@ impl Http1Connection {
             }
             if let Poll::Ready(Err(error)) = sent {
                 return Poll::Ready(Err(SendFailure::Broken(error.into())));
+            }
+            if shown.is_some_and(InterimResponses::is_pending) {
+                // The client takes its time, and not the server.
+                timer.restart();
+                return Poll::Pending;
             }
             timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
         })
