@@ -60,11 +60,10 @@ pub struct Message<B> {
     after: After,
     /// Data in the lines.
     gathered: usize,
+    /// The bytes that were sent.
     sent: u64,
     /// Why the body has no end; told once all before it was sent.
     failure: Option<io::Error>,
-    /// Some bytes of the message were sent.
-    has_begun: bool,
     /// The body cannot be sent again.
     is_spoilt: bool,
     /// The caller takes the body back if nothing was sent.
@@ -86,7 +85,6 @@ impl<B> Message<B> {
             gathered: 0,
             sent: 0,
             failure: None,
-            has_begun: true,
             is_spoilt: true,
             is_put_back: false,
         }
@@ -101,8 +99,8 @@ impl<B> Message<B> {
     /// Returns a message that begins with the lines of its head.
     pub fn new(lines: Vec<u8>, writer: BodyWriter, body: B, takes_trailers: bool) -> Message<B> {
         let (body, writer) = (Some(body), Some(writer));
-        let (has_begun, is_spoilt) = (false, false);
-        Message { body, writer, takes_trailers, has_begun, is_spoilt, ..Message::rest(lines) }
+        let is_spoilt = false;
+        Message { body, writer, takes_trailers, is_spoilt, ..Message::rest(lines) }
     }
 
     /// Whether all that there was of it so far was sent.
@@ -116,15 +114,9 @@ impl<B> Message<B> {
         self.sent
     }
 
-    /// Whether bytes of it were sent.
-    #[must_use]
-    pub fn has_begun(&self) -> bool {
-        self.has_begun
-    }
-
     /// Whether there is nothing that could be put back.
     pub(crate) fn is_used(&self) -> bool {
-        self.has_begun || self.is_spoilt
+        self.sent > 0 || self.is_spoilt
     }
 
     /// Returns the body, as far as it is there.
@@ -210,7 +202,6 @@ where
 
     /// Notes that bytes were sent.
     fn note_sent(&mut self, count: usize) {
-        self.has_begun = true;
         self.sent += count as u64;
         let of_lines = count.min(self.lines.len() - self.at);
         self.at += of_lines;
@@ -236,7 +227,7 @@ where
     fn gather(&mut self, is_vectored: bool) {
         let room = GATHERED.saturating_sub(self.lines.len());
         let count = match (is_vectored, self.data.len()) {
-            _ if self.is_put_back && !self.has_begun => return,
+            _ if self.is_put_back && self.sent == 0 => return,
             (true, length) if length > SHORT => return,
             (_, length) => length.min(room),
         };
@@ -477,12 +468,16 @@ mod tests {
         }
     }
 
-    fn chunked(frames: Vec<io::Result<Frame<Bytes>>>) -> Message<Frames> {
+    fn of_body<B>(body: B, framing: Framing) -> Message<B> {
         let mut lines = Vec::new();
         let (version, asked) = (Http1Version::Http11, superpoll_http1::Asked::default());
         let writer = Writer::response(&mut lines, version, http::StatusCode::OK, None, asked);
-        let writer = writer.body(Framing::Chunked, After::Stays);
-        Message::new(lines, writer, Frames(frames.into()), true)
+        let writer = writer.body(framing, After::Stays);
+        Message::new(lines, writer, body, true)
+    }
+
+    fn chunked(frames: Vec<io::Result<Frame<Bytes>>>) -> Message<Frames> {
+        of_body(Frames(frames.into()), Framing::Chunked)
     }
 
     fn data(text: &'static str) -> io::Result<Frame<Bytes>> {
@@ -551,12 +546,7 @@ mod tests {
             for length in [1, SHORT, SHORT + 1, GATHERED, 3 * GATHERED] {
                 let mut to = Narrow { taken: Vec::new(), most: usize::MAX, is_vectored };
                 let body = Sparing(4, Arc::new(AtomicBool::new(true)), length);
-                let mut lines = Vec::new();
-                let (version, asked) = (Http1Version::Http11, superpoll_http1::Asked::default());
-                let status = http::StatusCode::OK;
-                let writer = Writer::response(&mut lines, version, status, None, asked);
-                let writer = writer.body(Framing::Length(4 * length as u64), After::Stays);
-                let mut message = Message::new(lines, writer, body, false);
+                let mut message = of_body(body, Framing::Length(4 * length as u64));
                 let cx = &mut Context::from_waker(Waker::noop());
                 assert!(message.poll_send(cx, &mut to).is_ready(), "{is_vectored} {length}");
                 let data = to.taken.iter().filter(|byte| **byte == b'x').count();
