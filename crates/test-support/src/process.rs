@@ -5,11 +5,13 @@
 //! in a program of its own: linking one takes seconds.
 
 use std::any::type_name;
-use std::io::Read;
+use std::io::{self, Read};
 use std::process::{Child, Command, ExitCode, Output, Stdio, Termination};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::wait::PATIENCE;
 
 /// Has the name of the test that runs in this process.
 const ALONE: &str = "SUPERPOLL_TEST_ALONE";
@@ -122,7 +124,19 @@ pub fn no_child_starts() -> RwLockReadGuard<'static, ()> {
 /// If it cannot be started.
 pub fn start(command: &mut Command) -> Child {
     let _starts = STARTS.write().unwrap_or_else(PoisonError::into_inner);
-    command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match command.spawn() {
+            // The program was copied just now, and a child of another test still has its file open
+            // for writing until it executes its own program.
+            Err(error)
+                if error.kind() == io::ErrorKind::ExecutableFileBusy && Instant::now() < end =>
+            {
+                thread::yield_now();
+            }
+            outcome => return outcome.unwrap_or_else(|error| panic!("{command:?}: {error}")),
+        }
+    }
 }
 
 /// Runs a test program, and returns its output but for the empty line with which it begins.
