@@ -122,22 +122,22 @@ impl UploadSlot {
     }
 
     /// Leaves a frame, after which so much data follows.
-    pub fn fill(&self, cx: &Context<'_>, frame: Frame<Bytes>, left: Option<u64>, is_last: bool) {
+    pub fn fill(&self, frame: Frame<Bytes>, left: Option<u64>, is_last: bool) {
         self.left.set(left);
         self.is_over.set(is_last);
-        self.put(cx, Some(Ok(frame)));
+        *self.frame.borrow_mut() = Some(Ok(frame));
     }
 
     /// Ends the body, with the reason if that is too early.
-    pub fn end(&self, cx: &Context<'_>, why: Option<Box<dyn Error + Send + Sync>>) {
+    pub fn end(&self, why: Option<Box<dyn Error + Send + Sync>>) {
         self.is_over.set(true);
-        self.put(cx, why.map(|why| Err(UploadError::Broken(why))));
+        *self.frame.borrow_mut() = why.map(|why| Err(UploadError::Broken(why)));
     }
 
-    fn put(&self, cx: &Context<'_>, frame: Option<Result<Frame<Bytes>, UploadError>>) {
+    /// Wakes the service, if it waits for what was left. The connection's own task polls it after
+    /// this.
+    pub fn wake(&self, cx: &Context<'_>) {
         self.is_wanted.set(false);
-        *self.frame.borrow_mut() = frame;
-        // The connection's own task polls the service after this.
         let service = self.service.take().filter(|service| !service.will_wake(cx.waker()));
         service.into_iter().for_each(Waker::wake);
     }

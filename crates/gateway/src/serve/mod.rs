@@ -18,6 +18,7 @@ mod accepting;
 mod admin;
 mod adoption;
 mod answer;
+mod arriving;
 mod broker;
 mod clock;
 mod connection;

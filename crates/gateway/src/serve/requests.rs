@@ -10,7 +10,7 @@
 //!   NEXT REQUEST -----------------> its answer ----> closed
 //!     |  ^   ^ \
 //!     |  |   |  \ plain, and its route has the lane
-//!     |  |   |   +------------> LANE ----+ nothing was answered
+//!     |  |   |   +------------> LANE ----+ this server has to answer
 //!     |  |   +------------------/        |
 //!     |  +------- RESPONSE <-------------+
 //!     |              ^
@@ -19,10 +19,9 @@
 
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, Version};
@@ -34,29 +33,25 @@ use superpoll_http::log::{BrokenBy, Entry};
 use superpoll_http::message::to_request;
 use superpoll_http::parking_lot::Note;
 use superpoll_http::peer::RequestForm;
-use superpoll_http::rules::{Counted, user_of};
+use superpoll_http::rules::user_of;
 use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::transport::Transport;
-use superpoll_http::upload::RequestBody;
+use superpoll_http::upload::{RequestBody, Upload};
 use superpoll_http::upstream::Forwarder;
 use superpoll_http::upstream::lane::{
-    ClientFacts, LimitTimer, Parsed, Passed, Progress, Sent, is_plain, pass_file,
+    ClientFacts, LimitTimer, Passed, Progress, Sent, is_plain, pass_file,
 };
 use superpoll_http1::{
     After, Asked, FieldValue, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version,
     has_end, request,
 };
-use superpoll_rt::time::{Sleep, sleep};
 
 use super::answer::{ConnectionState, Running, Serving, encoded, lane_entry, serve_one};
+use super::arriving::{ArrivingBody, Session, poll_read};
 use super::clock::ExitReason;
-use super::respond::{ArrivingBody, ResponseForm, poll_read, refuse, respond};
+use super::respond::{ResponseForm, refuse, respond};
 use super::router::{LaneHandler, LaneRoute};
 use super::watched::Watched;
-
-/// How long the lane waits for the rest of a request's body. A handler need not have all of it
-/// before the server has some.
-const BODY_WAIT: Duration = Duration::from_millis(100);
 
 /// After so many requests in a row that a handler had to answer, the lane is looked for in one of
 /// so many.
@@ -92,10 +87,8 @@ struct Taken {
     entry: Option<Rc<Entry>>,
     method: Method,
     closes: bool,
-    /// The bytes that it takes.
-    len: usize,
-    /// It was counted for the rates of its route.
-    counted: Option<Counted>,
+    /// The body that has not come with the head.
+    arriving: ArrivingBody,
     /// The address of the client, which need not be that of the connection.
     client: Option<IpAddr>,
 }
@@ -103,7 +96,7 @@ struct Taken {
 /// The way to an answer.
 enum Work {
     Proxy(Rc<Forwarder>, Sent),
-    File(Rc<Representation>),
+    File(Rc<Representation>, Bytes),
 }
 
 /// Answers the requests of a connection until it ends, is parked, or waits. The bytes that were not
@@ -145,14 +138,15 @@ async fn answer_known(
     };
     let (asked, takes_trailers) = (Asked::default(), false);
     let form = ResponseForm { version, asked, closes: form.closes, takes_trailers };
-    respond_now(state, stream, (response, note, form), check).await
+    respond_now(state, stream, (response, note, form), ArrivingBody::none(), check).await
 }
 
-/// Answers a request without a body whose response is known.
+/// Answers a request whose response is known.
 async fn respond_now(
     state: &Rc<ConnectionState>,
     stream: (&mut Watched, &mut ReadBuffer),
     (response, note, form): (Response<Body>, Note, ResponseForm),
+    arriving: ArrivingBody,
     check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
 ) -> Result<(), ExitReason> {
     state.entry.replace(note.entry);
@@ -160,7 +154,7 @@ async fn respond_now(
     let response = state.finish(Running::new(state), Note::default(), response);
     let serving = Serving::Now(Some(response));
     // Rare, and kept out of the future that each connection has.
-    Box::pin(respond(state, stream, serving, ArrivingBody::none(), form, check)).await
+    Box::pin(respond(state, stream, serving, arriving, form, check)).await
 }
 
 /// Answers the requests that come.
@@ -172,22 +166,17 @@ async fn answer_all(
 ) -> ExitReason {
     let facts = ClientFacts::from_peer(&state.peer);
     let mut timer = LimitTimer::default();
-    let (mut may_pass, mut misses) = (true, 0_u32);
+    let mut misses = 0_u32;
     loop {
         // Looking for the lane in vain costs a twentieth of a request.
-        let is_tried = may_pass && (misses < MOST_MISSES || misses.is_multiple_of(MOST_MISSES));
+        let is_tried = misses < MOST_MISSES || misses.is_multiple_of(MOST_MISSES);
         let next = next(state, (io, read), (&facts, is_tried), check).await;
-        may_pass = true;
         misses = match &next {
             Ok(NextRequest::Handler { .. }) => misses.wrapping_add(1),
             _ => 0,
         };
         let ended = match next {
-            Ok(NextRequest::Lane(taken)) => {
-                let passed = pass(state, (io, read), taken, &mut timer, check).await;
-                may_pass = !matches!(passed, Ok(false));
-                passed.map(drop)
-            }
+            Ok(NextRequest::Lane(taken)) => pass(state, (io, read), taken, &mut timer, check).await,
             Ok(NextRequest::Handler { request, head_bytes, body, form }) => {
                 let serving = serve_one(state, request, Some(head_bytes), None);
                 // Connections of the lane have a smaller future.
@@ -206,16 +195,16 @@ async fn answer_all(
     }
 }
 
-/// Answers a request by the lane. `false` if nothing was answered, and a handler has to.
+/// Answers a request by the lane. Returns the reason for which no other can follow, if there is one.
 async fn pass(
     state: &Rc<ConnectionState>,
     (io, read): (&mut Watched, &mut ReadBuffer),
     taken: Taken,
     timer: &mut LimitTimer,
     check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
-) -> Result<bool, ExitReason> {
-    let counters = &state.context.worker.counters;
-    let Taken { work, additions, begun, entry, method, closes, len, counted, client } = taken;
+) -> Result<(), ExitReason> {
+    let (activity, counters) = (&state.io_activity, &state.context.worker.counters);
+    let Taken { mut work, additions, begun, entry, method, closes, mut arriving, client } = taken;
     let progress = Progress { entry: entry.clone(), ..Progress::default() };
     let running = Running::again(state);
     let is_last = || closes || state.is_last(state.requests().wrapping_add(1));
@@ -226,17 +215,18 @@ async fn pass(
         let is_new = state.requests() == 0 && matches!(io.transport, Transport::Plain(_));
         sent.end_with_client(is_new);
     }
+    activity.has_upload.set(arriving.continues());
     let is_head = method == Method::HEAD;
     let passed = {
         // Moved once, since it is large.
         let mut answering = pin!(async {
-            match &work {
+            match &mut work {
                 Work::Proxy(forwarder, sent) => {
-                    let way = (sent, &additions, &progress);
-                    forwarder.pass_on(way, io, client, timer).await
+                    let mut session = Session { io, read, arriving: &mut arriving };
+                    let to = (&additions, &progress);
+                    forwarder.pass_on(sent, to, &mut session, client, timer).await
                 }
-                Work::File(file) => {
-                    let Some(bytes) = file.in_memory() else { return Passed::Undone };
+                Work::File(file, bytes) => {
                     pass_file((file.lines(), bytes), is_head, &additions, &progress, io).await
                 }
             }
@@ -260,30 +250,23 @@ async fn pass(
         })
         .await
     };
-    drop(running);
+    // The body is given up with it, unless it is over.
+    drop((work, running));
+    activity.has_upload.set(false);
     let (is_whole, exit) = match passed {
         Ok(Passed::Whole) => (true, None),
         Ok(Passed::Cut) => (false, None),
         Err(reason) => (false, Some(reason)),
-        Ok(Passed::Undone) => {
-            entry.into_iter().for_each(|entry| entry.void());
-            // The handler's way counts it.
-            counted.into_iter().for_each(Counted::give_back);
-            return Ok(false);
-        }
         Ok(Passed::Answered(response)) => {
             begun.answered(response.status().as_u16());
             let note = Note { entry, trace: additions.trace.clone() };
             let response = additions.apply_to(response);
-            read.consume(len);
             let asked = Asked { is_head, ..Asked::default() };
             let (version, takes_trailers) = (Http1Version::Http11, false);
             let form = ResponseForm { version, asked, closes, takes_trailers };
-            respond_now(state, (io, read), (response, note, form), check).await?;
-            return Ok(true);
+            return respond_now(state, (io, read), (response, note, form), arriving, check).await;
         }
     };
-    read.consume(len);
     // Without a response the entry says that the client has not waited.
     let (status, body) = (progress.status.get(), progress.body.get());
     if status > 0 {
@@ -299,7 +282,12 @@ async fn pass(
         entry.note(|record| record.broken_by(BrokenBy::Server));
     }
     drop((entry, progress.entry));
+    if !arriving.is_over() {
+        poll_fn(|cx| Poll::Ready(arriving.drop_rest(cx, io, read))).await;
+    }
+    let is_left = !arriving.is_over() || !read.is_empty() || !io.before.is_empty();
     if let Some(reason) = exit {
+        activity.unused.set(is_left);
         return Err(reason);
     }
     state.requests.set(state.requests.get().wrapping_add(1));
@@ -307,11 +295,11 @@ async fn pass(
         true => counters.lane.add(1),
         false => counters.broken.add(1),
     }
-    if !is_whole || progress.says_close.get() {
-        state.io_activity.unused.set(!read.is_empty() || !io.before.is_empty());
+    if !is_whole || progress.says_close.get() || !arriving.is_over() {
+        activity.unused.set(is_left);
         return Err(ExitReason::Closed);
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Waits for a request.
@@ -323,31 +311,20 @@ async fn next(
 ) -> Result<NextRequest, ExitReason> {
     state.io_activity.unused.set(!read.is_empty() || !io.before.is_empty());
     let most = state.context.header_bytes as usize;
-    let (mut has_new, mut may_pass, mut seen) = (!read.is_empty(), may_pass, 0);
-    // For bodies only, which come later than their heads.
-    let mut limit: Option<Pin<Box<Sleep>>> = None;
+    let (mut has_new, mut seen) = (!read.is_empty(), 0);
     poll_fn(|cx| {
         loop {
             // A head that comes in many pieces is not read again with each.
             let may_be_whole = seen == 0 || read.is_full() || has_end(read.bytes(), seen);
             if std::mem::take(&mut has_new) && may_be_whole {
-                match take(state, read, facts, may_pass) {
-                    Take::Read(request) => return Poll::Ready(Ok(request)),
-                    Take::NeedsHead => {
-                        seen = read.bytes().len();
-                        read.make_room(most);
-                    }
-                    Take::NeedsBody => {
-                        limit.get_or_insert_with(|| Box::pin(sleep(BODY_WAIT)));
-                    }
+                if let Some(request) = take(state, read, facts, may_pass) {
+                    return Poll::Ready(Ok(request));
                 }
+                seen = read.bytes().len();
+                read.make_room(most);
             }
             match poll_read(cx, io, read) {
                 Poll::Ready(Ok(1..)) => has_new = true,
-                // The rest of a body does not come: the handler finds that out.
-                Poll::Ready(_) if limit.is_some() && may_pass => {
-                    (has_new, may_pass, seen) = (true, false, 0);
-                }
                 Poll::Ready(_) => {
                     if !read.is_empty() {
                         state.context.worker.counters.broken.add(1);
@@ -357,11 +334,6 @@ async fn next(
                 Poll::Pending => break,
             }
         }
-        if limit.as_mut().is_some_and(|limit| limit.as_mut().poll(cx).is_ready())
-            && let Take::Read(request) = take(state, read, facts, false)
-        {
-            return Poll::Ready(Ok(request));
-        }
         if state.io_activity.unflushed.get() {
             let _ = io.poll_flush_io(cx);
         }
@@ -370,54 +342,39 @@ async fn next(
     .await
 }
 
-/// The outcome of reading a request.
-#[expect(clippy::large_enum_variant, reason = "each is moved once, and most are the large one")]
-enum Take {
-    Read(NextRequest),
-    NeedsHead,
-    /// The head is there, and not all of the body.
-    NeedsBody,
-}
-
-/// The outcome of reading a request for the lane.
-#[expect(clippy::large_enum_variant, reason = "each is moved once, and most are the large one")]
-enum LaneTake {
-    Taken(Taken),
-    NeedsBody,
-    /// A handler answers it.
-    Other,
-}
-
-/// Takes the request at the beginning of the bytes. One for a handler leaves its body there.
+/// Takes the request at the beginning of the bytes, and leaves the part of its body there that has
+/// not come whole; `None` if more of the head is needed.
 fn take(
     state: &ConnectionState,
     read: &mut ReadBuffer,
     facts: &ClientFacts,
     may_pass: bool,
-) -> Take {
+) -> Option<NextRequest> {
     let mut names = WriteBuffer::default();
     let mut room = Room::new(&mut names.0);
     let (bytes, most) = (read.bytes(), state.context.header_bytes as usize);
     let target = most.min(LONGEST_TARGET);
     let limits = Limits { head: most, target, ..Limits::DEFAULT };
     let head = match request(bytes, &limits, &mut room) {
-        Ok(Some(head)) => head,
-        Ok(None) => return Take::NeedsHead,
-        Err(why) => return Take::Read(NextRequest::Refused(why)),
+        Ok(head) => head?,
+        Err(why) => return Some(NextRequest::Refused(why)),
     };
-    if may_pass && state.can_park && state.has_lane() && is_plain(&head) {
-        match take_for_lane(state, read, &head, facts) {
-            LaneTake::Taken(taken) => return Take::Read(NextRequest::Lane(taken)),
-            LaneTake::NeedsBody => return Take::NeedsBody,
-            LaneTake::Other => {}
-        }
+    if may_pass
+        && state.can_park
+        && state.has_lane()
+        && is_plain(&head)
+        && let Some((mut taken, len)) = take_for_lane(state, bytes, &head, facts)
+    {
+        read.consume(len);
+        taken.arriving.offer(read);
+        return Some(NextRequest::Lane(taken));
     }
     let len = head.len;
     let taken = for_handler(state, bytes, &head);
     if !matches!(taken, NextRequest::Refused(_)) {
         read.consume(len);
     }
-    Take::Read(taken)
+    Some(taken)
 }
 
 /// Returns a request as handlers get it.
@@ -439,14 +396,14 @@ fn for_handler(state: &ConnectionState, bytes: &[u8], head: &RequestHead<'_>) ->
     NextRequest::Handler { request, head_bytes: head.len, body, form }
 }
 
-/// Takes a plain request, if its route has the lane.
+/// Takes a plain request, if its route has the lane. Returns the length of its head, and of its body
+/// if that has come whole.
 fn take_for_lane(
     state: &ConnectionState,
-    read: &ReadBuffer,
+    bytes: &[u8],
     head: &RequestHead<'_>,
     facts: &ClientFacts,
-) -> LaneTake {
-    let bytes = read.bytes();
+) -> Option<(Taken, usize)> {
     let worker = &state.context.worker;
     let router = worker.router();
     let values = |name: &str| {
@@ -454,10 +411,8 @@ fn take_for_lane(
         all.collect::<Vec<_>>().into_iter()
     };
     let peer = router.trusted_proxies().peer_of(&state.peer, values);
-    let route = router.lane_for(head, &peer, &state.context.address);
-    let Some(LaneRoute { handler, mut additions, durations, counting, has_user }) = route else {
-        return LaneTake::Other;
-    };
+    let route = router.lane_for(head, &peer, &state.context.address)?;
+    let LaneRoute { handler, mut additions, durations, counting, has_user } = route;
     let client = peer.client.map(|client| client.ip());
     if let Some(rules) = router.tracing() {
         // The peer of the connection has sent the id.
@@ -465,36 +420,35 @@ fn take_for_lane(
         let trace = rules.begin(sender, Version::HTTP_11, values);
         if trace.is_loop() {
             // The handler's way refuses it, unless it is for a file.
-            return LaneTake::Other;
+            return None;
         }
         additions.trace = Some(trace);
     }
-    let (work, body) = match handler {
+    let (mut work, body, expected) = match handler {
         // A body that nobody reads would be taken for the next request.
         LaneHandler::File(_) if !matches!(head.framing, Framing::None | Framing::Length(0)) => {
-            return LaneTake::Other;
+            return None;
         }
-        LaneHandler::File(file) => (Work::File(file), 0),
+        LaneHandler::File(file) => {
+            let bytes = file.in_memory()?.clone();
+            (Work::File(file, bytes), 0, None)
+        }
         LaneHandler::Proxy(forwarder, most) => {
             let most = most.unwrap_or_else(|| worker.limits.get().body_bytes);
             let behind = (&bytes[head.len..], most);
             let trace = additions.trace.as_deref();
             let about = (facts, peer.is_of_trusted_proxy());
-            match forwarder.prepare(head, behind, about, &state.io_activity, trace) {
-                Parsed::Regular((sent, body)) => (Work::Proxy(forwarder, sent), body),
-                Parsed::Partial if !read.is_full() => return LaneTake::NeedsBody,
-                _ => return LaneTake::Other,
+            // The handler's way refuses a body that is too large.
+            let (sent, body) = forwarder.prepare(head, behind, about, &state.io_activity, trace)?;
+            match body {
+                Ok(len) => (Work::Proxy(forwarder, sent), len, None),
+                Err(writer) => (Work::Proxy(forwarder, sent), 0, Some((writer, most))),
             }
         }
     };
-    let counted = match counting.map(|rules| rules.count(client, values)) {
-        None => None,
-        Some(Some(counted)) => Some(counted),
-        // The handler's way refuses it.
-        Some(None) => return LaneTake::Other,
-    };
+    // The handler's way refuses it.
+    counting.map_or(Some(()), |rules| rules.count(client, values).map(drop))?;
     state.io_activity.unused.set(false);
-    state.io_activity.has_upload.set(false);
     let begun = RequestTimer::begin(&durations);
     let entry = worker.access_log().map(|access_log| lane_entry(access_log, state, &peer, head));
     if let Some(entry) = &entry {
@@ -504,11 +458,18 @@ fn take_for_lane(
             record.trace = additions.trace.clone();
             record.bytes_in = match &work {
                 Work::Proxy(_, sent) => sent.body,
-                Work::File(_) => 0,
+                Work::File(..) => 0,
             };
         });
     }
+    let mut arriving = ArrivingBody::none();
+    if let (Work::Proxy(_, sent), Some((writer, most))) = (&mut work, expected) {
+        let (rest, body) = ArrivingBody::new(head);
+        let upload = Upload::new(body, most, worker.timeouts.get().body);
+        sent.expect(writer, upload.noted_in(entry.as_ref()));
+        arriving = rest;
+    }
     let closes = head.after == After::Closes;
     let (method, len) = (Method::from(head.method), head.len + body);
-    LaneTake::Taken(Taken { work, additions, begun, entry, method, closes, len, counted, client })
+    Some((Taken { work, additions, begun, entry, method, closes, arriving, client }, len))
 }

@@ -1,47 +1,38 @@
-//! A request that a handler answers: its body as the handler asks for it, and its response.
+//! A request that a handler answers: its body as the handler asks for it (`upload`), and its
+//! response.
 //!
 //! ```text
-//!            the handler asks         bytes come
-//!   request ----------------> UPLOAD ------------> a frame for the handler
-//!      |
-//!      | the handler answers
-//!      v
-//!   RESPONSE ----> written, and the upload is over or given up ----> the next request, or the end
+//!   request ----> the handler answers ----> RESPONSE ----> written, and the upload is over or
+//!      |                                                   given up: the next request, or the end
+//!      +----> UPLOAD, until it is over or given up
 //! ```
 //!
-//! Both go on at a time, as a handler may answer before it has read everything. `100 Continue` is
-//! sent when the handler asks for the body for the first time, and never after the response has
-//! begun. If the handler reads no further, the rest of the body is thrown away as far as it has
-//! arrived; if it has not, the response says that it is the last one, and the connection ends
-//! (`linger`).
+//! Both go on at a time, as a handler may answer before it has read everything. If the rest of a
+//! body that was given up has not arrived, the response says that it is the last one, and the
+//! connection ends (`linger`).
 
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_io::AsyncRead;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use http_body::{Body as _, Frame};
+use http::{HeaderValue, Response, StatusCode};
+use http_body::Body as _;
 use superpoll_http::buffer::ReadBuffer;
 use superpoll_http::exchange::Plan;
 use superpoll_http::message::{Message, ReasonPhrase, recycle, write_date};
 use superpoll_http::transport::poll_write_all;
-use superpoll_http::upload::{RequestBody, UploadSlot};
 use superpoll_http1::{
-    After, Asked, BodyReader, FieldValue, Framing, Method as Http1Method, Progress, Refusal,
-    RequestHead, Version as Http1Version, Writer,
+    After, Asked, FieldValue, Framing, Method as Http1Method, Refusal, RequestHead,
+    Version as Http1Version, Writer,
 };
 
 use super::answer::{Answer, ConnectionState, Serving};
+use super::arriving::ArrivingBody;
 use super::clock::ExitReason;
 use super::watched::Watched;
-
-/// Tells a client to send the body of its request.
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// The room for the head of a response at first: enough for most.
 const HEAD: usize = 1 << 10;
@@ -70,165 +61,6 @@ impl ResponseForm {
             takes_trailers: head.wants.trailers,
         }
     }
-}
-
-/// The body of a request on its way to the handler.
-pub(super) struct ArrivingBody {
-    /// `None` if there is no body.
-    slot: Option<Rc<UploadSlot>>,
-    reader: BodyReader,
-    /// The client has ended its side, or sent something else than the body.
-    is_broken: bool,
-    /// The bytes that were sent of the invitation that the client waits for.
-    invitation: Option<usize>,
-    trailers: Option<Box<HeaderMap>>,
-}
-
-impl ArrivingBody {
-    /// Returns the body behind a head, and the handler's part of it.
-    pub(super) fn new(head: &RequestHead<'_>) -> (ArrivingBody, RequestBody) {
-        ArrivingBody::of_framing(head.framing, head.wants.continues)
-    }
-
-    fn of_framing(framing: Framing, continues: bool) -> (ArrivingBody, RequestBody) {
-        let reader = BodyReader::new(framing);
-        let slot = (!reader.is_over()).then(|| UploadSlot::new(reader.left()));
-        let body = slot.clone().map_or(RequestBody::Empty, RequestBody::Http1);
-        let invitation = continues.then_some(0);
-        (ArrivingBody { slot, reader, is_broken: false, invitation, trailers: None }, body)
-    }
-
-    /// Returns the body of a request that has none.
-    pub(super) fn none() -> ArrivingBody {
-        ArrivingBody::of_framing(Framing::None, false).0
-    }
-
-    fn is_over(&self) -> bool {
-        self.reader.is_over()
-    }
-
-    fn is_given_up(&self) -> bool {
-        self.is_broken || self.slot.as_ref().is_none_or(|slot| slot.is_given_up())
-    }
-
-    /// Whether the handler may still ask for some.
-    fn continues(&self) -> bool {
-        !self.is_over() && !self.is_given_up()
-    }
-
-    /// Gives the handler a frame, if it waits for one.
-    fn poll_fill(
-        &mut self,
-        cx: &mut Context<'_>,
-        io: &mut Watched,
-        read: &mut ReadBuffer,
-        is_answered: bool,
-    ) -> Poll<io::Result<()>> {
-        let Some(slot) = self.slot.clone() else { return Poll::Pending };
-        if !self.continues() || !slot.is_wanted(cx) {
-            return Poll::Pending;
-        }
-        if !is_answered {
-            ready!(self.poll_invite(cx, io))?;
-        }
-        loop {
-            let piece = match self.reader.step(read.bytes()) {
-                Ok(piece) => piece,
-                Err(why) => {
-                    self.is_broken = true;
-                    slot.end(cx, Some(why.into()));
-                    return Poll::Ready(Ok(()));
-                }
-            };
-            if let Some(field) = piece.trailer {
-                let name = HeaderName::from_bytes(field.name.as_bytes());
-                let value = HeaderValue::from_bytes(field.value.as_bytes());
-                if let (Ok(name), Ok(value)) = (name, value) {
-                    self.trailers.get_or_insert_default().append(name, value);
-                }
-            }
-            let (data, used, progress) = (piece.data.clone(), piece.used, piece.progress);
-            let data = read.take(data, used);
-            if !data.is_empty() {
-                slot.fill(cx, Frame::data(data), self.reader.left(), self.is_over());
-                return Poll::Ready(Ok(()));
-            }
-            match progress {
-                Progress::Again => {}
-                Progress::Over => {
-                    match self.trailers.take() {
-                        Some(trailers) => slot.fill(cx, Frame::trailers(*trailers), Some(0), true),
-                        None => slot.end(cx, None),
-                    }
-                    return Poll::Ready(Ok(()));
-                }
-                Progress::More => {
-                    read.expect(self.reader.run());
-                    let why = match ready!(poll_read(cx, io, read)) {
-                        Ok(1..) => continue,
-                        Ok(0) => io::Error::new(io::ErrorKind::UnexpectedEof, Refusal::Incomplete),
-                        Err(error) => error,
-                    };
-                    self.is_broken = true;
-                    slot.end(cx, Some(why.into()));
-                    return Poll::Ready(Ok(()));
-                }
-            }
-        }
-    }
-
-    /// Invites the client to send the body, if it waits for that.
-    fn poll_invite(&mut self, cx: &mut Context<'_>, io: &mut Watched) -> Poll<io::Result<()>> {
-        if let Some(at) = &mut self.invitation {
-            ready!(poll_write_all(io, cx, CONTINUE, at))?;
-            self.invitation = None;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Writes the rest of an invitation that has begun, and then an interim response of a server;
-    /// whether there was one.
-    fn poll_begun(
-        &mut self,
-        cx: &mut Context<'_>,
-        io: &mut Watched,
-        state: &ConnectionState,
-    ) -> Poll<io::Result<bool>> {
-        if let Some(1..) = self.invitation {
-            ready!(self.poll_invite(cx, io))?;
-        }
-        state.interim.poll_show(cx, io)
-    }
-
-    /// Throws the rest away as far as it has arrived, if the handler reads no further.
-    fn drop_rest(&mut self, cx: &mut Context<'_>, io: &mut Watched, read: &mut ReadBuffer) {
-        while !self.is_over() && self.is_given_up() && !self.is_broken {
-            let (used, progress) = match self.reader.step(read.bytes()) {
-                Ok(piece) => (piece.used, piece.progress),
-                Err(_) => {
-                    self.is_broken = true;
-                    return;
-                }
-            };
-            read.consume(used);
-            if progress == Progress::More {
-                match poll_read(cx, io, read) {
-                    Poll::Ready(Ok(1..)) => {}
-                    Poll::Pending => return,
-                    Poll::Ready(_) => self.is_broken = true,
-                }
-            }
-        }
-    }
-}
-
-/// Reads some bytes after those that were read.
-pub(super) fn poll_read(
-    cx: &mut Context<'_>,
-    io: &mut Watched,
-    read: &mut ReadBuffer,
-) -> Poll<io::Result<usize>> {
-    read.fill(|room| AsyncRead::poll_read(Pin::new(io), cx, room))
 }
 
 /// Answers a request by its handler. Returns whether another request may follow, or the reason for

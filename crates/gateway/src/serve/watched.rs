@@ -27,7 +27,6 @@ use superpoll_http::io_activity::IoActivity;
 use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::sys;
 use superpoll_http::transport::{Plain, Transport, poll_write_all};
-use superpoll_http::upstream::lane::Client;
 use superpoll_rt::pipe::PipeReader;
 use superpoll_rt::transfer::poll_splice;
 
@@ -227,12 +226,14 @@ impl Write for Watched {
     }
 }
 
-impl Client for Watched {
-    fn can_splice(&self) -> bool {
+impl Watched {
+    /// Whether bytes may go to its socket as they are.
+    pub(super) fn can_splice(&self) -> bool {
         matches!(self.transport, Transport::Plain(_))
     }
 
-    fn poll_splice(
+    /// Moves bytes out of a pipe, up to `length`.
+    pub(super) fn poll_splice(
         &mut self,
         cx: &mut Context<'_>,
         from: &PipeReader,
@@ -253,7 +254,9 @@ impl Client for Watched {
         outcome
     }
 
-    fn poll_write_last(
+    /// Writes the last bytes of a connection after the position `at`, which it moves. The end of
+    /// the sending side goes with the last byte, where one packet can have both.
+    pub(super) fn poll_write_last(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],

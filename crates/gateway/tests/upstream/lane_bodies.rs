@@ -1,6 +1,6 @@
 //! Bodies that take the lane come whole, and none is larger than it may be.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use superpoll_rt::BackendKind;
@@ -106,5 +106,62 @@ fn a_body_in_chunks_that_is_too_large_is_refused() {
         ));
         assert_eq!(client.reply().status, 413, "{proxy}");
         assert!(origin.seen().is_empty(), "{proxy}");
+    }
+}
+
+/// Uploads come whole, however the client sends them, and what follows them is the next request.
+#[test]
+fn uploads_come_whole_and_alone() {
+    const LENGTHS: [usize; 9] =
+        [1, 1_000, 16_000, 16_384, 20_000, 65_536, 65_537, 200_000, 700_001];
+    for backend in all() {
+        let origin = Origin::start(|line| {
+            loop {
+                let seen = line.request()?;
+                line.send(format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+                    seen.body.len()
+                ))?;
+                line.send(&seen.body)?;
+            }
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let lane =
+            || gateway.call(|_, server| server.engines().iter().map(|one| one.lane.get()).sum());
+        let (before, mut count): (u64, u64) = (lane(), 0);
+        let mut client = Client::connect(&gateway.address);
+        for (seed, length) in LENGTHS.into_iter().enumerate() {
+            for (method, chunk) in [("POST", 0), ("PUT", 0), ("POST", 1_000), ("PUT", 30_000)] {
+                for piece in [700, 20_000, 1 << 20] {
+                    let body = pattern(length, seed + piece);
+                    let mut sent = format!("{method} / HTTP/1.1\r\nHost: a\r\n").into_bytes();
+                    match chunk {
+                        0 => sent.extend(format!("Content-Length: {length}\r\n\r\n").bytes()),
+                        _ => sent.extend(b"Transfer-Encoding: chunked\r\n\r\n"),
+                    }
+                    if chunk == 0 {
+                        sent.extend(&body);
+                    } else {
+                        for data in body.chunks(chunk) {
+                            sent.extend(format!("{:x}\r\n", data.len()).bytes());
+                            sent.extend(data);
+                            sent.extend(b"\r\n");
+                        }
+                        sent.extend(b"0\r\n\r\n");
+                    }
+                    sent.extend(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nnext");
+                    let what = format!("{backend:?} {method} {length} {chunk} {piece}");
+                    let mut writer = client.stream.try_clone().unwrap();
+                    let pieces = std::thread::spawn(move || {
+                        sent.chunks(piece).for_each(|piece| writer.write_all(piece).unwrap());
+                    });
+                    assert!(client.reply().body == body, "{what}");
+                    assert_eq!(client.reply().text(), "next", "{what}");
+                    pieces.join().unwrap();
+                    count += 2;
+                }
+            }
+        }
+        assert_eq!(lane() - before, count, "{backend:?}");
     }
 }

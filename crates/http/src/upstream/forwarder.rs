@@ -310,14 +310,7 @@ impl Forwarder {
             chosen = self.pool.choose_for(cookie, client, &[]);
         }
         let Some(mut server) = chosen else {
-            group.turned_away(&self.route, trace);
-            if let Some(entry) = &context.entry {
-                entry.note(|record| {
-                    record.upstream(group.shared_name());
-                });
-            }
-            let seconds = group.retry_after().as_secs_f64().ceil() as u64;
-            return Err(reply::unavailable(seconds.max(1)));
+            return Err(self.turn_away(trace, context.entry.as_ref()));
         };
         let mut tried = Vec::new();
         let mut left = self.retries;
@@ -359,6 +352,23 @@ impl Forwarder {
             (*request, server, must_dial) = (Some(next), other, false);
             left -= 1;
         }
+    }
+
+    /// Answers a request for which there is no server.
+    pub(super) fn turn_away(
+        &self,
+        trace: Option<&Rc<RequestTrace>>,
+        entry: Option<&Rc<Entry>>,
+    ) -> Response<Body> {
+        let group = &self.pool.group;
+        group.turned_away(&self.route, trace);
+        if let Some(entry) = entry {
+            entry.note(|record| {
+                record.upstream(group.shared_name());
+            });
+        }
+        let seconds = group.retry_after().as_secs_f64().ceil() as u64;
+        reply::unavailable(seconds.max(1))
     }
 
     /// Sends a request to a server, on an idle connection or on a new one.
@@ -523,7 +533,7 @@ fn is_target(method: &Method, uri: &Uri) -> bool {
     method.is_some_and(|method| Target::new(method, target).is_ok())
 }
 
-fn is_small(upload: &Upload) -> bool {
+pub(super) fn is_small(upload: &Upload) -> bool {
     upload.size_hint().exact().is_some_and(|length| length <= KEPT_BODY)
 }
 
@@ -550,7 +560,7 @@ pub(super) fn is_idempotent(method: &Method) -> bool {
         || *method == Method::TRACE
 }
 
-fn status_of(error: &UploadError) -> StatusCode {
+pub(super) fn status_of(error: &UploadError) -> StatusCode {
     match error {
         UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,

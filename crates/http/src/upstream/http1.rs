@@ -344,8 +344,18 @@ impl Http1Connection {
         self.unsent = Some(Box::new(Message::rest(rest.to_vec())));
     }
 
+    /// Begins to send a request.
+    pub(super) fn begin(&mut self, message: Box<Message<Outgoing>>) {
+        self.unsent = Some(message);
+    }
+
+    /// Takes a request of which nothing was sent.
+    pub(super) fn take_unused(&mut self) -> Option<Box<Message<Outgoing>>> {
+        self.unsent.take().filter(|unsent| !unsent.is_used())
+    }
+
     /// Sends the rest of a request. After an error there is none any more.
-    fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(unsent) = &mut self.unsent else { return Poll::Ready(Ok(())) };
         let sent = ready!(unsent.poll_send(cx, &mut self.stream));
         // Only one that can be put back stays, for the caller.

@@ -1,7 +1,8 @@
 //! A request's way to a server and back.
 //!
-//! The rules for servers, retries and limits are those of other requests, see `forwarder`. A
-//! handler gets a request to which nothing was answered.
+//! The rules for servers, retries and limits are those of other requests, see `forwarder`. A body
+//! that has come whole goes with its head. Any other is sent as it comes, unless the request may be
+//! sent again and its body is small: then it is read first.
 //!
 //! Interim responses are passed on as they come (RFC 9110, section 15.2), each once the client has
 //! taken the one before. `100 Continue` is not, since no request of the lane asks for it. There are
@@ -18,29 +19,34 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
+use http_body::{Body as _, Frame};
+use hyper::rt::Write;
 use superpoll_http1::{
     After, Asked, BodyReader, BodyWriter, FieldLines, Framing, Method as Http1Method,
     Progress as BodyProgress, Refusal, RequestHead, Response as ReadResponse, Room, response,
 };
-use superpoll_rt::time;
+use superpoll_rt::time::{self, timeout};
 
 use super::heads::{self, ClientFacts};
 use super::lost::{LimitTimer, Lost};
-use super::request::{Parsed, whole};
+use super::request::whole;
 use super::splice::{self, Client};
 use crate::answers::Additions;
 use crate::body::Body;
-use crate::buffer::{LARGEST, ReadBuffer, SIZE, WriteBuffer};
+use crate::buffer::{LARGEST, ReadBuffer, WriteBuffer};
 use crate::io_activity::IoActivity;
 use crate::log::Entry;
+use crate::message::Message;
 use crate::reply;
 use crate::trace::RequestTrace;
 use crate::transport::poll_write_all;
+use crate::upload::{Upload, UploadError};
 use crate::upstream::dial::dial;
 use crate::upstream::fault::Outcome;
 use crate::upstream::fault::{self, FailedAttempt};
-use crate::upstream::forwarder::{Forwarder, is_idempotent};
+use crate::upstream::forwarder::{Forwarder, is_idempotent, is_small, status_of};
 use crate::upstream::http1::{Http1Connection, LIMITS, MOST_INTERIM, SendFailure};
+use crate::upstream::outgoing::{Outgoing, UploadProgress};
 use crate::upstream::pool::Lease;
 
 /// The bytes of a response that are gathered before they are written.
@@ -56,17 +62,19 @@ pub enum Passed {
     Whole,
     /// Its response has broken off, or its client is gone, maybe before there was a response.
     Cut,
-    /// Nothing was answered, and nothing was sent that may not be sent again: a handler answers it.
-    Undone,
     /// It is answered with this.
     Answered(Response<Body>),
 }
 
 /// A request on its way.
 pub struct Sent {
-    /// The head and the body for the server.
+    /// The head and the body for the server, as far as they are not in `stream`.
     bytes: Vec<u8>,
-    /// The bytes of the body.
+    /// The body that has not come whole, and how it is written, until the request is on its way.
+    upload: Option<(BodyWriter, Upload)>,
+    /// The same from then on, unless it was read first.
+    stream: Option<Stream>,
+    /// The bytes of a body that has come whole.
     pub body: u64,
     asked: Asked,
     /// The client reads fields that follow the body of the response.
@@ -79,6 +87,13 @@ pub struct Sent {
     is_unwatched: Cell<bool>,
 }
 
+/// A request whose body is sent as it comes.
+struct Stream {
+    /// Head and body, as long as nothing was sent and no connection has them.
+    message: Cell<Option<Box<Message<Outgoing>>>>,
+    progress: Rc<UploadProgress>,
+}
+
 impl Sent {
     /// Makes the request end with the client's side. On a new connection that is watched only when
     /// the response takes long.
@@ -87,6 +102,60 @@ impl Sent {
             true => self.is_unwatched.set(true),
             false => self.io_activity.ends_with_client.set(true),
         }
+    }
+
+    /// Makes the body that has not come whole be sent as it comes.
+    pub fn expect(&mut self, writer: BodyWriter, upload: Upload) {
+        self.upload = Some((writer, upload));
+    }
+
+    /// Reads a small body, so that it can be sent again. Any other is sent as it comes.
+    ///
+    /// # Errors
+    ///
+    /// The client is gone, or its response is this.
+    async fn begin(&mut self, client: &mut impl Client) -> Result<(), Passed> {
+        let Some((mut writer, mut upload)) = self.upload.take() else { return Ok(()) };
+        if !(self.repeats && is_small(&upload)) {
+            let body = Outgoing::upload(upload);
+            let Some(progress) = body.report() else { return Ok(()) };
+            let message = Message::new(std::mem::take(&mut self.bytes), writer, body, true);
+            let message = Cell::new(Some(Box::new(message.put_back())));
+            (self.stream, self.repeats) = (Some(Stream { message, progress }), false);
+            return Ok(());
+        }
+        let refused = |error| Passed::Answered(reply::status(status_of(&error)));
+        while let Some(frame) = poll_fn(|cx| poll_frame(&mut upload, client, cx)).await? {
+            let written = match frame.map_err(refused)?.into_data() {
+                Ok(data) => writer.piece(&data, &mut self.bytes),
+                // A body whose length is known has none.
+                Err(_trailers) => Ok(()),
+            };
+            written.map_err(|_| refused(UploadError::Short))?;
+        }
+        writer.end(&mut self.bytes);
+        Ok(())
+    }
+
+    /// Gives the request to a connection, if its body is sent as it comes.
+    fn give_to(&self, connection: &mut Http1Connection) {
+        let message = self.stream.as_ref().and_then(|stream| stream.message.take());
+        message.into_iter().for_each(|message| connection.begin(message));
+    }
+
+    /// Takes the request back from a connection; whether nothing of it was sent.
+    fn take_back(&self, connection: &mut Http1Connection) -> bool {
+        let Some(stream) = &self.stream else { return false };
+        let message = connection.take_unused();
+        let is_back = message.is_some();
+        stream.message.set(message);
+        is_back
+    }
+
+    /// Returns the response to a client whose upload has ended too early.
+    fn refusal(&self) -> Option<Response<Body>> {
+        let error = self.stream.as_ref()?.progress.fault.take()?;
+        Some(reply::status(status_of(&error)))
     }
 
     /// Watches the client's side from now on, if the request ends with it.
@@ -202,13 +271,24 @@ impl Out {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         if !self.bytes.0.is_empty() {
-            ready!(poll_write_all(client, cx, &self.bytes.0, &mut self.shown))?;
+            ready!(poll_write_all(client.stream(), cx, &self.bytes.0, &mut self.shown))?;
             self.bytes.0.clear();
             self.shown = 0;
         }
         Poll::Ready(Ok(()))
     }
+
+    /// Answers with a response of this server, behind the interim ones.
+    async fn answer(&mut self, client: &mut impl Client, response: Response<Body>) -> Passed {
+        match poll_fn(|cx| self.poll_show(client, cx)).await {
+            Ok(()) => Passed::Answered(response),
+            Err(_) => Passed::Cut,
+        }
+    }
 }
+
+/// The client is gone.
+struct ClientGone;
 
 /// The reason for which no response is passed on.
 enum Missed {
@@ -222,8 +302,9 @@ enum Missed {
 type IsSent = bool;
 
 impl Forwarder {
-    /// Prepares a regular request, with its body of at most `most` bytes at the beginning of
-    /// `behind`. Returns the length of the body there, too.
+    /// Prepares a regular request, whose body of at most `most` bytes begins at `behind`. Returns
+    /// the length of the body there, if it is whole, or how to write it; `None` if the request
+    /// cannot be forwarded.
     pub fn prepare(
         &self,
         head: &RequestHead<'_>,
@@ -231,31 +312,34 @@ impl Forwarder {
         (client, is_of_trusted_proxy): (&ClientFacts, bool),
         io_activity: &Rc<IoActivity>,
         trace: Option<&RequestTrace>,
-    ) -> Parsed<(Sent, usize)> {
+    ) -> Option<(Sent, Result<usize, BodyWriter>)> {
+        if matches!(head.framing, Framing::Length(length) if length > most) {
+            return None;
+        }
         let mut size = 0;
-        let taken = match head.framing {
-            Framing::Length(length) if length > most.min((SIZE - head.len) as u64) => {
-                return Parsed::Irregular;
-            }
-            framing => whole(framing, behind, |data| size += data.len()),
-        };
-        let taken = match taken {
-            Parsed::Regular(taken) if size as u64 <= most => taken,
-            Parsed::Partial if size as u64 <= most => return Parsed::Partial,
-            _ => return Parsed::Irregular,
-        };
+        let taken = whole(head.framing, behind, |data| size += data.len());
+        let taken = taken.filter(|_| size as u64 <= most);
+        size = if taken.is_some() { size } else { 0 };
         let mut bytes = Vec::with_capacity(head.len + size + 256);
         let trusts = self.trusts || is_of_trusted_proxy;
         if trusts {
             trace.into_iter().for_each(RequestTrace::believe);
         }
-        let mut body = heads::request(head, client, self.changes(trusts, trace), &mut bytes);
-        // All data in one piece; no length is exceeded.
-        let _ = body.begin_piece(size as u64, &mut bytes);
-        whole(head.framing, behind, |data| bytes.extend_from_slice(data));
-        body.end(&mut bytes);
+        let mut writer = heads::request(head, client, self.changes(trusts, trace), &mut bytes);
+        let body = match taken {
+            None => Err(writer),
+            Some(taken) => {
+                // All data in one piece; no length is exceeded.
+                let _ = writer.begin_piece(size as u64, &mut bytes);
+                whole(head.framing, behind, |data| bytes.extend_from_slice(data));
+                writer.end(&mut bytes);
+                Ok(taken)
+            }
+        };
         let sent = Sent {
             bytes,
+            upload: None,
+            stream: None,
             body: size as u64,
             asked: Asked { is_head: head.method == Http1Method::Head, ..Asked::default() },
             takes_trailers: head.wants.trailers,
@@ -264,7 +348,7 @@ impl Forwarder {
             io_activity: io_activity.clone(),
             is_unwatched: Cell::new(false),
         };
-        Parsed::Regular((sent, taken))
+        Some((sent, body))
     }
 
     /// Forwards a request and passes the response on. Flushing the client's stream tells whether
@@ -275,14 +359,30 @@ impl Forwarder {
     /// A cancelled request ends the server's connection. The client's connection must end, too.
     pub async fn pass_on(
         &self,
-        way: Way<'_>,
+        sent: &mut Sent,
+        (additions, progress): (&Additions, &Progress),
         client: &mut impl Client,
         address: Option<IpAddr>,
         timer: &mut LimitTimer,
     ) -> Passed {
-        let (sent, additions, group) = (way.0, way.1, &self.pool.group);
+        let group = &self.pool.group;
         let trace = additions.trace.as_ref();
-        let Some(mut server) = self.pool.choose(address, &[]) else { return Passed::Undone };
+        let mut chosen = self.pool.choose(address, &[]);
+        if chosen.is_none() && group.is_being_looked_up() {
+            // Rare cases are kept out of the future that each request has.
+            let has_servers = Box::pin(timeout(self.connect, group.has_servers()));
+            if unless_gone(client, has_servers).await.is_none() {
+                return Passed::Cut;
+            }
+            chosen = self.pool.choose(address, &[]);
+        }
+        let Some(mut server) = chosen else {
+            return Passed::Answered(self.turn_away(trace, progress.entry.as_ref()));
+        };
+        if let Err(passed) = sent.begin(client).await {
+            return passed;
+        }
+        let way = (&*sent, additions, progress);
         let (mut tried, mut left, mut must_dial) = (Vec::new(), self.retries, false);
         let mut out = Out::default();
         loop {
@@ -299,6 +399,9 @@ impl Forwarder {
                 Err(Missed::ClientGone) => return Passed::Cut,
                 Err(Missed::Failed(failed, is_sent)) => (failed, is_sent),
             };
+            if let Some(refusal) = sent.refusal() {
+                return out.answer(client, refusal).await;
+            }
             let status = failed.status();
             let FailedAttempt { fault, was_idle, may_go_on } = failed;
             let may_repeat = sent.repeats || !is_sent;
@@ -318,11 +421,7 @@ impl Forwarder {
             let Some(other) = other else {
                 let outcome = Outcome::Answered(status);
                 group.report_failure(&server, &self.route, &fault, outcome, trace);
-                let rest = poll_fn(|cx| out.poll_show(client, cx));
-                return match rest.await {
-                    Ok(()) => Passed::Answered(fault::response(status)),
-                    Err(_) => Passed::Cut,
-                };
+                return out.answer(client, fault::response(status)).await;
             };
             group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
             (server, must_dial) = (other, false);
@@ -365,69 +464,96 @@ impl Forwarder {
     ) -> Result<Begun, Missed> {
         let limit = self.response;
         let begun = time::now();
-        let (due, mut at) = (begun + limit, 0);
-        let mut interim = 0;
-        poll_fn(|cx| {
-            let lost = |lost, at| {
-                let failed = FailedAttempt::lost(lost, was_idle, limit);
-                Poll::Ready(Err(Missed::Failed(failed, at > 0)))
-            };
-            let broken = |error: io::Error, at| lost(SendFailure::Broken(error.into()), at);
-            // A server may answer before it has read all of the request, and read no more.
-            let written = connection.poll_send(cx, &sent.bytes, &mut at);
+        let (mut due, mut at, mut interim) = (begun + limit, 0, 0);
+        let mut moved = None;
+        sent.give_to(connection);
+        let answered = poll_fn(|cx| {
+            let lost = |lost| Poll::Ready(Err(Err(lost)));
+            let gone = Poll::Ready(Err(Ok(ClientGone)));
             loop {
-                match out.poll_show(client, cx) {
+                // A server may answer before it has read all of the request, and read no more.
+                let written = match sent.stream {
+                    None => connection.poll_send(cx, &sent.bytes, &mut at),
+                    Some(_) => connection.poll_unsent(cx),
+                };
+                loop {
+                    match out.poll_show(client, cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(_)) => return gone,
+                        Poll::Pending => break,
+                    }
+                    let is_sent = matches!(written, Poll::Ready(Ok(())));
+                    let way = (sent, additions, progress);
+                    match begin(connection, way, is_sent, &mut out.bytes.0) {
+                        Ok(Some(Head::Final(mut begun))) => {
+                            begun.stays &= !matches!(written, Poll::Ready(Err(_)));
+                            if written.is_pending() && sent.stream.is_none() {
+                                connection.send_along(&sent.bytes[at..]);
+                            }
+                            return Poll::Ready(Ok(begun));
+                        }
+                        Ok(Some(Head::Interim)) => {
+                            interim += 1;
+                            if interim > MOST_INTERIM {
+                                out.bytes.0.clear();
+                                let what = "too many interim responses".to_owned();
+                                return lost(SendFailure::Malformed(what));
+                            }
+                            continue;
+                        }
+                        Ok(None) => {}
+                        Err(why) => return lost(why.into()),
+                    }
+                    match connection.poll_read(cx) {
+                        Poll::Ready(Ok(0)) => return lost(SendFailure::at_end()),
+                        Poll::Ready(Ok(_)) => {}
+                        Poll::Ready(Err(error)) => return lost(SendFailure::Broken(error.into())),
+                        Poll::Pending => break,
+                    }
+                }
+                if let Poll::Ready(Err(error)) = written {
+                    return lost(SendFailure::Broken(error.into()));
+                }
+                match client.poll_feed(cx) {
                     Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Missed::ClientGone)),
+                    Poll::Ready(Err(_)) => return gone,
                     Poll::Pending => break,
                 }
-                match begin(connection, (sent, additions, progress), &mut out.bytes.0) {
-                    Ok(Some(Head::Final(mut begun))) => {
-                        begun.stays &= matches!(written, Poll::Ready(Ok(())));
-                        if written.is_pending() {
-                            connection.send_along(&sent.bytes[at..]);
-                        }
-                        return Poll::Ready(Ok(begun));
-                    }
-                    Ok(Some(Head::Interim)) => {
-                        interim += 1;
-                        if interim > MOST_INTERIM {
-                            out.bytes.0.clear();
-                            let what = "too many interim responses".to_owned();
-                            return lost(SendFailure::Malformed(what), at);
-                        }
-                        continue;
-                    }
-                    Ok(None) => {}
-                    Err(why) => return lost(why.into(), at),
-                }
-                match connection.poll_read(cx) {
-                    Poll::Ready(Ok(0)) => return lost(SendFailure::at_end(), at),
-                    Poll::Ready(Ok(_)) => {}
-                    Poll::Ready(Err(error)) => return broken(error, at),
-                    Poll::Pending => break,
-                }
-            }
-            if let Poll::Ready(Err(error)) = written {
-                return broken(error, at);
             }
             if sent.is_unwatched.get() {
                 ready!(timer.poll(cx, due.min(begun + UNWATCHED)));
                 sent.watch();
             }
-            if let Poll::Ready(Err(_)) = Pin::new(&mut *client).poll_flush(cx) {
-                return Poll::Ready(Err(Missed::ClientGone));
+            if let Poll::Ready(Err(_)) = Pin::new(client.stream()).poll_flush(cx) {
+                return gone;
+            }
+            // The time runs from the last byte of the request; for these its client has a limit.
+            if sent.stream.is_some() && has_moved(connection, &mut moved) {
+                due = time::now() + limit;
             }
             timer.poll(cx, due).map(|()| {
                 // It has not even taken the interim responses.
-                if !out.bytes.0.is_empty() {
-                    return Err(Missed::ClientGone);
+                match out.bytes.0.is_empty() {
+                    true => Err(Err(SendFailure::TimedOut)),
+                    false => Err(Ok(ClientGone)),
                 }
-                let failed = FailedAttempt::lost(SendFailure::TimedOut, false, limit);
-                Err(Missed::Failed(failed, true))
             })
         })
-        .await
+        .await;
+        answered.map_err(|missed| match missed {
+            Ok(ClientGone) => Missed::ClientGone,
+            Err(SendFailure::TimedOut) => {
+                let lost = SendFailure::TimedOut;
+                Missed::Failed(FailedAttempt::lost(lost, false, limit), true)
+            }
+            Err(lost) => {
+                let is_sent = match sent.stream {
+                    None => at > 0,
+                    Some(_) => !sent.take_back(connection),
+                };
+                Missed::Failed(FailedAttempt::lost(lost, was_idle, limit), is_sent)
+            }
+        })
     }
 
     /// Passes the body of a response on, after its head.
@@ -465,7 +591,7 @@ impl Forwarder {
                     let (is_last, mut at) = (progress.says_close.get(), 0);
                     let written = poll_fn(|cx| match is_last {
                         true => client.poll_write_last(cx, out, &mut at),
-                        false => poll_write_all(client, cx, out, &mut at),
+                        false => poll_write_all(client.stream(), cx, out, &mut at),
                     });
                     return match written.await {
                         Ok(()) => Passed::Whole,
@@ -487,7 +613,7 @@ impl Forwarder {
                         begun.skip(length - left);
                         passed
                     } else {
-                        match more(connection, client, limit).await {
+                        match more(connection, client, sent, limit).await {
                             Ok(0) => begun.end(),
                             outcome => outcome.map(drop),
                         }
@@ -519,7 +645,12 @@ impl Forwarder {
             }
         };
         if let Lost::Server(error) = lost {
-            lease.cut_off(error);
+            // The server has nothing to do with an upload that breaks off.
+            match sent.refusal() {
+                None => lease.cut_off(error),
+                Some(refusal) if !has_begun() => return Passed::Answered(refusal),
+                Some(_) => return Passed::Cut,
+            }
             if !has_begun() {
                 return Passed::Answered(reply::status(StatusCode::BAD_GATEWAY));
             }
@@ -535,7 +666,7 @@ async fn unless_gone<T>(client: &mut impl Client, future: impl Future<Output = T
         if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(outcome));
         }
-        match Pin::new(&mut *client).poll_flush(cx) {
+        match Pin::new(client.stream()).poll_flush(cx) {
             Poll::Ready(Err(_)) => Poll::Ready(None),
             _ => Poll::Pending,
         }
@@ -555,6 +686,7 @@ enum Head {
 fn begin(
     connection: &mut Http1Connection,
     (sent, additions, progress): Way<'_>,
+    is_sent: bool,
     out: &mut Vec<u8>,
 ) -> Result<Option<Head>, Refusal> {
     let bytes = connection.read.bytes();
@@ -580,7 +712,14 @@ fn begin(
         }
         Some(ReadResponse::Switches(_)) => return Err(Refusal::UpgradeUnasked),
     };
-    let is_last = progress.is_last.get();
+    let length = match head.framing {
+        Framing::None => Some(0),
+        Framing::Length(length) => Some(length),
+        Framing::Chunked | Framing::UntilClose => None,
+    };
+    // The rest of the request goes nowhere once the response is over.
+    let is_over = length.is_some_and(|length| length <= (bytes.len() - head.len) as u64);
+    let is_last = progress.is_last.get() || (is_over && !is_sent && sent.stream.is_some());
     progress.says_close.set(is_last);
     let shape = (sent.asked, sent.takes_trailers, is_last);
     let writer = heads::response(&head, additions, shape, out);
@@ -602,23 +741,63 @@ fn poll_more(connection: &mut Http1Connection, cx: &mut Context<'_>) -> Poll<Res
     connection.poll_read(cx).map_err(Lost::Server)
 }
 
-/// Waits for more bytes of a body, or for its end.
+/// Waits for more bytes of a body, or for its end. The rest of the request is sent meanwhile.
 async fn more(
     connection: &mut Http1Connection,
     client: &mut impl Client,
+    sent: &Sent,
     (limit, timer): (Duration, &mut LimitTimer),
 ) -> Result<usize, Lost> {
-    let due = time::now() + limit;
+    let (mut due, mut moved) = (time::now() + limit, None);
     poll_fn(|cx| {
-        if let Poll::Ready(outcome) = poll_more(connection, cx) {
-            return Poll::Ready(outcome);
+        loop {
+            if let Poll::Ready(outcome) = poll_more(connection, cx) {
+                return Poll::Ready(outcome);
+            }
+            match client.poll_feed(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Lost::Client)),
+                Poll::Pending => break,
+            }
         }
-        if let Poll::Ready(Err(_)) = Pin::new(&mut *client).poll_flush(cx) {
+        if let Poll::Ready(Err(_)) = Pin::new(client.stream()).poll_flush(cx) {
             return Poll::Ready(Err(Lost::Client));
+        }
+        // The server is not to blame as long as it gets more of the request.
+        if sent.stream.is_some() && has_moved(connection, &mut moved) {
+            due = time::now() + limit;
         }
         timer.poll(cx, due).map(|()| Err(Lost::Server(io::ErrorKind::TimedOut.into())))
     })
     .await
+}
+
+/// Whether the server has got more of a request since `before`, or the client has to send more.
+fn has_moved(connection: &Http1Connection, before: &mut Option<u64>) -> bool {
+    let sent = connection.sent_bytes();
+    sent.is_none() || sent != std::mem::replace(before, sent)
+}
+
+/// Polls for a frame of an upload, as long as the client is there.
+fn poll_frame(
+    upload: &mut Upload,
+    client: &mut impl Client,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Result<Frame<Bytes>, UploadError>>, Passed>> {
+    loop {
+        if let Poll::Ready(frame) = Pin::new(&mut *upload).poll_frame(cx) {
+            return Poll::Ready(Ok(frame));
+        }
+        match client.poll_feed(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => return Poll::Ready(Err(Passed::Cut)),
+            Poll::Pending => break,
+        }
+    }
+    match Pin::new(client.stream()).poll_flush(cx) {
+        Poll::Ready(Err(_)) => Poll::Ready(Err(Passed::Cut)),
+        _ => Poll::Pending,
+    }
 }
 
 /// Answers with a file: the lines of its fields, and its bytes unless the request was `HEAD`.
@@ -627,7 +806,7 @@ pub async fn pass_file(
     is_head: bool,
     additions: &Additions,
     progress: &Progress,
-    client: &mut impl Client,
+    client: &mut (impl Write + Unpin),
 ) -> Passed {
     let mut out = WriteBuffer::default();
     progress.says_close.set(progress.is_last.get());
@@ -663,5 +842,5 @@ pub async fn pass_file(
 /// Writes bytes to a client.
 async fn write_all(client: &mut impl Client, bytes: &[u8]) -> io::Result<()> {
     let mut at = 0;
-    poll_fn(|cx| poll_write_all(client, cx, bytes, &mut at)).await
+    poll_fn(|cx| poll_write_all(client.stream(), cx, bytes, &mut at)).await
 }

@@ -154,6 +154,7 @@ pub(crate) fn request(
             }
             About::Cookie => !std::mem::replace(&mut has_cookie, true) && !is_named(text),
             About::Asker => changes.trusts && believed.passes(text, client, changes),
+            About::Trailer => head.framing == Framing::Chunked,
             // The host is there already.
             _ => false,
         };

@@ -3,21 +3,10 @@
 //! The codec reads all of HTTP/1, and refuses what two servers could understand differently. The
 //! lane leaves those requests to handlers that it cannot answer to the end.
 
-use superpoll_http1::{BodyReader, Field, Form, Framing, Method, Progress, RequestHead, Version};
+use superpoll_http1::{BodyReader, Form, Framing, Method, Progress, RequestHead, Version};
 
 use crate::buffer::SIZE;
 use crate::upstream::strict;
-
-/// The outcome of reading a request for the lane.
-#[derive(Clone, Copy, Debug)]
-pub enum Parsed<T> {
-    /// More of them are needed.
-    Partial,
-    /// A handler answers the request.
-    Irregular,
-    /// The lane takes it.
-    Regular(T),
-}
 
 /// Whether the lane can answer a request to the end.
 pub fn is_plain(head: &RequestHead<'_>) -> bool {
@@ -33,13 +22,8 @@ pub fn is_plain(head: &RequestHead<'_>) -> bool {
     {
         return false;
     }
-    head.fields.iter().all(|Field { name, .. }| match name.as_bytes() {
-        // Fields behind the body are passed on by handlers.
-        b"trailer" => false,
-        // It bounds how often the request may be forwarded.
-        b"max-forwards" => head.method != Method::Options,
-        _ => true,
-    })
+    // Max-Forwards bounds how often the request may be forwarded.
+    head.method != Method::Options || head.fields.value("max-forwards").is_none()
 }
 
 /// Whether a request asks for all of something, whatever the client has of it.
@@ -48,24 +32,21 @@ pub fn is_unconditional(head: &RequestHead<'_>) -> bool {
     !head.fields.iter().any(|field| is_condition(field.name.as_bytes()))
 }
 
-/// Reads the body of a request, which has to come whole and without trailers. Returns how many
-/// bytes it takes.
-pub(super) fn whole(framing: Framing, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Parsed<usize> {
+/// Reads the body of a request that has come whole, without trailers. Returns how many bytes it
+/// takes; `None` if it has not.
+pub(super) fn whole(framing: Framing, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Option<usize> {
     let (mut reader, mut at) = (BodyReader::new(framing), 0);
     if reader.is_over() {
-        return Parsed::Regular(0);
+        return Some(0);
     }
     loop {
-        let piece = match reader.step(&bytes[at..]) {
-            Ok(piece) if piece.trailer.is_none() => piece,
-            Ok(_) | Err(_) => return Parsed::Irregular,
-        };
+        let piece = reader.step(&bytes[at..]).ok().filter(|piece| piece.trailer.is_none())?;
         data(&bytes[at..][piece.data.clone()]);
         at += piece.used;
         match piece.progress {
             Progress::Again => {}
-            Progress::More => return Parsed::Partial,
-            Progress::Over => return Parsed::Regular(at),
+            Progress::More => return None,
+            Progress::Over => return Some(at),
         }
     }
 }

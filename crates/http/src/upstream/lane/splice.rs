@@ -73,8 +73,18 @@ impl Drop for Pipe {
     }
 }
 
-/// A client's stream, to which bytes of a pipe can go.
-pub trait Client: Write + Unpin {
+/// The client's side of a request that is passed on.
+pub trait Client {
+    /// Returns its stream.
+    fn stream(&mut self) -> &mut (impl Write + Unpin);
+
+    /// Reads some of the request's body, if that is waited for. Ready when there is more of it.
+    ///
+    /// # Errors
+    ///
+    /// The client is gone.
+    fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
     /// Whether bytes may go to its socket as they are.
     fn can_splice(&self) -> bool;
 
@@ -136,7 +146,7 @@ pub(super) async fn pass(
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(Lost::Server(error))),
                 Poll::Pending => {
-                    if let Poll::Ready(Err(_)) = Pin::new(&mut *client).poll_flush(cx) {
+                    if let Poll::Ready(Err(_)) = Pin::new(client.stream()).poll_flush(cx) {
                         return Poll::Ready(Err(Lost::Client));
                     }
                     let silent = || Err(Lost::Server(io::ErrorKind::TimedOut.into()));

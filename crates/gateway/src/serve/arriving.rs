@@ -1,0 +1,253 @@
+//! The body of a request of HTTP/1 on its way to a handler, or to a server.
+//!
+//! ```text
+//!           the handler asks         bytes come
+//!   head ----------------> WANTED ------------> a frame for the handler ----> over
+//!     ^                                            |
+//!     +--------------------------------------------+----> given up: thrown away
+//! ```
+//!
+//! `100 Continue` is sent when the handler asks for the body for the first time, and never after
+//! the response has begun. What has come with the head is there before the handler asks. If it
+//! reads no further, the rest is thrown away as far as it has arrived.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use futures_io::AsyncRead;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body::Frame;
+use hyper::rt::Write;
+use superpoll_http::buffer::ReadBuffer;
+use superpoll_http::transport::poll_write_all;
+use superpoll_http::upload::{RequestBody, UploadSlot};
+use superpoll_http::upstream::lane::Client;
+use superpoll_http1::{BodyReader, Framing, Progress, Refusal, RequestHead};
+use superpoll_rt::pipe::PipeReader;
+
+use super::answer::ConnectionState;
+use super::watched::Watched;
+
+/// Tells a client to send the body of its request.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The body of a request on its way to the handler.
+pub(super) struct ArrivingBody {
+    /// `None` if there is no body.
+    slot: Option<Rc<UploadSlot>>,
+    reader: BodyReader,
+    /// The client has ended its side, or sent something else than the body.
+    is_broken: bool,
+    /// The bytes that were sent of the invitation that the client waits for.
+    invitation: Option<usize>,
+    trailers: Option<Box<HeaderMap>>,
+}
+
+impl ArrivingBody {
+    /// Returns the body behind a head, and the handler's part of it.
+    pub(super) fn new(head: &RequestHead<'_>) -> (ArrivingBody, RequestBody) {
+        ArrivingBody::of_framing(head.framing, head.wants.continues)
+    }
+
+    fn of_framing(framing: Framing, continues: bool) -> (ArrivingBody, RequestBody) {
+        let reader = BodyReader::new(framing);
+        let slot = (!reader.is_over()).then(|| UploadSlot::new(reader.left()));
+        let body = slot.clone().map_or(RequestBody::Empty, RequestBody::Http1);
+        let invitation = continues.then_some(0);
+        (ArrivingBody { slot, reader, is_broken: false, invitation, trailers: None }, body)
+    }
+
+    /// Returns the body of a request that has none.
+    pub(super) fn none() -> ArrivingBody {
+        ArrivingBody::of_framing(Framing::None, false).0
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.reader.is_over()
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_broken || self.slot.as_ref().is_none_or(|slot| slot.is_given_up())
+    }
+
+    /// Whether the handler may still ask for some.
+    pub(super) fn continues(&self) -> bool {
+        !self.is_over() && !self.is_given_up()
+    }
+
+    /// Gives the handler what has come with the head, before it asks.
+    pub(super) fn offer(&mut self, read: &mut ReadBuffer) {
+        if let (Some(slot), None) = (self.slot.clone(), self.invitation) {
+            self.fill(&slot, read);
+        }
+    }
+
+    /// Puts the next frame or the end of the body in its slot; whether there was one.
+    fn fill(&mut self, slot: &UploadSlot, read: &mut ReadBuffer) -> bool {
+        loop {
+            let piece = match self.reader.step(read.bytes()) {
+                Ok(piece) => piece,
+                Err(why) => {
+                    self.is_broken = true;
+                    slot.end(Some(why.into()));
+                    return true;
+                }
+            };
+            if let Some(field) = piece.trailer {
+                let name = HeaderName::from_bytes(field.name.as_bytes());
+                let value = HeaderValue::from_bytes(field.value.as_bytes());
+                if let (Ok(name), Ok(value)) = (name, value) {
+                    self.trailers.get_or_insert_default().append(name, value);
+                }
+            }
+            let (data, used, progress) = (piece.data.clone(), piece.used, piece.progress);
+            let data = read.take(data, used);
+            if !data.is_empty() {
+                slot.fill(Frame::data(data), self.reader.left(), self.is_over());
+                return true;
+            }
+            match progress {
+                Progress::Again => {}
+                Progress::More => return false,
+                Progress::Over => {
+                    match self.trailers.take() {
+                        Some(trailers) => slot.fill(Frame::trailers(*trailers), Some(0), true),
+                        None => slot.end(None),
+                    }
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Gives the handler a frame, if it waits for one.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut Watched,
+        read: &mut ReadBuffer,
+        is_answered: bool,
+    ) -> Poll<io::Result<()>> {
+        let Some(slot) = self.slot.clone() else { return Poll::Pending };
+        if !self.continues() || !slot.is_wanted(cx) {
+            return Poll::Pending;
+        }
+        if !is_answered {
+            ready!(self.poll_invite(cx, io))?;
+        }
+        while !self.fill(&slot, read) {
+            read.expect(self.reader.run());
+            let why = match ready!(poll_read(cx, io, read)) {
+                Ok(1..) => continue,
+                Ok(0) => io::Error::new(io::ErrorKind::UnexpectedEof, Refusal::Incomplete),
+                Err(error) => error,
+            };
+            self.is_broken = true;
+            slot.end(Some(why.into()));
+            break;
+        }
+        slot.wake(cx);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Invites the client to send the body, if it waits for that.
+    fn poll_invite(&mut self, cx: &mut Context<'_>, io: &mut Watched) -> Poll<io::Result<()>> {
+        if let Some(at) = &mut self.invitation {
+            ready!(poll_write_all(io, cx, CONTINUE, at))?;
+            self.invitation = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes the rest of an invitation that has begun, and then an interim response of a server;
+    /// whether there was one.
+    pub(super) fn poll_begun(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut Watched,
+        state: &ConnectionState,
+    ) -> Poll<io::Result<bool>> {
+        if let Some(1..) = self.invitation {
+            ready!(self.poll_invite(cx, io))?;
+        }
+        state.interim.poll_show(cx, io)
+    }
+
+    /// Throws the rest away as far as it has arrived, if the handler reads no further.
+    pub(super) fn drop_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut Watched,
+        read: &mut ReadBuffer,
+    ) {
+        while !self.is_over() && self.is_given_up() && !self.is_broken {
+            let (used, progress) = match self.reader.step(read.bytes()) {
+                Ok(piece) => (piece.used, piece.progress),
+                Err(_) => {
+                    self.is_broken = true;
+                    return;
+                }
+            };
+            read.consume(used);
+            if progress == Progress::More {
+                match poll_read(cx, io, read) {
+                    Poll::Ready(Ok(1..)) => {}
+                    Poll::Pending => return,
+                    Poll::Ready(_) => self.is_broken = true,
+                }
+            }
+        }
+    }
+}
+
+/// Reads some bytes after those that were read.
+pub(super) fn poll_read(
+    cx: &mut Context<'_>,
+    io: &mut Watched,
+    read: &mut ReadBuffer,
+) -> Poll<io::Result<usize>> {
+    read.fill(|room| AsyncRead::poll_read(Pin::new(io), cx, room))
+}
+
+/// The client's side of a request that is passed on: its stream and the request's body.
+pub(super) struct Session<'a> {
+    pub io: &'a mut Watched,
+    pub read: &'a mut ReadBuffer,
+    pub arriving: &'a mut ArrivingBody,
+}
+
+impl Client for Session<'_> {
+    fn stream(&mut self) -> &mut (impl Write + Unpin) {
+        &mut *self.io
+    }
+
+    fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let fed = self.arriving.poll_fill(cx, self.io, self.read, false);
+        self.io.io_activity.has_upload.set(self.arriving.continues());
+        fed
+    }
+
+    fn can_splice(&self) -> bool {
+        self.io.can_splice()
+    }
+
+    fn poll_splice(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &PipeReader,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.io.poll_splice(cx, from, length)
+    }
+
+    fn poll_write_last(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        at: &mut usize,
+    ) -> Poll<io::Result<()>> {
+        self.io.poll_write_last(cx, bytes, at)
+    }
+}
