@@ -10,7 +10,7 @@
 
 use std::fmt::Write;
 
-use http::{HeaderValue, Uri};
+use http::HeaderValue;
 
 use crate::authority::Authority;
 
@@ -81,9 +81,13 @@ impl RedirectTarget {
         self.0.contains(&Part::Host)
     }
 
-    /// Returns the destination for a request; `None` if the request lacks a part.
+    /// Returns the destination for a request of this path and query; `None` if the request lacks a part.
     #[inline]
-    pub fn of(&self, host: Option<Authority<'_>>, uri: &Uri) -> Option<HeaderValue> {
+    pub fn of(
+        &self,
+        host: Option<Authority<'_>>,
+        (path, query): (&str, Option<&str>),
+    ) -> Option<HeaderValue> {
         let mut text = String::new();
         for part in &self.0 {
             // Writing to a string cannot fail.
@@ -93,8 +97,8 @@ impl RedirectTarget {
                     Authority { host, .. } if host.contains(':') => write!(text, "[{host}]"),
                     Authority { host, .. } => write!(text, "{host}"),
                 },
-                Part::Path => write!(text, "{}", uri.path()),
-                Part::Query => uri.query().map_or(Ok(()), |query| write!(text, "?{query}")),
+                Part::Path => write!(text, "{path}"),
+                Part::Query => query.map_or(Ok(()), |query| write!(text, "?{query}")),
             };
         }
         let is_other_host =
@@ -113,7 +117,8 @@ mod tests {
 
     fn to(text: &str, host: &str, uri: &str) -> Option<String> {
         let host = (!host.is_empty()).then(|| Authority::parse(host.as_bytes()).unwrap());
-        let found = RedirectTarget::parse(text).unwrap().of(host, &uri.parse().unwrap());
+        let uri: http::Uri = uri.parse().unwrap();
+        let found = RedirectTarget::parse(text).unwrap().of(host, (uri.path(), uri.query()));
         found.map(|found| found.to_str().unwrap().to_owned())
     }
 
@@ -175,9 +180,8 @@ mod tests {
     #[test]
     fn the_port_of_the_scheme_is_left_out() {
         let of = |port| {
-            let uri = "/a?b".parse().unwrap();
-            let found =
-                RedirectTarget::encrypted(port).of(Authority::parse(b"x:80"), &uri).unwrap();
+            let to = RedirectTarget::encrypted(port);
+            let found = to.of(Authority::parse(b"x:80"), ("/a", Some("b"))).unwrap();
             found.to_str().unwrap().to_owned()
         };
         assert_eq!(

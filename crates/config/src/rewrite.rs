@@ -15,7 +15,6 @@
 
 use std::fmt::Write;
 
-use http::Uri;
 use http::uri::PathAndQuery;
 use percent_encoding::percent_decode_str;
 
@@ -130,11 +129,10 @@ impl Rewrite {
         Ok(rewrite)
     }
 
-    /// Returns the path and the query in place of those of a request that the route has; `None` if
-    /// there are none that could be meant.
+    /// Returns the path and the query in place of those of a request that the route has, which has
+    /// asked for this path and this query; `None` if there are none that could be meant.
     #[inline]
-    pub fn of(&self, uri: &Uri) -> Option<PathAndQuery> {
-        let path = uri.path();
+    pub fn of(&self, path: &str, asked: Option<&str>) -> Option<PathAndQuery> {
         let found = match &self.parameters {
             Some(router) => Some(router.at(path).ok()?),
             None => None,
@@ -159,7 +157,7 @@ impl Rewrite {
         }
         let start = text.len();
         let Some(query) = &self.query else {
-            if let Some(query) = uri.query() {
+            if let Some(query) = asked {
                 // Writing to a string cannot fail.
                 let _ = write!(text, "?{query}");
             }
@@ -171,7 +169,7 @@ impl Rewrite {
                 Part::Literal(literal) => text.push_str(literal),
                 Part::Query => {
                     let is_first = text.ends_with(['?', '&']);
-                    if let Some(query) = uri.query().filter(|query| !query.is_empty()) {
+                    if let Some(query) = asked.filter(|query| !query.is_empty()) {
                         let separator = if is_first { "" } else { "&" };
                         let _ = write!(text, "{separator}{query}");
                     }
@@ -209,13 +207,15 @@ fn encode(value: &str, query: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use http::Uri;
     use proptest::prelude::*;
 
     use super::*;
 
     fn to(text: &str, route: &str, uri: &str) -> Option<String> {
         let rewrite = Rewrite::parse(text, route).unwrap_or_else(|error| panic!("{error}"));
-        rewrite.of(&uri.parse().unwrap()).map(|target| target.to_string())
+        let uri: Uri = uri.parse().unwrap();
+        rewrite.of(uri.path(), uri.query()).map(|target| target.to_string())
     }
 
     #[test]
@@ -357,7 +357,9 @@ mod tests {
                 None => format!("/t/{rest}"),
             };
             let Ok(uri) = uri.parse::<Uri>() else { return Ok(()) };
-            let rewritten = |text, route| Rewrite::parse(text, route).unwrap().of(&uri);
+            let rewritten = |text, route| {
+                Rewrite::parse(text, route).unwrap().of(uri.path(), uri.query())
+            };
             if let Some(target) = rewritten("/in{below}", "/t") {
                 let expected = [vec![b"in".to_vec()], resolved(&uri.path()[2..]).unwrap()].concat();
                 prop_assert_eq!(resolved(target.path()), Some(expected));

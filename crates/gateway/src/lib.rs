@@ -56,6 +56,7 @@ pub mod files {
     //! Files as answers, of a folder or of this program.
 
     pub use superpoll_http::files::{Embedded, Folder, Site};
+    pub use superpoll_http::head::{Fields, Head, Values};
 }
 mod inherited;
 pub mod prepare;

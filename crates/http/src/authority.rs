@@ -4,10 +4,10 @@
 //! of HTTP/2 and from `CONNECT`. [`Authority`] reads each of them, and those of the configuration,
 //! by the same rules.
 
-use http::header::HOST;
-use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, Version};
+use http::{StatusCode, Version};
 use superpoll_config::Authority;
+
+use crate::head::Head;
 
 /// Returns the authority of a request; `None` for a request of HTTP/1.0 that names no host.
 ///
@@ -19,30 +19,25 @@ use superpoll_config::Authority;
 /// 400 if the host is missing, malformed, or told by several fields (RFC 9112, section 3.2); 421 if
 /// the target is one of `https` and `is_secured` is not set (RFC 9110, section 7.4): the client's
 /// connection is neither encrypted nor that of a proxy that may have decrypted it.
-pub fn of_request<B>(
-    request: &Request<B>,
-    is_secured: bool,
-) -> Result<Option<Authority<'_>>, StatusCode> {
-    let field = field(request.headers(), request.version())?;
-    let parsed = field.map(|field| Authority::parse(field.as_bytes()));
+pub fn of_request(head: Head<'_>, is_secured: bool) -> Result<Option<Authority<'_>>, StatusCode> {
+    let parsed = field(head)?.map(Authority::parse);
     let field = parsed.map(|parsed| parsed.ok_or(StatusCode::BAD_REQUEST)).transpose()?;
-    let target = of_target(request.uri(), is_secured)?;
+    let target = of_target(head, is_secured)?;
     match target.or(field) {
-        None if request.version() >= Version::HTTP_2 => Err(StatusCode::BAD_REQUEST),
+        None if head.version >= Version::HTTP_2 => Err(StatusCode::BAD_REQUEST),
         authority => Ok(authority),
     }
 }
 
 /// Returns the authority of a request's target, if the target has one.
-fn of_target(uri: &Uri, is_secured: bool) -> Result<Option<Authority<'_>>, StatusCode> {
-    if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
-        return Err(StatusCode::BAD_REQUEST);
+fn of_target(head: Head<'_>, is_secured: bool) -> Result<Option<Authority<'_>>, StatusCode> {
+    match head.scheme {
+        None | Some("http") => {}
+        Some("https") if is_secured => {}
+        Some("https") => return Err(StatusCode::MISDIRECTED_REQUEST),
+        Some(_) => return Err(StatusCode::BAD_REQUEST),
     }
-    if uri.scheme() == Some(&Scheme::HTTPS) && !is_secured {
-        return Err(StatusCode::MISDIRECTED_REQUEST);
-    }
-    let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
-    match authority.map(Authority::parse) {
+    match head.authority.map(|authority| Authority::parse(authority.as_bytes())) {
         None => Ok(None),
         Some(None) => Err(StatusCode::BAD_REQUEST),
         Some(authority) => Ok(authority),
@@ -50,10 +45,10 @@ fn of_target(uri: &Uri, is_secured: bool) -> Result<Option<Authority<'_>>, Statu
 }
 
 /// Returns the one `Host` field, which HTTP/1.1 must have.
-pub fn field(headers: &HeaderMap, version: Version) -> Result<Option<&HeaderValue>, StatusCode> {
-    let mut fields = headers.get_all(HOST).into_iter();
+pub fn field(head: Head<'_>) -> Result<Option<&[u8]>, StatusCode> {
+    let mut fields = head.fields.values("host");
     let field = fields.next();
-    if fields.next().is_some() || (field.is_none() && version == Version::HTTP_11) {
+    if fields.next().is_some() || (field.is_none() && head.version == Version::HTTP_11) {
         return Err(StatusCode::BAD_REQUEST);
     }
     Ok(field)
@@ -61,6 +56,9 @@ pub fn field(headers: &HeaderMap, version: Version) -> Result<Option<&HeaderValu
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
+    use http::header::HOST;
+
     use super::*;
 
     #[test]
@@ -72,7 +70,7 @@ mod tests {
             for field in fields {
                 request.headers_mut().append(HOST, field.parse().unwrap());
             }
-            of_request(&request, is_encrypted)
+            of_request(Head::from(&request), is_encrypted)
                 .map(|authority| authority.map(|authority| authority.host.to_owned()))
                 .map_err(|status| status.as_u16())
         };

@@ -39,6 +39,7 @@ pub mod fuzzing {
     }
 }
 pub mod grant;
+pub mod head;
 pub mod htpasswd;
 pub mod http2_stream;
 pub mod interim;

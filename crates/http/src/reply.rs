@@ -1,8 +1,9 @@
 //! Responses that the gateway makes itself.
 
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
+use superpoll_http1::Method;
 
 use crate::body::Body;
 
@@ -28,27 +29,16 @@ pub fn not_allowed(allowed: &'static str) -> Response<Body> {
 
 /// Answers a request with a method that a resource of this server does not have: with 501 if no
 /// resource knows the method (RFC 9110, section 9.1).
-pub fn refused(method: &Method, allowed: &'static str) -> Response<Body> {
-    match is_known(method) {
+pub fn refused(method: &http::Method, allowed: &'static str) -> Response<Body> {
+    match Method::new(method.as_str()).is_some_and(is_known) {
         true => not_allowed(allowed),
         false => status(StatusCode::NOT_IMPLEMENTED),
     }
 }
 
 /// Whether a method is one of HTTP itself (RFC 9110, section 9.3, and RFC 5789).
-pub(crate) fn is_known(method: &Method) -> bool {
-    const KNOWN: [Method; 9] = [
-        Method::GET,
-        Method::HEAD,
-        Method::POST,
-        Method::PUT,
-        Method::PATCH,
-        Method::DELETE,
-        Method::OPTIONS,
-        Method::TRACE,
-        Method::CONNECT,
-    ];
-    KNOWN.contains(method)
+pub(crate) fn is_known(method: Method<'_>) -> bool {
+    !matches!(method, Method::Other(_))
 }
 
 /// Answers OPTIONS that asks for no resource, with the methods of the server.

@@ -274,17 +274,8 @@ impl<'a> Fields<'a> {
 
     /// Returns the fields in their order.
     #[inline]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
-        let Fields { headers, lower, head, .. } = *self;
-        headers.iter().map(move |header| {
-            let start = header.name.as_ptr().addr().wrapping_sub(head);
-            let name = lower.get(start..start.wrapping_add(header.name.len()));
-            Field {
-                // httparse names parts of the head only, so there is always a name.
-                name: FieldName(name.unwrap_or(b"connection")),
-                value: FieldValue(header.value),
-            }
-        })
+    pub fn iter(&self) -> FieldIter<'a> {
+        FieldIter { headers: self.headers.iter(), lower: self.lower, head: self.head }
     }
 
     /// Returns the values of all fields of a name, which is in lower case.
@@ -299,6 +290,56 @@ impl<'a> Fields<'a> {
     #[inline]
     pub fn value(&self, name: &str) -> Option<FieldValue<'a>> {
         self.values(name).next()
+    }
+}
+
+/// The fields of a head, one after another.
+#[derive(Clone)]
+pub struct FieldIter<'a> {
+    headers: std::slice::Iter<'a, Header<'a>>,
+    lower: &'a [u8],
+    head: usize,
+}
+
+impl<'a> FieldIter<'a> {
+    #[inline]
+    fn field(&self, header: &Header<'a>) -> Field<'a> {
+        let start = header.name.as_ptr().addr().wrapping_sub(self.head);
+        let name = self.lower.get(start..start.wrapping_add(header.name.len()));
+        Field {
+            // httparse names parts of the head only, so there is always a name.
+            name: FieldName(name.unwrap_or(b"connection")),
+            value: FieldValue(header.value),
+        }
+    }
+}
+
+impl<'a> Iterator for FieldIter<'a> {
+    type Item = Field<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Field<'a>> {
+        let header = self.headers.next()?;
+        Some(self.field(header))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.headers.size_hint()
+    }
+}
+
+impl DoubleEndedIterator for FieldIter<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let header = self.headers.next_back()?;
+        Some(self.field(header))
+    }
+}
+
+impl ExactSizeIterator for FieldIter<'_> {}
+
+impl fmt::Debug for FieldIter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
     }
 }
 

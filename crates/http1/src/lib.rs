@@ -94,7 +94,7 @@ mod writer;
 
 pub use authority::Authority;
 pub use body::{BodyReader, LONGEST_TRAILER, MOST_EXTRA, Piece, Progress};
-pub use field::{Field, FieldName, FieldValue, Fields};
+pub use field::{Field, FieldIter, FieldName, FieldValue, Fields};
 pub use head::{After, Framing, Limits, MOST_FIELDS, Room, Version, has_end};
 pub use lines::FieldLines;
 pub use refusal::Refusal;

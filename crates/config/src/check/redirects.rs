@@ -33,7 +33,7 @@ fn way_back(host: &Host, path: &str, redirect: &Redirect) -> Option<String> {
     let (mut way, mut seen) = (path.to_owned(), vec![path]);
     let (mut at, mut redirect) = (path.to_owned(), redirect);
     loop {
-        let to = RedirectTarget::parse(&redirect.to).ok()?.of(None, &at.parse().ok()?)?;
+        let to = RedirectTarget::parse(&redirect.to).ok()?.of(None, (&at, None))?;
         let to = to.to_str().ok()?.split(['?', '#']).next().unwrap_or_default().to_owned();
         if !to.starts_with('/') || to.starts_with("//") {
             return None;

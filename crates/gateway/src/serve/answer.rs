@@ -12,12 +12,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{HOST, REFERER, USER_AGENT};
-use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, SizeHint};
 use superpoll_http::body::Body;
 use superpoll_http::body::PollFrame;
 use superpoll_http::exchange::{Exchange, LocalFuture, Plan, Waited};
+use superpoll_http::head::Head;
 use superpoll_http::interim::InterimResponses;
 use superpoll_http::io_activity::IoActivity;
 use superpoll_http::log::{AccessLogWriter, BrokenBy, Entry, RequestRecord};
@@ -27,11 +27,10 @@ use superpoll_http::peer::RequestForm;
 use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::trace::RequestTrace;
 use superpoll_http::upload::{RequestBody, Upload};
-use superpoll_http1::RequestHead;
 
 use super::handshake::{self, Handshake};
 use super::listener_context::ListenerContext;
-use super::router::Reply;
+use super::router::{Decision, Reply, Routed};
 
 /// The most bytes of the first line of a refused request that are logged.
 const LONGEST_LINE: usize = 1024;
@@ -166,11 +165,6 @@ impl ConnectionState {
             && !io_activity.is_busy.get()
     }
 
-    /// Whether regular requests for some route take the lane. The admin listener has no routes.
-    pub(super) fn has_lane(&self) -> bool {
-        !self.context.is_admin && self.context.worker.router().has_lane()
-    }
-
     /// Returns the number of requests so far.
     pub(super) fn requests(&self) -> u32 {
         self.earlier.get().wrapping_add(self.requests.get())
@@ -219,44 +213,40 @@ pub(super) struct Answer {
     entry: Option<Rc<Entry>>,
 }
 
-/// Returns the line of the access log of a request that has arrived now.
-fn entry_of(
+/// Begins the line of the access log of a request.
+fn begin_entry(
     access_log: Rc<AccessLogWriter>,
     state: &ConnectionState,
     peer: &Peer,
-    request: &Request<RequestBody>,
+    head: Head<'_>,
     head_bytes: usize,
 ) -> Rc<Entry> {
-    let (method, uri) = (request.method().clone(), request.uri().clone());
-    let mut record = RequestRecord::new(peer.client_end(), method, uri, request.version());
+    let target = head.target();
+    let uri = uri_of(&target).unwrap_or_default();
+    let method = Method::from(head.method);
+    let mut record = RequestRecord::new(peer.client_end(), method, uri, head.version);
     record.head_bytes_in = u32::try_from(head_bytes).unwrap_or(u32::MAX);
     record.number = state.requests();
-    begin_entry(access_log, state, record, |name| {
-        let field = request.headers().get(&name).cloned();
-        // HTTP/2 has another place for the host.
-        let other = || request.uri().authority().filter(|_| name == HOST);
-        field.or_else(|| HeaderValue::from_str(other()?.as_str()).ok())
-    })
+    let field = |name| HeaderValue::from_bytes(head.fields.value(name)?).ok();
+    // HTTP/2 has another place for the host.
+    let authority = || HeaderValue::from_str(head.authority?).ok();
+    record.host = field("host").or_else(authority);
+    (record.referer, record.agent) = (field("referer"), field("user-agent"));
+    let (earlier, number) = (state.earlier.get(), record.number);
+    // It is the first request since then.
+    record.was_parked = earlier > 0 && number.wrapping_sub(earlier) == 1;
+    Entry::new(access_log, record)
 }
 
-/// Returns the line of the access log of a request whose head was not copied.
-pub(super) fn lane_entry(
-    access_log: Rc<AccessLogWriter>,
-    state: &ConnectionState,
-    peer: &Peer,
-    head: &RequestHead<'_>,
-) -> Rc<Entry> {
-    let target = head.target.as_str();
-    let uri = target.parse().ok().or_else(|| encoded(target)).unwrap_or_default();
-    let method = Method::from(head.method);
-    let mut record = RequestRecord::new(peer.client_end(), method, uri, Version::HTTP_11);
-    record.head_bytes_in = u32::try_from(head.len).unwrap_or(u32::MAX);
-    // It counts when it was answered.
-    record.number = state.requests().wrapping_add(1);
-    begin_entry(access_log, state, record, |wanted| {
-        let found = head.fields.value(wanted.as_str());
-        found.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok())
-    })
+/// Whether a target has a byte that should have been encoded.
+pub(super) fn is_odd(target: &str) -> bool {
+    !target.bytes().all(|byte| !b"\"<>^`{}|[]\\".contains(&byte))
+}
+
+/// Returns a target as handlers get it.
+#[cold]
+pub(super) fn uri_of(target: &str) -> Option<Uri> {
+    target.parse().ok().or_else(|| encoded(target))
 }
 
 /// Returns a target of which a byte should have been encoded, with those bytes encoded; `None` if
@@ -273,20 +263,6 @@ pub(super) fn encoded(target: &str) -> Option<Uri> {
         }
     }
     text.parse().ok()
-}
-
-/// Begins the line of a request whose fields `field` finds.
-fn begin_entry(
-    access_log: Rc<AccessLogWriter>,
-    state: &ConnectionState,
-    mut record: RequestRecord,
-    field: impl Fn(HeaderName) -> Option<HeaderValue>,
-) -> Rc<Entry> {
-    (record.host, record.referer, record.agent) = (field(HOST), field(REFERER), field(USER_AGENT));
-    let (earlier, number) = (state.earlier.get(), record.number);
-    // It is the first request since then.
-    record.was_parked = earlier > 0 && number.wrapping_sub(earlier) == 1;
-    Entry::new(access_log, record)
 }
 
 impl Answer {
@@ -361,7 +337,7 @@ impl http_body::Body for Answer {
 
 /// Returns the length of a request's head in the usual spelling of HTTP/1.1, with one space after
 /// each colon.
-fn usual_head_bytes(request: &Request<RequestBody>) -> usize {
+pub(super) fn usual_head_bytes(request: &Request<RequestBody>) -> usize {
     let state = request.method().as_str().len() + " HTTP/1.1\r\n".len() + 1;
     let target = request.uri().to_string().len();
     let field = |(name, value): (&HeaderName, &HeaderValue)| {
@@ -419,81 +395,110 @@ impl Future for Serving {
     }
 }
 
-/// Answers one request, which may be the handshake of a WebSocket on a stream. Its head has the
-/// usual length unless another one is given.
-pub(super) fn serve_one(
-    state: &Rc<ConnectionState>,
-    request: Request<RequestBody>,
-    head_bytes: Option<usize>,
-    handshake: Option<&Handshake>,
-) -> Serving {
-    let running = Running::new(state);
-    let worker = &state.context.worker;
-    let (version, is_empty) = (request.version(), request.body().is_end_stream());
-    let is_alone = version < Version::HTTP_2;
-    let router = worker.router();
-    let headers = request.headers();
-    let values = |name: &str| headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
-    let trace = router.tracing().filter(|_| !state.context.is_admin).map(|rules| {
-        // The peer of the connection has sent the id.
-        let client = state.peer.client.map(|client| client.ip());
-        rules.begin(client, version, values)
-    });
-    let peer = match state.context.is_admin {
-        false => router.trusted_proxies().peer_of(&state.peer, values),
-        true => state.peer.clone(),
-    };
-    let entry = worker.access_log().map(|access_log| {
-        let head_bytes = head_bytes.unwrap_or_else(|| usual_head_bytes(&request));
-        entry_of(access_log, state, &peer, &request, head_bytes)
-    });
-    if let Some(entry) = &entry {
-        entry.note(|record| record.trace = trace.clone());
-    }
-    if state.can_park {
-        // A request that waits takes its entry along.
-        state.entry.replace(entry.clone());
-        state.trace.replace(trace.clone());
-    }
-    if let Some(entry) = entry.as_ref().filter(|_| handshake.is_some()) {
-        entry.note(|record| record.method = Method::CONNECT);
-    }
-    let shared = entry.as_ref();
-    let plan = handshake.map_or(&state.plan, |handshake| &handshake.plan);
-    let prepare = |request: Request<RequestBody>| {
-        let exchange = Exchange {
-            peer: peer.clone(),
-            can_take_over: handshake.is_some()
-                || (state.can_take_over && version == Version::HTTP_11 && is_empty),
-            can_wait: state.can_park && is_empty,
-            is_private: state.context.is_private,
-            may_have_hsts: false,
-            plan: plan.clone(),
-            is_alone,
-            interim: (version == Version::HTTP_11).then(|| state.interim.clone()),
-            io_activity: state.io_activity.clone(),
-            trace: trace.clone(),
-            entry: shared.cloned(),
+/// A request whose way to an answer is known.
+pub(super) struct Begun {
+    pub running: Running,
+    pub timer: RequestTimer,
+    pub entry: Option<Rc<Entry>>,
+    pub trace: Option<Rc<RequestTrace>>,
+    pub peer: Rc<Peer>,
+    pub routed: Routed,
+}
+
+impl Begun {
+    /// Begins to answer a request, whose head has so many bytes.
+    pub(super) fn new(
+        state: &Rc<ConnectionState>,
+        head: Head<'_>,
+        head_bytes: impl FnOnce() -> usize,
+    ) -> Begun {
+        let running = Running::new(state);
+        let (worker, is_admin) = (&state.context.worker, state.context.is_admin);
+        let router = worker.router();
+        let trace = router.tracing().filter(|_| !is_admin).map(|rules| {
+            // The peer of the connection has sent the id.
+            let client = state.peer.client.map(|client| client.ip());
+            rules.begin(client, head.version, head.fields)
+        });
+        let peer = match is_admin {
+            false => router.trusted_proxies().peer_of(&state.peer, |name| head.fields.values(name)),
+            true => state.peer.clone(),
         };
-        let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
-        let upload = |body| Upload::new(body, limit, patience).noted_in(shared);
-        (request.map(upload), exchange)
-    };
-    let accept = handshake.map(|handshake| handshake.accept.clone());
-    let on = &state.context.address;
-    let mut timer = router.timer();
-    let reply = match state.context.is_admin {
-        false => router.respond(request, &peer, on, &mut timer, shared, prepare),
-        true => router.respond_to_admin(request, &peer, prepare),
-    };
-    if let Some(entry) = &entry {
-        entry.note(|record| record.route = timer.route().clone());
+        let entry = worker
+            .access_log()
+            .map(|access_log| begin_entry(access_log, state, &peer, head, head_bytes()));
+        let mut timer = router.timer();
+        let routed = match is_admin {
+            true => router.route_of_admin(),
+            false => router.route(head, &peer, &state.context.address, &mut timer, entry.as_ref()),
+        };
+        if let Some(entry) = &entry {
+            entry.note(|record| {
+                (record.route, record.trace) = (timer.route().clone(), trace.clone());
+            });
+        }
+        Begun { running, timer, entry, trace, peer, routed }
     }
-    // One that can be parked is in the state.
-    let entry = entry.filter(|_| !state.can_park);
-    let rest = Rest { running, timer, note: Note { entry, trace }, accept };
-    match reply {
-        Reply::Now(response) => Serving::Now(Some(rest.finish(response))),
-        Reply::Later(response) => Serving::Later { response, rest: Some(rest) },
+
+    /// Answers it by its handler, which may need the request itself; `None` if that cannot be made
+    /// of the target. It may be the handshake of a WebSocket on a stream.
+    pub(super) fn serve(
+        self,
+        request: impl FnOnce() -> Option<Request<RequestBody>>,
+        handshake: Option<&Handshake>,
+    ) -> Serving {
+        let Begun { running, timer, entry, trace, peer, routed } = self;
+        let Routed { decision, additions, body_bytes } = routed;
+        let state = running.0.clone();
+        if state.can_park {
+            // A request that waits takes its entry along.
+            state.entry.replace(entry.clone());
+            state.trace.replace(trace.clone());
+        }
+        if let Some(entry) = entry.as_ref().filter(|_| handshake.is_some()) {
+            entry.note(|record| record.method = Method::CONNECT);
+        }
+        let reply = match decision {
+            Decision::Now(response) => Reply::Now(response),
+            Decision::File(file) => Reply::Now(file.into_response(additions.is_head)),
+            decision => match request() {
+                None => StatusCode::URI_TOO_LONG.into(),
+                Some(request) => {
+                    let worker = &state.context.worker;
+                    let (version, is_empty) = (request.version(), request.body().is_end_stream());
+                    let interim = (version == Version::HTTP_11).then(|| state.interim.clone());
+                    if let Some(interim) = &interim {
+                        interim.set_rules(additions.rules.clone());
+                    }
+                    let plan = handshake.map_or(&state.plan, |handshake| &handshake.plan);
+                    let exchange = Exchange {
+                        peer,
+                        can_take_over: handshake.is_some()
+                            || (state.can_take_over && version == Version::HTTP_11 && is_empty),
+                        can_wait: state.can_park && is_empty,
+                        is_private: state.context.is_private,
+                        may_have_hsts: false,
+                        plan: plan.clone(),
+                        is_alone: version < Version::HTTP_2,
+                        interim,
+                        io_activity: state.io_activity.clone(),
+                        trace: trace.clone(),
+                        entry: entry.clone(),
+                    };
+                    let limit = body_bytes.unwrap_or_else(|| worker.limits.get().body_bytes);
+                    let patience = worker.timeouts.get().body;
+                    let upload = |body| Upload::new(body, limit, patience).noted_in(entry.as_ref());
+                    decision.answer(request.map(upload), exchange)
+                }
+            },
+        };
+        // One that can be parked is in the state.
+        let entry = entry.filter(|_| !state.can_park);
+        let accept = handshake.map(|handshake| handshake.accept.clone());
+        let rest = Rest { running, timer, note: Note { entry, trace }, accept };
+        match reply.with(additions) {
+            Reply::Now(response) => Serving::Now(Some(rest.finish(response))),
+            Reply::Later(response) => Serving::Later { response, rest: Some(rest) },
+        }
     }
 }

@@ -11,6 +11,7 @@
 //! the response has begun. What has come with the head is there before the handler asks. If it
 //! reads no further, the rest is thrown away as far as it has arrived.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -199,6 +200,15 @@ impl ArrivingBody {
                 }
             }
         }
+    }
+
+    /// The same at the end of the response.
+    pub(super) async fn end(&mut self, io: &mut Watched, read: &mut ReadBuffer) {
+        poll_fn(|cx| {
+            self.drop_rest(cx, io, read);
+            Poll::Ready(())
+        })
+        .await;
     }
 }
 

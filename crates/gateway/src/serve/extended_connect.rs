@@ -12,12 +12,13 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use superpoll_http::exchange::Plan;
+use superpoll_http::head::Head;
 use superpoll_http::http2_stream::Http2Stream;
 use superpoll_http::transport::Transport;
 use superpoll_http::upload::RequestBody;
 use superpoll_rt::spawn;
 
-use super::answer::{ConnectionState, Running, Serving, serve_one};
+use super::answer::{Begun, ConnectionState, Running, Serving, usual_head_bytes};
 use super::handshake::Handshake;
 use super::streams::{Portions, StreamGuard, portioned};
 
@@ -29,7 +30,8 @@ pub(super) fn serve(
 ) -> impl Future<Output = Result<Response<Portions>, Infallible>> + use<> {
     let handshake = Handshake::take_from(&mut request);
     let request = request.map(RequestBody::Http2);
-    let serving = serve_one(state, request, None, handshake.as_deref());
+    let begun = Begun::new(state, Head::from(&request), || usual_head_bytes(&request));
+    let serving = begun.serve(|| Some(request), handshake.as_deref());
     let handshake = handshake.map(|handshake| (handshake, state.clone()));
     async move {
         match handshake {

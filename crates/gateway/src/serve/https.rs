@@ -7,12 +7,13 @@
 //! metrics and the live page, which no other client has without encryption.
 
 use http::header::LOCATION;
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use superpoll_http::authority;
+use superpoll_http::body::Body;
+use superpoll_http::head::Head;
 use superpoll_http::reply;
 
-use super::router::Reply;
-use crate::config::{Address, Authority, Host, RedirectTarget};
+use crate::config::{Address, Host, RedirectTarget};
 
 /// The path of the answers to a certificate authority.
 const VALIDATION: &str = "/.well-known/acme-challenge/";
@@ -43,8 +44,8 @@ impl HttpsRule {
     }
 
     /// Redirects a request that is not encrypted.
-    pub(super) fn redirect<B>(&self, request: &Request<B>) -> Reply {
-        redirect(&self.to, StatusCode::PERMANENT_REDIRECT, request)
+    pub(super) fn redirect(&self, head: Head<'_>) -> Response<Body> {
+        redirect(&self.to, StatusCode::PERMANENT_REDIRECT, head)
     }
 
     /// Returns the value of `Strict-Transport-Security`, for hosts that may have one.
@@ -53,12 +54,8 @@ impl HttpsRule {
     }
 
     /// Returns that value for the answer to an encrypted request.
-    pub(super) fn hsts_for<B>(&self, request: &Request<B>) -> Option<HeaderValue> {
-        self.hsts_of(&authority::of_request(request, true).ok().flatten()?)
-    }
-
-    /// Returns that value for a host.
-    pub(super) fn hsts_of(&self, host: &Authority<'_>) -> Option<HeaderValue> {
+    pub(super) fn hsts_for(&self, head: Head<'_>) -> Option<HeaderValue> {
+        let host = authority::of_request(head, true).ok().flatten()?;
         self.hsts.clone().filter(|_| host.may_have_hsts())
     }
 }
@@ -71,15 +68,17 @@ pub(super) fn is_validation(path: &str) -> bool {
 }
 
 /// Redirects a request.
-pub(super) fn redirect<B>(to: &RedirectTarget, status: StatusCode, request: &Request<B>) -> Reply {
-    let host = authority::of_request(request, true).ok().flatten();
+pub(super) fn redirect(to: &RedirectTarget, status: StatusCode, head: Head<'_>) -> Response<Body> {
+    let host = authority::of_request(head, true).ok().flatten();
     if to.needs_host() && host.is_none() {
-        return Reply::Now(reply::text(StatusCode::BAD_REQUEST, HOST_IS_MISSING));
+        return reply::text(StatusCode::BAD_REQUEST, HOST_IS_MISSING);
     }
-    let Some(to) = to.of(host, request.uri()) else { return StatusCode::BAD_REQUEST.into() };
+    let Some(to) = to.of(host, (head.path, head.query)) else {
+        return reply::status(StatusCode::BAD_REQUEST);
+    };
     let mut response = reply::status(status);
     response.headers_mut().insert(LOCATION, to);
-    Reply::Now(response)
+    response
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
 //! The requests of a connection of HTTP/1, one after another.
 //!
-//! The codec reads a head where it lies in the buffer. A plain request that is proxied, or for a
-//! file in memory, takes the lane ([`upstream::lane`](superpoll_http::upstream::lane)): its
-//! response is written from it without a map of fields. All others go to their handlers, see
-//! `respond`.
+//! The codec reads a head where it lies in the buffer, and the router finds the way to an answer by
+//! it. A plain request that is proxied, or for a file in memory, is answered from there: its
+//! response is written without a map of fields. All others go to their handlers, see `respond`.
 //!
 //! ```text
 //!                     refused
 //!   NEXT REQUEST -----------------> its answer ----> closed
 //!     |  ^   ^ \
-//!     |  |   |  \ plain, and its route has the lane
-//!     |  |   |   +------------> LANE ----+ this server has to answer
+//!     |  |   |  \ plain, and proxied or for a file
+//!     |  |   |   +------------> DIRECT --+ this server has to answer
 //!     |  |   +------------------/        |
 //!     |  +------- RESPONSE <-------------+
 //!     |              ^
@@ -24,38 +23,33 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, Version};
+use http::Response;
 use superpoll_http::answers::Additions;
 use superpoll_http::body::Body;
 use superpoll_http::buffer::{ReadBuffer, WriteBuffer};
-use superpoll_http::files::Representation;
+use superpoll_http::files::FileAnswer;
+use superpoll_http::head::Head;
 use superpoll_http::log::{BrokenBy, Entry};
 use superpoll_http::message::to_request;
 use superpoll_http::parking_lot::Note;
 use superpoll_http::peer::RequestForm;
-use superpoll_http::rules::user_of;
 use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::transport::Transport;
-use superpoll_http::upload::{RequestBody, Upload};
+use superpoll_http::upload::Upload;
 use superpoll_http::upstream::Forwarder;
 use superpoll_http::upstream::lane::{
     ClientFacts, LimitTimer, Passed, Progress, Sent, is_plain, pass_file,
 };
 use superpoll_http1::{
-    After, Asked, FieldValue, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version,
-    has_end, request,
+    Asked, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version, has_end, request,
 };
 
-use super::answer::{ConnectionState, Running, Serving, encoded, lane_entry, serve_one};
+use super::answer::{Begun, ConnectionState, Running, Serving, encoded, is_odd, uri_of};
 use super::arriving::{ArrivingBody, Session, poll_read};
 use super::clock::ExitReason;
 use super::respond::{ResponseForm, refuse, respond};
-use super::router::{LaneHandler, LaneRoute};
+use super::router::Decision;
 use super::watched::Watched;
-
-/// After so many requests in a row that a handler had to answer, the lane is looked for in one of
-/// so many.
-const MOST_MISSES: u32 = 4;
 
 /// The longest target; a longer one is refused with 414.
 const LONGEST_TARGET: usize = 65_534;
@@ -68,25 +62,21 @@ pub(super) struct KnownResponse {
 }
 
 /// A request that was read.
+#[expect(clippy::large_enum_variant, reason = "each is moved once, and most are the large one")]
 enum NextRequest {
-    Lane(Taken),
-    Handler {
-        request: Request<RequestBody>,
-        head_bytes: usize,
-        body: ArrivingBody,
-        form: ResponseForm,
-    },
+    Direct(Direct),
+    Handler { serving: Serving, arriving: ArrivingBody, form: ResponseForm },
     Refused(Refusal),
 }
 
-/// A request that was taken.
-struct Taken {
+/// A request that is answered from its head.
+struct Direct {
     work: Work,
     additions: Additions,
-    begun: RequestTimer,
+    running: Running,
+    timer: RequestTimer,
     entry: Option<Rc<Entry>>,
-    method: Method,
-    closes: bool,
+    form: ResponseForm,
     /// The body that has not come with the head.
     arriving: ArrivingBody,
     /// The address of the client, which need not be that of the connection.
@@ -96,7 +86,7 @@ struct Taken {
 /// The way to an answer.
 enum Work {
     Proxy(Rc<Forwarder>, Sent),
-    File(Rc<Representation>, Bytes),
+    File(FileAnswer),
 }
 
 /// Answers the requests of a connection until it ends, is parked, or waits. The bytes that were not
@@ -138,20 +128,21 @@ async fn answer_known(
     };
     let (asked, takes_trailers) = (Asked::default(), false);
     let form = ResponseForm { version, asked, closes: form.closes, takes_trailers };
-    respond_now(state, stream, (response, note, form), ArrivingBody::none(), check).await
+    let known = (response, note, Running::new(state));
+    respond_now(state, stream, known, (ArrivingBody::none(), form), check).await
 }
 
 /// Answers a request whose response is known.
 async fn respond_now(
     state: &Rc<ConnectionState>,
     stream: (&mut Watched, &mut ReadBuffer),
-    (response, note, form): (Response<Body>, Note, ResponseForm),
-    arriving: ArrivingBody,
+    (response, note, running): (Response<Body>, Note, Running),
+    (arriving, form): (ArrivingBody, ResponseForm),
     check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
 ) -> Result<(), ExitReason> {
-    state.entry.replace(note.entry);
-    state.trace.replace(note.trace);
-    let response = state.finish(Running::new(state), Note::default(), response);
+    state.entry.replace(note.entry.clone());
+    state.trace.replace(note.trace.clone());
+    let response = state.finish(running, note, response);
     let serving = Serving::Now(Some(response));
     // Rare, and kept out of the future that each connection has.
     Box::pin(respond(state, stream, serving, arriving, form, check)).await
@@ -166,21 +157,15 @@ async fn answer_all(
 ) -> ExitReason {
     let facts = ClientFacts::from_peer(&state.peer);
     let mut timer = LimitTimer::default();
-    let mut misses = 0_u32;
     loop {
-        // Looking for the lane in vain costs a twentieth of a request.
-        let is_tried = misses < MOST_MISSES || misses.is_multiple_of(MOST_MISSES);
-        let next = next(state, (io, read), (&facts, is_tried), check).await;
-        misses = match &next {
-            Ok(NextRequest::Handler { .. }) => misses.wrapping_add(1),
-            _ => 0,
-        };
+        let next = next(state, (io, read), &facts, check).await;
         let ended = match next {
-            Ok(NextRequest::Lane(taken)) => pass(state, (io, read), taken, &mut timer, check).await,
-            Ok(NextRequest::Handler { request, head_bytes, body, form }) => {
-                let serving = serve_one(state, request, Some(head_bytes), None);
-                // Connections of the lane have a smaller future.
-                Box::pin(respond(state, (io, read), serving, body, form, check)).await
+            Ok(NextRequest::Direct(direct)) => {
+                pass(state, (io, read), direct, &mut timer, check).await
+            }
+            Ok(NextRequest::Handler { serving, arriving, form }) => {
+                // Connections of plain requests have a smaller future.
+                Box::pin(respond(state, (io, read), serving, arriving, form, check)).await
             }
             Ok(NextRequest::Refused(why)) => {
                 state.context.worker.counters.broken.add(1);
@@ -195,28 +180,28 @@ async fn answer_all(
     }
 }
 
-/// Answers a request by the lane. Returns the reason for which no other can follow, if there is one.
+/// Answers a request from its head. Returns the reason for which no other can follow, if there is
+/// one.
 async fn pass(
     state: &Rc<ConnectionState>,
     (io, read): (&mut Watched, &mut ReadBuffer),
-    taken: Taken,
+    direct: Direct,
     timer: &mut LimitTimer,
     check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
 ) -> Result<(), ExitReason> {
     let (activity, counters) = (&state.io_activity, &state.context.worker.counters);
-    let Taken { mut work, additions, begun, entry, method, closes, mut arriving, client } = taken;
+    let Direct { mut work, additions, running, timer: begun, entry, form, mut arriving, client } =
+        direct;
     let progress = Progress { entry: entry.clone(), ..Progress::default() };
-    let running = Running::again(state);
-    let is_last = || closes || state.is_last(state.requests().wrapping_add(1));
+    let is_last = || form.closes || state.is_last(state.requests());
     progress.is_last.set(is_last());
     if let Work::Proxy(forwarder, sent) = &work
         && forwarder.aborts
     {
-        let is_new = state.requests() == 0 && matches!(io.transport, Transport::Plain(_));
+        let is_new = state.requests() == 1 && matches!(io.transport, Transport::Plain(_));
         sent.end_with_client(is_new);
     }
     activity.has_upload.set(arriving.continues());
-    let is_head = method == Method::HEAD;
     let passed = {
         // Moved once, since it is large.
         let mut answering = pin!(async {
@@ -226,8 +211,8 @@ async fn pass(
                     let to = (&additions, &progress);
                     forwarder.pass_on(sent, to, &mut session, client, timer).await
                 }
-                Work::File(file, bytes) => {
-                    pass_file((file.lines(), bytes), is_head, &additions, &progress, io).await
+                Work::File(file) => {
+                    pass_file(file, (form.version, form.asked), &additions, &progress, io).await
                 }
             }
         });
@@ -251,7 +236,7 @@ async fn pass(
         .await
     };
     // The body is given up with it, unless it is over.
-    drop((work, running));
+    drop(work);
     activity.has_upload.set(false);
     let (is_whole, exit) = match passed {
         Ok(Passed::Whole) => (true, None),
@@ -260,13 +245,11 @@ async fn pass(
         Ok(Passed::Answered(response)) => {
             begun.answered(response.status().as_u16());
             let note = Note { entry, trace: additions.trace.clone() };
-            let response = additions.apply_to(response);
-            let asked = Asked { is_head, ..Asked::default() };
-            let (version, takes_trailers) = (Http1Version::Http11, false);
-            let form = ResponseForm { version, asked, closes, takes_trailers };
-            return respond_now(state, (io, read), (response, note, form), arriving, check).await;
+            let known = (additions.apply_to(response), note, running);
+            return respond_now(state, (io, read), known, (arriving, form), check).await;
         }
     };
+    drop(running);
     // Without a response the entry says that the client has not waited.
     let (status, body) = (progress.status.get(), progress.body.get());
     if status > 0 {
@@ -283,14 +266,13 @@ async fn pass(
     }
     drop((entry, progress.entry));
     if !arriving.is_over() {
-        poll_fn(|cx| Poll::Ready(arriving.drop_rest(cx, io, read))).await;
+        arriving.end(io, read).await;
     }
     let is_left = !arriving.is_over() || !read.is_empty() || !io.before.is_empty();
     if let Some(reason) = exit {
         activity.unused.set(is_left);
         return Err(reason);
     }
-    state.requests.set(state.requests.get().wrapping_add(1));
     match is_whole {
         true => counters.lane.add(1),
         false => counters.broken.add(1),
@@ -306,7 +288,7 @@ async fn pass(
 async fn next(
     state: &Rc<ConnectionState>,
     (io, read): (&mut Watched, &mut ReadBuffer),
-    (facts, may_pass): (&ClientFacts, bool),
+    facts: &ClientFacts,
     check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
 ) -> Result<NextRequest, ExitReason> {
     state.io_activity.unused.set(!read.is_empty() || !io.before.is_empty());
@@ -317,7 +299,7 @@ async fn next(
             // A head that comes in many pieces is not read again with each.
             let may_be_whole = seen == 0 || read.is_full() || has_end(read.bytes(), seen);
             if std::mem::take(&mut has_new) && may_be_whole {
-                if let Some(request) = take(state, read, facts, may_pass) {
+                if let Some(request) = take(state, read, facts) {
                     return Poll::Ready(Ok(request));
                 }
                 seen = read.bytes().len();
@@ -345,10 +327,9 @@ async fn next(
 /// Takes the request at the beginning of the bytes, and leaves the part of its body there that has
 /// not come whole; `None` if more of the head is needed.
 fn take(
-    state: &ConnectionState,
+    state: &Rc<ConnectionState>,
     read: &mut ReadBuffer,
     facts: &ClientFacts,
-    may_pass: bool,
 ) -> Option<NextRequest> {
     let mut names = WriteBuffer::default();
     let mut room = Room::new(&mut names.0);
@@ -359,117 +340,99 @@ fn take(
         Ok(head) => head?,
         Err(why) => return Some(NextRequest::Refused(why)),
     };
-    if may_pass
-        && state.can_park
-        && state.has_lane()
-        && is_plain(&head)
-        && let Some((mut taken, len)) = take_for_lane(state, bytes, &head, facts)
-    {
-        read.consume(len);
-        taken.arriving.offer(read);
-        return Some(NextRequest::Lane(taken));
-    }
-    let len = head.len;
-    let taken = for_handler(state, bytes, &head);
-    if !matches!(taken, NextRequest::Refused(_)) {
-        read.consume(len);
-    }
-    Some(taken)
-}
-
-/// Returns a request as handlers get it.
-fn for_handler(state: &ConnectionState, bytes: &[u8], head: &RequestHead<'_>) -> NextRequest {
-    let form = ResponseForm::of_request(head);
+    let form = ResponseForm::of_request(&head);
     let is_1_0 = head.version == Http1Version::Http10;
     state.form.set(RequestForm { is_1_0, closes: form.closes, may_have_hsts: false });
-    let (body, service_body) = ArrivingBody::new(head);
-    let request = match to_request(head, &bytes[..head.len], service_body) {
-        Ok(request) => request,
-        Err(mut request) => match encoded(head.target.as_str()) {
-            Some(uri) => {
-                *request.uri_mut() = uri;
-                *request
-            }
-            None => return NextRequest::Refused(Refusal::TargetTooLong),
-        },
+    state.io_activity.unused.set(false);
+    let seen = Head::from(&head);
+    let uri = is_odd(head.target.as_str()).then(|| uri_of(head.target.as_str())).flatten();
+    let seen = match &uri {
+        Some(uri) => Head { path: uri.path(), query: uri.query(), ..seen },
+        None => seen,
     };
-    NextRequest::Handler { request, head_bytes: head.len, body, form }
+    let begun = Begun::new(state, seen, || head.len);
+    let (taken, len) = match direct(state, bytes, &head, (facts, form), begun) {
+        Ok((direct, len)) => (NextRequest::Direct(direct), len),
+        Err(begun) => {
+            let (arriving, body) = ArrivingBody::new(&head);
+            let made = || match to_request(&head, &bytes[..head.len], body) {
+                Ok(request) => Some(request),
+                Err(mut request) => {
+                    *request.uri_mut() = encoded(head.target.as_str())?;
+                    Some(*request)
+                }
+            };
+            (NextRequest::Handler { serving: begun.serve(made, None), arriving, form }, head.len)
+        }
+    };
+    read.consume(len);
+    Some(match taken {
+        NextRequest::Direct(mut direct) => {
+            direct.arriving.offer(read);
+            NextRequest::Direct(direct)
+        }
+        taken => taken,
+    })
 }
 
-/// Takes a plain request, if its route has the lane. Returns the length of its head, and of its body
-/// if that has come whole.
-fn take_for_lane(
+/// Takes a request that can be answered from its head. Returns the length of the head, and of the
+/// body if that has come whole.
+fn direct(
     state: &ConnectionState,
     bytes: &[u8],
     head: &RequestHead<'_>,
-    facts: &ClientFacts,
-) -> Option<(Taken, usize)> {
+    (facts, form): (&ClientFacts, ResponseForm),
+    begun: Begun,
+) -> Result<(Direct, usize), Begun> {
     let worker = &state.context.worker;
-    let router = worker.router();
-    let values = |name: &str| {
-        let all = head.fields.values(name).map(FieldValue::as_bytes);
-        all.collect::<Vec<_>>().into_iter()
-    };
-    let peer = router.trusted_proxies().peer_of(&state.peer, values);
-    let route = router.lane_for(head, &peer, &state.context.address)?;
-    let LaneRoute { handler, mut additions, durations, counting, has_user } = route;
-    let client = peer.client.map(|client| client.ip());
-    if let Some(rules) = router.tracing() {
-        // The peer of the connection has sent the id.
-        let sender = state.peer.client.map(|client| client.ip());
-        let trace = rules.begin(sender, Version::HTTP_11, values);
-        if trace.is_loop() {
-            // The handler's way refuses it, unless it is for a file.
-            return None;
-        }
-        additions.trace = Some(trace);
-    }
-    let (mut work, body, expected) = match handler {
+    let trace = begun.trace.as_ref();
+    let (mut arriving, mut len) = (ArrivingBody::none(), head.len);
+    let prepared = match &begun.routed.decision {
         // A body that nobody reads would be taken for the next request.
-        LaneHandler::File(_) if !matches!(head.framing, Framing::None | Framing::Length(0)) => {
-            return None;
+        Decision::File(FileAnswer::Whole(_) | FileAnswer::NotModified(_))
+            if matches!(head.framing, Framing::None | Framing::Length(0)) =>
+        {
+            None
         }
-        LaneHandler::File(file) => {
-            let bytes = file.in_memory()?.clone();
-            (Work::File(file, bytes), 0, None)
-        }
-        LaneHandler::Proxy(forwarder, most) => {
-            let most = most.unwrap_or_else(|| worker.limits.get().body_bytes);
+        Decision::Forward(forwarder)
+            if forwarder.has_lane()
+                && is_plain(head)
+                && trace.is_none_or(|trace| !trace.is_loop()) =>
+        {
+            let most = begun.routed.body_bytes.unwrap_or_else(|| worker.limits.get().body_bytes);
             let behind = (&bytes[head.len..], most);
-            let trace = additions.trace.as_deref();
-            let about = (facts, peer.is_of_trusted_proxy());
+            let about = (facts, begun.peer.is_of_trusted_proxy());
+            let (activity, trace) = (&state.io_activity, trace.map(|trace| &**trace));
             // The handler's way refuses a body that is too large.
-            let (sent, body) = forwarder.prepare(head, behind, about, &state.io_activity, trace)?;
-            match body {
-                Ok(len) => (Work::Proxy(forwarder, sent), len, None),
-                Err(writer) => (Work::Proxy(forwarder, sent), 0, Some((writer, most))),
-            }
-        }
-    };
-    // The handler's way refuses it.
-    counting.map_or(Some(()), |rules| rules.count(client, values).map(drop))?;
-    state.io_activity.unused.set(false);
-    let begun = RequestTimer::begin(&durations);
-    let entry = worker.access_log().map(|access_log| lane_entry(access_log, state, &peer, head));
-    if let Some(entry) = &entry {
-        let user = has_user.then(|| user_of(values("authorization"))).flatten();
-        entry.note(|record| {
-            (record.route, record.user) = (begun.route().clone(), user);
-            record.trace = additions.trace.clone();
-            record.bytes_in = match &work {
-                Work::Proxy(_, sent) => sent.body,
-                Work::File(..) => 0,
+            let Some((mut sent, body)) = forwarder.prepare(head, behind, about, activity, trace)
+            else {
+                return Err(begun);
             };
-        });
-    }
-    let mut arriving = ArrivingBody::none();
-    if let (Work::Proxy(_, sent), Some((writer, most))) = (&mut work, expected) {
-        let (rest, body) = ArrivingBody::new(head);
-        let upload = Upload::new(body, most, worker.timeouts.get().body);
-        sent.expect(writer, upload.noted_in(entry.as_ref()));
-        arriving = rest;
-    }
-    let closes = head.after == After::Closes;
-    let (method, len) = (Method::from(head.method), head.len + body);
-    Some((Taken { work, additions, begun, entry, method, closes, arriving, client }, len))
+            match body {
+                Ok(whole) => {
+                    len += whole;
+                    if let Some(entry) = &begun.entry {
+                        entry.note(|record| record.bytes_in = sent.body);
+                    }
+                }
+                Err(writer) => {
+                    let (rest, body) = ArrivingBody::new(head);
+                    let upload = Upload::new(body, most, worker.timeouts.get().body);
+                    sent.expect(writer, upload.noted_in(begun.entry.as_ref()));
+                    arriving = rest;
+                }
+            }
+            Some(sent)
+        }
+        _ => return Err(begun),
+    };
+    let Begun { running, timer, entry, trace, peer, routed } = begun;
+    let work = match (routed.decision, prepared) {
+        (Decision::Forward(forwarder), Some(sent)) => Work::Proxy(forwarder, sent),
+        (Decision::File(file), None) => Work::File(file),
+        _ => unreachable!("these two are prepared"),
+    };
+    let additions = Additions { trace, ..routed.additions };
+    let client = peer.client.map(|client| client.ip());
+    Ok((Direct { work, additions, running, timer, entry, form, arriving, client }, len))
 }

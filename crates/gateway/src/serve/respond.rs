@@ -144,11 +144,7 @@ pub(super) async fn respond(
         }
         return Err(reason);
     }
-    poll_fn(|cx| {
-        arriving.drop_rest(cx, io, read);
-        Poll::Ready(())
-    })
-    .await;
+    arriving.end(io, read).await;
     let is_taken = matches!(*state.plan.borrow(), Some(Plan::TakeOver(_)));
     if switches && is_taken && arriving.is_over() {
         return Err(ExitReason::TakenOver);

@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
-use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use superpoll_http::answers::{Additions, AnswerRules};
 use superpoll_http::authority;
 use superpoll_http::body::Body;
 use superpoll_http::exchange::{Exchange, LocalFuture};
-use superpoll_http::files::{Embedded, Representation};
+use superpoll_http::files::{Embedded, FileAnswer};
+use superpoll_http::head::Head;
 use superpoll_http::log::Entry;
 use superpoll_http::peer::Peer;
 use superpoll_http::reply;
@@ -25,10 +25,9 @@ use superpoll_http::telemetry::durations::{RequestDurations, RequestTimer};
 use superpoll_http::telemetry::guard;
 use superpoll_http::trace::TraceRules;
 use superpoll_http::trusted_proxies::TrustedProxies;
-use superpoll_http::upload::{RequestBody, Upload};
+use superpoll_http::upload::Upload;
 use superpoll_http::upstream::Forwarder;
-use superpoll_http::upstream::lane::is_unconditional;
-use superpoll_http1::{FieldValue, Method as Http1Method, RequestHead};
+use superpoll_http1::Method as Http1Method;
 use superpoll_hub::channel::mercure::answer::DISCOVERY;
 use superpoll_hub::channel::{LocalRoute, LocalSubscribers, LocatedChannel};
 use superpoll_rt::{Handle, next_turn, spawn};
@@ -38,7 +37,7 @@ use super::https::{self, HttpsRule};
 use super::route_table::RouteTable;
 use crate::acme::Challenges;
 use crate::config;
-use crate::config::{Address, Authority};
+use crate::config::Address;
 use crate::telemetry::overview::{Overview, PAGE};
 pub(super) use blueprint::{Blueprint, BuiltRouter, open};
 use handler::{Handler, Target};
@@ -70,14 +69,6 @@ impl HostRoutes {
     }
 }
 
-/// The handler of a request that takes the lane.
-pub(super) enum LaneHandler {
-    /// With the largest body, if the route has a limit of its own.
-    Proxy(Rc<Forwarder>, Option<u64>),
-    /// A representation in memory.
-    File(Rc<Representation>),
-}
-
 /// The hosts and routes that one engine serves.
 pub(super) struct Router {
     names: HashMap<String, Routes>,
@@ -101,8 +92,6 @@ pub(super) struct Router {
     page: Option<bool>,
     /// The client of channels, for pages.
     client: Option<Rc<Embedded>>,
-    /// Whether plain requests for some route take the lane.
-    has_lane: bool,
     /// The answers of the admin listener, if there is one.
     admin: Option<Rc<AdminService>>,
     /// The durations of requests that no route answers.
@@ -125,16 +114,58 @@ impl Drop for Router {
     }
 }
 
-/// The route of a request that takes the lane, with everything that its response needs.
-pub(super) struct LaneRoute {
-    pub(super) handler: LaneHandler,
-    /// The fields that its response gets.
+/// The way in which a request is answered.
+pub(super) struct Routed {
+    pub(super) decision: Decision,
+    /// The fields that the response gets.
     pub(super) additions: Additions,
-    pub(super) durations: Arc<RequestDurations>,
-    /// The rules by which it is counted.
-    pub(super) counting: Option<Arc<RouteRules>>,
-    /// Whether it has shown the password of a user.
-    pub(super) has_user: bool,
+    /// The largest body of the request, if the route has a limit of its own.
+    pub(super) body_bytes: Option<u64>,
+}
+
+/// The answer of such a handler.
+type AnswerAll = Box<dyn FnOnce(Request<Upload>, Exchange) -> Reply>;
+
+/// The answer to a request, as far as its head tells.
+pub(super) enum Decision {
+    Now(Response<Body>),
+    File(FileAnswer),
+    /// Its server's response is passed on.
+    Forward(Rc<Forwarder>),
+    /// By a handler that needs all of the request.
+    Handle(AnswerAll),
+}
+
+impl Decision {
+    fn handle(handle: impl FnOnce(Request<Upload>, Exchange) -> Reply + 'static) -> Decision {
+        Decision::Handle(Box::new(handle))
+    }
+
+    /// Answers the request.
+    pub(super) fn answer(self, request: Request<Upload>, exchange: Exchange) -> Reply {
+        match self {
+            Decision::Now(response) => Reply::Now(response),
+            Decision::File(file) => {
+                Reply::Now(file.into_response(*request.method() == Method::HEAD))
+            }
+            Decision::Forward(forwarder) => {
+                forwarder.answer(request, exchange).map_or_else(Reply::from, Reply::Later)
+            }
+            Decision::Handle(handle) => handle(request, exchange),
+        }
+    }
+}
+
+impl From<Response<Body>> for Decision {
+    fn from(response: Response<Body>) -> Decision {
+        Decision::Now(response)
+    }
+}
+
+impl From<StatusCode> for Decision {
+    fn from(status: StatusCode) -> Decision {
+        Decision::Now(reply::status(status))
+    }
 }
 
 /// The client of a request, and whether it may see pages without a host of their own.
@@ -149,7 +180,7 @@ struct Requester<'a> {
 
 /// The records that the way of a request is noted in.
 struct RequestNotes<'a> {
-    additions: &'a mut Additions,
+    routed: &'a mut Routed,
     timer: &'a mut RequestTimer,
     entry: Option<&'a Rc<Entry>>,
 }
@@ -198,27 +229,22 @@ impl Router {
     }
 
     /// Returns the routes of the host that a request is for; the last host is remembered.
-    fn routes_for<B>(
-        &self,
-        request: &Request<B>,
-        peer: &Peer,
-        on: &Address,
-    ) -> Result<Routes, StatusCode> {
-        let is_origin_form = request.uri().authority().is_none();
-        let field = match is_origin_form {
-            true => authority::field(request.headers(), request.version())?,
-            false => None,
+    fn routes_for(&self, head: Head<'_>, peer: &Peer, on: &Address) -> Result<Routes, StatusCode> {
+        let field = match head.authority {
+            None => authority::field(head)?,
+            Some(_) => None,
         };
         if let (Some(field), Some((last, routes))) = (field, &*self.last.borrow())
-            && field == last
+            && field == last.as_bytes()
         {
             return Ok(routes.clone());
         }
-        let host = authority::of_request(request, peer.is_encrypted || peer.is_proxied)?;
+        let host = authority::of_request(head, peer.is_encrypted || peer.is_proxied)?;
         let found = self.routes(host.map_or("", |host| host.host), on).cloned();
         let routes = found.ok_or(StatusCode::MISDIRECTED_REQUEST)?;
         if let Some(field) = field.filter(|_| !self.depends_on_listener) {
-            self.last.replace(Some((field.clone(), routes.clone())));
+            let field = HeaderValue::from_bytes(field).ok();
+            self.last.replace(field.map(|field| (field, routes.clone())));
         }
         Ok(routes)
     }
@@ -238,80 +264,6 @@ impl Router {
         (has_channel && !is_taken).then_some(client)
     }
 
-    /// Returns the route of a plain request of HTTP/1 that takes the lane.
-    pub(super) fn lane_for(
-        &self,
-        head: &RequestHead<'_>,
-        peer: &Peer,
-        on: &Address,
-    ) -> Option<LaneRoute> {
-        let path = head.target.path();
-        let host = head.host?;
-        let is_own = path.starts_with(PAGE)
-            || self.metrics.as_ref().is_some_and(|metrics| metrics.has(path))
-            || self.challenges.answer(path).is_some();
-        if is_own {
-            return None;
-        }
-        let known = match &*self.last.borrow() {
-            Some((last, routes)) if last.as_bytes() == host.as_bytes() => Some(routes.clone()),
-            _ => None,
-        };
-        let is_known = known.is_some();
-        let found = || self.routes(Authority::parse(host.as_bytes())?.host, on).cloned();
-        let routes = known.or_else(found)?;
-        let route = routes.table.find(path)?;
-        if (routes.https.is_some() && !peer.is_encrypted)
-            || routes.table.leads_elsewhere(route, path)
-        {
-            return None;
-        }
-        if route.handler.rewrite.is_some() {
-            return None;
-        }
-        let values = |name: &'static str| head.fields.values(name).map(FieldValue::as_bytes);
-        let rules = route.handler.rules.as_ref();
-        if let Some(rules) = rules {
-            let client = peer.client.map(|client| client.ip());
-            if !rules.allow_lane(client, values("authorization")) {
-                return None;
-            }
-        }
-        let handler = match &route.handler.handler {
-            Handler::Proxy(forwarder) if forwarder.has_lane() => {
-                let most = rules.and_then(|rules| rules.body_bytes);
-                LaneHandler::Proxy(forwarder.clone(), most)
-            }
-            Handler::Files(site) if site.has_lane() => {
-                let is_read = matches!(head.method, Http1Method::Get | Http1Method::Head);
-                if !is_read || !is_unconditional(head) {
-                    return None;
-                }
-                let below = &path[route.path.trim_end_matches('/').len()..];
-                LaneHandler::File(site.whole_now(below, values("accept-encoding"))?)
-            }
-            _ => return None,
-        };
-        let mut additions = Additions {
-            rules: rules.and_then(|rules| rules.answers.clone()),
-            is_head: head.method == Http1Method::Head,
-            ..Additions::default()
-        };
-        if let Some(rule) = &routes.https {
-            let host = Authority::parse(host.as_bytes());
-            additions.hsts = host.and_then(|host| rule.hsts_of(&host));
-        }
-        additions.link = routes.names_hub.then_some(DISCOVERY);
-        let durations = route.handler.durations.clone();
-        let counting = rules.filter(|rules| rules.has_limits()).cloned();
-        let has_user = rules.is_some_and(|rules| rules.has_users());
-        if !is_known && !self.depends_on_listener {
-            let field = HeaderValue::from_str(host.as_str()).ok()?;
-            self.last.replace(Some((field, routes)));
-        }
-        Some(LaneRoute { handler, additions, durations, counting, has_user })
-    }
-
     /// Returns how requests are followed, if they are.
     pub(super) fn tracing(&self) -> Option<&Rc<TraceRules>> {
         self.tracing.as_ref()
@@ -327,159 +279,168 @@ impl Router {
         RequestTimer::begin(&self.durations)
     }
 
-    /// Whether there is a route for which plain requests take the lane.
-    pub(super) fn has_lane(&self) -> bool {
-        self.has_lane
-    }
-
     /// Whether the admin listener admits connections of a client, whose address is unknown in the
     /// Unix domain.
     pub(super) fn admits_admin(&self, client: Option<IpAddr>) -> bool {
         self.admin.as_ref().is_none_or(|admin| admin.admits(client))
     }
 
-    /// Answers a request to the admin listener.
-    pub(super) fn respond_to_admin(
-        &self,
-        request: Request<RequestBody>,
-        peer: &Peer,
-        prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
-    ) -> Reply {
-        match &self.admin {
-            Some(admin) => admin.clone().respond(request, peer, prepare),
+    /// Finds the answer to a request to the admin listener.
+    pub(super) fn route_of_admin(&self) -> Routed {
+        let decision = match &self.admin {
+            Some(admin) => {
+                let admin = admin.clone();
+                Decision::handle(move |request, exchange| admin.respond(request, exchange))
+            }
             // Its connection is from before a change of the configuration.
             None => StatusCode::NOT_FOUND.into(),
-        }
+        };
+        Routed { decision, additions: Additions::default(), body_bytes: None }
     }
 
-    /// Answers a request. `prepare` is called if that needs the request's body or its connection.
-    /// The request counts for its route from then on.
-    pub(super) fn respond(
+    /// Finds the answer to a request, which counts for its route from then on.
+    pub(super) fn route(
         &self,
-        request: Request<RequestBody>,
+        head: Head<'_>,
         peer: &Peer,
         on: &Address,
         timer: &mut RequestTimer,
         entry: Option<&Rc<Entry>>,
-        prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
-    ) -> Reply {
+    ) -> Routed {
+        let additions = Additions { is_head: head.is_head(), ..Additions::default() };
+        let mut routed = Routed { decision: misdirected(), additions, body_bytes: None };
+        let notes = RequestNotes { routed: &mut routed, timer, entry };
+        let decision = self.decide(head, peer, on, notes);
+        routed.decision = decision;
+        routed
+    }
+
+    fn decide(
+        &self,
+        head: Head<'_>,
+        peer: &Peer,
+        on: &Address,
+        notes: RequestNotes<'_>,
+    ) -> Decision {
         // A tunnel has no route.
-        if *request.method() == Method::CONNECT {
+        if head.method == Http1Method::Connect {
             return StatusCode::NOT_IMPLEMENTED.into();
         }
         // A target is visible ASCII (RFC 3986, section 2). Programs differ in how they read other
         // bytes, and so might the server that a request is forwarded to.
-        let target = request.uri().path_and_query().map_or("", PathAndQuery::as_str);
-        if !target.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let is_visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_visible(head.path) || !head.query.is_none_or(is_visible) {
             return StatusCode::BAD_REQUEST.into();
         }
-        let path = request.uri().path();
+        let path = head.path;
         if !path.starts_with('/') {
-            return match (path, request.method()) {
-                ("*", &Method::OPTIONS) => Reply::Now(reply::options()),
+            return match (path, head.method) {
+                ("*", Http1Method::Options) => reply::options().into(),
                 _ => StatusCode::BAD_REQUEST.into(),
             };
         }
         if let Some(answer) = self.challenges.answer(path) {
-            return Reply::Now(reply::text(StatusCode::OK, answer));
+            return reply::text(StatusCode::OK, answer).into();
         }
         if self.metrics.as_ref().is_some_and(|metrics| metrics.ready.as_deref() == Some(path)) {
-            return match *request.method() {
-                Method::GET | Method::HEAD => Reply::Now(self.overview.readiness()),
-                _ => Reply::Now(reply::not_allowed("GET, HEAD")),
+            return match head.is_read() {
+                true => self.overview.readiness().into(),
+                false => reply::not_allowed("GET, HEAD").into(),
             };
         }
         let metrics = self.metrics.as_ref().filter(|metrics| metrics.path == path);
         let is_page = path.starts_with(PAGE) && self.page != Some(false);
         // A program on this machine sees them by any name of the machine, whether or not a host has
         // that name.
-        let is_local = (metrics.is_some() || is_page) && guard::is_local(&request, peer);
-        let routes = match self.routes_for(&request, peer, on) {
+        let is_local = (metrics.is_some() || is_page) && guard::is_local(head, peer);
+        let routes = match self.routes_for(head, peer, on) {
             Ok(routes) => Some(routes),
             Err(_) if is_local => None,
             Err(StatusCode::MISDIRECTED_REQUEST) => return misdirected(),
             Err(status) => return status.into(),
         };
-        let is_head = *request.method() == Method::HEAD;
-        let mut additions = Additions { is_head, ..Additions::default() };
         let rule = routes.as_ref().and_then(|routes| routes.https.as_ref());
         if let Some(rule) = rule
             && !peer.is_encrypted
             && !is_local
             && !https::is_validation(path)
         {
-            additions.rules = routes.as_ref().and_then(|routes| routes.answers.clone());
-            return rule.redirect(&request).with(additions);
+            notes.routed.additions.rules = routes.as_ref().and_then(|it| it.answers.clone());
+            return rule.redirect(head).into();
         }
-        additions.hsts =
-            rule.filter(|_| peer.is_encrypted).and_then(|rule| rule.hsts_for(&request));
+        notes.routed.additions.hsts =
+            rule.filter(|_| peer.is_encrypted).and_then(|rule| rule.hsts_for(head));
         let requester = Requester { peer, is_local, metrics };
-        let notes = RequestNotes { additions: &mut additions, timer, entry };
-        let reply = self.respond_as(request, routes.as_ref(), &requester, notes, prepare);
-        reply.with(additions)
+        self.decide_as(head, routes.as_ref(), &requester, notes)
     }
 
-    /// Answers a request for a host, which may be none for programs on this machine. Returns the
-    /// additions to the response, too.
-    fn respond_as(
+    /// Finds the answer to a request for a host, which may be none for programs on this machine.
+    fn decide_as(
         &self,
-        request: Request<RequestBody>,
+        head: Head<'_>,
         routes: Option<&Routes>,
         requester: &Requester<'_>,
         notes: RequestNotes<'_>,
-        prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
-    ) -> Reply {
+    ) -> Decision {
         let Requester { peer, is_local, metrics } = *requester;
-        let RequestNotes { additions, timer, entry } = notes;
-        let path = request.uri().path();
+        let RequestNotes { routed, timer, entry } = notes;
+        let Routed { additions, body_bytes, .. } = routed;
+        let path = head.path;
         let is_page = path.starts_with(PAGE) && self.page != Some(false);
         if let Some(metrics) = metrics {
             if !metrics.public && !is_local {
-                return Reply::Now(reply::text(StatusCode::FORBIDDEN, METRICS_ARE_LOCAL));
+                return reply::text(StatusCode::FORBIDDEN, METRICS_ARE_LOCAL).into();
             }
-            if !matches!(*request.method(), Method::GET | Method::HEAD) {
-                return Reply::Now(reply::not_allowed("GET, HEAD"));
+            if !head.is_read() {
+                return reply::not_allowed("GET, HEAD").into();
             }
-            return Reply::Later(self.overview.prometheus(request.headers()));
+            let overview = self.overview.clone();
+            return Decision::handle(move |request, _| {
+                Reply::Later(overview.prometheus(request.headers()))
+            });
         }
         if let Some(client) = routes.and_then(|routes| self.client_at(routes, path)) {
             additions.rules = routes.and_then(|routes| routes.answers.clone());
-            let ((head, _), client) = (request.into_parts(), client.clone());
-            return Reply::Later(Box::pin(async move { script(&client, &head).await }));
+            let client = client.clone();
+            return Decision::handle(move |request, _| {
+                Reply::Later(Box::pin(async move { script(&client, Head::from(&request)).await }))
+            });
         }
         if is_page && (self.page == Some(true) || is_local) {
             let overview = self.overview.clone();
-            let (request, exchange) = prepare(request);
-            return Reply::Later(Box::pin(async move { overview.page(request, &exchange).await }));
+            return Decision::handle(|request, exchange| {
+                Reply::Later(Box::pin(async move { overview.page(request, &exchange).await }))
+            });
         }
         let Some(routes) = routes else { return misdirected() };
         additions.rules = routes.answers.clone();
         let Some(route) = routes.table.find(path) else {
-            return handler::without_route(routes, request, peer, &self.durations, prepare);
+            return handler::without_route(routes, head, peer, &self.durations);
         };
         timer.counts_in(&route.handler.durations);
         let rules = route.handler.rules.as_ref();
         additions.rules = rules.and_then(|rules| rules.answers.clone());
+        *body_bytes = rules.and_then(|rules| rules.body_bytes);
         let names_hub = routes.names_hub && !matches!(route.handler.handler, Handler::Channels(_));
         additions.link = names_hub.then_some(DISCOVERY);
         let client = peer.client.map(|client| client.ip());
-        handler::respond(routes, route, request, client, entry, prepare)
+        handler::decide(routes, route, head, client, entry)
     }
 }
 
 /// Answers with a file of the client of channels, which pages of all sites may load.
-async fn script(client: &Embedded, head: &http::request::Parts) -> Response<Body> {
-    let path = &head.uri.path()[PAGE.len() - 1..];
+async fn script(client: &Embedded, head: Head<'_>) -> Response<Body> {
+    let path = &head.path[PAGE.len() - 1..];
     let mut response = client.answer(head, path).await;
     response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     response
 }
 
 /// Returns the answer to a request for a host that is not served.
-fn misdirected() -> Reply {
+fn misdirected() -> Decision {
     let text = "421 Misdirected Request: this server does not serve that host here; names in [[hosts]], or --name \
                 where there is no configuration, say what it serves\n";
-    Reply::Now(reply::text(StatusCode::MISDIRECTED_REQUEST, text))
+    reply::text(StatusCode::MISDIRECTED_REQUEST, text).into()
 }
 
 // Freeing the routes of a former configuration, without a pause of the engine that has them.
@@ -524,7 +485,7 @@ impl Reply {
     }
 
     /// Adds fields to the response, or puts a page in its place.
-    fn with(self, additions: Additions) -> Reply {
+    pub(super) fn with(self, additions: Additions) -> Reply {
         match additions.are_none() {
             true => self,
             false => self.map(|response| additions.apply_to(response)),

@@ -4,13 +4,13 @@ use http_body_util::BodyExt;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use superpoll_gateway::Body;
 use superpoll_gateway::config::Files;
-use superpoll_gateway::files::Site;
+use superpoll_gateway::files::{Head, Site};
 use superpoll_test_support::alone;
 
 fn ask(site: &Site, path: &str) -> (u16, usize) {
     let request = http::Request::get(path).body(()).unwrap();
     futures_lite::future::block_on(async {
-        let response: http::Response<Body> = site.answer(&request.into_parts().0, path).await;
+        let response: http::Response<Body> = site.answer(Head::from(&request), path).await;
         let status = response.status().as_u16();
         (status, response.into_body().collect().await.unwrap().to_bytes().len())
     })

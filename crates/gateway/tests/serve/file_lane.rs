@@ -1,14 +1,14 @@
-//! Files by the lane, next to the same files by handlers.
+//! Files that are answered from their requests' heads, next to the same files by handlers.
 
 use std::io::{BufRead, Read};
 
 use crate::stage::{BACKENDS, Client, Stage};
 
-/// A server of a folder, whose requests take the lane or not.
-fn serve(backend: superpoll_rt::BackendKind, folder: &std::path::Path, lane: bool) -> Stage {
+/// A server of a folder.
+fn serve(backend: superpoll_rt::BackendKind, folder: &std::path::Path) -> Stage {
     let text = format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\npath = \"/f\"\n\
-         files = {{ root = {folder:?}, max_age = \"60s\", lane = {lane} }}\n"
+         files = {{ root = {folder:?}, max_age = \"60s\" }}\n"
     );
     Stage::new(backend, 1, &text)
 }
@@ -34,7 +34,13 @@ fn exchange(client: &mut Client, request: &str) -> (Vec<String>, Vec<u8>) {
     (lines, body)
 }
 
-/// Each request takes the lane or not, as the number says; the answer is the same.
+/// Returns the same request with a body, which a handler answers therefore.
+fn with_body(request: &str) -> String {
+    let (head, _) = request.split_once("\r\n\r\n").unwrap();
+    format!("{head}\r\nContent-Length: 1\r\n\r\nx")
+}
+
+/// Each request is answered from its head or not; the answer is the same.
 #[test]
 fn files_are_answered_as_by_handlers() {
     let folder = tempfile::tempdir().unwrap();
@@ -49,13 +55,12 @@ fn files_are_answered_as_by_handlers() {
     std::fs::write(folder.path().join("index.html"), "<p>index").unwrap();
     let get = |path: &str, fields: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     for backend in BACKENDS {
-        let (lane, handlers) =
-            (serve(backend, folder.path(), true), serve(backend, folder.path(), false));
+        let (lane, handlers) = (serve(backend, folder.path()), serve(backend, folder.path()));
         // They are in memory once they were asked for.
         for path in ["/f/a.txt", "/f/none.bin", "/f/large.bin", "/f/text.html", "/f/"] {
             for fields in ["", "Accept-Encoding: gzip\r\n", "Accept-Encoding: br\r\n"] {
                 exchange(&mut lane.connect(), &get(path, fields));
-                exchange(&mut handlers.connect(), &get(path, fields));
+                exchange(&mut handlers.connect(), &with_body(&get(path, fields)));
             }
         }
         let since = "If-Modified-Since: Mon, 01 Jan 2035 00:00:00 GMT\r\n";
@@ -73,8 +78,13 @@ fn files_are_answered_as_by_handlers() {
             (get("/f/a.txt", "Range: bytes=1-2\r\n"), false),
             (get("/f/a.txt", ""), true),
             (get("/f/large.bin", "range: bytes=1000-150000\r\n"), false),
-            (get("/f/a.txt", since), false),
-            (get("/f/a.txt", "IF-None-Match: \"x\"\r\n"), false),
+            (get("/f/a.txt", since), true),
+            (get("/f/a.txt", since).replace("GET", "HEAD"), true),
+            (get("/f/a.txt", "If-Unmodified-Since: Mon, 01 Jan 2001 00:00:00 GMT\r\n"), false),
+            (get("/f/a.txt", "If-Match: x\r\n"), false),
+            (get("/f/large.bin", "range: bytes=300000-\r\n"), false),
+            (get("/f/a.txt", "IF-None-Match: \"x\"\r\n"), true),
+            (get("/f/a.txt", "If-None-Match: *\r\n"), true),
             (get("/f/a.txt", ""), true),
             (get("/f/missing", ""), false),
             (get("/f/large.bin", ""), true),
@@ -87,11 +97,12 @@ fn files_are_answered_as_by_handlers() {
             for attempt in 0..100 {
                 let (mut one, mut other) = (lane.connect(), handlers.connect());
                 let before = lane.count(|engine| &engine.lane);
-                let (ours, theirs) = (exchange(&mut one, &request), exchange(&mut other, &request));
+                let (ours, theirs) =
+                    (exchange(&mut one, &request), exchange(&mut other, &with_body(&request)));
                 assert_eq!(ours, theirs, "{backend:?} {request}");
                 // It is counted behind the last byte, before the answer to a request behind.
                 let behind = exchange(&mut one, &get("/missing", "")).0;
-                assert_eq!((exchange(&mut other, &get("/missing", "")).0), behind);
+                assert_eq!(exchange(&mut other, &get("/missing", "")).0, behind);
                 let has_passed = lane.count(|engine| &engine.lane) > before;
                 assert!(passes || !has_passed, "{backend:?} {request}");
                 if has_passed == passes {
@@ -100,9 +111,10 @@ fn files_are_answered_as_by_handlers() {
                 assert!(attempt < 99, "{backend:?} {request} never takes the lane");
             }
         }
-        for stage in [&lane, &handlers] {
+        for (stage, is_lane) in [(&lane, true), (&handlers, false)] {
             let mut client = stage.connect();
             let request = get("/f/a.txt", "Connection: close\r\n");
+            let request = if is_lane { request } else { with_body(&request) };
             assert!(exchange(&mut client, &request).0.contains(&"connection: close".to_owned()));
             assert!(client.is_closed());
         }
@@ -138,7 +150,7 @@ fn an_answer_has_one_version_of_a_file() {
     let path = folder.path().join("large.bin");
     for backend in BACKENDS {
         std::fs::write(&path, vec![1; LENGTH]).unwrap();
-        let lane = serve(backend, folder.path(), true);
+        let lane = serve(backend, folder.path());
         let request = "GET /f/large.bin HTTP/1.1\r\nHost: a\r\n\r\n";
         exchange(&mut lane.connect(), request);
         let mut slow = lane.connect();
@@ -171,12 +183,14 @@ fn files_come_whole_to_a_client_that_reads_slowly() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("large.bin"), vec![b'~'; LENGTH]).unwrap();
     for is_lane in [true, false] {
-        let stage = serve(superpoll_rt::BackendKind::Epoll, folder.path(), is_lane);
-        let request = "GET /f/large.bin HTTP/1.1\r\nHost: a\r\n\r\n";
-        let usual = exchange(&mut stage.connect(), request).0;
+        let stage = serve(superpoll_rt::BackendKind::Epoll, folder.path());
+        let plain = "GET /f/large.bin HTTP/1.1\r\nHost: a\r\n\r\n";
+        let request = if is_lane { plain.to_owned() } else { with_body(plain) };
+        let usual = exchange(&mut stage.connect(), &request).0;
         for round in 0..4_usize {
             let mut slow = stage.connect();
             let mut sender = slow.0.get_ref().try_clone().unwrap();
+            let request = request.clone();
             let sending = std::thread::spawn(move || {
                 (0..REQUESTS).for_each(|_| {
                     std::io::Write::write_all(&mut sender, request.as_bytes()).unwrap();
@@ -215,7 +229,7 @@ fn a_body_behind_the_request_for_a_file_is_read_over() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.txt"), "hello\n").unwrap();
     std::fs::write(folder.path().join("b.txt"), "other\n").unwrap();
-    let stage = serve(BACKENDS[0], folder.path(), true);
+    let stage = serve(BACKENDS[0], folder.path());
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
     // They are in memory once they were asked for.
     for path in ["/f/a.txt", "/f/b.txt"] {

@@ -4,20 +4,16 @@
 use std::time::SystemTime;
 
 use headers::{
-    ETag, HeaderMapExt, IfMatch, IfModifiedSince, IfNoneMatch, IfRange, IfUnmodifiedSince,
-    LastModified,
+    ETag, IfMatch, IfModifiedSince, IfNoneMatch, IfRange, IfUnmodifiedSince, LastModified,
 };
-use http::header::{
-    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
-};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+
+use crate::head::Fields;
 
 /// Whether the answer to a request may be other than the whole file, by one look at the request's
 /// fields.
-pub(super) fn has_conditions(headers: &HeaderMap) -> bool {
-    let names =
-        [&RANGE, &IF_MATCH, &IF_MODIFIED_SINCE, &IF_NONE_MATCH, &IF_RANGE, &IF_UNMODIFIED_SINCE];
-    headers.keys().any(|name| names.contains(&name))
+pub(super) fn has_conditions(fields: Fields<'_>) -> bool {
+    fields.has_name(|name| name.starts_with(b"if-") || name == b"range")
 }
 
 /// The validators that conditions are compared with.
@@ -31,12 +27,12 @@ pub(super) struct Validators {
 impl Validators {
     /// Returns the status that the conditions of a request lead to, in the order of RFC 9110,
     /// section 13.2.2; `None`: the request is carried out.
-    pub(super) fn condition(&self, headers: &HeaderMap) -> Option<StatusCode> {
-        let failed = if headers.contains_key(IF_MATCH) {
-            let tags = headers.typed_get::<IfMatch>();
+    pub(super) fn condition(&self, fields: Fields<'_>) -> Option<StatusCode> {
+        let failed = if fields.has("if-match") {
+            let tags = fields.typed::<IfMatch>();
             !tags.is_some_and(|tags| tags.precondition_passes(&self.etag))
-        } else if headers.contains_key(IF_UNMODIFIED_SINCE) {
-            let since = headers.typed_get::<IfUnmodifiedSince>();
+        } else if fields.has("if-unmodified-since") {
+            let since = fields.typed::<IfUnmodifiedSince>();
             let both = since.zip(self.modified);
             both.is_some_and(|(since, modified)| !since.precondition_passes(modified))
         } else {
@@ -45,11 +41,11 @@ impl Validators {
         if failed {
             return Some(StatusCode::PRECONDITION_FAILED);
         }
-        let is_known = if headers.contains_key(IF_NONE_MATCH) {
-            let tags = headers.typed_get::<IfNoneMatch>();
+        let is_known = if fields.has("if-none-match") {
+            let tags = fields.typed::<IfNoneMatch>();
             tags.is_some_and(|tags| !tags.precondition_passes(&self.etag))
-        } else if headers.contains_key(IF_MODIFIED_SINCE) {
-            let since = headers.typed_get::<IfModifiedSince>();
+        } else if fields.has("if-modified-since") {
+            let since = fields.typed::<IfModifiedSince>();
             let both = since.zip(self.modified);
             both.is_some_and(|(since, modified)| !since.is_modified(modified))
         } else {
@@ -59,12 +55,12 @@ impl Validators {
     }
 
     /// Whether If-Range allows a range to be sent; true without that field.
-    pub(super) fn range_is_of_this(&self, headers: &HeaderMap) -> bool {
-        if !headers.contains_key(IF_RANGE) {
+    pub(super) fn range_is_of_this(&self, fields: Fields<'_>) -> bool {
+        if !fields.has("if-range") {
             return true;
         }
         let last = self.modified.map(LastModified::from);
-        let condition = headers.typed_get::<IfRange>();
+        let condition = fields.typed::<IfRange>();
         condition.is_some_and(|condition| !condition.is_modified(Some(&self.etag), last.as_ref()))
     }
 }

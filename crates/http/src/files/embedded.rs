@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io;
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode, request};
+use http::{Response, StatusCode};
 use superpoll_config::Files;
 
 use super::compress::Levels;
@@ -15,6 +15,7 @@ use super::representation::Source;
 use super::resource::{Content, Resource};
 use super::status::{not_allowed, plain};
 use crate::body::Body;
+use crate::head::Head;
 
 /// The demonstration, the page of the root first.
 const DEMO: &[(&str, &[u8])] = &[
@@ -102,25 +103,25 @@ impl Embedded {
     /// Answers a request for a path below the route.
     ///
     /// Cancel safe.
-    pub async fn answer(&self, head: &request::Parts, path: &str) -> Response<Body> {
-        if head.method != Method::GET && head.method != Method::HEAD {
-            return not_allowed(&head.method);
+    pub async fn answer(&self, head: Head<'_>, path: &str) -> Response<Body> {
+        if !head.is_read() {
+            return not_allowed(head.method);
         }
         let mut resource = path.strip_prefix('/').and_then(|path| self.find(path));
         if resource.is_none() {
             match path::relative(path, true) {
-                Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, &head.method),
+                Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, head.is_head()),
                 Ok(relative) if relative.is_folder == relative.path.is_empty() => {
                     resource = self.find(&relative.path);
                 }
                 _ => {}
             }
         }
-        let Some(resource) = resource else { return plain(StatusCode::NOT_FOUND, &head.method) };
-        if let Some(response) = resource.respond_now(head) {
-            return response;
+        let Some(resource) = resource else { return plain(StatusCode::NOT_FOUND, head.is_head()) };
+        if let Some(answer) = resource.answer_now(head) {
+            return answer.into_response(head.is_head());
         }
         let response = Box::pin(resource.respond(head)).await;
-        response.unwrap_or_else(|| plain(StatusCode::NOT_FOUND, &head.method))
+        response.unwrap_or_else(|| plain(StatusCode::NOT_FOUND, head.is_head()))
     }
 }

@@ -82,6 +82,20 @@ impl Folder {
         self.open_below(path)
     }
 
+    /// Whether the kernel knows, without waiting, that a path leads nowhere.
+    pub(super) fn lacks(&self, path: &str) -> bool {
+        let is_asked = !self.walks.load(Ordering::Relaxed) && !self.waits.load(Ordering::Relaxed);
+        let path_only = OFlags::PATH | OFlags::CLOEXEC;
+        let look = BELOW | ResolveFlags::CACHED;
+        is_asked
+            && is_below(path)
+            && !path.is_empty()
+            && matches!(
+                openat2(&self.root, path, path_only, Mode::empty(), look),
+                Err(Errno::NOENT | Errno::NOTDIR)
+            )
+    }
+
     /// Opens a file below the folder by a relative path; the empty path is the folder itself.
     ///
     /// # Errors

@@ -7,15 +7,16 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    ETAG, LAST_MODIFIED, RANGE, VARY, X_CONTENT_TYPE_OPTIONS,
+    ETAG, LAST_MODIFIED, VARY, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use superpoll_http1::FieldLines;
 
 use super::condition::{Validators, has_conditions};
@@ -25,6 +26,7 @@ use super::status::plain;
 use super::version::OnDisk;
 use crate::body::Body;
 use crate::encoding::Coding;
+use crate::head::{Fields, Head};
 
 /// The location of the bytes.
 #[derive(Debug)]
@@ -94,7 +96,49 @@ pub struct Representation {
     fields: HeaderMap,
     /// The same without the length, as HTTP/1.1 writes them.
     lines: FieldLines,
+    /// Those of a response that says that the client has this version.
+    lines_of_version: FieldLines,
     has_parts: bool,
+}
+
+/// The answer to a GET or HEAD for a file.
+pub enum FileAnswer {
+    /// All of a representation, which is in memory unless the request was HEAD.
+    Whole(Rc<Representation>),
+    /// The client has this version.
+    NotModified(Rc<Representation>),
+    /// Another response.
+    Other(Response<Body>),
+}
+
+impl FileAnswer {
+    /// Returns the response.
+    pub fn into_response(self, is_head: bool) -> Response<Body> {
+        match self {
+            FileAnswer::Whole(whole) => {
+                let bytes = whole.in_memory().filter(|_| !is_head).cloned().unwrap_or_default();
+                whole.whole(if bytes.is_empty() { Body::empty() } else { Body::from(bytes) })
+            }
+            FileAnswer::NotModified(known) => known.refusal(StatusCode::NOT_MODIFIED, is_head),
+            FileAnswer::Other(response) => response,
+        }
+    }
+}
+
+/// What a request gets of a representation.
+enum Verdict {
+    Whole,
+    Parts(Vec<Range<u64>>),
+    Refused(StatusCode),
+}
+
+/// Returns the fields that name a version, and those that it depends on.
+fn of_version<'a>(
+    fields: &'a HeaderMap,
+) -> impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)> + use<'a> {
+    static NAMES: [HeaderName; 5] =
+        [ETAG, LAST_MODIFIED, VARY, CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS];
+    NAMES.iter().filter_map(|name| Some((name, fields.get(name)?)))
 }
 
 /// Sets a field if its value is made of visible characters; leaves it out otherwise.
@@ -133,12 +177,18 @@ impl Representation {
         }
         fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         let (source, has_parts, lines) = (parts.source, !parts.is_weak, fields.iter().collect());
-        Some(Representation { source, validators, fields, lines, has_parts })
+        let lines_of_version = of_version(&fields).collect();
+        Some(Representation { source, validators, fields, lines, lines_of_version, has_parts })
     }
 
     /// Returns the fields of a full response without its length, as HTTP/1.1 writes them.
     pub fn lines(&self) -> &FieldLines {
         &self.lines
+    }
+
+    /// Returns the fields of a response that says that the client has this version.
+    pub fn lines_of_version(&self) -> &FieldLines {
+        &self.lines_of_version
     }
 
     /// Returns all bytes, if they are in memory.
@@ -161,57 +211,67 @@ impl Representation {
         }
     }
 
+    /// Returns the number of bytes.
+    pub fn length(&self) -> u64 {
+        self.source.length()
+    }
+
     /// Answers a GET or HEAD, if that needs no file to be opened.
-    pub(super) fn respond_now(&self, head: &request::Parts) -> Option<Response<Body>> {
-        match &self.source {
-            Source::Memory(bytes) => Some(self.respond_with(head, Bytes::clone(bytes))),
-            Source::Disk(_) if head.method == Method::HEAD => {
-                Some(self.respond_with(head, Bytes::new()))
+    pub(super) fn answer_now(self: &Rc<Self>, head: Head<'_>) -> Option<FileAnswer> {
+        let is_here = head.is_head() || self.in_memory().is_some();
+        Some(match self.verdict(head) {
+            Verdict::Whole if is_here => FileAnswer::Whole(self.clone()),
+            Verdict::Parts(parts) => {
+                let bytes = self.in_memory()?.clone();
+                FileAnswer::Other(self.parts(parts, bytes))
             }
-            Source::Disk(_) => None,
-        }
+            Verdict::Whole => return None,
+            Verdict::Refused(StatusCode::NOT_MODIFIED) => FileAnswer::NotModified(self.clone()),
+            Verdict::Refused(status) => FileAnswer::Other(self.refusal(status, head.is_head())),
+        })
     }
 
     /// Answers a GET or HEAD; `None` if the file has been replaced.
-    pub(super) async fn respond(&self, head: &request::Parts) -> Option<Response<Body>> {
-        match (self.respond_now(head), &self.source) {
+    pub(super) async fn respond(self: &Rc<Self>, head: Head<'_>) -> Option<Response<Body>> {
+        match (self.answer_now(head), &self.source) {
             (None, Source::Disk(file)) => {
                 let file = file.open().await?;
-                Some(self.respond_with(head, file))
+                Some(match self.verdict(head) {
+                    Verdict::Parts(parts) => self.parts(parts, file),
+                    _ => self.whole(file.whole(self.length())),
+                })
             }
-            (response, _) => response,
+            (answer, _) => Some(answer?.into_response(head.is_head())),
         }
     }
 
-    fn respond_with(&self, head: &request::Parts, from: impl Cut) -> Response<Body> {
-        let is_head = head.method == Method::HEAD;
-        let length = self.source.length();
-        if has_conditions(&head.headers) {
-            if let Some(status) = self.validators.condition(&head.headers) {
-                return self.refusal(status, &head.method);
-            }
-            match if is_head { Wanted::Whole } else { self.wanted(&head.headers, length) } {
-                Wanted::Whole => {}
-                Wanted::Parts(parts) => return self.parts(parts, length, from),
-                Wanted::Unsatisfiable => {
-                    let mut response =
-                        self.refusal(StatusCode::RANGE_NOT_SATISFIABLE, &head.method);
-                    set(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{length}"));
-                    return response;
-                }
-            }
+    /// Returns what a GET or HEAD gets.
+    fn verdict(&self, head: Head<'_>) -> Verdict {
+        if !has_conditions(head.fields) {
+            return Verdict::Whole;
         }
-        let body = if is_head || length == 0 { Body::empty() } else { from.whole(length) };
+        if let Some(status) = self.validators.condition(head.fields) {
+            return Verdict::Refused(status);
+        }
+        match if head.is_head() { Wanted::Whole } else { self.wanted(head.fields) } {
+            Wanted::Whole => Verdict::Whole,
+            Wanted::Parts(parts) => Verdict::Parts(parts),
+            Wanted::Unsatisfiable => Verdict::Refused(StatusCode::RANGE_NOT_SATISFIABLE),
+        }
+    }
+
+    /// Returns a full response with this body.
+    fn whole(&self, body: Body) -> Response<Body> {
         let mut response = Response::new(body);
         *response.headers_mut() = self.fields.clone();
         response
     }
 
     /// Returns the parts that are asked for: all, if If-Range names another version.
-    fn wanted(&self, headers: &HeaderMap, length: u64) -> Wanted {
-        match headers.get(RANGE).map(|field| field.to_str()) {
-            Some(Ok(field)) if self.has_parts && self.validators.range_is_of_this(headers) => {
-                range::wanted(field, length)
+    fn wanted(&self, fields: Fields<'_>) -> Wanted {
+        match fields.value("range").map(std::str::from_utf8) {
+            Some(Ok(field)) if self.has_parts && self.validators.range_is_of_this(fields) => {
+                range::wanted(field, self.length())
             }
             _ => Wanted::Whole,
         }
@@ -219,25 +279,28 @@ impl Representation {
 
     /// Returns a response without the bytes: 304, 412 or 416. It names the version that it refers
     /// to, and the fields that it depends on.
-    fn refusal(&self, status: StatusCode, method: &Method) -> Response<Body> {
+    fn refusal(&self, status: StatusCode, is_head: bool) -> Response<Body> {
         let mut response = if status == StatusCode::NOT_MODIFIED {
             Response::new(Body::empty())
         } else {
-            plain(status, method)
+            plain(status, is_head)
         };
         *response.status_mut() = status;
-        for name in [ETAG, LAST_MODIFIED, VARY, CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS] {
-            if let Some(value) = self.fields.get(&name) {
-                response.headers_mut().insert(name, value.clone());
-            }
+        let headers = response.headers_mut();
+        for (name, value) in of_version(&self.fields) {
+            headers.insert(name.clone(), value.clone());
         }
         if status != StatusCode::NOT_MODIFIED {
-            response.headers_mut().remove(CACHE_CONTROL);
+            headers.remove(CACHE_CONTROL);
+        }
+        if status == StatusCode::RANGE_NOT_SATISFIABLE {
+            set(headers, CONTENT_RANGE, &format!("bytes */{}", self.length()));
         }
         response
     }
 
-    fn parts(&self, mut parts: Vec<Range<u64>>, length: u64, from: impl Cut) -> Response<Body> {
+    fn parts(&self, mut parts: Vec<Range<u64>>, from: impl Cut) -> Response<Body> {
+        let length = self.length();
         let mut fields = self.fields.clone();
         let content_range =
             |part: &Range<u64>| format!("bytes {}-{}/{length}", part.start, part.end - 1);

@@ -11,16 +11,16 @@ use std::io;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use http::header::{ACCEPT_ENCODING, RANGE};
-use http::{HeaderMap, HeaderValue, Response, request};
+use http::{HeaderValue, Response};
 use superpoll_rt::blocking::unblock;
 
 use super::compress::{self, Levels, compressed};
 use super::kind::Kind;
 use super::pieces::fill;
-use super::representation::{Parts, Representation, Source};
+use super::representation::{FileAnswer, Parts, Representation, Source};
 use crate::body::Body;
 use crate::encoding::{Accepted, Coding};
+use crate::head::{Fields, Head};
 
 /// The bytes of a file or of a compressed sibling, and the marks that distinguish this version from
 /// other versions.
@@ -131,31 +131,17 @@ impl Resource {
     }
 
     /// Answers a GET or HEAD, if that needs no file to be opened or compressed.
-    pub(super) fn respond_now(&self, head: &request::Parts) -> Option<Response<Body>> {
-        match self.choose(&head.headers) {
-            Choice::Ready(chosen) => chosen.respond_now(head),
-            Choice::ToMake(..) => None,
-        }
-    }
-
-    /// Returns the representation for a request without conditions and ranges, which has these
-    /// values of `Accept-Encoding`, if it need not be compressed first.
-    pub(super) fn whole<'a>(
-        &self,
-        mut accepted: impl Iterator<Item = &'a [u8]>,
-    ) -> Option<Rc<Representation>> {
-        let first = if self.varies { accepted.next() } else { None };
-        let accepted = first.map(|first| Accepted::of_values([first].into_iter().chain(accepted)));
-        match self.choose_by(accepted, false) {
-            Choice::Ready(chosen) => Some(chosen),
+    pub(super) fn answer_now(&self, head: Head<'_>) -> Option<FileAnswer> {
+        match self.choose(head.fields) {
+            Choice::Ready(chosen) => chosen.answer_now(head),
             Choice::ToMake(..) => None,
         }
     }
 
     /// Answers a GET or HEAD; `None` if the file has been replaced.
-    pub(super) async fn respond(&self, head: &request::Parts) -> Option<Response<Body>> {
+    pub(super) async fn respond(&self, head: Head<'_>) -> Option<Response<Body>> {
         loop {
-            match self.choose(&head.headers) {
+            match self.choose(head.fields) {
                 Choice::Ready(chosen) => return chosen.respond(head).await,
                 Choice::ToMake(coding, levels) => self.make(coding, levels).await,
             }
@@ -164,14 +150,12 @@ impl Resource {
 
     /// Returns the available representation that the client prefers. If it prefers two alike,
     /// stored ones come first, then Brotli, then Zstandard.
-    fn choose(&self, headers: &HeaderMap) -> Choice {
-        let says = self.varies && headers.contains_key(ACCEPT_ENCODING);
-        let accepted = says.then(|| Accepted::from_headers(headers));
-        self.choose_by(accepted, accepted.is_some() && headers.contains_key(RANGE))
-    }
-
-    fn choose_by(&self, accepted: Option<Accepted>, has_range: bool) -> Choice {
-        let Some(accepted) = accepted else { return Choice::Ready(Rc::clone(&self.identity)) };
+    fn choose(&self, fields: Fields<'_>) -> Choice {
+        if !self.varies || !fields.has("accept-encoding") {
+            return Choice::Ready(Rc::clone(&self.identity));
+        }
+        let accepted = Accepted::of_values(fields.values("accept-encoding"));
+        let has_range = fields.has("range");
         let mut codings = Coding::ALL;
         let is_made = |coding: Coding| self.siblings[coding as usize].is_none();
         codings.sort_by_key(|coding| (Reverse(accepted.weight(*coding)), is_made(*coding)));

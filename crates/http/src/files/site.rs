@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
-use http::{HeaderValue, Method, Response, StatusCode, request};
+use http::{HeaderValue, Response, StatusCode};
 use superpoll_config::Files;
 use superpoll_rt::JoinError;
 use superpoll_rt::blocking::unblock;
@@ -19,7 +19,7 @@ use super::folder::Folder;
 use super::kind::Kind;
 use super::path::{self, Refusal, RelativePath};
 use super::pieces::read_all;
-use super::representation::{Representation, Source};
+use super::representation::{FileAnswer, Source};
 use super::resource::{Content, Resource};
 use super::status::listing;
 use super::status::{not_allowed, plain};
@@ -27,6 +27,7 @@ use super::version::{OnDisk, Opened, Stamp};
 use crate::body::Body;
 use crate::encoding::Coding;
 use crate::file_region;
+use crate::head::Head;
 
 /// How many times a file that changes while it is read is read.
 const TRIES: usize = 3;
@@ -96,28 +97,31 @@ impl Site {
     /// are made of the path of `head`.
     ///
     /// Cancel safe: everything that has been found by then is kept.
-    pub async fn answer(&self, head: &request::Parts, path: &str) -> Response<Body> {
+    pub async fn answer(&self, head: Head<'_>, path: &str) -> Response<Body> {
         self.answer_at(head, path, clock()).await
     }
 
-    /// Answers at once, if a look into the cache is enough.
+    /// Answers at once, if a look into the cache is enough, or if the kernel knows that there is
+    /// nothing.
     #[must_use]
-    pub fn answer_now(&self, head: &request::Parts, path: &str) -> Option<Response<Body>> {
-        if head.method != Method::GET && head.method != Method::HEAD {
+    pub fn answer_now(&self, head: Head<'_>, path: &str) -> Option<FileAnswer> {
+        if !head.is_read() {
+            return Some(FileAnswer::Other(not_allowed(head.method)));
+        }
+        let cache = self.cache.borrow();
+        if let Some(resource) = cache.fresh(path, clock()) {
+            return resource.answer_now(head);
+        }
+        if cache.stale(path).is_some() || self.options.fallback.is_some() {
             return None;
         }
-        self.cache.borrow().fresh(path, clock())?.respond_now(head)
-    }
-
-    /// Returns the answer to a GET or HEAD without conditions and ranges, whose values of
-    /// `Accept-Encoding` are `accepted`, if it is in memory.
-    pub fn whole_now<'a>(
-        &self,
-        path: &str,
-        accepted: impl Iterator<Item = &'a [u8]>,
-    ) -> Option<Rc<Representation>> {
-        let whole = self.cache.borrow().fresh(path, clock())?.whole(accepted)?;
-        whole.in_memory().is_some().then_some(whole)
+        let status = match path::relative(path, self.options.hidden) {
+            Err(Refusal::Malformed) => StatusCode::BAD_REQUEST,
+            Err(Refusal::Hidden) => StatusCode::NOT_FOUND,
+            Ok(relative) if self.folder.lacks(&relative.path) => StatusCode::NOT_FOUND,
+            Ok(_) => return None,
+        };
+        Some(FileAnswer::Other(plain(status, head.is_head())))
     }
 
     /// Whether plain requests take the lane.
@@ -128,28 +132,23 @@ impl Site {
     /// [`answer`](Site::answer) at a given time, which must not be before that of an earlier call.
     pub(super) async fn answer_at(
         &self,
-        head: &request::Parts,
+        head: Head<'_>,
         path: &str,
         now: Duration,
     ) -> Response<Body> {
-        if head.method != Method::GET && head.method != Method::HEAD {
-            return not_allowed(&head.method);
+        if !head.is_read() {
+            return not_allowed(head.method);
         }
         if let Some(resource) = self.cache.borrow().fresh(path, now)
-            && let Some(response) = resource.respond_now(head)
+            && let Some(answer) = resource.answer_now(head)
         {
-            return response;
+            return answer.into_response(head.is_head());
         }
         Box::pin(self.answer_later(head, path, now)).await
     }
 
     /// Answers if a file has to be opened, found or compressed.
-    async fn answer_later(
-        &self,
-        head: &request::Parts,
-        path: &str,
-        now: Duration,
-    ) -> Response<Body> {
+    async fn answer_later(&self, head: Head<'_>, path: &str, now: Duration) -> Response<Body> {
         let found = self.cache.borrow().fresh(path, now).map(Rc::clone);
         if let Some(resource) = found {
             let response = resource.respond(head).await;
@@ -170,9 +169,9 @@ impl Site {
     }
 
     /// Answers from the file or folder that the path leads to now.
-    async fn look_up(&self, head: &request::Parts, path: &str, now: Duration) -> Response<Body> {
+    async fn look_up(&self, head: Head<'_>, path: &str, now: Duration) -> Response<Body> {
         let place = match path::relative(path, self.options.hidden) {
-            Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, &head.method),
+            Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, head.is_head()),
             Err(Refusal::Hidden) => Err(io::ErrorKind::NotFound.into()),
             Ok(relative) => self.locate(&relative).await,
         };
@@ -193,7 +192,7 @@ impl Site {
             Ok(Resolved::File(located)) => self.send(head, path, *located, now).await,
             Ok(Resolved::Folder(opened, path)) => self.list(head, opened, path).await,
             // The path was rewritten: another slash would lead back here.
-            Ok(Resolved::Slashless) if head.uri.path().ends_with('/') && !path.is_empty() => {
+            Ok(Resolved::Slashless) if head.path.ends_with('/') && !path.is_empty() => {
                 Err(io::ErrorKind::NotFound.into())
             }
             Ok(Resolved::Slashless) => Ok(to_folder(head)),
@@ -209,11 +208,11 @@ impl Site {
             Some(fallback) => match Box::pin(self.answer_at(head, fallback, now)).await {
                 // It is a folder, and the redirect would be to a path without a file.
                 response if response.status() == StatusCode::PERMANENT_REDIRECT => {
-                    plain(status, &head.method)
+                    plain(status, head.is_head())
                 }
                 response => response,
             },
-            None => plain(status, &head.method),
+            None => plain(status, head.is_head()),
         }
     }
 
@@ -255,7 +254,7 @@ impl Site {
 
     async fn send(
         &self,
-        head: &request::Parts,
+        head: Head<'_>,
         key: &str,
         mut located: Located,
         now: Duration,
@@ -333,22 +332,17 @@ impl Site {
         Ok(Content::new(source, &opened.stamp))
     }
 
-    async fn list(
-        &self,
-        head: &request::Parts,
-        opened: File,
-        path: String,
-    ) -> io::Result<Response<Body>> {
+    async fn list(&self, head: Head<'_>, opened: File, path: String) -> io::Result<Response<Body>> {
         if !self.options.listing {
             return Err(io::ErrorKind::NotFound.into());
         }
         let hidden = self.options.hidden;
         let page = unblock(move || listing(&opened, &path, hidden)).await??;
-        let mut response = plain(StatusCode::OK, &head.method);
+        let mut response = plain(StatusCode::OK, head.is_head());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(page.len()));
-        if head.method == Method::GET {
+        if !head.is_head() {
             *response.body_mut() = Body::from(page);
         }
         Ok(response)
@@ -377,10 +371,10 @@ fn clock() -> Duration {
 
 /// Redirects to the same path with `/` at its end. Slashes at its start become one: two would name
 /// another host.
-fn to_folder(head: &request::Parts) -> Response<Body> {
-    let mut response = plain(StatusCode::PERMANENT_REDIRECT, &head.method);
-    let query = head.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    let path = head.uri.path().trim_start_matches('/');
+fn to_folder(head: Head<'_>) -> Response<Body> {
+    let mut response = plain(StatusCode::PERMANENT_REDIRECT, head.is_head());
+    let query = head.query.map(|query| format!("?{query}")).unwrap_or_default();
+    let path = head.path.trim_start_matches('/');
     if let Ok(location) = HeaderValue::try_from(format!("/{path}/{query}")) {
         response.headers_mut().insert(LOCATION, location);
     }

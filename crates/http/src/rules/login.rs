@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use data_encoding::BASE64;
-use http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
 use ring::hmac::{self, HMAC_SHA256};
 use ring::rand::SystemRandom;
 use superpoll_config::{BasicAuth, PasswordHash};
@@ -40,6 +40,7 @@ use zeroize::Zeroizing;
 
 use super::refusal::{Reason, Refused};
 use crate::body::Body;
+use crate::head::Fields;
 use crate::rate_table::{RateTable, TooFast};
 use crate::{connection_limits, htpasswd, reply};
 
@@ -128,11 +129,6 @@ pub(super) enum Checked {
     Unknown(Verification),
 }
 
-/// Returns the values of `Authorization`.
-pub(super) fn values(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    headers.get_all(AUTHORIZATION).into_iter().map(HeaderValue::as_bytes)
-}
-
 /// Returns the user with the password: `Basic` and the base64 of both.
 fn decode(value: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let (scheme, rest) = value.split_at_checked(6)?;
@@ -142,8 +138,10 @@ fn decode(value: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     BASE64.decode(rest.trim_ascii()).ok().map(Zeroizing::new)
 }
 
-/// Returns the user that is named by the only value of `Authorization`.
-pub fn user<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Box<str>> {
+/// Returns the user that a request names with a password, which was verified or not: by the only
+/// value of `Authorization`.
+pub fn user(fields: Fields<'_>) -> Option<Box<str>> {
+    let mut values = fields.values("authorization");
     let (Some(value), None) = (values.next(), values.next()) else { return None };
     let text = decode(value)?;
     let colon = text.iter().position(|byte| *byte == b':')?;
@@ -204,12 +202,9 @@ impl Login {
         other.users.iter().all(|(user, hash)| self.users.get(user) == Some(hash))
     }
 
-    /// Looks at a request of a client with these values of `Authorization`.
-    pub(super) fn check<'a>(
-        &self,
-        client: Option<IpAddr>,
-        mut values: impl Iterator<Item = &'a [u8]>,
-    ) -> Checked {
+    /// Looks at a request of a client with these fields.
+    pub(super) fn check(&self, client: Option<IpAddr>, fields: Fields<'_>) -> Checked {
+        let mut values = fields.values("authorization");
         let (Some(value), None) = (values.next(), values.next()) else { return Checked::Missing };
         let Some(text) = decode(value) else { return Checked::Missing };
         let Some(colon) = text.iter().position(|byte| *byte == b':') else {
@@ -310,6 +305,8 @@ mod tests {
     use std::pin::Pin;
     use std::task::Poll;
 
+    use http::HeaderMap;
+    use http::header::AUTHORIZATION;
     use superpoll_config::Rate;
     use superpoll_rt::Runtime;
 
@@ -335,7 +332,8 @@ mod tests {
 
     fn check_of(login: &Login, text: &str, client: Option<IpAddr>) -> Checked {
         let value = format!("Basic {}", BASE64.encode(text.as_bytes()));
-        login.check(client, [value.as_bytes()].into_iter())
+        let fields = HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())]);
+        login.check(client, Fields::Map(&fields))
     }
 
     fn verification(login: &Login, text: &str) -> Verification {

@@ -2,9 +2,7 @@
 //!
 //! A request meets the rules of its route when the router has found the route, before its handler
 //! and before its body is read: the address of the client first, which costs nothing, then the
-//! rates, and then the password. A request that takes the lane meets the same rules in the router's
-//! `lane_for`, and counts for the rates as the last thing before it is taken. It goes to a handler
-//! if it will be refused, or if a password must be verified first.
+//! rates, and then the password.
 //!
 //! The rules for clients of a host hold for its routes as well: the addresses and the rate in
 //! addition to those of the route, the users in place of those that the route does not have. A path
@@ -25,16 +23,15 @@ mod refusal;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::HeaderMap;
 use superpoll_config::{Access, Action, BasicAuth, Config, Host, RequestRate, Route, Rules};
 
 pub(crate) use self::login::Verification;
-pub use self::login::user as user_of;
+pub use self::login::user;
 use self::login::{CLIENTS, Checked, Login, LoginQueue, OPERATORS, too_many_requests};
-pub use self::rates::Counted;
 use self::rates::{ByPlace, RequestLimits};
 pub(crate) use self::refusal::{Reason, Refused};
 use crate::answers::{AnswerRules, ErrorPages};
+use crate::head::Fields;
 
 /// The rules of a host and of its routes, in their order.
 pub struct HostRules {
@@ -95,11 +92,11 @@ impl JoinedRates {
         &self,
         own: Option<&RouteRules>,
         client: Option<IpAddr>,
-        headers: &HeaderMap,
+        fields: Fields<'_>,
     ) -> Admission {
         match own {
-            Some(rules) => rules.admit_at(&self.0, client, headers),
-            None => match rates::count(&self.0, client, rates::values(headers)) {
+            Some(rules) => rules.admit_at(&self.0, client, fields),
+            None => match rates::count(&self.0, client, fields) {
                 Ok(_) => Admission::Allowed,
                 Err(too_fast) => {
                     Admission::Refused(Refused::with(Reason::Rate, too_many_requests(too_fast)))
@@ -153,12 +150,6 @@ impl HostRules {
         let clients = clients.admits_some_only().then(|| Arc::new(clients));
         Ok(HostRules { answers, clients, routes, limits })
     }
-}
-
-/// Returns the user that a request names with a password, which was verified or not.
-#[inline]
-pub fn user(headers: &HeaderMap) -> Option<Box<str>> {
-    login::user(login::values(headers))
 }
 
 /// Opens the users of a rule, if there is one.
@@ -250,8 +241,8 @@ impl RouteRules {
 
     /// Decides about a request, by the address of its client and its fields, and counts it in.
     #[inline]
-    pub fn admit(&self, client: Option<IpAddr>, headers: &HeaderMap) -> Admission {
-        self.admit_at(&self.limits, client, headers)
+    pub fn admit(&self, client: Option<IpAddr>, fields: Fields<'_>) -> Admission {
+        self.admit_at(&self.limits, client, fields)
     }
 
     /// The same with other rates.
@@ -259,19 +250,19 @@ impl RouteRules {
         &self,
         limits: &[Arc<RequestLimits>],
         client: Option<IpAddr>,
-        headers: &HeaderMap,
+        fields: Fields<'_>,
     ) -> Admission {
         if !self.allows(client) {
             return Admission::Refused(Refused::by_address());
         }
         if !limits.is_empty()
-            && let Err(too_fast) = rates::count(limits, client, rates::values(headers))
+            && let Err(too_fast) = rates::count(limits, client, fields)
         {
             let response = too_many_requests(too_fast);
             return Admission::Refused(Refused::with(Reason::Rate, response));
         }
         let Some(login) = &self.login else { return Admission::Allowed };
-        match login.check(client, login::values(headers)) {
+        match login.check(client, fields) {
             Checked::Known => Admission::Allowed,
             Checked::Missing => {
                 Admission::Refused(Refused::with(Reason::NoPassword, login.refusal()))
@@ -296,25 +287,6 @@ impl RouteRules {
         self.login.is_some()
     }
 
-    /// Whether requests are counted.
-    #[inline]
-    pub fn has_limits(&self) -> bool {
-        !self.limits.is_empty()
-    }
-
-    /// Counts a request in that takes the lane; `None` if it comes too fast. `values` returns the
-    /// values of a field.
-    pub fn count<'a, V>(
-        &self,
-        client: Option<IpAddr>,
-        values: impl Fn(&str) -> V,
-    ) -> Option<Counted>
-    where
-        V: Iterator<Item = &'a [u8]>,
-    {
-        rates::count(&self.limits, client, values).ok()
-    }
-
     /// Verifies a password that was not known.
     ///
     /// # Errors
@@ -327,19 +299,9 @@ impl RouteRules {
         }
     }
 
-    /// Whether a request may take the lane: it is allowed, and its answer is passed on as it is.
-    /// `credentials` are the values of `Authorization`.
-    pub fn allow_lane<'a>(
-        &self,
-        client: Option<IpAddr>,
-        credentials: impl Iterator<Item = &'a [u8]>,
-    ) -> bool {
-        !self.replaces_errors
-            && self.allows(client)
-            && self
-                .login
-                .as_ref()
-                .is_none_or(|login| matches!(login.check(client, credentials), Checked::Known))
+    /// Whether errors of the servers behind get pages.
+    pub fn replaces_errors(&self) -> bool {
+        self.replaces_errors
     }
 
     /// Whether all users of the rules before are users with the same passwords in the rules now.

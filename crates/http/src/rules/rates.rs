@@ -1,9 +1,8 @@
 //! The most requests of one client (`rate`), of a route or of all routes of a host.
 //!
 //! A request counts when it is admitted by every rate that holds for it, and then once: one that a
-//! rate refuses costs nothing, one for channels of several routes counts at the rates of all of
-//! them, and one that takes the lane counts when nothing can hand it over to a handler any more, or
-//! is given back ([`Counted`]).
+//! rate refuses costs nothing, and one for channels of several routes counts at the rates of all of
+//! them.
 //!
 //! The value of a field is known by a keyed hash of it, so that the table takes no more memory for
 //! long values, and no client can choose values that count as one.
@@ -16,10 +15,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue};
 use superpoll_config::{RateKey, RequestRate};
 
 use crate::connection_limits;
+use crate::head::Fields;
 use crate::rate_table::{RateTable, TooFast};
 
 /// A client of a route.
@@ -59,14 +58,11 @@ impl RequestLimits {
         limits
     }
 
-    fn key<'a, V>(&self, client: Option<IpAddr>, values: impl Fn(&str) -> V) -> Key
-    where
-        V: Iterator<Item = &'a [u8]>,
-    {
+    fn key(&self, client: Option<IpAddr>, fields: Fields<'_>) -> Key {
         if let RateKey::Header(name) = &self.rule.by {
             // Of several values, the server behind may take any: a client could add one that
             // changes.
-            let mut values = values(name.as_str());
+            let mut values = fields.values(name.as_str());
             if let (Some(value), None) = (values.next(), values.next()) {
                 let mut hash = self.hasher.build_hasher();
                 hash.write(value);
@@ -77,52 +73,31 @@ impl RequestLimits {
     }
 }
 
-/// A request that was counted.
-pub struct Counted(Vec<(Arc<RequestLimits>, Key)>);
-
-impl Counted {
-    /// Takes the request back.
-    pub fn give_back(self) {
-        for (limits, key) in self.0 {
-            limits.table.give_back(key);
-        }
-    }
-}
-
 /// Counts a request in, if all rates admit it.
 ///
 /// # Errors
 ///
 /// One does not; the longest time that it takes until that rate admits it.
-pub(super) fn count<'a, V>(
+pub(super) fn count(
     all: &[Arc<RequestLimits>],
     client: Option<IpAddr>,
-    values: impl Fn(&str) -> V,
-) -> Result<Counted, TooFast>
-where
-    V: Iterator<Item = &'a [u8]>,
-{
-    let mut counted = Counted(Vec::with_capacity(all.len()));
+    fields: Fields<'_>,
+) -> Result<(), TooFast> {
+    let mut counted: Vec<(&RequestLimits, Key)> = Vec::with_capacity(all.len());
     for limits in all {
-        let key = limits.key(client, &values);
+        let key = limits.key(client, fields);
         if let Err(too_fast) = limits.table.admit(key) {
-            counted.give_back();
+            counted.iter().for_each(|(limits, key)| limits.table.give_back(*key));
             return Err(too_fast);
         }
-        counted.0.push((limits.clone(), key));
+        counted.push((limits, key));
     }
-    Ok(counted)
-}
-
-/// Returns the values of a field.
-pub(super) fn values<'a>(
-    headers: &'a HeaderMap,
-) -> impl Fn(&str) -> Box<dyn Iterator<Item = &'a [u8]> + 'a> {
-    |name| Box::new(headers.get_all(name).into_iter().map(HeaderValue::as_bytes))
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, HeaderName};
     use superpoll_config::Rate;
 
     use super::*;
@@ -134,12 +109,11 @@ mod tests {
     }
 
     fn admits(all: &[Arc<RequestLimits>], client: &str, fields: &[(&str, &str)]) -> bool {
-        let values = |name: &str| {
-            let name = name.to_owned();
-            let fitting = fields.iter().filter(move |(known, _)| *known == name);
-            fitting.map(|(_, value)| value.as_bytes())
-        };
-        count(all, client.parse().ok(), values).is_ok()
+        let mut map = HeaderMap::new();
+        for (name, value) in fields {
+            map.append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+        }
+        count(all, client.parse().ok(), Fields::Map(&map)).is_ok()
     }
 
     #[test]

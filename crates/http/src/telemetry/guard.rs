@@ -18,20 +18,23 @@
 //! A relay on this machine that adds no field, such as a tunnel of ssh, cannot be told from a
 //! program here; behind one, `page = false` is the way.
 
-use http::{HeaderMap, Request, Version};
+use http::Version;
 use superpoll_config::Authority;
 
 use crate::authority;
+use crate::head::{Fields, Head};
 use crate::peer::Peer;
 
 /// Whether a request comes from a program on this machine, as far as can be told.
-pub fn is_local<B>(request: &Request<B>, peer: &Peer) -> bool {
-    is_direct(request, peer) && names_this_machine(request)
+pub fn is_local<'a>(head: impl Into<Head<'a>>, peer: &Peer) -> bool {
+    let head = head.into();
+    is_direct(head, peer) && names_this_machine(head)
 }
 
 /// Whether a request comes from this machine and shows no trace of a proxy, whatever host it names.
-pub fn is_direct<B>(request: &Request<B>, peer: &Peer) -> bool {
-    is_here(peer) && request.version() > Version::HTTP_10 && !is_forwarded(request.headers())
+pub fn is_direct<'a>(head: impl Into<Head<'a>>, peer: &Peer) -> bool {
+    let head = head.into();
+    is_here(peer) && head.version > Version::HTTP_10 && !is_forwarded(head.fields)
 }
 
 fn is_here(peer: &Peer) -> bool {
@@ -40,11 +43,11 @@ fn is_here(peer: &Peer) -> bool {
 }
 
 /// Whether everything in the request that names a host names this machine.
-fn names_this_machine<B>(request: &Request<B>) -> bool {
+fn names_this_machine(head: Head<'_>) -> bool {
     let is_own = |bytes: &[u8]| Authority::parse(bytes).is_some_and(|host| host.is_loopback());
-    let Ok(field) = authority::field(request.headers(), request.version()) else { return false };
-    let target = request.uri().authority().map(|target| is_own(target.as_str().as_bytes()));
-    let field = field.map(|field| is_own(field.as_bytes()));
+    let Ok(field) = authority::field(head) else { return false };
+    let target = head.authority.map(|target| is_own(target.as_bytes()));
+    let field = field.map(is_own);
     (target.is_some() || field.is_some()) && target != Some(false) && field != Some(false)
 }
 
@@ -98,19 +101,20 @@ const ADDED: [&str; 43] = [
 ];
 
 /// Whether the fields show that a proxy has passed the request on.
-fn is_forwarded(headers: &HeaderMap) -> bool {
-    let is_known = |name: &str| {
+fn is_forwarded(fields: Fields<'_>) -> bool {
+    fields.has_name(|name| {
         ADDED.iter().any(|added| match added.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => name == *added,
+            Some(beginning) => name.starts_with(beginning.as_bytes()),
+            None => name == added.as_bytes(),
         })
-    };
-    headers.keys().any(|name| is_known(name.as_str()))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+
+    use http::Request;
 
     use super::*;
 

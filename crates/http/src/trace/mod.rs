@@ -37,6 +37,7 @@ use superpoll_config::{self, ClientRange};
 
 use self::context::TraceContext;
 use self::via::Via;
+use crate::head::Fields;
 use crate::log::Event;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -111,19 +112,16 @@ impl TraceRules {
         Rc::new(TraceRules { ids, contexts, via })
     }
 
-    /// Begins to follow a request. `values` returns the values of a field of it.
-    pub fn begin<'a, V>(
+    /// Begins to follow a request.
+    pub fn begin(
         self: &Rc<TraceRules>,
         client: Option<IpAddr>,
         version: Version,
-        values: impl Fn(&str) -> V,
-    ) -> Rc<RequestTrace>
-    where
-        V: Iterator<Item = &'a [u8]>,
-    {
+        fields: Fields<'_>,
+    ) -> Rc<RequestTrace> {
         let (mut id, mut offered) = (None, None);
         if let Some(ids) = &self.ids {
-            offered = request_id::valid(values(ids.field.as_str()));
+            offered = request_id::valid(fields.values(ids.field.as_str()));
             if ClientRange::any_has(&ids.trust, client) {
                 id = offered.take();
             }
@@ -133,13 +131,13 @@ impl TraceRules {
         if let Some(rules) = &self.contexts {
             let trusts = |trust: &Vec<ClientRange>| ClientRange::any_has(trust, client);
             let known = match rules.trust.as_ref().is_none_or(trusts) {
-                true => TraceContext::parse(values(TRACEPARENT.as_str())),
+                true => TraceContext::parse(fields.values(TRACEPARENT.as_str())),
                 false => None,
             };
             has_state = known.is_some();
             context = known.map_or_else(|| TraceContext::new(rules.sample), TraceContext::child);
         }
-        let is_loop = self.via.as_ref().is_some_and(|via| via.is_in(values(VIA.as_str())));
+        let is_loop = self.via.as_ref().is_some_and(|via| via.is_in(fields.values(VIA.as_str())));
         Rc::new(RequestTrace {
             rules: self.clone(),
             id: RefCell::new(id),

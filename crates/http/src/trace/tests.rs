@@ -25,15 +25,7 @@ type Fields = Vec<(String, Vec<u8>)>;
 
 fn begin(rules: &Rc<TraceRules>, client: &str, fields: &Fields) -> Rc<RequestTrace> {
     let client: IpAddr = client.parse().unwrap();
-    let values = |name: &str| {
-        let of_name: Vec<&[u8]> = fields
-            .iter()
-            .filter(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map(|(_, value)| &value[..])
-            .collect();
-        of_name.into_iter()
-    };
-    rules.begin(Some(client), Version::HTTP_11, values)
+    rules.begin(Some(client), Version::HTTP_11, (&map(fields)).into())
 }
 
 fn one(name: &str, value: &str) -> Fields {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::header::STRICT_TRANSPORT_SECURITY;
 use http::{HeaderMap, HeaderValue, Request};
 use superpoll_http::authority;
+use superpoll_http::head::Head;
 use superpoll_http::peer::Peer;
 use superpoll_http::rules::RouteRules;
 
@@ -103,7 +104,8 @@ impl LocalRoute {
     pub fn may_have_hsts<B>(&self, request: &Request<B>, peer: &Peer) -> bool {
         peer.is_encrypted
             && self.hsts.borrow().is_some()
-            && matches!(authority::of_request(request, true), Ok(Some(host)) if host.may_have_hsts())
+            && authority::of_request(Head::from(request), true)
+                .is_ok_and(|host| host.is_some_and(|host| host.may_have_hsts()))
     }
 
     /// Changes the fields of an answer to a subscriber that was parked, as the router does with all

@@ -27,10 +27,11 @@ use superpoll_http::authority;
 use superpoll_http::body::Body;
 use superpoll_http::cors;
 use superpoll_http::exchange::Exchange;
+use superpoll_http::head::{Fields, Head};
 use superpoll_http::peer::Peer;
 use superpoll_http::reply;
 use superpoll_http::rules::{Admission, RouteRules};
-use superpoll_http::upload::{RequestBody, Upload};
+use superpoll_http::upload::Upload;
 
 use self::api::refuse;
 use super::operations::AdminOperations;
@@ -67,24 +68,22 @@ impl AdminService {
     /// Answers a request. A refusal closes the connection.
     pub(super) fn respond(
         self: Rc<AdminService>,
-        request: Request<RequestBody>,
-        peer: &Peer,
-        prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
+        request: Request<Upload>,
+        exchange: Exchange,
     ) -> Reply {
-        let client = peer.client.map(|client| client.ip());
+        let client = exchange.peer().client.map(|client| client.ip());
         let admission = match &self.rules {
             None => Admission::Allowed,
-            Some(rules) => rules.admit(client, request.headers()),
+            Some(rules) => rules.admit(client, Fields::Map(request.headers())),
         };
         let verification = match admission {
             Admission::Allowed => None,
             Admission::Refused(refused) => return Reply::Now(closing(refused.response)),
             Admission::Verifies(verification) => Some(verification),
         };
-        if let Err((status, what)) = self.check(&request, peer) {
+        if let Err((status, what)) = self.check(&request, exchange.peer()) {
             return Reply::Now(closing(refuse(status, what)));
         }
-        let (request, exchange) = prepare(request);
         Reply::Later(Box::pin(async move {
             if let (Some(verification), Some(rules)) = (verification, &self.rules)
                 && let Err(refused) = rules.verify(verification).await
@@ -122,7 +121,7 @@ impl AdminService {
     }
 
     fn check_host<B>(&self, request: &Request<B>, peer: &Peer) -> Result<(), Mistake> {
-        let host = match authority::of_request(request, false) {
+        let host = match authority::of_request(Head::from(request), false) {
             Ok(host) => host,
             Err(status) => {
                 let what = "the host of the request is missing or wrong";

@@ -133,7 +133,6 @@ impl Blueprint {
             page: self.config.server.page,
             // Making it cannot fail; without it there would be 404.
             client: Embedded::client().ok().map(Rc::new),
-            has_lane: false,
             durations: without_route,
             tracing: self.config.tracing.is_on().then(|| TraceRules::new(&self.config.tracing)),
             trusted_proxies: TrustedProxies::new(&self.config.server.trusted_proxies),
@@ -206,7 +205,6 @@ impl RouterBuilder {
         let handler = match &route.action {
             config::Action::Files(files) => {
                 let folder = self.folders.next()?;
-                self.router.has_lane |= files.lane;
                 Handler::Files(Rc::new(Site::new(folder, files.clone())))
             }
             // Making it succeeded when the configuration was checked.
@@ -223,7 +221,6 @@ impl RouterBuilder {
             config::Action::Proxy(proxy) => {
                 let group = self.groups.get(&proxy.upstream)?;
                 let (path, timeouts) = (&route.path, &self.config.timeouts);
-                self.router.has_lane |= proxy.lane && !proxy.compress;
                 let mut forwarder = Forwarder::new(group, proxy, path, timeouts);
                 let answers = rules.as_ref().and_then(|rules| rules.answers.as_ref());
                 let has_pages = answers.is_some_and(|answers| answers.has_pages());

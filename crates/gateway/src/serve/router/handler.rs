@@ -5,22 +5,23 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Method, Request, StatusCode, Uri};
+use http::{Request, StatusCode, Uri};
 use superpoll_http::answers::Compression;
 use superpoll_http::exchange::Exchange;
 use superpoll_http::files::{Embedded, Site};
+use superpoll_http::head::Head;
 use superpoll_http::log::Entry;
-use superpoll_http::message::recycle;
 use superpoll_http::peer::Peer;
+use superpoll_http::reply;
 use superpoll_http::rules::{self, Admission, JoinedRates, RouteRules};
 use superpoll_http::telemetry::durations::RequestDurations;
-use superpoll_http::upload::{RequestBody, Upload};
+use superpoll_http::upload::Upload;
 use superpoll_http::upstream::Forwarder;
+use superpoll_http1::Method;
 use superpoll_hub::channel::{Also, LocalRoute};
 
-use super::{Reply, Routes};
+use super::{Decision, Reply, Routes};
 use crate::config::{RedirectTarget, Rewrite};
 use crate::serve::https;
 use crate::serve::route_table::{Route, RouteTable};
@@ -55,36 +56,34 @@ impl Target {
     }
 }
 
-/// Answers a request by its route, if the rules of the route admit the client.
-pub(super) fn respond(
+/// Finds the answer of a route, if the rules of the route admit the client.
+pub(super) fn decide(
     routes: &Routes,
     route: &Route<Target>,
-    request: Request<RequestBody>,
+    head: Head<'_>,
     client: Option<IpAddr>,
     entry: Option<&Rc<Entry>>,
-    prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
-) -> Reply {
+) -> Decision {
     let rules = route.handler.rules.as_deref();
-    let admission = match (rules, joined_rates(&routes.table, route, &request, client)) {
+    let admission = match (rules, joined_rates(&routes.table, route, head, client)) {
         (None, None) => Admission::Allowed,
-        (Some(rules), None) => rules.admit(client, request.headers()),
-        (rules, Some(joined)) => joined.admit(rules, client, request.headers()),
+        (Some(rules), None) => rules.admit(client, head.fields),
+        (rules, Some(joined)) => joined.admit(rules, client, head.fields),
     };
     let user = match (entry, &route.handler.rules) {
-        (Some(_), Some(rules)) if rules.has_users() => rules::user(request.headers()),
+        (Some(_), Some(rules)) if rules.has_users() => rules::user(head.fields),
         _ => None,
     };
     if let (Admission::Allowed, Some(entry)) = (&admission, entry) {
         entry.note(|record| record.user = user.clone());
     }
     match admission {
-        Admission::Allowed => respond_by(&routes.table, route, request, client, prepare),
+        Admission::Allowed => decide_by(&routes.table, route, head, client),
         Admission::Refused(refused) => route.handler.durations.refused(*refused).into(),
         Admission::Verifies(verification) => {
             let (routes, rules) = (routes.clone(), route.handler.rules.clone());
             let durations = route.handler.durations.clone();
-            let (request, exchange) = prepare(request);
-            Reply::Later(Box::pin(async move {
+            let verify = async move |request: Request<Upload>, exchange: Exchange| {
                 if let Some(rules) = rules
                     && let Err(refused) = rules.verify(verification).await
                 {
@@ -93,150 +92,159 @@ pub(super) fn respond(
                 if let Some(entry) = &exchange.entry {
                     entry.note(|record| record.user = user);
                 }
-                let prepare = |request| (request, exchange);
                 match routes.table.find(request.uri().path()) {
                     // A reload may have taken the user away meanwhile. Whoever comes again is asked
                     // again.
                     Some(route) if !route.handler.has_its_rules() => {
-                        superpoll_http::reply::status(StatusCode::SERVICE_UNAVAILABLE)
+                        reply::status(StatusCode::SERVICE_UNAVAILABLE)
                     }
                     Some(route) => {
-                        let reply = respond_by(&routes.table, route, request, client, prepare);
-                        reply.into_response().await
+                        let decision =
+                            decide_by(&routes.table, route, Head::from(&request), client);
+                        decision.answer(request, exchange).into_response().await
                     }
-                    None => superpoll_http::reply::status(StatusCode::NOT_FOUND),
+                    None => reply::status(StatusCode::NOT_FOUND),
                 }
-            }))
+            };
+            Decision::handle(move |request, exchange| {
+                Reply::Later(Box::pin(verify(request, exchange)))
+            })
         }
     }
 }
 
-/// Answers a request for a path without a route: with 404, if the rules of the host admit the
-/// client.
+/// Finds the answer to a request for a path without a route: 404, if the rules of the host admit
+/// the client.
 pub(super) fn without_route(
     routes: &Routes,
-    request: Request<RequestBody>,
+    head: Head<'_>,
     peer: &Peer,
     durations: &Arc<RequestDurations>,
-    prepare: impl FnOnce(Request<RequestBody>) -> (Request<Upload>, Exchange),
-) -> Reply {
+) -> Decision {
     let Some(rules) = &routes.clients else { return StatusCode::NOT_FOUND.into() };
-    match rules.admit(peer.client.map(|client| client.ip()), request.headers()) {
+    match rules.admit(peer.client.map(|client| client.ip()), head.fields) {
         Admission::Allowed => StatusCode::NOT_FOUND.into(),
         Admission::Refused(refused) => durations.refused(*refused).into(),
         Admission::Verifies(verification) => {
-            let (rules, kept, durations) = (rules.clone(), prepare(request), durations.clone());
-            Reply::Later(Box::pin(async move {
-                let _kept = kept;
-                match rules.verify(verification).await {
-                    Ok(()) => superpoll_http::reply::status(StatusCode::NOT_FOUND),
-                    Err(refused) => durations.refused(*refused),
-                }
-            }))
+            let (rules, durations) = (rules.clone(), durations.clone());
+            Decision::handle(move |request, _| {
+                Reply::Later(Box::pin(async move {
+                    let _kept = request;
+                    match rules.verify(verification).await {
+                        Ok(()) => reply::status(StatusCode::NOT_FOUND),
+                        Err(refused) => durations.refused(*refused),
+                    }
+                }))
+            })
         }
     }
 }
 
-/// Answers a request by its route.
-fn respond_by<B>(
+/// Finds the answer of a route.
+fn decide_by(
     table: &RouteTable<Target>,
     route: &Route<Target>,
-    request: Request<B>,
+    head: Head<'_>,
     client: Option<IpAddr>,
-    prepare: impl FnOnce(Request<B>) -> (Request<Upload>, Exchange),
-) -> Reply {
+) -> Decision {
     // Behind the rules: a client that they refuse does not learn which routes there are.
-    if table.leads_elsewhere(route, request.uri().path()) {
+    if table.leads_elsewhere(route, head.path) {
         return StatusCode::BAD_REQUEST.into();
     }
     let rules = route.handler.rules.as_deref();
-    let prepare = |request| {
-        let (mut request, exchange) = prepare(request);
-        if let Some(most) = rules.and_then(|rules| rules.body_bytes) {
-            request.body_mut().limit(most);
-        }
-        (request, exchange)
-    };
     let below = route.path.trim_end_matches('/').len();
     let target = match &route.handler.rewrite {
         None => None,
-        Some(rewrite) => match rewrite.of(request.uri()) {
+        Some(rewrite) => match rewrite.of(head.path, head.query) {
             Some(target) => Some(target),
             None => return StatusCode::BAD_REQUEST.into(),
         },
     };
     match &route.handler.handler {
-        Handler::Redirect(to, status) => https::redirect(to, *status, &request),
+        Handler::Redirect(to, status) => https::redirect(to, *status, head).into(),
         Handler::Channels(channels) => {
-            let also = Also::find(request.uri(), |path| channels_at(table, path, client, rules));
-            let (channels, (request, mut exchange)) = (channels.clone(), prepare(request));
-            exchange.may_have_hsts = channels.may_have_hsts(&request, exchange.peer());
-            Reply::Later(Box::pin(async move { channels.answer(request, &exchange, also).await }))
+            let also = Also::find(head.query, |path| channels_at(table, path, client, rules));
+            let channels = channels.clone();
+            Decision::handle(move |request, mut exchange| {
+                exchange.may_have_hsts = channels.may_have_hsts(&request, exchange.peer());
+                let answer = async move { channels.answer(request, &exchange, also).await };
+                Reply::Later(Box::pin(answer))
+            })
         }
         Handler::Files(site) => {
-            let (head, _) = request.into_parts();
-            if let Some(response) = site.answer_now(&head, path_of(&head, target.as_ref(), below)) {
-                recycle(head.headers);
-                return Reply::Now(response);
+            let path = target.as_ref().map_or_else(|| &head.path[below..], PathAndQuery::path);
+            if let Some(answer) = site.answer_now(head, path) {
+                return Decision::File(answer);
             }
             let site = site.clone();
-            Reply::Later(Box::pin(async move {
-                site.answer(&head, path_of(&head, target.as_ref(), below)).await
-            }))
+            Decision::handle(move |request, _| {
+                Reply::Later(Box::pin(async move {
+                    let head = Head::from(&request);
+                    let path =
+                        target.as_ref().map_or_else(|| &head.path[below..], PathAndQuery::path);
+                    site.answer(head, path).await
+                }))
+            })
         }
         Handler::Demo(demo) => {
-            let ((head, _), demo) = (request.into_parts(), demo.clone());
-            Reply::Later(Box::pin(
-                async move { demo.answer(&head, &head.uri.path()[below..]).await },
-            ))
+            let demo = demo.clone();
+            Decision::handle(move |request, _| {
+                Reply::Later(Box::pin(async move {
+                    let head = Head::from(&request);
+                    demo.answer(head, &head.path[below..]).await
+                }))
+            })
         }
         // TRACE would show a page's script fields that only the server is to know.
-        Handler::Proxy(_) if *request.method() == Method::TRACE => {
-            StatusCode::NOT_IMPLEMENTED.into()
-        }
+        Handler::Proxy(_) if head.method == Method::Trace => StatusCode::NOT_IMPLEMENTED.into(),
         Handler::Proxy(forwarder) => {
-            let (mut request, exchange) = prepare(request);
-            if let Some(target) = target {
-                let mut parts = std::mem::take(request.uri_mut()).into_parts();
-                parts.path_and_query = Some(target);
-                match Uri::from_parts(parts) {
-                    Ok(uri) => *request.uri_mut() = uri,
-                    Err(_) => return StatusCode::BAD_REQUEST.into(),
-                }
+            let replaces_errors = rules.is_some_and(|rules| rules.replaces_errors());
+            if target.is_none() && !forwarder.compresses && !replaces_errors {
+                return Decision::Forward(forwarder.clone());
             }
-            if let Some(interim) = &exchange.interim {
-                interim.set_rules(rules.and_then(|rules| rules.answers.clone()));
-            }
-            let compression = forwarder.compresses.then(|| Compression::from_request(&request));
-            let reply = forwarder.clone().answer(request, exchange);
-            let reply = reply.map_or_else(Reply::from, Reply::Later);
-            match compression {
-                Some(compression) => reply.map(move |response| compression.apply(response)),
-                None => reply,
-            }
+            let forwarder = forwarder.clone();
+            Decision::handle(move |request, exchange| forward(forwarder, target, request, exchange))
         }
     }
 }
 
-/// Returns the path of a request below the folder of its route, whose own path has so many bytes.
-fn path_of<'a>(head: &'a Parts, target: Option<&'a PathAndQuery>, below: usize) -> &'a str {
-    target.map_or_else(|| &head.uri.path()[below..], PathAndQuery::path)
+/// Forwards a request whose head or response is changed by more than fields.
+fn forward(
+    forwarder: Rc<Forwarder>,
+    target: Option<PathAndQuery>,
+    mut request: Request<Upload>,
+    exchange: Exchange,
+) -> Reply {
+    if let Some(target) = target {
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        parts.path_and_query = Some(target);
+        match Uri::from_parts(parts) {
+            Ok(uri) => *request.uri_mut() = uri,
+            Err(_) => return StatusCode::BAD_REQUEST.into(),
+        }
+    }
+    let compression = forwarder.compresses.then(|| Compression::from_request(&request));
+    let reply = forwarder.answer(request, exchange).map_or_else(Reply::from, Reply::Later);
+    match compression {
+        Some(compression) => reply.map(move |response| compression.apply(response)),
+        None => reply,
+    }
 }
 
 /// Returns the rates of all routes whose channels a request is for; `None` if it is for one
 /// channel, or for none.
-fn joined_rates<B>(
+fn joined_rates(
     table: &RouteTable<Target>,
     route: &Route<Target>,
-    request: &Request<B>,
+    head: Head<'_>,
     client: Option<IpAddr>,
 ) -> Option<JoinedRates> {
     let Handler::Channels(channels) = &route.handler.handler else { return None };
-    if channels.is_hub() || *request.method() != Method::GET {
+    if channels.is_hub() || head.method != Method::Get {
         return None;
     }
     let (own, others) = (route.handler.rules.as_deref(), RefCell::new(Vec::new()));
-    Also::find(request.uri(), |path| {
+    Also::find(head.query, |path| {
         let joined = table.find(path).and_then(|route| route.handler.rules.as_deref());
         let channels = channels_at(table, path, client, own)?;
         others.borrow_mut().extend(joined);

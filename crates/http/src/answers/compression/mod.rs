@@ -34,6 +34,7 @@ use self::encoder::{Encoder, Permit};
 use crate::body::Body;
 use crate::encoding::{Accepted, Coding};
 use crate::files;
+use crate::head::Fields;
 
 /// The shortest body that is compressed: below, compression saves less than a packet.
 const SHORTEST: u64 = 1024;
@@ -64,7 +65,7 @@ impl Compression {
     /// Reads a request.
     pub fn from_request<B>(request: &Request<B>) -> Compression {
         Compression {
-            accepted: Accepted::from_headers(request.headers()),
+            accepted: Accepted::of_values(Fields::Map(request.headers()).values("accept-encoding")),
             is_head: *request.method() == Method::HEAD,
             is_refused: forbids(request.headers()),
         }

@@ -186,7 +186,7 @@ fn the_demonstration_is_answered_as_files_are() {
     let demo = Embedded::demo().unwrap();
     let ask = |method: &str, path: &str, fields: &[(&str, &str)]| {
         let head = head(method, path, fields);
-        let (parts, body) = block_on(demo.answer(&head, path)).into_parts();
+        let (parts, body) = block_on(demo.answer(Head::from(&head), path)).into_parts();
         let bytes = block_on(body.collect()).unwrap().to_bytes().to_vec();
         Response::from_parts(parts, bytes)
     };

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::body::Body;
+use crate::head::Head;
 
 type Answer = Response<Vec<u8>>;
 
@@ -67,7 +68,7 @@ fn head(method: &str, path: &str, fields: &[(&str, &str)]) -> request::Parts {
 /// Returns the answer with its whole body, whose length must match the head.
 fn ask_at(site: &Site, method: &str, path: &str, fields: &[(&str, &str)], now: Duration) -> Answer {
     let head = head(method, path, fields);
-    let (parts, body) = block_on(site.answer_at(&head, path, now)).into_parts();
+    let (parts, body) = block_on(site.answer_at(Head::from(&head), path, now)).into_parts();
     let expected = http_body::Body::size_hint(&body).exact().unwrap();
     let bytes = block_on(body.collect()).unwrap().to_bytes().to_vec();
     assert_eq!(bytes.len() as u64, expected);

@@ -19,11 +19,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
-use http_body::{Body as _, Frame};
+use http_body::Body as _;
 use hyper::rt::Write;
 use superpoll_http1::{
     After, Asked, BodyReader, BodyWriter, FieldLines, Framing, Method as Http1Method,
-    Progress as BodyProgress, Refusal, RequestHead, Response as ReadResponse, Room, response,
+    Progress as BodyProgress, Refusal, RequestHead, Response as ReadResponse, Room,
+    Version as Http1Version, response,
 };
 use superpoll_rt::time::{self, timeout};
 
@@ -34,6 +35,7 @@ use super::splice::{self, Client};
 use crate::answers::Additions;
 use crate::body::Body;
 use crate::buffer::{LARGEST, ReadBuffer, WriteBuffer};
+use crate::files::FileAnswer;
 use crate::io_activity::IoActivity;
 use crate::log::Entry;
 use crate::message::Message;
@@ -124,14 +126,8 @@ impl Sent {
             (self.stream, self.repeats) = (Some(Stream { message, progress }), false);
             return Ok(());
         }
-        let refused = |error| Passed::Answered(reply::status(status_of(&error)));
-        while let Some(frame) = poll_fn(|cx| poll_frame(&mut upload, client, cx)).await? {
-            let written = match frame.map_err(refused)?.into_data() {
-                Ok(data) => writer.piece(&data, &mut self.bytes),
-                // A body whose length is known has none.
-                Err(_trailers) => Ok(()),
-            };
-            written.map_err(|_| refused(UploadError::Short))?;
+        while let Some(data) = poll_fn(|cx| poll_data(&mut upload, client, cx)).await? {
+            writer.piece(&data, &mut self.bytes).map_err(|_| refusal(&UploadError::Short))?;
         }
         writer.end(&mut self.bytes);
         Ok(())
@@ -778,15 +774,17 @@ fn has_moved(connection: &Http1Connection, before: &mut Option<u64>) -> bool {
     sent.is_none() || sent != std::mem::replace(before, sent)
 }
 
-/// Polls for a frame of an upload, as long as the client is there.
-fn poll_frame(
+/// Polls for data of an upload whose length is known, as long as the client is there.
+fn poll_data(
     upload: &mut Upload,
     client: &mut impl Client,
     cx: &mut Context<'_>,
-) -> Poll<Result<Option<Result<Frame<Bytes>, UploadError>>, Passed>> {
+) -> Poll<Result<Option<Bytes>, Passed>> {
     loop {
         if let Poll::Ready(frame) = Pin::new(&mut *upload).poll_frame(cx) {
-            return Poll::Ready(Ok(frame));
+            // Only behind chunks there are other frames.
+            let data = frame.map(|frame| frame.map(|frame| frame.into_data().unwrap_or_default()));
+            return Poll::Ready(data.transpose().map_err(|error| refusal(&error)));
         }
         match client.poll_feed(cx) {
             Poll::Ready(Ok(())) => {}
@@ -800,21 +798,31 @@ fn poll_frame(
     }
 }
 
+/// Answers a client whose upload has ended too early.
+fn refusal(error: &UploadError) -> Passed {
+    Passed::Answered(reply::status(status_of(error)))
+}
+
 /// Answers with a file: the lines of its fields, and its bytes unless the request was `HEAD`.
 pub async fn pass_file(
-    (lines, bytes): (&FieldLines, &Bytes),
-    is_head: bool,
+    file: &FileAnswer,
+    (version, asked): (Http1Version, Asked),
     additions: &Additions,
     progress: &Progress,
     client: &mut (impl Write + Unpin),
 ) -> Passed {
+    let (status, lines, file) = match file {
+        FileAnswer::Whole(file) => (StatusCode::OK, file.lines(), file),
+        FileAnswer::NotModified(file) => (StatusCode::NOT_MODIFIED, file.lines_of_version(), file),
+        FileAnswer::Other(_) => return Passed::Cut,
+    };
     let mut out = WriteBuffer::default();
     progress.says_close.set(progress.is_last.get());
-    let asked = Asked { is_head, ..Asked::default() };
-    let content = (lines, bytes.len() as u64);
-    let body = heads::file(content, additions, (asked, progress.is_last.get()), &mut out.0);
-    progress.status.set(200);
-    let (head, bytes) = (&out.0, if body.drops_data() { &[][..] } else { bytes });
+    let shape = (version, asked, progress.is_last.get());
+    let body = heads::file((status, lines, file.length()), additions, shape, &mut out.0);
+    progress.status.set(status.as_u16());
+    let bytes = file.in_memory().filter(|_| !body.drops_data());
+    let (head, bytes) = (&out.0, bytes.map_or(&[][..], |bytes| bytes));
     let mut at = 0;
     let written = poll_fn(|cx| {
         while at < head.len() + bytes.len() {

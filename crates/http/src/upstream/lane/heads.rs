@@ -296,17 +296,22 @@ fn passed(
     found
 }
 
-/// Appends the head of a response with a file of a length, whose fields are `lines`.
+/// Appends the head of a response about a file of a length, whose fields are `lines`.
 pub(crate) fn file(
-    (lines, length): (&FieldLines, u64),
+    (status, lines, length): (StatusCode, &FieldLines, u64),
     additions: &Additions,
-    (asked, is_last): (Asked, bool),
+    (version, asked, is_last): (Http1Version, Asked, bool),
     to: &mut Vec<u8>,
 ) -> BodyWriter {
-    let mut writer = Writer::response(to, Http1Version::Http11, StatusCode::OK, None, asked);
+    let mut writer = Writer::response(to, version, status, None, asked);
     kept(lines, additions.rules.is_none(), |name| additions.keeps(name), &mut writer);
     add(additions, additions.hsts.as_ref(), false, &mut writer);
-    writer.body(Framing::Length(length), if is_last { After::Closes } else { After::Stays })
+    let framing = match status {
+        // It need not be told.
+        StatusCode::NOT_MODIFIED => Framing::None,
+        _ => Framing::Length(length),
+    };
+    writer.body(framing, if is_last { After::Closes } else { After::Stays })
 }
 
 /// Writes the fields of some lines that stay, by their names.

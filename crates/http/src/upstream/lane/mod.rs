@@ -43,5 +43,5 @@ pub(super) use heads::Changes;
 pub use heads::ClientFacts;
 pub(crate) use heads::interim as write_interim;
 pub use lost::LimitTimer;
-pub use request::{is_plain, is_unconditional};
+pub use request::is_plain;
 pub use splice::Client;

@@ -26,12 +26,6 @@ pub fn is_plain(head: &RequestHead<'_>) -> bool {
     head.method != Method::Options || head.fields.value("max-forwards").is_none()
 }
 
-/// Whether a request asks for all of something, whatever the client has of it.
-pub fn is_unconditional(head: &RequestHead<'_>) -> bool {
-    let is_condition = |name: &[u8]| name.starts_with(b"if-") || name == b"range";
-    !head.fields.iter().any(|field| is_condition(field.name.as_bytes()))
-}
-
 /// Reads the body of a request that has come whole, without trailers. Returns how many bytes it
 /// takes; `None` if it has not.
 pub(super) fn whole(framing: Framing, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Option<usize> {

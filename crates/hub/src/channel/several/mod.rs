@@ -19,7 +19,7 @@ mod position;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use superpoll_http::body::Body;
 use superpoll_http::cors;
@@ -51,10 +51,13 @@ pub struct Also {
 }
 
 impl Also {
-    /// Finds the further channels in a URL; `None` if there are none. `route` finds the route of a
-    /// path on the same host, if it has channels.
-    pub fn find(uri: &Uri, route: impl Fn(&str) -> Option<Rc<LocalRoute>>) -> Option<Also> {
-        let pairs = uri.query()?.split('&');
+    /// Finds the further channels in the query of a URL; `None` if there are none. `route` finds
+    /// the route of a path on the same host, if it has channels.
+    pub fn find(
+        query: Option<&str>,
+        route: impl Fn(&str) -> Option<Rc<LocalRoute>>,
+    ) -> Option<Also> {
+        let pairs = query?.split('&');
         let mut values = pairs.filter_map(|pair| pair.strip_prefix(PARAMETER)).peekable();
         values.peek()?;
         let mut also = Also { paths: Vec::new(), count: 0 };

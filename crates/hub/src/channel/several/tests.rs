@@ -261,7 +261,7 @@ fn the_first_channel_that_ends_ends_the_connection() {
 
 #[test]
 fn further_channels_are_found_in_the_url() {
-    let find = |uri: &str| Also::find(&uri.parse().unwrap(), |_| None);
+    let find = |uri: &str| Also::find(uri.split_once('?').map(|(_, query)| query), |_| None);
     assert!(find("/a").is_none());
     assert!(find("/a?after=1&alsoo=/b").is_none());
     let also = find("/a?also=/b&after=1&also=%2Frooms%2Fa%2520b&also=").unwrap();
