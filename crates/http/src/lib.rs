@@ -56,6 +56,7 @@ pub mod peer;
 pub mod plain_stream;
 pub mod proxy_protocol;
 pub mod rate_table;
+pub mod ready;
 pub mod reply;
 pub mod rules;
 pub mod sys;

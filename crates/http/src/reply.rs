@@ -1,15 +1,38 @@
 //! Responses that the gateway makes itself.
 
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
-use superpoll_http1::Method;
+use superpoll_http1::{FieldLines, Method};
 
 use crate::body::Body;
 
+/// The media type of texts.
+pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// Keeps browsers from guessing another one.
+pub(crate) const NO_GUESS: HeaderValue = HeaderValue::from_static("nosniff");
+
 /// Returns a status, with its text as the body.
 pub fn status(status: StatusCode) -> Response<Body> {
-    text(status, format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or("")))
+    text(status, text_of(status))
+}
+
+/// Gives the fields of a text, as HTTP/1.1 writes them, to a function.
+pub(crate) fn with_lines<T>(then: impl FnOnce(&FieldLines) -> T) -> T {
+    thread_local! {
+        static LINES: FieldLines =
+            [(&CONTENT_TYPE, &TEXT), (&X_CONTENT_TYPE_OPTIONS, &NO_GUESS)].into_iter().collect();
+    }
+    LINES.with(then)
+}
+
+/// Returns the text of a status.
+pub(crate) fn text_of(status: StatusCode) -> String {
+    let reason = status.canonical_reason().unwrap_or_default();
+    [status.as_str(), " ", reason, "\n"].concat()
 }
 
 /// Returns 503 for a shortage that may end soon: the client may ask again after some seconds.
@@ -58,8 +81,9 @@ pub fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CONTENT_TYPE, TEXT);
     headers.insert(CONTENT_LENGTH, length);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, NO_GUESS);
     response
 }
 

@@ -238,9 +238,20 @@ fn begin_entry(
     Entry::new(access_log, record)
 }
 
+/// The bytes that a target should have in an encoded form only.
+const ENCODED: &[u8] = b"\"<>^`{}|[]\\";
+
 /// Whether a target has a byte that should have been encoded.
 pub(super) fn is_odd(target: &str) -> bool {
-    !target.bytes().all(|byte| !b"\"<>^`{}|[]\\".contains(&byte))
+    const ODD: [bool; 256] = {
+        let (mut odd, mut at) = ([false; 256], 0);
+        while at < ENCODED.len() {
+            odd[ENCODED[at] as usize] = true;
+            at += 1;
+        }
+        odd
+    };
+    target.bytes().any(|byte| ODD[usize::from(byte)])
 }
 
 /// Returns a target as handlers get it.
@@ -255,11 +266,9 @@ pub(super) fn uri_of(target: &str) -> Option<Uri> {
 pub(super) fn encoded(target: &str) -> Option<Uri> {
     let mut text = String::new();
     for byte in target.bytes() {
-        match byte {
-            b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'}' | b'|' | b'[' | b']' | b'\\' => {
-                text.push_str(&format!("%{byte:02X}"));
-            }
-            byte => text.push(char::from(byte)),
+        match ENCODED.contains(&byte) {
+            true => text.push_str(&format!("%{byte:02X}")),
+            false => text.push(char::from(byte)),
         }
     }
     text.parse().ok()
@@ -459,8 +468,7 @@ impl Begun {
             entry.note(|record| record.method = Method::CONNECT);
         }
         let reply = match decision {
-            Decision::Now(response) => Reply::Now(response),
-            Decision::File(file) => Reply::Now(file.into_response(additions.is_head)),
+            Decision::Ready(ready) => Reply::Now(ready.into_response(additions.is_head)),
             decision => match request() {
                 None => StatusCode::URI_TOO_LONG.into(),
                 Some(request) => {

@@ -27,18 +27,18 @@ use http::Response;
 use superpoll_http::answers::Additions;
 use superpoll_http::body::Body;
 use superpoll_http::buffer::{ReadBuffer, WriteBuffer};
-use superpoll_http::files::FileAnswer;
 use superpoll_http::head::Head;
 use superpoll_http::log::{BrokenBy, Entry};
 use superpoll_http::message::to_request;
 use superpoll_http::parking_lot::Note;
 use superpoll_http::peer::RequestForm;
+use superpoll_http::ready::Ready;
 use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::transport::Transport;
 use superpoll_http::upload::Upload;
 use superpoll_http::upstream::Forwarder;
 use superpoll_http::upstream::lane::{
-    ClientFacts, LimitTimer, Passed, Progress, Sent, is_plain, pass_file,
+    ClientFacts, LimitTimer, Passed, Progress, Sent, is_plain, pass_ready,
 };
 use superpoll_http1::{
     Asked, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version, has_end, request,
@@ -86,7 +86,7 @@ struct Direct {
 /// The way to an answer.
 enum Work {
     Proxy(Rc<Forwarder>, Sent),
-    File(FileAnswer),
+    Ready(Ready),
 }
 
 /// Answers the requests of a connection until it ends, is parked, or waits. The bytes that were not
@@ -211,8 +211,8 @@ async fn pass(
                     let to = (&additions, &progress);
                     forwarder.pass_on(sent, to, &mut session, client, timer).await
                 }
-                Work::File(file) => {
-                    pass_file(file, (form.version, form.asked), &additions, &progress, io).await
+                Work::Ready(ready) => {
+                    pass_ready(ready, (form.version, form.asked), &additions, &progress, io).await
                 }
             }
         });
@@ -389,8 +389,10 @@ fn direct(
     let (mut arriving, mut len) = (ArrivingBody::none(), head.len);
     let prepared = match &begun.routed.decision {
         // A body that nobody reads would be taken for the next request.
-        Decision::File(FileAnswer::Whole(_) | FileAnswer::NotModified(_))
-            if matches!(head.framing, Framing::None | Framing::Length(0)) =>
+        Decision::Ready(ready)
+            if !matches!(ready, Ready::Response(_))
+                && matches!(head.framing, Framing::None | Framing::Length(0))
+                && !(matches!(ready, Ready::Status(_)) && begun.routed.additions.has_pages()) =>
         {
             None
         }
@@ -429,7 +431,7 @@ fn direct(
     let Begun { running, timer, entry, trace, peer, routed } = begun;
     let work = match (routed.decision, prepared) {
         (Decision::Forward(forwarder), Some(sent)) => Work::Proxy(forwarder, sent),
-        (Decision::File(file), None) => Work::File(file),
+        (Decision::Ready(ready), None) => Work::Ready(ready),
         _ => unreachable!("these two are prepared"),
     };
     let additions = Additions { trace, ..routed.additions };

@@ -15,10 +15,11 @@ use superpoll_http::answers::{Additions, AnswerRules};
 use superpoll_http::authority;
 use superpoll_http::body::Body;
 use superpoll_http::exchange::{Exchange, LocalFuture};
-use superpoll_http::files::{Embedded, FileAnswer};
+use superpoll_http::files::Embedded;
 use superpoll_http::head::Head;
 use superpoll_http::log::Entry;
 use superpoll_http::peer::Peer;
+use superpoll_http::ready::Ready;
 use superpoll_http::reply;
 use superpoll_http::rules::RouteRules;
 use superpoll_http::telemetry::durations::{RequestDurations, RequestTimer};
@@ -128,8 +129,8 @@ type AnswerAll = Box<dyn FnOnce(Request<Upload>, Exchange) -> Reply>;
 
 /// The answer to a request, as far as its head tells.
 pub(super) enum Decision {
-    Now(Response<Body>),
-    File(FileAnswer),
+    /// It is there.
+    Ready(Ready),
     /// Its server's response is passed on.
     Forward(Rc<Forwarder>),
     /// By a handler that needs all of the request.
@@ -144,9 +145,8 @@ impl Decision {
     /// Answers the request.
     pub(super) fn answer(self, request: Request<Upload>, exchange: Exchange) -> Reply {
         match self {
-            Decision::Now(response) => Reply::Now(response),
-            Decision::File(file) => {
-                Reply::Now(file.into_response(*request.method() == Method::HEAD))
+            Decision::Ready(ready) => {
+                Reply::Now(ready.into_response(*request.method() == Method::HEAD))
             }
             Decision::Forward(forwarder) => {
                 forwarder.answer(request, exchange).map_or_else(Reply::from, Reply::Later)
@@ -158,13 +158,13 @@ impl Decision {
 
 impl From<Response<Body>> for Decision {
     fn from(response: Response<Body>) -> Decision {
-        Decision::Now(response)
+        Decision::Ready(response.into())
     }
 }
 
 impl From<StatusCode> for Decision {
     fn from(status: StatusCode) -> Decision {
-        Decision::Now(reply::status(status))
+        Decision::Ready(status.into())
     }
 }
 
@@ -180,7 +180,8 @@ struct Requester<'a> {
 
 /// The records that the way of a request is noted in.
 struct RequestNotes<'a> {
-    routed: &'a mut Routed,
+    additions: &'a mut Additions,
+    body_bytes: &'a mut Option<u64>,
     timer: &'a mut RequestTimer,
     entry: Option<&'a Rc<Entry>>,
 }
@@ -307,12 +308,12 @@ impl Router {
         timer: &mut RequestTimer,
         entry: Option<&Rc<Entry>>,
     ) -> Routed {
-        let additions = Additions { is_head: head.is_head(), ..Additions::default() };
-        let mut routed = Routed { decision: misdirected(), additions, body_bytes: None };
-        let notes = RequestNotes { routed: &mut routed, timer, entry };
+        let mut additions = Additions { is_head: head.is_head(), ..Additions::default() };
+        let mut body_bytes = None;
+        let (adds, body) = (&mut additions, &mut body_bytes);
+        let notes = RequestNotes { additions: adds, body_bytes: body, timer, entry };
         let decision = self.decide(head, peer, on, notes);
-        routed.decision = decision;
-        routed
+        Routed { decision, additions, body_bytes }
     }
 
     fn decide(
@@ -365,10 +366,10 @@ impl Router {
             && !is_local
             && !https::is_validation(path)
         {
-            notes.routed.additions.rules = routes.as_ref().and_then(|it| it.answers.clone());
+            notes.additions.rules = routes.as_ref().and_then(|it| it.answers.clone());
             return rule.redirect(head).into();
         }
-        notes.routed.additions.hsts =
+        notes.additions.hsts =
             rule.filter(|_| peer.is_encrypted).and_then(|rule| rule.hsts_for(head));
         let requester = Requester { peer, is_local, metrics };
         self.decide_as(head, routes.as_ref(), &requester, notes)
@@ -383,8 +384,7 @@ impl Router {
         notes: RequestNotes<'_>,
     ) -> Decision {
         let Requester { peer, is_local, metrics } = *requester;
-        let RequestNotes { routed, timer, entry } = notes;
-        let Routed { additions, body_bytes, .. } = routed;
+        let RequestNotes { additions, body_bytes, timer, entry } = notes;
         let path = head.path;
         let is_page = path.starts_with(PAGE) && self.page != Some(false);
         if let Some(metrics) = metrics {

@@ -114,6 +114,12 @@ impl Additions {
         self.hsts.is_none() && self.link.is_none() && self.rules.is_none()
     }
 
+    /// Whether errors may get pages.
+    #[inline]
+    pub fn has_pages(&self) -> bool {
+        self.rules.as_ref().is_some_and(|rules| rules.has_pages())
+    }
+
     /// Adds the fields to a response.
     pub fn apply_to(self, mut response: Response<Body>) -> Response<Body> {
         if let Some(rules) = &self.rules

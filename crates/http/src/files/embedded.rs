@@ -13,9 +13,10 @@ use super::kind::Kind;
 use super::path::{self, Refusal};
 use super::representation::Source;
 use super::resource::{Content, Resource};
-use super::status::{not_allowed, plain};
+use super::status::not_allowed;
 use crate::body::Body;
 use crate::head::Head;
+use crate::reply;
 
 /// The demonstration, the page of the root first.
 const DEMO: &[(&str, &[u8])] = &[
@@ -110,18 +111,18 @@ impl Embedded {
         let mut resource = path.strip_prefix('/').and_then(|path| self.find(path));
         if resource.is_none() {
             match path::relative(path, true) {
-                Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, head.is_head()),
+                Err(Refusal::Malformed) => return reply::status(StatusCode::BAD_REQUEST),
                 Ok(relative) if relative.is_folder == relative.path.is_empty() => {
                     resource = self.find(&relative.path);
                 }
                 _ => {}
             }
         }
-        let Some(resource) = resource else { return plain(StatusCode::NOT_FOUND, head.is_head()) };
+        let Some(resource) = resource else { return reply::status(StatusCode::NOT_FOUND) };
         if let Some(answer) = resource.answer_now(head) {
             return answer.into_response(head.is_head());
         }
         let response = Box::pin(resource.respond(head)).await;
-        response.unwrap_or_else(|| plain(StatusCode::NOT_FOUND, head.is_head()))
+        response.unwrap_or_else(|| reply::status(StatusCode::NOT_FOUND))
     }
 }

@@ -85,15 +85,19 @@ impl Folder {
     /// Whether the kernel knows, without waiting, that a path leads nowhere.
     pub(super) fn lacks(&self, path: &str) -> bool {
         let is_asked = !self.walks.load(Ordering::Relaxed) && !self.waits.load(Ordering::Relaxed);
-        let path_only = OFlags::PATH | OFlags::CLOEXEC;
-        let look = BELOW | ResolveFlags::CACHED;
-        is_asked
-            && is_below(path)
-            && !path.is_empty()
-            && matches!(
-                openat2(&self.root, path, path_only, Mode::empty(), look),
-                Err(Errno::NOENT | Errno::NOTDIR)
-            )
+        if !is_below(path) || path.is_empty() {
+            return false;
+        }
+        if is_asked {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let look = BELOW | ResolveFlags::CACHED;
+            let found = openat2(&self.root, path, flags, Mode::empty(), look);
+            return matches!(found, Err(Errno::NOENT | Errno::NOTDIR));
+        }
+        // The engine opens files itself.
+        let error = self.open_below(path).err();
+        let error = error.and_then(|error| Errno::from_io_error(&error));
+        matches!(error, Some(Errno::NOENT | Errno::NOTDIR))
     }
 
     /// Opens a file below the folder by a relative path; the empty path is the folder itself.

@@ -39,7 +39,7 @@ mod version;
 
 pub use self::embedded::Embedded;
 pub use self::folder::Folder;
-pub use self::representation::{FileAnswer, Representation};
+pub use self::representation::Representation;
 pub use self::site::Site;
 
 /// Returns the media type of a file, by its name.

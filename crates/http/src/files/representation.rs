@@ -22,11 +22,12 @@ use superpoll_http1::FieldLines;
 use super::condition::{Validators, has_conditions};
 use super::pieces::{Piece, Pieces};
 use super::range::{self, Wanted};
-use super::status::plain;
 use super::version::OnDisk;
 use crate::body::Body;
 use crate::encoding::Coding;
 use crate::head::{Fields, Head};
+use crate::ready::Ready;
+use crate::reply;
 
 /// The location of the bytes.
 #[derive(Debug)]
@@ -99,30 +100,6 @@ pub struct Representation {
     /// Those of a response that says that the client has this version.
     lines_of_version: FieldLines,
     has_parts: bool,
-}
-
-/// The answer to a GET or HEAD for a file.
-pub enum FileAnswer {
-    /// All of a representation, which is in memory unless the request was HEAD.
-    Whole(Rc<Representation>),
-    /// The client has this version.
-    NotModified(Rc<Representation>),
-    /// Another response.
-    Other(Response<Body>),
-}
-
-impl FileAnswer {
-    /// Returns the response.
-    pub fn into_response(self, is_head: bool) -> Response<Body> {
-        match self {
-            FileAnswer::Whole(whole) => {
-                let bytes = whole.in_memory().filter(|_| !is_head).cloned().unwrap_or_default();
-                whole.whole(if bytes.is_empty() { Body::empty() } else { Body::from(bytes) })
-            }
-            FileAnswer::NotModified(known) => known.refusal(StatusCode::NOT_MODIFIED, is_head),
-            FileAnswer::Other(response) => response,
-        }
-    }
 }
 
 /// What a request gets of a representation.
@@ -217,17 +194,17 @@ impl Representation {
     }
 
     /// Answers a GET or HEAD, if that needs no file to be opened.
-    pub(super) fn answer_now(self: &Rc<Self>, head: Head<'_>) -> Option<FileAnswer> {
+    pub(super) fn answer_now(self: &Rc<Self>, head: Head<'_>) -> Option<Ready> {
         let is_here = head.is_head() || self.in_memory().is_some();
         Some(match self.verdict(head) {
-            Verdict::Whole if is_here => FileAnswer::Whole(self.clone()),
+            Verdict::Whole if is_here => Ready::File(self.clone()),
             Verdict::Parts(parts) => {
                 let bytes = self.in_memory()?.clone();
-                FileAnswer::Other(self.parts(parts, bytes))
+                self.parts(parts, bytes).into()
             }
             Verdict::Whole => return None,
-            Verdict::Refused(StatusCode::NOT_MODIFIED) => FileAnswer::NotModified(self.clone()),
-            Verdict::Refused(status) => FileAnswer::Other(self.refusal(status, head.is_head())),
+            Verdict::Refused(StatusCode::NOT_MODIFIED) => Ready::NotModified(self.clone()),
+            Verdict::Refused(status) => self.refusal(status).into(),
         })
     }
 
@@ -238,7 +215,7 @@ impl Representation {
                 let file = file.open().await?;
                 Some(match self.verdict(head) {
                     Verdict::Parts(parts) => self.parts(parts, file),
-                    _ => self.whole(file.whole(self.length())),
+                    _ => self.with_body(file.whole(self.length())),
                 })
             }
             (answer, _) => Some(answer?.into_response(head.is_head())),
@@ -260,8 +237,13 @@ impl Representation {
         }
     }
 
-    /// Returns a full response with this body.
-    fn whole(&self, body: Body) -> Response<Body> {
+    /// Returns a full response, for which the bytes are in memory unless it is one to `HEAD`.
+    pub(crate) fn whole(&self, is_head: bool) -> Response<Body> {
+        let bytes = self.in_memory().filter(|bytes| !is_head && !bytes.is_empty());
+        self.with_body(bytes.map_or_else(Body::empty, |bytes| Body::from(bytes.clone())))
+    }
+
+    fn with_body(&self, body: Body) -> Response<Body> {
         let mut response = Response::new(body);
         *response.headers_mut() = self.fields.clone();
         response
@@ -279,11 +261,11 @@ impl Representation {
 
     /// Returns a response without the bytes: 304, 412 or 416. It names the version that it refers
     /// to, and the fields that it depends on.
-    fn refusal(&self, status: StatusCode, is_head: bool) -> Response<Body> {
+    pub(crate) fn refusal(&self, status: StatusCode) -> Response<Body> {
         let mut response = if status == StatusCode::NOT_MODIFIED {
             Response::new(Body::empty())
         } else {
-            plain(status, is_head)
+            reply::status(status)
         };
         *response.status_mut() = status;
         let headers = response.headers_mut();

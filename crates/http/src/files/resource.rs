@@ -17,10 +17,11 @@ use superpoll_rt::blocking::unblock;
 use super::compress::{self, Levels, compressed};
 use super::kind::Kind;
 use super::pieces::fill;
-use super::representation::{FileAnswer, Parts, Representation, Source};
+use super::representation::{Parts, Representation, Source};
 use crate::body::Body;
 use crate::encoding::{Accepted, Coding};
 use crate::head::{Fields, Head};
+use crate::ready::Ready;
 
 /// The bytes of a file or of a compressed sibling, and the marks that distinguish this version from
 /// other versions.
@@ -131,7 +132,7 @@ impl Resource {
     }
 
     /// Answers a GET or HEAD, if that needs no file to be opened or compressed.
-    pub(super) fn answer_now(&self, head: Head<'_>) -> Option<FileAnswer> {
+    pub(super) fn answer_now(&self, head: Head<'_>) -> Option<Ready> {
         match self.choose(head.fields) {
             Choice::Ready(chosen) => chosen.answer_now(head),
             Choice::ToMake(..) => None,

@@ -19,15 +19,17 @@ use super::folder::Folder;
 use super::kind::Kind;
 use super::path::{self, Refusal, RelativePath};
 use super::pieces::read_all;
-use super::representation::{FileAnswer, Source};
+use super::representation::Source;
 use super::resource::{Content, Resource};
 use super::status::listing;
-use super::status::{not_allowed, plain};
+use super::status::not_allowed;
 use super::version::{OnDisk, Opened, Stamp};
 use crate::body::Body;
 use crate::encoding::Coding;
 use crate::file_region;
 use crate::head::Head;
+use crate::ready::Ready;
+use crate::reply;
 
 /// How many times a file that changes while it is read is read.
 const TRIES: usize = 3;
@@ -104,9 +106,9 @@ impl Site {
     /// Answers at once, if a look into the cache is enough, or if the kernel knows that there is
     /// nothing.
     #[must_use]
-    pub fn answer_now(&self, head: Head<'_>, path: &str) -> Option<FileAnswer> {
+    pub fn answer_now(&self, head: Head<'_>, path: &str) -> Option<Ready> {
         if !head.is_read() {
-            return Some(FileAnswer::Other(not_allowed(head.method)));
+            return Some(not_allowed(head.method).into());
         }
         let cache = self.cache.borrow();
         if let Some(resource) = cache.fresh(path, clock()) {
@@ -121,7 +123,7 @@ impl Site {
             Ok(relative) if self.folder.lacks(&relative.path) => StatusCode::NOT_FOUND,
             Ok(_) => return None,
         };
-        Some(FileAnswer::Other(plain(status, head.is_head())))
+        Some(status.into())
     }
 
     /// Whether plain requests take the lane.
@@ -171,7 +173,7 @@ impl Site {
     /// Answers from the file or folder that the path leads to now.
     async fn look_up(&self, head: Head<'_>, path: &str, now: Duration) -> Response<Body> {
         let place = match path::relative(path, self.options.hidden) {
-            Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, head.is_head()),
+            Err(Refusal::Malformed) => return reply::status(StatusCode::BAD_REQUEST),
             Err(Refusal::Hidden) => Err(io::ErrorKind::NotFound.into()),
             Ok(relative) => self.locate(&relative).await,
         };
@@ -208,11 +210,11 @@ impl Site {
             Some(fallback) => match Box::pin(self.answer_at(head, fallback, now)).await {
                 // It is a folder, and the redirect would be to a path without a file.
                 response if response.status() == StatusCode::PERMANENT_REDIRECT => {
-                    plain(status, head.is_head())
+                    reply::status(status)
                 }
                 response => response,
             },
-            None => plain(status, head.is_head()),
+            None => reply::status(status),
         }
     }
 
@@ -338,7 +340,7 @@ impl Site {
         }
         let hidden = self.options.hidden;
         let page = unblock(move || listing(&opened, &path, hidden)).await??;
-        let mut response = plain(StatusCode::OK, head.is_head());
+        let mut response = reply::status(StatusCode::OK);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(page.len()));
@@ -372,7 +374,7 @@ fn clock() -> Duration {
 /// Redirects to the same path with `/` at its end. Slashes at its start become one: two would name
 /// another host.
 fn to_folder(head: Head<'_>) -> Response<Body> {
-    let mut response = plain(StatusCode::PERMANENT_REDIRECT, head.is_head());
+    let mut response = reply::status(StatusCode::PERMANENT_REDIRECT);
     let query = head.query.map(|query| format!("?{query}")).unwrap_or_default();
     let path = head.path.trim_start_matches('/');
     if let Ok(location) = HeaderValue::try_from(format!("/{path}/{query}")) {

@@ -173,8 +173,8 @@ fn decide_by(
         }
         Handler::Files(site) => {
             let path = target.as_ref().map_or_else(|| &head.path[below..], PathAndQuery::path);
-            if let Some(answer) = site.answer_now(head, path) {
-                return Decision::File(answer);
+            if let Some(ready) = site.answer_now(head, path) {
+                return Decision::Ready(ready);
             }
             let site = site.clone();
             Decision::handle(move |request, _| {

@@ -35,10 +35,10 @@ use super::splice::{self, Client};
 use crate::answers::Additions;
 use crate::body::Body;
 use crate::buffer::{LARGEST, ReadBuffer, WriteBuffer};
-use crate::files::FileAnswer;
 use crate::io_activity::IoActivity;
 use crate::log::Entry;
 use crate::message::Message;
+use crate::ready::Ready;
 use crate::reply;
 use crate::trace::RequestTrace;
 use crate::transport::poll_write_all;
@@ -803,26 +803,42 @@ fn refusal(error: &UploadError) -> Passed {
     Passed::Answered(reply::status(status_of(error)))
 }
 
-/// Answers with a file: the lines of its fields, and its bytes unless the request was `HEAD`.
-pub async fn pass_file(
-    file: &FileAnswer,
+/// Gives an answer that is there: the lines of its fields, and its bytes unless the request was
+/// `HEAD`.
+pub async fn pass_ready(
+    ready: &Ready,
     (version, asked): (Http1Version, Asked),
     additions: &Additions,
     progress: &Progress,
     client: &mut (impl Write + Unpin),
 ) -> Passed {
-    let (status, lines, file) = match file {
-        FileAnswer::Whole(file) => (StatusCode::OK, file.lines(), file),
-        FileAnswer::NotModified(file) => (StatusCode::NOT_MODIFIED, file.lines_of_version(), file),
-        FileAnswer::Other(_) => return Passed::Cut,
-    };
     let mut out = WriteBuffer::default();
-    progress.says_close.set(progress.is_last.get());
-    let shape = (version, asked, progress.is_last.get());
-    let body = heads::file((status, lines, file.length()), additions, shape, &mut out.0);
+    let is_last = progress.is_last.get();
+    progress.says_close.set(is_last);
+    let shape = (version, asked, is_last);
+    let text;
+    let (status, body, bytes) = match ready {
+        Ready::File(file) => {
+            let lines = (StatusCode::OK, file.lines(), file.length());
+            let body = heads::ready(lines, additions, shape, &mut out.0);
+            (StatusCode::OK, body, file.in_memory().map_or(&[][..], |bytes| bytes))
+        }
+        Ready::NotModified(file) => {
+            let lines = (StatusCode::NOT_MODIFIED, file.lines_of_version(), 0);
+            (lines.0, heads::ready(lines, additions, shape, &mut out.0), &[][..])
+        }
+        Ready::Status(status) => {
+            text = reply::text_of(*status);
+            let length = text.len() as u64;
+            let body = reply::with_lines(|lines| {
+                heads::ready((*status, lines, length), additions, shape, &mut out.0)
+            });
+            (*status, body, text.as_bytes())
+        }
+        Ready::Response(_) => return Passed::Cut,
+    };
     progress.status.set(status.as_u16());
-    let bytes = file.in_memory().filter(|_| !body.drops_data());
-    let (head, bytes) = (&out.0, bytes.map_or(&[][..], |bytes| bytes));
+    let (head, bytes) = (&out.0, if body.drops_data() { &[] } else { bytes });
     let mut at = 0;
     let written = poll_fn(|cx| {
         while at < head.len() + bytes.len() {

@@ -296,8 +296,8 @@ fn passed(
     found
 }
 
-/// Appends the head of a response about a file of a length, whose fields are `lines`.
-pub(crate) fn file(
+/// Appends the head of a response with so many bytes, whose fields are `lines`.
+pub(crate) fn ready(
     (status, lines, length): (StatusCode, &FieldLines, u64),
     additions: &Additions,
     (version, asked, is_last): (Http1Version, Asked, bool),

@@ -38,7 +38,7 @@ mod lost;
 mod request;
 mod splice;
 
-pub use exchange::{Passed, Progress, Sent, pass_file};
+pub use exchange::{Passed, Progress, Sent, pass_ready};
 pub(super) use heads::Changes;
 pub use heads::ClientFacts;
 pub(crate) use heads::interim as write_interim;
