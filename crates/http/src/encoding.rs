@@ -4,6 +4,8 @@
 //! that refuses it by `identity;q=0`. The RFC leaves it to the server to answer 406 instead. A
 //! client that gets 406 has nothing, while a client that gets the file can nearly always read it.
 
+use memchr::memchr;
+
 use crate::accept;
 
 superpoll::named! {
@@ -36,16 +38,23 @@ impl Accepted {
     pub(crate) fn of_values<'a>(values: impl Iterator<Item = &'a [u8]>) -> Accepted {
         let mut given: [Option<u16>; 5] = [None; 5];
         for value in values {
-            for element in std::str::from_utf8(value).unwrap_or("").split(',') {
-                let mut parts = element.split(';').map(str::trim);
-                let name = parts.next().unwrap_or("");
-                let names = ["br", "zstd", "gzip", "identity", "*"];
-                let name = if name.eq_ignore_ascii_case("x-gzip") { "gzip" } else { name };
+            for element in value.split(|byte| *byte == b',') {
+                let (name, parameters) = match memchr(b';', element) {
+                    Some(end) => (&element[..end], Some(&element[end + 1..])),
+                    None => (element, None),
+                };
+                let name = name.trim_ascii();
+                let names: [&[u8]; 5] = [b"br", b"zstd", b"gzip", b"identity", b"*"];
+                let name = if name.eq_ignore_ascii_case(b"x-gzip") { b"gzip" } else { name };
                 let Some(place) = names.iter().position(|known| name.eq_ignore_ascii_case(known))
                 else {
                     continue;
                 };
-                given[place] = Some(accept::said(parts));
+                given[place] = Some(match parameters.map(std::str::from_utf8) {
+                    None => 1000,
+                    Some(Ok(parameters)) => accept::said(parameters.split(';').map(str::trim)),
+                    Some(Err(_)) => 0,
+                });
             }
         }
         let [brotli, zstd, gzip, identity, any] = given;

@@ -46,6 +46,12 @@ pub(super) struct ArrivingBody {
     trailers: Option<Box<HeaderMap>>,
 }
 
+impl Default for ArrivingBody {
+    fn default() -> ArrivingBody {
+        ArrivingBody::none()
+    }
+}
+
 impl ArrivingBody {
     /// Returns the body behind a head, and the handler's part of it.
     pub(super) fn new(head: &RequestHead<'_>) -> (ArrivingBody, RequestBody) {

@@ -62,11 +62,18 @@ pub(super) struct KnownResponse {
 }
 
 /// A request that was read.
-#[expect(clippy::large_enum_variant, reason = "each is moved once, and most are the large one")]
 enum NextRequest {
-    Direct(Direct),
-    Handler { serving: Serving, arriving: ArrivingBody, form: ResponseForm },
+    /// It is in its place.
+    Direct,
+    Handler(Box<Handled>),
     Refused(Refusal),
+}
+
+/// A request that a handler answers.
+struct Handled {
+    serving: Serving,
+    arriving: ArrivingBody,
+    form: ResponseForm,
 }
 
 /// A request that is answered from its head.
@@ -157,13 +164,16 @@ async fn answer_all(
 ) -> ExitReason {
     let facts = ClientFacts::from_peer(&state.peer);
     let mut timer = LimitTimer::default();
+    // It is large, and never moved.
+    let mut direct = None;
     loop {
-        let next = next(state, (io, read), &facts, check).await;
+        let next = next(state, (io, read), (&facts, &mut direct), check).await;
         let ended = match next {
-            Ok(NextRequest::Direct(direct)) => {
-                pass(state, (io, read), direct, &mut timer, check).await
+            Ok(NextRequest::Direct) => {
+                pass(state, (io, read), (&mut direct, &mut timer), check).await
             }
-            Ok(NextRequest::Handler { serving, arriving, form }) => {
+            Ok(NextRequest::Handler(handled)) => {
+                let Handled { serving, arriving, form } = *handled;
                 // Connections of plain requests have a smaller future.
                 Box::pin(respond(state, (io, read), serving, arriving, form, check)).await
             }
@@ -185,17 +195,17 @@ async fn answer_all(
 async fn pass(
     state: &Rc<ConnectionState>,
     (io, read): (&mut Watched, &mut ReadBuffer),
-    direct: Direct,
-    timer: &mut LimitTimer,
+    (place, timer): (&mut Option<Direct>, &mut LimitTimer),
     check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
 ) -> Result<(), ExitReason> {
     let (activity, counters) = (&state.io_activity, &state.context.worker.counters);
-    let Direct { mut work, additions, running, timer: begun, entry, form, mut arriving, client } =
-        direct;
-    let progress = Progress { entry: entry.clone(), ..Progress::default() };
+    let Some(direct) = place else { return Ok(()) };
+    let Direct { work, additions, timer: begun, entry, form, arriving, client, .. } = direct;
+    let (form, client) = (*form, *client);
+    let progress = Progress { entry: entry.take(), ..Progress::default() };
     let is_last = || form.closes || state.is_last(state.requests());
     progress.is_last.set(is_last());
-    if let Work::Proxy(forwarder, sent) = &work
+    if let Work::Proxy(forwarder, sent) = &*work
         && forwarder.aborts
     {
         let is_new = state.requests() == 1 && matches!(io.transport, Transport::Plain(_));
@@ -205,14 +215,14 @@ async fn pass(
     let passed = {
         // Moved once, since it is large.
         let mut answering = pin!(async {
-            match &mut work {
+            match work {
                 Work::Proxy(forwarder, sent) => {
-                    let mut session = Session { io, read, arriving: &mut arriving };
-                    let to = (&additions, &progress);
+                    let mut session = Session { io, read, arriving };
+                    let to = (&*additions, &progress);
                     forwarder.pass_on(sent, to, &mut session, client, timer).await
                 }
                 Work::Ready(ready) => {
-                    pass_ready(ready, (form.version, form.asked), &additions, &progress, io).await
+                    pass_ready(ready, (form.version, form.asked), additions, &progress, io).await
                 }
             }
         });
@@ -235,21 +245,25 @@ async fn pass(
         })
         .await
     };
-    // The body is given up with it, unless it is over.
-    drop(work);
+    let is_status = matches!(work, Work::Ready(Ready::Status(_)));
+    let (entry, mut arriving) = (progress.entry, std::mem::take(arriving));
     activity.has_upload.set(false);
+    if let Ok(Passed::Answered(response)) = passed {
+        begun.answered(response.status().as_u16());
+        let Some(Direct { work, additions, running, .. }) = place.take() else { return Ok(()) };
+        // The body is given up with it, unless it is over.
+        drop(work);
+        let note = Note { entry, trace: additions.trace.clone() };
+        let known = (additions.apply_to(response), note, running);
+        return respond_now(state, (io, read), known, (arriving, form), check).await;
+    }
+    // It is over, and so is its body.
+    *place = None;
     let (is_whole, exit) = match passed {
         Ok(Passed::Whole) => (true, None),
-        Ok(Passed::Cut) => (false, None),
+        Ok(Passed::Cut | Passed::Answered(_)) => (false, None),
         Err(reason) => (false, Some(reason)),
-        Ok(Passed::Answered(response)) => {
-            begun.answered(response.status().as_u16());
-            let note = Note { entry, trace: additions.trace.clone() };
-            let known = (additions.apply_to(response), note, running);
-            return respond_now(state, (io, read), known, (arriving, form), check).await;
-        }
     };
-    drop(running);
     // Without a response the entry says that the client has not waited.
     let (status, body) = (progress.status.get(), progress.body.get());
     if status > 0 {
@@ -264,7 +278,7 @@ async fn pass(
     if let (Some(entry), true) = (&entry, state.is_closed_here.get()) {
         entry.note(|record| record.broken_by(BrokenBy::Server));
     }
-    drop((entry, progress.entry));
+    drop(entry);
     if !arriving.is_over() {
         arriving.end(io, read).await;
     }
@@ -274,6 +288,7 @@ async fn pass(
         return Err(reason);
     }
     match is_whole {
+        true if is_status => {}
         true => counters.lane.add(1),
         false => counters.broken.add(1),
     }
@@ -288,7 +303,7 @@ async fn pass(
 async fn next(
     state: &Rc<ConnectionState>,
     (io, read): (&mut Watched, &mut ReadBuffer),
-    facts: &ClientFacts,
+    (facts, place): (&ClientFacts, &mut Option<Direct>),
     check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
 ) -> Result<NextRequest, ExitReason> {
     state.io_activity.unused.set(!read.is_empty() || !io.before.is_empty());
@@ -299,7 +314,7 @@ async fn next(
             // A head that comes in many pieces is not read again with each.
             let may_be_whole = seen == 0 || read.is_full() || has_end(read.bytes(), seen);
             if std::mem::take(&mut has_new) && may_be_whole {
-                if let Some(request) = take(state, read, facts) {
+                if let Some(request) = take(state, read, facts, place) {
                     return Poll::Ready(Ok(request));
                 }
                 seen = read.bytes().len();
@@ -330,6 +345,7 @@ fn take(
     state: &Rc<ConnectionState>,
     read: &mut ReadBuffer,
     facts: &ClientFacts,
+    place: &mut Option<Direct>,
 ) -> Option<NextRequest> {
     let mut names = WriteBuffer::default();
     let mut room = Room::new(&mut names.0);
@@ -351,8 +367,8 @@ fn take(
         None => seen,
     };
     let begun = Begun::new(state, seen, || head.len);
-    let (taken, len) = match direct(state, bytes, &head, (facts, form), begun) {
-        Ok((direct, len)) => (NextRequest::Direct(direct), len),
+    let (taken, len) = match direct(state, bytes, &head, (facts, form), begun, place) {
+        Ok(len) => (NextRequest::Direct, len),
         Err(begun) => {
             let (arriving, body) = ArrivingBody::new(&head);
             let made = || match to_request(&head, &bytes[..head.len], body) {
@@ -362,28 +378,27 @@ fn take(
                     Some(*request)
                 }
             };
-            (NextRequest::Handler { serving: begun.serve(made, None), arriving, form }, head.len)
+            let serving = begun.serve(made, None);
+            (NextRequest::Handler(Box::new(Handled { serving, arriving, form })), head.len)
         }
     };
     read.consume(len);
-    Some(match taken {
-        NextRequest::Direct(mut direct) => {
-            direct.arriving.offer(read);
-            NextRequest::Direct(direct)
-        }
-        taken => taken,
-    })
+    if let Some(direct) = place {
+        direct.arriving.offer(read);
+    }
+    Some(taken)
 }
 
-/// Takes a request that can be answered from its head. Returns the length of the head, and of the
-/// body if that has come whole.
+/// Puts a request that can be answered from its head in its place. Returns the length of the head,
+/// and of the body if that has come whole.
 fn direct(
     state: &ConnectionState,
     bytes: &[u8],
     head: &RequestHead<'_>,
     (facts, form): (&ClientFacts, ResponseForm),
     begun: Begun,
-) -> Result<(Direct, usize), Begun> {
+    place: &mut Option<Direct>,
+) -> Result<usize, Begun> {
     let worker = &state.context.worker;
     let trace = begun.trace.as_ref();
     let (mut arriving, mut len) = (ArrivingBody::none(), head.len);
@@ -436,5 +451,6 @@ fn direct(
     };
     let additions = Additions { trace, ..routed.additions };
     let client = peer.client.map(|client| client.ip());
-    Ok((Direct { work, additions, running, timer, entry, form, arriving, client }, len))
+    *place = Some(Direct { work, additions, running, timer, entry, form, arriving, client });
+    Ok(len)
 }

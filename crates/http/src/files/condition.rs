@@ -20,6 +20,8 @@ pub(super) fn has_conditions(fields: Fields<'_>) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Validators {
     pub(super) etag: ETag,
+    /// The same as a field has it.
+    pub(super) text: String,
     /// `None` before 1970, for which HTTP has no date.
     pub(super) modified: Option<SystemTime>,
 }
@@ -41,7 +43,12 @@ impl Validators {
         if failed {
             return Some(StatusCode::PRECONDITION_FAILED);
         }
-        let is_known = if fields.has("if-none-match") {
+        let mut none_match = fields.values("if-none-match");
+        let is_known = if let Some(first) = none_match.next() {
+            // Most clients send back what they have got.
+            if first == self.text.as_bytes() && none_match.next().is_none() {
+                return Some(StatusCode::NOT_MODIFIED);
+            }
             let tags = fields.typed::<IfNoneMatch>();
             tags.is_some_and(|tags| !tags.precondition_passes(&self.etag))
         } else if fields.has("if-modified-since") {

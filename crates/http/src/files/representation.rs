@@ -130,7 +130,8 @@ impl Representation {
     pub(super) fn new(parts: Parts<'_>) -> Option<Representation> {
         let weak = if parts.is_weak { "W/" } else { "" };
         let tag = format!("{weak}\"{}\"", parts.tag);
-        let validators = Validators { etag: tag.parse().ok()?, modified: parts.modified };
+        let (etag, modified) = (tag.parse().ok()?, parts.modified);
+        let validators = Validators { etag, text: tag.clone(), modified };
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, parts.kind.clone());
         fields.insert(CONTENT_LENGTH, HeaderValue::from(parts.source.length()));

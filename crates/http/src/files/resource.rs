@@ -157,23 +157,23 @@ impl Resource {
         }
         let accepted = Accepted::of_values(fields.values("accept-encoding"));
         let has_range = fields.has("range");
-        let mut codings = Coding::ALL;
-        let is_made = |coding: Coding| self.siblings[coding as usize].is_none();
-        codings.sort_by_key(|coding| (Reverse(accepted.weight(*coding)), is_made(*coding)));
         // Representations that are compressed here are not sent in parts; a client that asks for
         // parts is better served with the file as it is.
         let levels = self.levels.filter(|_| !has_range);
-        for coding in codings.into_iter().filter(|coding| accepted.weight(*coding) > 0) {
+        let available = Coding::ALL.into_iter().filter_map(|coding| {
+            let weight = Some(accepted.weight(coding)).filter(|weight| *weight > 0)?;
             if let Some(sibling) = &self.siblings[coding as usize] {
-                return Choice::Ready(Rc::clone(sibling));
+                return Some(((Reverse(weight), false), Choice::Ready(Rc::clone(sibling))));
             }
-            match (&*self.made[coding as usize].borrow(), levels) {
-                (Made::Ready(made), Some(_)) => return Choice::Ready(Rc::clone(made)),
-                (Made::Not, Some(levels)) => return Choice::ToMake(coding, levels),
-                _ => {}
-            }
-        }
-        Choice::Ready(Rc::clone(&self.identity))
+            let choice = match (&*self.made[coding as usize].borrow(), levels?) {
+                (Made::Ready(made), _) => Choice::Ready(Rc::clone(made)),
+                (Made::Not, levels) => Choice::ToMake(coding, levels),
+                _ => return None,
+            };
+            Some(((Reverse(weight), true), choice))
+        });
+        let best = available.min_by_key(|(key, _)| *key).map(|(_, choice)| choice);
+        best.unwrap_or_else(|| Choice::Ready(Rc::clone(&self.identity)))
     }
 
     /// Compresses the file, after which there is a representation or it is known that there will be
