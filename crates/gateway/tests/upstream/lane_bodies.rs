@@ -165,3 +165,54 @@ fn uploads_come_whole_and_alone() {
         assert_eq!(lane() - before, count, "{backend:?}");
     }
 }
+
+/// A server that answers at once reads nothing of the upload, which nobody else may read as a
+/// request either.
+#[test]
+fn the_rest_of_an_upload_is_no_request() {
+    for backend in all() {
+        let origin = Origin::start(|line| {
+            line.head()?;
+            line.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst")
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        for fields in ["Content-Length: 100000", "Transfer-Encoding: chunked"] {
+            let mut client = Client::connect(&gateway.address);
+            client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));
+            let reply = client.reply();
+            assert_eq!(reply.text(), "first", "{backend:?} {fields}");
+            assert_eq!(reply.field("connection").as_deref(), Some("close"), "{backend:?} {fields}");
+            // Its place in the upload is none of a chunk.
+            let _ = client.stream.write_all(b"GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert!(client.is_closed(), "{backend:?} {fields}");
+        }
+        assert_eq!(origin.connections(), 2, "{backend:?}");
+    }
+}
+
+/// An upload of which a server may have got something goes to no other one.
+#[test]
+fn an_upload_is_sent_once() {
+    for backend in all() {
+        let servers = [(); 2].map(|()| {
+            Origin::start(|line| {
+                let seen = line.head()?;
+                // The connection is kept, and ends under the next request.
+                if seen.line().starts_with("GET") {
+                    return line.answer("first");
+                }
+                Ok(())
+            })
+        });
+        let [one, other] = &servers;
+        let text = config(&[&one.address, &other.address], "", "");
+        let gateway = Gateway::start(backend, &text);
+        for fields in ["Content-Length: 100000", "Transfer-Encoding: chunked"] {
+            let before = one.connections() + other.connections();
+            let mut client = Client::connect(&gateway.address);
+            client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n5\r\nhello"));
+            assert_eq!(client.reply().status, 502, "{backend:?} {fields}");
+            assert_eq!(one.connections() + other.connections(), before + 1, "{backend:?} {fields}");
+        }
+    }
+}
