@@ -87,6 +87,7 @@ fn files_are_answered_as_by_handlers() {
             (get("/f/a.txt", "If-None-Match: *\r\n"), true),
             (get("/f/a.txt", ""), true),
             (get("/f/missing", ""), false),
+            (get("/f/missing", "").replace("GET", "HEAD"), false),
             (get("/f/large.bin", ""), true),
             (get("/f", ""), false),
             (get("/other", ""), false),

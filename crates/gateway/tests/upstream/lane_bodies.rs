@@ -171,22 +171,36 @@ fn uploads_come_whole_and_alone() {
 #[test]
 fn the_rest_of_an_upload_is_no_request() {
     for backend in all() {
-        let origin = Origin::start(|line| {
-            line.head()?;
-            line.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst")
-        });
-        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
-        for fields in ["Content-Length: 100000", "Transfer-Encoding: chunked"] {
-            let mut client = Client::connect(&gateway.address);
-            client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));
-            let reply = client.reply();
-            assert_eq!(reply.text(), "first", "{backend:?} {fields}");
-            assert_eq!(reply.field("connection").as_deref(), Some("close"), "{backend:?} {fields}");
-            // Its place in the upload is none of a chunk.
-            let _ = client.stream.write_all(b"GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
-            assert!(client.is_closed(), "{backend:?} {fields}");
+        for is_chunked in [false, true] {
+            let origin = Origin::start(move |line| {
+                line.head()?;
+                if !is_chunked {
+                    return line.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst");
+                }
+                // While the head is passed on, its end is not known.
+                line.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+                line.send("5\r\nfirst\r\n")?;
+                line.send("0\r\n\r\n")
+            });
+            let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+            for fields in ["Content-Length: 100000", "Transfer-Encoding: chunked"] {
+                let what = format!("{backend:?} {is_chunked} {fields}");
+                let mut client = Client::connect(&gateway.address);
+                client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));
+                let reply = client.reply();
+                assert_eq!(reply.text(), "first", "{what}");
+                if !is_chunked {
+                    assert_eq!(reply.field("connection").as_deref(), Some("close"), "{what}");
+                }
+                // Its place in the upload is none of a chunk.
+                let _ = client.stream.write_all(b"GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
+                let mut rest = Vec::new();
+                let ended = client.reader.read_to_end(&mut rest).map_err(|error| error.kind());
+                assert_ne!(ended.map(drop), Err(std::io::ErrorKind::WouldBlock), "{what}");
+                assert_eq!(rest, b"", "{what}");
+            }
+            assert_eq!(origin.connections(), 2, "{backend:?} {is_chunked}");
         }
-        assert_eq!(origin.connections(), 2, "{backend:?}");
     }
 }
 
