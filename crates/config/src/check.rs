@@ -432,6 +432,10 @@ impl<'a> Check<'a> {
             self.path(self.within(&place, &["fallback"]), fallback);
         }
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._+:".contains(&byte);
+        if files.lane.take().is_some() {
+            let what = "files have one way to be answered, so lane has no effect";
+            self.warn(place.clone(), what.to_owned());
+        }
         if files.charset.is_empty() || !files.charset.bytes().all(is_token) {
             let what = format!("{:?} is no name of a character encoding", files.charset);
             let place = self.within(&place, &["charset"]);

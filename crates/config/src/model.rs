@@ -343,9 +343,8 @@ table! {
         /// The memory for files, as they are and compressed, that each worker keeps; 0 keeps
         /// nothing and compresses nothing. Default: 64 MiB.
         pub cache_bytes: u64 as "scalar::size" = 64 << 20,
-        /// Whether requests that are plainly regular take the fast way, which is the same to
-        /// clients. Default: yes.
-        pub lane: bool = true,
+        /// Accepted with a warning, and without an effect.
+        pub lane: Option<bool> = None,
         /// The name of the character encoding in the `Content-Type` of text, or `off` for none.
         /// Default: `utf-8`.
         pub charset: String = "utf-8".to_owned(),
@@ -383,8 +382,8 @@ pub struct Proxy {
     /// has gone looks like this; so does a client that ends its side after its request and reads
     /// on. Default: yes.
     pub abort_on_close: bool,
-    /// Whether requests and responses that are plainly regular take the fast way, which is the same
-    /// to clients and servers. Default: yes.
+    /// Whether requests are passed on from their heads where that is possible, which is the same to
+    /// clients and servers. Default: yes.
     pub lane: bool,
     /// The fields of requests that are set, added and removed on the way to a server.
     pub request_headers: HeaderChanges,

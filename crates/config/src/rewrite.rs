@@ -161,7 +161,7 @@ impl Rewrite {
                 // Writing to a string cannot fail.
                 let _ = write!(text, "?{query}");
             }
-            return text.try_into().ok();
+            return target(text);
         };
         text.push('?');
         for part in query {
@@ -180,7 +180,18 @@ impl Rewrite {
         if text.len() == start + 1 {
             text.pop();
         }
-        text.try_into().ok()
+        target(text)
+    }
+}
+
+/// Returns a target, in which bytes are encoded that a client should have encoded.
+fn target(text: String) -> Option<PathAndQuery> {
+    match PathAndQuery::try_from(&text[..]) {
+        Ok(target) => Some(target),
+        Err(_) => {
+            let text = text.replace('<', "%3C").replace('>', "%3E").replace('`', "%60");
+            text.try_into().ok()
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use headers::{Header, HeaderMapExt};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Uri, Version};
 use superpoll_http1::{
-    Field, FieldIter, Fields as Lines, Method, RequestHead, Version as Http1Version,
+    Field, FieldIter, Fields as Lines, Form, Method, RequestHead, Version as Http1Version,
 };
 
 /// The head of a request.
@@ -67,7 +67,11 @@ impl<'a> From<&RequestHead<'a>> for Head<'a> {
             fields: Fields::Lines(head.fields),
             path: head.target.path(),
             query: head.target.query(),
-            scheme: authority.map(|_| if head.target.is_https() { "https" } else { "http" }),
+            scheme: match (head.target.form(), head.target.is_https()) {
+                (Form::Absolute, true) => Some("https"),
+                (Form::Absolute, false) => Some("http"),
+                _ => None,
+            },
             authority,
         }
     }
@@ -217,12 +221,14 @@ mod tests {
             "PROPFIND http://b.example:80/ HTTP/1.0\r\nHost: a\r\nIf-None-Match: \"x\", W/\"y\"\r\n\r\n",
             "OPTIONS * HTTP/1.1\r\nHost: a\r\nIf-Modified-Since: Sat, 29 Oct 1994 19:43:31 GMT\r\n\r\n",
             "HEAD https://b/? HTTP/1.1\r\nHost: a\r\nIf-None-Match: x\r\n\r\n",
+            "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n",
         ] {
             let mut scratch = Vec::new();
             let mut room = Room::new(&mut scratch);
             let read = request(text.as_bytes(), &Limits::DEFAULT, &mut room).unwrap().unwrap();
             let made = to_request(&read, text.as_bytes(), ()).unwrap();
             let (lines, map) = (Head::from(&read), Head::from(&made));
+            assert_eq!(lines.target(), made.uri().to_string(), "{text}");
             let of = |head: &Head<'_>| {
                 let facts = (head.method.as_str().to_owned(), head.version, head.path.to_owned());
                 let target = [head.query, head.scheme, head.authority];

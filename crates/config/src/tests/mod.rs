@@ -79,6 +79,21 @@ fn blamed(text: &str) -> Vec<(usize, usize, String)> {
 }
 
 #[test]
+fn a_key_of_a_former_way_for_files_is_a_warning() {
+    for lane in ["true", "false"] {
+        let text = format!(
+            "listeners = [{{ address = \":1\" }}]\n\
+             hosts = [{{ routes = [{{ files = {{ root = \"/\", lane = {lane} }} }}] }}]\n"
+        );
+        let warnings = Config::parse("x", &text).unwrap().warnings;
+        assert!(
+            warnings.iter().any(|warning| warning.to_string().contains("lane has no effect")),
+            "{warnings:?}"
+        );
+    }
+}
+
+#[test]
 fn every_key_is_read() {
     let config = Config::parse("x", WHOLE).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.listeners.len(), 3);

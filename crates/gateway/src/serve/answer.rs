@@ -222,7 +222,7 @@ fn begin_entry(
     head_bytes: usize,
 ) -> Rc<Entry> {
     let target = head.target();
-    let uri = uri_of(&target).unwrap_or_default();
+    let uri = target.parse().ok().or_else(|| encoded(&target)).unwrap_or_default();
     let method = Method::from(head.method);
     let mut record = RequestRecord::new(peer.client_end(), method, uri, head.version);
     record.head_bytes_in = u32::try_from(head_bytes).unwrap_or(u32::MAX);
@@ -240,25 +240,6 @@ fn begin_entry(
 
 /// The bytes that a target should have in an encoded form only.
 const ENCODED: &[u8] = b"\"<>^`{}|[]\\";
-
-/// Whether a target has a byte that should have been encoded.
-pub(super) fn is_odd(target: &str) -> bool {
-    const ODD: [bool; 256] = {
-        let (mut odd, mut at) = ([false; 256], 0);
-        while at < ENCODED.len() {
-            odd[ENCODED[at] as usize] = true;
-            at += 1;
-        }
-        odd
-    };
-    target.bytes().any(|byte| ODD[usize::from(byte)])
-}
-
-/// Returns a target as handlers get it.
-#[cold]
-pub(super) fn uri_of(target: &str) -> Option<Uri> {
-    target.parse().ok().or_else(|| encoded(target))
-}
 
 /// Returns a target of which a byte should have been encoded, with those bytes encoded; `None` if
 /// it is too long then.
@@ -369,11 +350,17 @@ pub(super) struct Rest {
     note: Note,
     /// The proof that belongs to the request, if it asks for a WebSocket on a stream.
     accept: Option<String>,
+    is_head: bool,
 }
 
 impl Rest {
     fn finish(self, response: Response<Body>) -> Response<Answer> {
-        let Rest { running, timer, note, accept } = self;
+        let Rest { running, timer, note, accept, is_head } = self;
+        let mut response = response;
+        if is_head {
+            // HTTP/2 would send it.
+            *response.body_mut() = Body::empty();
+        }
         let response = match accept {
             Some(accept) => handshake::response(response, &accept),
             None => response,
@@ -503,7 +490,8 @@ impl Begun {
         // One that can be parked is in the state.
         let entry = entry.filter(|_| !state.can_park);
         let accept = handshake.map(|handshake| handshake.accept.clone());
-        let rest = Rest { running, timer, note: Note { entry, trace }, accept };
+        let is_head = additions.is_head;
+        let rest = Rest { running, timer, note: Note { entry, trace }, accept, is_head };
         match reply.with(additions) {
             Reply::Now(response) => Serving::Now(Some(rest.finish(response))),
             Reply::Later(response) => Serving::Later { response, rest: Some(rest) },

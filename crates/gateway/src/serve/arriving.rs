@@ -176,10 +176,20 @@ impl ArrivingBody {
         io: &mut Watched,
         state: &ConnectionState,
     ) -> Poll<io::Result<bool>> {
-        if let Some(1..) = self.invitation {
-            ready!(self.poll_invite(cx, io))?;
-        }
+        ready!(self.poll_finish_invitation(cx, io))?;
         state.interim.poll_show(cx, io)
+    }
+
+    /// Writes the rest of an invitation that has begun.
+    fn poll_finish_invitation(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut Watched,
+    ) -> Poll<io::Result<()>> {
+        match self.invitation {
+            Some(1..) => self.poll_invite(cx, io),
+            _ => Poll::Ready(Ok(())),
+        }
     }
 
     /// Throws the rest away as far as it has arrived, if the handler reads no further.
@@ -239,10 +249,14 @@ impl Client for Session<'_> {
         &mut *self.io
     }
 
-    fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let fed = self.arriving.poll_fill(cx, self.io, self.read, false);
+    fn poll_feed(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Poll<io::Result<()>> {
+        let fed = self.arriving.poll_fill(cx, self.io, self.read, is_answered);
         self.io.io_activity.has_upload.set(self.arriving.continues());
         fed
+    }
+
+    fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.arriving.poll_finish_invitation(cx, self.io)
     }
 
     fn can_splice(&self) -> bool {

@@ -44,7 +44,7 @@ use superpoll_http1::{
     Asked, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version, has_end, request,
 };
 
-use super::answer::{Begun, ConnectionState, Running, Serving, encoded, is_odd, uri_of};
+use super::answer::{Begun, ConnectionState, Running, Serving, encoded};
 use super::arriving::{ArrivingBody, Session, poll_read};
 use super::clock::ExitReason;
 use super::respond::{ResponseForm, refuse, respond};
@@ -360,13 +360,7 @@ fn take(
     let is_1_0 = head.version == Http1Version::Http10;
     state.form.set(RequestForm { is_1_0, closes: form.closes, may_have_hsts: false });
     state.io_activity.unused.set(false);
-    let seen = Head::from(&head);
-    let uri = is_odd(head.target.as_str()).then(|| uri_of(head.target.as_str())).flatten();
-    let seen = match &uri {
-        Some(uri) => Head { path: uri.path(), query: uri.query(), ..seen },
-        None => seen,
-    };
-    let begun = Begun::new(state, seen, || head.len);
+    let begun = Begun::new(state, Head::from(&head), || head.len);
     let (taken, len) = match direct(state, bytes, &head, (facts, form), begun, place) {
         Ok(len) => (NextRequest::Direct, len),
         Err(begun) => {
@@ -418,7 +412,7 @@ fn direct(
         {
             let most = begun.routed.body_bytes.unwrap_or_else(|| worker.limits.get().body_bytes);
             let behind = (&bytes[head.len..], most);
-            let about = (facts, begun.peer.is_of_trusted_proxy());
+            let about = (facts, &*begun.peer);
             let (activity, trace) = (&state.io_activity, trace.map(|trace| &**trace));
             // The handler's way refuses a body that is too large.
             let Some((mut sent, body)) = forwarder.prepare(head, behind, about, activity, trace)

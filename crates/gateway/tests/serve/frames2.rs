@@ -38,10 +38,17 @@ impl Frame {
 
     /// A request without a body.
     pub(crate) fn get(stream: u32, path: &str) -> Frame {
-        // The method and the scheme by their indexes, the authority and the path by their names'
-        // (RFC 7541).
-        let mut head = vec![0x82, 0x87, 0x01, 1, b'a', 0x04, u8::try_from(path.len()).unwrap()];
-        head.extend_from_slice(path.as_bytes());
+        Frame::request(stream, "GET", path)
+    }
+
+    /// The same of another method.
+    pub(crate) fn request(stream: u32, method: &str, path: &str) -> Frame {
+        // The scheme by its index, and the others by their names' (RFC 7541).
+        let mut head = vec![0x87];
+        for (name, value) in [(0x02, method), (0x01, "a"), (0x04, path)] {
+            head.extend_from_slice(&[name, u8::try_from(value.len()).unwrap()]);
+            head.extend_from_slice(value.as_bytes());
+        }
         Frame::new(HEADERS, 0b101, stream, &head)
     }
 

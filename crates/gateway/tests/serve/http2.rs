@@ -14,7 +14,7 @@ use superpoll_rt::hyper::{EngineExecutor, FuturesIo};
 use superpoll_rt::{Runtime, spawn};
 use superpoll_test_support::find;
 
-use crate::frames2::{DATA, Frame, Frames2, RST_STREAM, SETTINGS};
+use crate::frames2::{DATA, Frame, Frames2, HEADERS, RST_STREAM, SETTINGS};
 use crate::stage::{BACKENDS, Stage, folder};
 
 /// A certificate in a folder of its own, and a client's configuration that trusts it.
@@ -127,6 +127,32 @@ fn http_2_with_many_requests_at_a_time() {
             connection.await.unwrap().unwrap();
         });
         assert_eq!(stage.drained(), 0);
+    }
+}
+
+/// The fields of a response to HEAD tell of a body, which is not sent.
+#[test]
+fn responses_to_head_have_no_body() {
+    let folder = folder();
+    std::fs::create_dir(folder.path().join("sub")).unwrap();
+    let trust = Trust::new(&[b"h2"]);
+    let text = trust.text(folder.path());
+    let text = text.replace("files.root", "path = \"/f\"\nfiles.listing = true\nfiles.root");
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 1, &text);
+        let mut client = Frames2::connect(port(&stage), &trust.config, 65_535);
+        client.send(&[Frame::new(SETTINGS, 1, 0, &[])]);
+        let paths = ["/f/small.txt", "/f/missing", "/f/sub", "/f/sub/", "/f/small.txt", "/none"];
+        for (stream, path) in (1..).step_by(2).zip(paths) {
+            client.send(&[Frame::request(stream, "HEAD", path)]);
+            let frame = loop {
+                let frame = client.next().expect("a response comes");
+                if frame.stream == stream {
+                    break frame;
+                }
+            };
+            assert_eq!((frame.kind, frame.flags & 1), (HEADERS, 1), "{backend:?} {path}");
+        }
     }
 }
 

@@ -88,7 +88,10 @@ fn exchange(
         }
     }
     let last = replies.last().unwrap().as_ref();
-    let says_close = |head: &Head| head.1.contains("connection: close");
+    let says_close = |(line, fields): &Head| match line.starts_with("HTTP/1.0") {
+        true => !fields.contains("connection: keep-alive"),
+        false => fields.contains("connection: close"),
+    };
     let is_closed = last.is_none_or(|(head, ..)| says_close(head));
     if is_closed {
         assert!(client.is_closed());
@@ -201,17 +204,23 @@ fn the_body_of_a_request_may_come_later() {
             assert_eq!(client.reply().text(), "abcdef");
         }
         let passed: u64 = lane();
-        // The server gets what has come.
-        client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc");
+        // The server gets what has come of a long body.
+        let long = "x".repeat(20_000);
+        client.send(format!(
+            "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n{}",
+            &long[3..]
+        ));
         wait(|| heads.load(Ordering::SeqCst) == 3);
-        client.send("def");
-        assert_eq!(client.reply().text(), "abcdef");
+        client.send("xxx");
+        assert_eq!(client.reply().text(), long);
         assert_eq!(lane(), passed + 1);
-        // A body that can be sent again is read first.
-        client.send("PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc");
+        // It waits for no short one.
+        client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc");
+        assert_eq!(Client::connect(&gateway.address).get("/between").text(), "");
+        assert_eq!(heads.load(Ordering::SeqCst), 4);
         client.send("def");
         assert_eq!(client.reply().text(), "abcdef");
-        assert_eq!((lane(), heads.load(Ordering::SeqCst)), (passed + 2, 4));
+        assert_eq!((lane(), heads.load(Ordering::SeqCst)), (passed + 3, 5));
     }
 }
 
@@ -234,6 +243,10 @@ fn unusual_requests_take_the_lane() {
         "PUT /9 HTTP/1.1\r\nHost: a\r\nTrailer: x, content-length\r\nTransfer-Encoding: chunked\r\n\r\n\
          3\r\nabc\r\n1\r\nd\r\n0\r\nx: y\r\nContent-Length: 7\r\nx_forwarded_for: 1\r\n\r\n",
         "POST /9 HTTP/1.1\r\nHost: a\r\nTrailer: x\r\nContent-Length: 3\r\n\r\nabc",
+        "GET http://a.example/9 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "OPTIONS http://b.example:81/9?a HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /9 HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n",
+        "HEAD http://b/9 HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n",
     ] {
         assert_eq!(compared(&[PLAIN, request, PLAIN], &[]), 4, "{request:?}");
     }
@@ -242,8 +255,8 @@ fn unusual_requests_take_the_lane() {
 #[test]
 fn irregular_requests_go_the_long_way_and_the_next_ones_do_not() {
     for request in [
-        "GET http://a.example/9 HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /\u{e4} HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: a\r\nUpgrade: foo\r\nConnection: upgrade\r\n\r\n",
     ] {
         // Of the one in the middle it counts which way it went, and of those around it as well:
         // What follows was read, and is kept.
@@ -657,5 +670,63 @@ fn bytes_behind_an_irregular_response_reach_nobody() {
         let answers: &'static [Answer] = Box::leak(Box::new([(answer, false)]));
         compared(&[FIRST, PLAIN, PLAIN], answers);
         compared(&["HEAD /0 HTTP/1.1\r\nHost: a\r\n\r\n", PLAIN], answers);
+    }
+}
+
+/// A client of HTTP/1.0 gets no chunks, and the end of a body of unknown length is that of its
+/// connection.
+#[test]
+fn clients_of_http_1_0_are_answered_as_by_handlers() {
+    const ANSWERS: [&[Answer]; 6] = [
+        &[("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", false)],
+        &[("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", false)],
+        &[("HTTP/1.0 200 OK\r\n\r\nabc", true)],
+        &[("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", false)],
+        &[("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n", false)],
+        &[("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", true)],
+    ];
+    for answers in ANSWERS {
+        for fields in ["", "Connection: keep-alive\r\n"] {
+            // Whether it has come whole decides whether its length is known.
+            let is_known = !answers[0].0.contains("abc") || answers[0].0.contains("Content-Length");
+            if !fields.is_empty() && !is_known {
+                continue;
+            }
+            for method in ["GET", "HEAD"] {
+                if method == "HEAD" && answers[0].0.ends_with("abc") {
+                    continue;
+                }
+                let request = format!("{method} /0 HTTP/1.0\r\nHost: a.example\r\n{fields}\r\n");
+                let requests: [&'static str; 1] = [Box::leak(request.into_boxed_str())];
+                for backend in MOST {
+                    let (lane, _) = exchange(backend, "", &requests, answers);
+                    let (handlers, _) = exchange(backend, ", lane = false", &requests, answers);
+                    assert_eq!(lane, handlers, "{backend:?} {requests:?} {answers:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Bodies that their clients send when they are invited, and those that they send at once.
+#[test]
+fn invitations_are_sent_as_by_handlers() {
+    for backend in MOST {
+        for proxy in ["", ", lane = false"] {
+            let origin = Origin::echo();
+            let gateway = Gateway::start(backend, &config(&[&origin.address], "", proxy));
+            let mut client = Client::connect(&gateway.address);
+            for method in ["POST", "PUT"] {
+                client.send(format!(
+                    "{method} / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+                ));
+                assert_eq!(client.head().unwrap().status, 100, "{backend:?} {proxy} {method}");
+                client.send("hello");
+                assert_eq!(client.reply().text(), "hello", "{backend:?} {proxy} {method}");
+            }
+            let lane: u64 =
+                gateway.call(|_, server| server.engines().iter().map(|one| one.lane.get()).sum());
+            assert_eq!(lane, if proxy.is_empty() { 2 } else { 0 });
+        }
     }
 }

@@ -125,7 +125,7 @@ fn uploads_come_whole_and_alone() {
                 line.send(&seen.body)?;
             }
         });
-        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ", lane = true"));
         let lane =
             || gateway.call(|_, server| server.engines().iter().map(|one| one.lane.get()).sum());
         let (before, mut count): (u64, u64) = (lane(), 0);

@@ -3,7 +3,7 @@
 use superpoll_rt::BackendKind;
 
 use crate::gateway::{Gateway, MOST, whole};
-use crate::origin::{Client, Origin, Reply};
+use crate::origin::{Client, Origin, Reply, get};
 
 /// The hash of `secret`.
 const HASH: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
@@ -274,5 +274,27 @@ fn a_server_gets_the_rewritten_path() {
             let expected = if expected.is_empty() { vec![] } else { vec![expected; 3] };
             assert_eq!(lines.collect::<Vec<_>>(), expected, "{backend:?} {rewrite} {asked}");
         }
+    }
+}
+
+/// A target is routed by the bytes that its server gets, whatever is behind its path.
+#[test]
+fn an_odd_target_is_no_way_around_the_password_of_its_route() {
+    for lane in [true, false] {
+        let origin = Origin::echo();
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n\
+             [[hosts.routes]]\npath = \"/p\"\nproxy = {{ upstream = \"app\", lane = {lane} }}\n\
+             [[hosts.routes]]\npath = \"/p/a|b\"\nproxy = {{ upstream = \"app\", lane = {lane} }}\n\
+             basic_auth.users = {{ joe = \"{HASH}\" }}\n\
+             [upstreams.app]\nservers = [{{ address = \"{}\" }}]\n",
+            origin.address
+        );
+        let gateway = Gateway::start(MOST[0], &text);
+        for target in ["/p/a|b/secret", "/p/a|b/secret?<", "/p/a|b?>", "/p/a|b/`"] {
+            assert_eq!(get(&gateway.address, target).status, 401, "{lane} {target}");
+        }
+        assert_eq!(get(&gateway.address, "/p/a<b").status, 200);
+        assert_eq!(origin.seen().len(), 1, "{lane}");
     }
 }

@@ -126,11 +126,6 @@ impl Site {
         Some(status.into())
     }
 
-    /// Whether plain requests take the lane.
-    pub fn has_lane(&self) -> bool {
-        self.options.lane
-    }
-
     /// [`answer`](Site::answer) at a given time, which must not be before that of an earlier call.
     pub(super) async fn answer_at(
         &self,

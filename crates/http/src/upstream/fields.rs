@@ -23,6 +23,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::strict;
 use crate::certificates::ClientCertificate;
+use crate::head::Fields;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -368,9 +369,9 @@ pub(super) fn host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Whether an earlier proxy says that the client's connection to it was encrypted.
-pub(super) fn was_encrypted(headers: &HeaderMap) -> bool {
+pub(super) fn was_encrypted(fields: Fields<'_>) -> bool {
     // The first of several proxies is the one next to the client.
-    let said = headers.get(FORWARDED_PROTO).and_then(|value| value.to_str().ok());
+    let said = fields.value("x-forwarded-proto").and_then(|said| std::str::from_utf8(said).ok());
     let first = said.and_then(|said| said.split(',').next());
     first.is_some_and(|first| first.trim().eq_ignore_ascii_case("https"))
 }

@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, HOST, UPGRADE};
+use http::header::{CONNECTION, HOST, SET_COOKIE, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
@@ -44,14 +44,16 @@ use super::{strict, tunnel};
 use crate::answers::{self, FromServer};
 use crate::body::Body;
 use crate::exchange::{Exchange, LocalFuture};
+use crate::head::Fields;
 use crate::interim::InterimResponses;
 use crate::log::Entry;
+use crate::peer::Peer;
 use crate::reply;
 use crate::trace::RequestTrace;
 use crate::upload::{Upload, UploadError};
 
 /// The largest body that is read before its request is forwarded.
-const KEPT_BODY: u64 = 64 << 10;
+pub(super) const KEPT_BODY: u64 = 64 << 10;
 
 /// Forwards the requests of one route on one engine.
 pub struct Forwarder {
@@ -132,9 +134,12 @@ impl Forwarder {
 
     /// Whether plain requests of clients take the lane.
     pub fn has_lane(&self) -> bool {
-        let config = self.pool.group.config();
-        let is_plain = !config.h2 && config.proxy_protocol.is_none() && config.sticky.is_none();
-        self.lane && is_plain
+        self.lane && !self.pool.group.config().h2
+    }
+
+    /// Returns the addresses that a server is told by the PROXY protocol.
+    pub(super) fn addresses_of(&self, peer: &Peer) -> ClientAddresses {
+        self.pool.group.config().proxy_protocol.and_then(|_| peer.client.zip(peer.local))
     }
 
     /// Returns the changes that it makes in a regular request.
@@ -191,8 +196,9 @@ impl Forwarder {
             return Err(StatusCode::BAD_REQUEST);
         }
         let sticky = self.pool.group.rules.sticky.as_ref().map(|sticky| {
-            let forwarded = trusts && fields::was_encrypted(&head.headers);
-            Box::new(sticky.client(&head.headers, peer.is_encrypted || forwarded))
+            let fields = Fields::Map(&head.headers);
+            let forwarded = trusts && fields::was_encrypted(fields);
+            Box::new(sticky.client(fields, peer.is_encrypted || forwarded))
         });
         let expects = head.headers.contains_key(http::header::EXPECT);
         let said = host.clone();
@@ -231,10 +237,7 @@ impl Forwarder {
         head.version = Version::HTTP_11;
         head.extensions.clear();
         let repeats = is_idempotent(&head.method);
-        let addresses = match self.pool.group.config().proxy_protocol {
-            Some(_) => peer.client.zip(peer.local),
-            None => None,
-        };
+        let addresses = self.addresses_of(peer);
         let context = RequestContext {
             repeats,
             upgrade: upgrade.map(Box::new),
@@ -278,7 +281,9 @@ impl Forwarder {
                 if let (Some(sticky), Some(client)) =
                     (&self.pool.group.rules.sticky, &context.sticky)
                 {
-                    sticky.give(&lease.server, client, response.headers_mut());
+                    let cookie = sticky.given(&lease.server, client);
+                    let headers = response.headers_mut();
+                    headers.extend(cookie.map(|cookie| (SET_COOKIE, cookie)));
                 }
                 let mut answered = Some((response, lease));
                 poll_fn(|cx| match answered.take() {
@@ -533,7 +538,7 @@ fn is_target(method: &Method, uri: &Uri) -> bool {
     method.is_some_and(|method| Target::new(method, target).is_ok())
 }
 
-pub(super) fn is_small(upload: &Upload) -> bool {
+fn is_small(upload: &Upload) -> bool {
     upload.size_hint().exact().is_some_and(|length| length <= KEPT_BODY)
 }
 

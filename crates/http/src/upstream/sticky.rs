@@ -12,12 +12,12 @@
 use std::fmt::Write as _;
 
 use data_encoding::BASE64URL_NOPAD;
-use http::header::{COOKIE, SET_COOKIE};
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 use ring::hmac;
 use superpoll_config::{self, Address, SameSite};
 
 use super::server::GroupServer;
+use crate::head::Fields;
 
 /// The bytes of a hash that are used.
 const LENGTH: usize = 16;
@@ -69,8 +69,8 @@ impl Sticky {
     }
 
     /// Returns the value of the cookie of a request, if it can be one.
-    fn of_request(&self, headers: &HeaderMap) -> Option<String> {
-        let values = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    fn of_request(&self, fields: Fields<'_>) -> Option<String> {
+        let values = fields.values("cookie").filter_map(|value| std::str::from_utf8(value).ok());
         let mut pairs = values.flat_map(|value| value.split(';'));
         let length = BASE64URL_NOPAD.encode_len(LENGTH);
         pairs.find_map(|pair| {
@@ -80,17 +80,14 @@ impl Sticky {
     }
 
     /// Returns the facts about a client that decide about its cookie.
-    pub(super) fn client(&self, headers: &HeaderMap, is_encrypted: bool) -> ClientCookie {
-        ClientCookie { value: self.of_request(headers), is_encrypted }
+    pub(super) fn client(&self, fields: Fields<'_>, is_encrypted: bool) -> ClientCookie {
+        ClientCookie { value: self.of_request(fields), is_encrypted }
     }
 
-    /// Gives a client the cookie of the server that has answered it, if it has another one.
-    pub(super) fn give(&self, server: &GroupServer, client: &ClientCookie, fields: &mut HeaderMap) {
-        let token = server.token.as_ref().filter(|token| client.value.as_ref() != Some(token));
-        let field = token.and_then(|token| self.field(token, client.is_encrypted));
-        if let Some(field) = field {
-            fields.append(SET_COOKIE, field);
-        }
+    /// Returns the cookie of the server that has answered a client, if the client has another one.
+    pub(super) fn given(&self, server: &GroupServer, client: &ClientCookie) -> Option<HeaderValue> {
+        let token = server.token.as_ref().filter(|token| client.value.as_ref() != Some(token))?;
+        self.field(token, client.is_encrypted)
     }
 
     /// Returns the field of a response that gives a client its server's cookie.
@@ -103,6 +100,9 @@ impl Sticky {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+    use http::header::COOKIE;
+
     use super::*;
 
     fn sticky(group: &str, secret: &str) -> Sticky {
@@ -153,7 +153,7 @@ mod tests {
             for field in fields {
                 headers.append(COOKIE, HeaderValue::from_static(field));
             }
-            sticky.of_request(&headers)
+            sticky.of_request(Fields::Map(&headers))
         };
         let found = Some(token.to_owned());
         assert_eq!(of(&["srv=AAAAAAAAAAAAAAAAAAAAAA"]), found);

@@ -83,6 +83,8 @@ pub(super) fn decide(
         Admission::Verifies(verification) => {
             let (routes, rules) = (routes.clone(), route.handler.rules.clone());
             let durations = route.handler.durations.clone();
+            // That of the request may be encoded.
+            let path = head.path.to_owned();
             let verify = async move |request: Request<Upload>, exchange: Exchange| {
                 if let Some(rules) = rules
                     && let Err(refused) = rules.verify(verification).await
@@ -92,15 +94,15 @@ pub(super) fn decide(
                 if let Some(entry) = &exchange.entry {
                     entry.note(|record| record.user = user);
                 }
-                match routes.table.find(request.uri().path()) {
+                match routes.table.find(&path) {
                     // A reload may have taken the user away meanwhile. Whoever comes again is asked
                     // again.
                     Some(route) if !route.handler.has_its_rules() => {
                         reply::status(StatusCode::SERVICE_UNAVAILABLE)
                     }
                     Some(route) => {
-                        let decision =
-                            decide_by(&routes.table, route, Head::from(&request), client);
+                        let head = Head { path: &path, ..Head::from(&request) };
+                        let decision = decide_by(&routes.table, route, head, client);
                         decision.answer(request, exchange).into_response().await
                     }
                     None => reply::status(StatusCode::NOT_FOUND),
@@ -176,23 +178,17 @@ fn decide_by(
             if let Some(ready) = site.answer_now(head, path) {
                 return Decision::Ready(ready);
             }
-            let site = site.clone();
+            let (site, path) = (site.clone(), path.to_owned());
             Decision::handle(move |request, _| {
-                Reply::Later(Box::pin(async move {
-                    let head = Head::from(&request);
-                    let path =
-                        target.as_ref().map_or_else(|| &head.path[below..], PathAndQuery::path);
-                    site.answer(head, path).await
-                }))
+                let answer = async move { site.answer(Head::from(&request), &path).await };
+                Reply::Later(Box::pin(answer))
             })
         }
         Handler::Demo(demo) => {
-            let demo = demo.clone();
+            let (demo, path) = (demo.clone(), head.path[below..].to_owned());
             Decision::handle(move |request, _| {
-                Reply::Later(Box::pin(async move {
-                    let head = Head::from(&request);
-                    demo.answer(head, &head.path[below..]).await
-                }))
+                let answer = async move { demo.answer(Head::from(&request), &path).await };
+                Reply::Later(Box::pin(answer))
             })
         }
         // TRACE would show a page's script fields that only the server is to know.

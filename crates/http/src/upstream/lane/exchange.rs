@@ -1,12 +1,13 @@
 //! A request's way to a server and back.
 //!
 //! The rules for servers, retries and limits are those of other requests, see `forwarder`. A body
-//! that has come whole goes with its head. Any other is sent as it comes, unless the request may be
-//! sent again and its body is small: then it is read first.
+//! that has come whole goes with its head. A small one is read first, before a server is chosen, so
+//! that no server waits for its client. Any other is sent as it comes.
 //!
 //! Interim responses are passed on as they come (RFC 9110, section 15.2), each once the client has
-//! taken the one before. `100 Continue` is not, since no request of the lane asks for it. There are
-//! at most a hundred of them, within the limit of time of the response.
+//! taken the one before, and not to clients of HTTP/1.0. `100 Continue` is not, since this server
+//! sends its own when a body is waited for. There are at most a hundred of them, within the limit of
+//! time of the response.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -18,7 +19,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use http_body::Body as _;
 use hyper::rt::Write;
 use superpoll_http1::{
@@ -28,28 +29,32 @@ use superpoll_http1::{
 };
 use superpoll_rt::time::{self, timeout};
 
-use super::heads::{self, ClientFacts};
+use super::heads::{self, ClientFacts, Shape};
 use super::lost::{LimitTimer, Lost};
 use super::request::whole;
 use super::splice::{self, Client};
 use crate::answers::Additions;
 use crate::body::Body;
-use crate::buffer::{LARGEST, ReadBuffer, WriteBuffer};
+use crate::buffer::{LARGEST, ReadBuffer, SIZE, WriteBuffer};
+use crate::head::Fields;
 use crate::io_activity::IoActivity;
 use crate::log::Entry;
 use crate::message::Message;
+use crate::peer::Peer;
 use crate::ready::Ready;
 use crate::reply;
 use crate::trace::RequestTrace;
 use crate::transport::poll_write_all;
 use crate::upload::{Upload, UploadError};
-use crate::upstream::dial::dial;
+use crate::upstream::dial::{ClientAddresses, dial};
 use crate::upstream::fault::Outcome;
 use crate::upstream::fault::{self, FailedAttempt};
-use crate::upstream::forwarder::{Forwarder, is_idempotent, is_small, status_of};
+use crate::upstream::fields::was_encrypted;
+use crate::upstream::forwarder::{Forwarder, KEPT_BODY, is_idempotent, status_of};
 use crate::upstream::http1::{Http1Connection, LIMITS, MOST_INTERIM, SendFailure};
 use crate::upstream::outgoing::{Outgoing, UploadProgress};
 use crate::upstream::pool::Lease;
+use crate::upstream::sticky::ClientCookie;
 
 /// The bytes of a response that are gathered before they are written.
 const PIECE: usize = 16 << 10;
@@ -78,11 +83,19 @@ pub struct Sent {
     stream: Option<Stream>,
     /// The bytes of a body that has come whole.
     pub body: u64,
+    /// The version that the client speaks.
+    version: Http1Version,
     asked: Asked,
     /// The client reads fields that follow the body of the response.
     takes_trailers: bool,
     /// It may be sent again.
     repeats: bool,
+    /// The client waits for an invitation to send the body.
+    waits: bool,
+    /// The addresses for the PROXY protocol.
+    addresses: ClientAddresses,
+    /// The cookie that it has, if the upstream gives one.
+    sticky: Option<Box<ClientCookie>>,
     /// The events on the client's connection.
     io_activity: Rc<IoActivity>,
     /// The request ends with the client's side, which is not watched yet.
@@ -111,14 +124,17 @@ impl Sent {
         self.upload = Some((writer, upload));
     }
 
-    /// Reads a small body, so that it can be sent again. Any other is sent as it comes.
+    /// Reads a small body: up to the size of a buffer, or more if it can be sent again. Any other is
+    /// sent as it comes, and so is one that its client was not invited to send.
     ///
     /// # Errors
     ///
     /// The client is gone, or its response is this.
     async fn begin(&mut self, client: &mut impl Client) -> Result<(), Passed> {
         let Some((mut writer, mut upload)) = self.upload.take() else { return Ok(()) };
-        if !(self.repeats && is_small(&upload)) {
+        let most = if self.repeats { KEPT_BODY } else { SIZE as u64 };
+        let is_small = upload.size_hint().exact().is_some_and(|length| length <= most);
+        if self.waits || !is_small {
             let body = Outgoing::upload(upload);
             let Some(progress) = body.report() else { return Ok(()) };
             let message = Message::new(std::mem::take(&mut self.bytes), writer, body, true);
@@ -192,6 +208,8 @@ struct Begun {
     trailers: Option<FieldLines>,
     /// The server's connection can be used again.
     stays: bool,
+    /// The fate of the client's connection, once the end is written.
+    after: After,
 }
 
 impl Begun {
@@ -207,7 +225,7 @@ impl Begun {
         count: &Cell<u64>,
     ) -> Result<BodyProgress, Lost> {
         let malformed = |what: String| Lost::Server(io::Error::other(what));
-        let Begun { reader, writer, trailers, .. } = self;
+        let Begun { reader, writer, trailers, after, .. } = self;
         loop {
             let piece = reader.step(from.bytes()).map_err(|why| malformed(why.to_string()))?;
             let data = &from.bytes()[piece.data.clone()];
@@ -225,7 +243,7 @@ impl Begun {
                 BodyProgress::Over => {
                     if let Some(writer) = writer.take() {
                         let trailers = trailers.iter().flat_map(FieldLines::iter);
-                        writer.end_with(trailers, to);
+                        *after = writer.end_with(trailers, to);
                     }
                     return Ok(progress);
                 }
@@ -257,6 +275,8 @@ struct Out {
     /// So many bytes of the interim responses have gone to the client. Another attempt continues
     /// there, so that none is cut off.
     shown: usize,
+    /// The cookie that the final response gives.
+    cookie: Option<HeaderValue>,
 }
 
 impl Out {
@@ -267,6 +287,7 @@ impl Out {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         if !self.bytes.0.is_empty() {
+            ready!(client.poll_begun(cx))?;
             ready!(poll_write_all(client.stream(), cx, &self.bytes.0, &mut self.shown))?;
             self.bytes.0.clear();
             self.shown = 0;
@@ -305,7 +326,7 @@ impl Forwarder {
         &self,
         head: &RequestHead<'_>,
         (behind, most): (&[u8], u64),
-        (client, is_of_trusted_proxy): (&ClientFacts, bool),
+        (client, peer): (&ClientFacts, &Peer),
         io_activity: &Rc<IoActivity>,
         trace: Option<&RequestTrace>,
     ) -> Option<(Sent, Result<usize, BodyWriter>)> {
@@ -317,7 +338,7 @@ impl Forwarder {
         let taken = taken.filter(|_| size as u64 <= most);
         size = if taken.is_some() { size } else { 0 };
         let mut bytes = Vec::with_capacity(head.len + size + 256);
-        let trusts = self.trusts || is_of_trusted_proxy;
+        let trusts = self.trusts || peer.is_of_trusted_proxy();
         if trusts {
             trace.into_iter().for_each(RequestTrace::believe);
         }
@@ -337,10 +358,18 @@ impl Forwarder {
             upload: None,
             stream: None,
             body: size as u64,
+            version: head.version,
             asked: Asked { is_head: head.method == Http1Method::Head, ..Asked::default() },
             takes_trailers: head.wants.trailers,
             // As elsewhere, where a body without a length is not kept.
             repeats: is_idempotent(&Method::from(head.method)) && head.framing != Framing::Chunked,
+            waits: head.wants.continues,
+            addresses: self.addresses_of(peer),
+            sticky: self.pool.group.rules.sticky.as_ref().map(|sticky| {
+                let fields = Fields::Lines(head.fields);
+                let forwarded = trusts && was_encrypted(fields);
+                Box::new(sticky.client(fields, peer.is_encrypted || forwarded))
+            }),
             io_activity: io_activity.clone(),
             is_unwatched: Cell::new(false),
         };
@@ -361,29 +390,32 @@ impl Forwarder {
         address: Option<IpAddr>,
         timer: &mut LimitTimer,
     ) -> Passed {
+        if let Err(passed) = sent.begin(client).await {
+            return passed;
+        }
         let group = &self.pool.group;
         let trace = additions.trace.as_ref();
-        let mut chosen = self.pool.choose(address, &[]);
+        let cookie = sent.sticky.as_ref().and_then(|client| client.value.clone());
+        let choose = |tried: &[u64]| self.pool.choose_for(cookie.as_deref(), address, tried);
+        let mut chosen = choose(&[]);
         if chosen.is_none() && group.is_being_looked_up() {
             // Rare cases are kept out of the future that each request has.
             let has_servers = Box::pin(timeout(self.connect, group.has_servers()));
             if unless_gone(client, has_servers).await.is_none() {
                 return Passed::Cut;
             }
-            chosen = self.pool.choose(address, &[]);
+            chosen = choose(&[]);
         }
         let Some(mut server) = chosen else {
             return Passed::Answered(self.turn_away(trace, progress.entry.as_ref()));
         };
-        if let Err(passed) = sent.begin(client).await {
-            return passed;
-        }
         let way = (&*sent, additions, progress);
         let (mut tried, mut left, mut must_dial) = (Vec::new(), self.retries, false);
         let mut out = Out::default();
         loop {
             let (route, entry) = (self.route.clone(), way.2.entry.clone());
-            let mut lease = Lease::new(self.pool.clone(), server.clone(), None, route, entry);
+            let addresses = sent.addresses;
+            let mut lease = Lease::new(self.pool.clone(), server.clone(), addresses, route, entry);
             lease.trace = trace.cloned();
             let outcome = (&mut out, &mut *timer);
             let attempt = self.attempt_raw(&mut lease, must_dial, way, client, outcome).await;
@@ -411,7 +443,7 @@ impl Forwarder {
                 self.pool.note_tried(&server, &fault, &mut tried);
             }
             let other = match may_go_on && may_repeat && left > 0 {
-                true => self.pool.choose(address, &tried),
+                true => choose(&tried),
                 false => None,
             };
             let Some(other) = other else {
@@ -435,13 +467,16 @@ impl Forwarder {
         client: &mut impl Client,
         (out, timer): (&mut Out, &mut LimitTimer),
     ) -> Result<Begun, Missed> {
-        if !must_dial && let Some(connection) = lease.server.take_usable(None).await {
+        let sticky = lease.pool.group.rules.sticky.as_ref().zip(way.0.sticky.as_ref());
+        out.cookie = sticky.and_then(|(sticky, client)| sticky.given(&lease.server, client));
+        if !must_dial && let Some(connection) = lease.server.take_usable(lease.addresses).await {
             let connection = lease.connection.insert(connection);
             return self.ask_raw(connection, true, way, client, (out, timer)).await;
         }
         way.0.watch();
         // Rare cases are kept out of the future that each request has.
-        let dialled = Box::pin(dial(&lease.pool.group, &lease.server, None, self.connect));
+        let addresses = lease.addresses;
+        let dialled = Box::pin(dial(&lease.pool.group, &lease.server, addresses, self.connect));
         let dialled = unless_gone(client, dialled).await.ok_or(Missed::ClientGone)?;
         let unsent = |error| Missed::Failed(FailedAttempt::unsent(error), false);
         let stream = dialled.map_err(unsent)?.stream;
@@ -478,9 +513,8 @@ impl Forwarder {
                         Poll::Ready(Err(_)) => return gone,
                         Poll::Pending => break,
                     }
-                    let is_sent = matches!(written, Poll::Ready(Ok(())));
                     let way = (sent, additions, progress);
-                    match begin(connection, way, is_sent, &mut out.bytes.0) {
+                    match begin(connection, way, out) {
                         Ok(Some(Head::Final(mut begun))) => {
                             begun.stays &= !matches!(written, Poll::Ready(Err(_)));
                             if written.is_pending() && sent.stream.is_none() {
@@ -510,7 +544,7 @@ impl Forwarder {
                 if let Poll::Ready(Err(error)) = written {
                     return lost(SendFailure::Broken(error.into()));
                 }
-                match client.poll_feed(cx) {
+                match client.poll_feed(cx, false) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(_)) => return gone,
                     Poll::Pending => break,
@@ -565,6 +599,9 @@ impl Forwarder {
         let status = begun.status.as_u16();
         let mut may_splice = begun.is_plain;
         let has_begun = || progress.status.get() > 0;
+        if sent.stream.is_some() && poll_fn(|cx| client.poll_begun(cx)).await.is_err() {
+            return Passed::Cut;
+        }
         let lost = loop {
             let Some(connection) = &mut lease.connection else { break Lost::Client };
             let step = match begun.take(&mut connection.read, out, &progress.body) {
@@ -577,6 +614,9 @@ impl Forwarder {
             match step {
                 BodyProgress::Over => {
                     progress.status.set(status);
+                    if begun.after == After::Closes {
+                        progress.says_close.set(true);
+                    }
                     if !begun.stays || !connection.read.is_empty() {
                         lease.connection = None;
                     }
@@ -682,9 +722,9 @@ enum Head {
 fn begin(
     connection: &mut Http1Connection,
     (sent, additions, progress): Way<'_>,
-    is_sent: bool,
-    out: &mut Vec<u8>,
+    Out { bytes: out, cookie, .. }: &mut Out,
 ) -> Result<Option<Head>, Refusal> {
+    let out = &mut out.0;
     let bytes = connection.read.bytes();
     if bytes.is_empty() {
         return Ok(None);
@@ -698,8 +738,8 @@ fn begin(
         }
         Some(ReadResponse::Final(head)) => head,
         Some(ReadResponse::Interim(head)) => {
-            // No request of the lane asks for a 100.
-            if head.status != StatusCode::CONTINUE {
+            // The client was told by this server to continue.
+            if head.status != StatusCode::CONTINUE && sent.version != Http1Version::Http10 {
                 heads::interim(&head, additions, out);
             }
             let len = head.len;
@@ -715,9 +755,16 @@ fn begin(
     };
     // The rest of the request goes nowhere once the response is over.
     let is_over = length.is_some_and(|length| length <= (bytes.len() - head.len) as u64);
-    let is_last = progress.is_last.get() || (is_over && !is_sent && sent.stream.is_some());
+    let is_cut = is_over && sent.stream.as_ref().is_some_and(|it| !it.progress.is_over.get());
+    let is_last = progress.is_last.get() || is_cut;
     progress.says_close.set(is_last);
-    let shape = (sent.asked, sent.takes_trailers, is_last);
+    let shape = Shape {
+        version: sent.version,
+        asked: sent.asked,
+        takes_trailers: sent.takes_trailers,
+        is_last,
+        cookie: cookie.as_ref(),
+    };
     let writer = heads::response(&head, additions, shape, out);
     let begun = Begun {
         status: head.status,
@@ -726,6 +773,7 @@ fn begin(
         writer: Some(writer),
         trailers: sent.takes_trailers.then(FieldLines::new),
         stays: head.after == After::Stays,
+        after: After::Stays,
     };
     let len = head.len;
     connection.read.consume(len);
@@ -750,7 +798,7 @@ async fn more(
             if let Poll::Ready(outcome) = poll_more(connection, cx) {
                 return Poll::Ready(outcome);
             }
-            match client.poll_feed(cx) {
+            match client.poll_feed(cx, true) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Lost::Client)),
                 Poll::Pending => break,
@@ -786,7 +834,7 @@ fn poll_data(
             let data = frame.map(|frame| frame.map(|frame| frame.into_data().unwrap_or_default()));
             return Poll::Ready(data.transpose().map_err(|error| refusal(&error)));
         }
-        match client.poll_feed(cx) {
+        match client.poll_feed(cx, false) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => return Poll::Ready(Err(Passed::Cut)),
             Poll::Pending => break,

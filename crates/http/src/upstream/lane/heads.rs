@@ -22,6 +22,7 @@ const FORWARDED_HOST: FieldName<'_> = FieldName::from_static("x-forwarded-host")
 const FORWARDED_PREFIX: FieldName<'_> = FieldName::from_static("x-forwarded-prefix");
 const FORWARDED_PROTO: FieldName<'_> = FieldName::from_static("x-forwarded-proto");
 const LINK: FieldName<'_> = FieldName::from_static("link");
+const SET_COOKIE: FieldName<'_> = FieldName::from_static("set-cookie");
 const TE: FieldName<'_> = FieldName::from_static("te");
 
 /// Between the elements of joined fields.
@@ -136,10 +137,11 @@ pub(crate) fn request(
     changes: Changes<'_>,
     to: &mut Vec<u8>,
 ) -> BodyWriter {
-    let taken_off = changes.prefix.and_then(|prefix| head.target.without_prefix(prefix));
+    let target = head.target.to_origin(head.method);
+    let taken_off = changes.prefix.and_then(|prefix| target.without_prefix(prefix));
     let asked_for = head.host.map_or(const { FieldValue::from_static("") }, |host| host.to_value());
     let host = changes.host.map_or(asked_for, FieldValue::from);
-    let mut writer = Writer::request(to, head.method, taken_off.unwrap_or(head.target), host);
+    let mut writer = Writer::request(to, head.method, taken_off.unwrap_or(target), host);
     let mut believed = Believed::default();
     let passes_all = changes.fields.is_none() && changes.trace.is_none();
     let is_named = |name: &[u8]| head.names_fields && is_named(head.fields, name);
@@ -212,21 +214,35 @@ pub(crate) fn request(
 
 /// Appends the head of an interim response.
 pub(crate) fn interim(head: &ResponseHead<'_>, additions: &Additions, to: &mut Vec<u8>) {
-    let mut writer = begin(head, Asked::default(), to);
+    let mut writer = begin(head, (Http1Version::Http11, Asked::default()), to);
     passed(head, additions, false, &mut writer);
     writer.interim();
 }
 
-/// Appends the head of a response, which `is_last` makes the connection's last, and returns the
-/// writer of its body.
+/// The form of a response for a client.
+pub(crate) struct Shape<'a> {
+    pub(crate) version: Http1Version,
+    pub(crate) asked: Asked,
+    pub(crate) takes_trailers: bool,
+    /// It is the last one on its connection.
+    pub(crate) is_last: bool,
+    /// The cookie by which the client comes back to the server.
+    pub(crate) cookie: Option<&'a HeaderValue>,
+}
+
+/// Appends the head of a response, and returns the writer of its body.
 pub(crate) fn response(
     head: &ResponseHead<'_>,
     additions: &Additions,
-    (asked, takes_trailers, is_last): (Asked, bool, bool),
+    shape: Shape<'_>,
     to: &mut Vec<u8>,
 ) -> BodyWriter {
-    let mut writer = begin(head, asked, to);
+    let Shape { version, asked, takes_trailers, is_last, cookie } = shape;
+    let mut writer = begin(head, (version, asked), to);
     let Passed { has_date, has_hsts } = passed(head, additions, takes_trailers, &mut writer);
+    if let Some(cookie) = cookie.filter(|_| additions.keeps(b"set-cookie")) {
+        writer.field(SET_COOKIE, cookie.into());
+    }
     if let Some(trace) = additions.trace.as_ref().filter(|_| additions.keeps(b"via")) {
         let version = match head.version {
             Http1Version::Http10 => Version::HTTP_10,
@@ -247,12 +263,16 @@ pub(crate) fn response(
     writer.body(framing, if is_last { After::Closes } else { After::Stays })
 }
 
-/// Begins a response for a client of HTTP/1.1 with the status of another one.
-fn begin<'v>(head: &ResponseHead<'_>, asked: Asked, to: &'v mut Vec<u8>) -> Writer<'v> {
+/// Begins a response with the status of another one.
+fn begin<'v>(
+    head: &ResponseHead<'_>,
+    (version, asked): (Http1Version, Asked),
+    to: &'v mut Vec<u8>,
+) -> Writer<'v> {
     let reason = Some(head.reason).filter(|reason| !reason.as_bytes().is_empty());
     let is_usual =
         head.status.canonical_reason().map(str::as_bytes) == reason.map(FieldValue::as_bytes);
-    Writer::response(to, Http1Version::Http11, head.status, reason.filter(|_| !is_usual), asked)
+    Writer::response(to, version, head.status, reason.filter(|_| !is_usual), asked)
 }
 
 /// The fields of a server's response that this server would write otherwise.

@@ -3,27 +3,19 @@
 //! The codec reads all of HTTP/1, and refuses what two servers could understand differently. The
 //! lane leaves those requests to handlers that it cannot answer to the end.
 
-use superpoll_http1::{BodyReader, Form, Framing, Method, Progress, RequestHead, Version};
+use superpoll_http1::{BodyReader, Form, Framing, Method, Progress, RequestHead};
 
-use crate::buffer::SIZE;
 use crate::upstream::strict;
 
 /// Whether the lane can answer a request to the end.
 pub fn is_plain(head: &RequestHead<'_>) -> bool {
-    let changes_protocol = head.wants.upgrade.is_some();
-    if head.len > SIZE
-        || head.version == Version::Http10
-        || head.target.form() != Form::Origin
-        || !head.target.as_str().is_ascii()
-        || matches!(head.method, Method::Connect | Method::Trace)
-        || changes_protocol
-        || head.wants.continues
-        || strict::has_dots(head.target.path())
-    {
-        return false;
-    }
-    // Max-Forwards bounds how often the request may be forwarded.
-    head.method != Method::Options || head.fields.value("max-forwards").is_none()
+    head.host.is_some()
+        && matches!(head.target.form(), Form::Origin | Form::Absolute)
+        && !matches!(head.method, Method::Connect | Method::Trace)
+        && head.wants.upgrade.is_none()
+        && !strict::has_dots(head.target.path())
+        // It bounds how often the request may be forwarded.
+        && (head.method != Method::Options || head.fields.value("max-forwards").is_none())
 }
 
 /// Reads the body of a request that has come whole, without trailers. Returns how many bytes it
