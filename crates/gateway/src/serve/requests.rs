@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::Response;
+use http::{Response, StatusCode};
 use superpoll_http::answers::Additions;
 use superpoll_http::body::Body;
 use superpoll_http::buffer::{ReadBuffer, WriteBuffer};
@@ -91,6 +91,7 @@ struct Direct {
 }
 
 /// The way to an answer.
+#[expect(clippy::large_enum_variant, reason = "it is never moved")]
 enum Work {
     Proxy(Rc<Forwarder>, Sent),
     Ready(Ready),
@@ -361,9 +362,12 @@ fn take(
     state.form.set(RequestForm { is_1_0, closes: form.closes, may_have_hsts: false });
     state.io_activity.unused.set(false);
     let begun = Begun::new(state, Head::from(&head), || head.len);
-    let (taken, len) = match direct(state, bytes, &head, (facts, form), begun, place) {
-        Ok(len) => (NextRequest::Direct, len),
-        Err(begun) => {
+    let (taken, len) = match prepare(state, bytes, &head, facts, &begun) {
+        Some((sent, arriving, len)) => {
+            *place = Some(Direct::new(begun, sent, (arriving, form)));
+            (NextRequest::Direct, len)
+        }
+        None => {
             let (arriving, body) = ArrivingBody::new(&head);
             let made = || match to_request(&head, &bytes[..head.len], body) {
                 Ok(request) => Some(request),
@@ -383,68 +387,70 @@ fn take(
     Some(taken)
 }
 
-/// Puts a request that can be answered from its head in its place. Returns the length of the head,
-/// and of the body if that has come whole.
-fn direct(
+/// Prepares a request that can be answered from its head: what its server gets, if it has one, the
+/// body that has not come with the head, and the length of the head and of what has.
+fn prepare(
     state: &ConnectionState,
     bytes: &[u8],
     head: &RequestHead<'_>,
-    (facts, form): (&ClientFacts, ResponseForm),
-    begun: Begun,
-    place: &mut Option<Direct>,
-) -> Result<usize, Begun> {
+    facts: &ClientFacts,
+    begun: &Begun,
+) -> Option<(Option<Sent>, ArrivingBody, usize)> {
     let worker = &state.context.worker;
-    let trace = begun.trace.as_ref();
-    let (mut arriving, mut len) = (ArrivingBody::none(), head.len);
-    let prepared = match &begun.routed.decision {
-        // A body that nobody reads would be taken for the next request.
-        Decision::Ready(ready)
-            if !matches!(ready, Ready::Response(_))
-                && matches!(head.framing, Framing::None | Framing::Length(0))
-                && !(matches!(ready, Ready::Status(_)) && begun.routed.additions.has_pages()) =>
-        {
-            None
-        }
-        Decision::Forward(forwarder)
-            if forwarder.has_lane()
-                && is_plain(head)
-                && trace.is_none_or(|trace| !trace.is_loop()) =>
-        {
-            let most = begun.routed.body_bytes.unwrap_or_else(|| worker.limits.get().body_bytes);
-            let behind = (&bytes[head.len..], most);
-            let about = (facts, &*begun.peer);
-            let (activity, trace) = (&state.io_activity, trace.map(|trace| &**trace));
-            // The handler's way refuses a body that is too large.
-            let Some((mut sent, body)) = forwarder.prepare(head, behind, about, activity, trace)
-            else {
-                return Err(begun);
+    let forwarder = match &begun.routed.decision {
+        Decision::Ready(ready) => {
+            let is_whole = match ready {
+                Ready::Response(_) => false,
+                Ready::Status(_) => !begun.routed.additions.has_pages(),
+                Ready::File(_) | Ready::NotModified(_) => true,
             };
-            match body {
-                Ok(whole) => {
-                    len += whole;
-                    if let Some(entry) = &begun.entry {
-                        entry.note(|record| record.bytes_in = sent.body);
-                    }
-                }
-                Err(writer) => {
-                    let (rest, body) = ArrivingBody::new(head);
-                    let upload = Upload::new(body, most, worker.timeouts.get().body);
-                    sent.expect(writer, upload.noted_in(begun.entry.as_ref()));
-                    arriving = rest;
-                }
-            }
-            Some(sent)
+            // A body that nobody reads would be taken for the next request.
+            let is_alone = matches!(head.framing, Framing::None | Framing::Length(0));
+            return (is_whole && is_alone).then(|| (None, ArrivingBody::none(), head.len));
         }
-        _ => return Err(begun),
+        Decision::Forward(forwarder) => forwarder,
+        Decision::Handle(_) => return None,
     };
-    let Begun { running, timer, entry, trace, peer, routed } = begun;
-    let work = match (routed.decision, prepared) {
-        (Decision::Forward(forwarder), Some(sent)) => Work::Proxy(forwarder, sent),
-        (Decision::Ready(ready), None) => Work::Ready(ready),
-        _ => unreachable!("these two are prepared"),
+    let trace = begun.trace.as_deref();
+    if !forwarder.has_lane() || !is_plain(head) || trace.is_some_and(|trace| trace.is_loop()) {
+        return None;
+    }
+    let most = begun.routed.body_bytes.unwrap_or_else(|| worker.limits.get().body_bytes);
+    let (behind, about) = ((&bytes[head.len..], most), (facts, &*begun.peer));
+    // The handler's way refuses a body that is too large.
+    let (mut sent, body) = forwarder.prepare(head, behind, about, &state.io_activity, trace)?;
+    let (arriving, whole) = match body {
+        Ok(whole) => {
+            if let Some(entry) = &begun.entry {
+                entry.note(|record| record.bytes_in = sent.body);
+            }
+            (ArrivingBody::none(), whole)
+        }
+        Err(writer) => {
+            let (arriving, body) = ArrivingBody::new(head);
+            let upload = Upload::new(body, most, worker.timeouts.get().body);
+            sent.expect(writer, upload.noted_in(begun.entry.as_ref()));
+            (arriving, 0)
+        }
     };
-    let additions = Additions { trace, ..routed.additions };
-    let client = peer.client.map(|client| client.ip());
-    *place = Some(Direct { work, additions, running, timer, entry, form, arriving, client });
-    Ok(len)
+    Some((Some(sent), arriving, head.len + whole))
+}
+
+impl Direct {
+    fn new(
+        begun: Begun,
+        sent: Option<Sent>,
+        (arriving, form): (ArrivingBody, ResponseForm),
+    ) -> Direct {
+        let Begun { running, timer, entry, trace, peer, routed } = begun;
+        let work = match (routed.decision, sent) {
+            (Decision::Forward(forwarder), Some(sent)) => Work::Proxy(forwarder, sent),
+            (Decision::Ready(ready), _) => Work::Ready(ready),
+            // No other one was prepared.
+            _ => Work::Ready(StatusCode::INTERNAL_SERVER_ERROR.into()),
+        };
+        let additions = Additions { trace, ..routed.additions };
+        let client = peer.client.map(|client| client.ip());
+        Direct { work, additions, running, timer, entry, form, arriving, client }
+    }
 }

@@ -677,13 +677,12 @@ fn bytes_behind_an_irregular_response_reach_nobody() {
 /// connection.
 #[test]
 fn clients_of_http_1_0_are_answered_as_by_handlers() {
-    const ANSWERS: [&[Answer]; 6] = [
+    const ANSWERS: [&[Answer]; 5] = [
         &[("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", false)],
         &[("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", false)],
         &[("HTTP/1.0 200 OK\r\n\r\nabc", true)],
         &[("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", false)],
         &[("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n", false)],
-        &[("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", true)],
     ];
     for answers in ANSWERS {
         for fields in ["", "Connection: keep-alive\r\n"] {
