@@ -249,8 +249,9 @@ impl Client for Session<'_> {
         &mut *self.io
     }
 
-    fn poll_feed(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Poll<io::Result<()>> {
-        let fed = self.arriving.poll_fill(cx, self.io, self.read, is_answered);
+    fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The upload is asked for before there can be a response.
+        let fed = self.arriving.poll_fill(cx, self.io, self.read, false);
         self.io.io_activity.has_upload.set(self.arriving.continues());
         fed
     }

@@ -544,7 +544,7 @@ impl Forwarder {
                 if let Poll::Ready(Err(error)) = written {
                     return lost(SendFailure::Broken(error.into()));
                 }
-                match client.poll_feed(cx, false) {
+                match client.poll_feed(cx) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(_)) => return gone,
                     Poll::Pending => break,
@@ -798,7 +798,7 @@ async fn more(
             if let Poll::Ready(outcome) = poll_more(connection, cx) {
                 return Poll::Ready(outcome);
             }
-            match client.poll_feed(cx, true) {
+            match client.poll_feed(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Lost::Client)),
                 Poll::Pending => break,
@@ -834,7 +834,7 @@ fn poll_data(
             let data = frame.map(|frame| frame.map(|frame| frame.into_data().unwrap_or_default()));
             return Poll::Ready(data.transpose().map_err(|error| refusal(&error)));
         }
-        match client.poll_feed(cx, false) {
+        match client.poll_feed(cx) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => return Poll::Ready(Err(Passed::Cut)),
             Poll::Pending => break,

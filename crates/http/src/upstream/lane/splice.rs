@@ -78,13 +78,12 @@ pub trait Client {
     /// Returns its stream.
     fn stream(&mut self) -> &mut (impl Write + Unpin);
 
-    /// Reads some of the request's body, if that is waited for. Ready when there is more of it. The
-    /// client is not invited to send it once the response has begun.
+    /// Reads some of the request's body, if that is waited for. Ready when there is more of it.
     ///
     /// # Errors
     ///
     /// The client is gone.
-    fn poll_feed(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Poll<io::Result<()>>;
+    fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Writes the rest of an invitation that has begun, before anything else is written.
     ///
