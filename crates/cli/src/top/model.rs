@@ -208,6 +208,7 @@ pub(super) mod tests {
                 hot: Set { len: 50, watched: 50_000 * busy, active: 39_000 * busy },
                 cold: Set { len: 9_950, watched: 9_950_000 * busy, active: 1000 * busy },
                 away: Set::default(),
+                refused_heads: BTreeMap::new(),
                 poller_calls: [
                     ("poll".to_owned(), 900 * busy),
                     ("epoll_wait".to_owned(), 100 * busy),

@@ -179,7 +179,9 @@ async fn answer_all(
                 Box::pin(respond(state, (io, read), serving, arriving, form, check)).await
             }
             Ok(NextRequest::Refused(why)) => {
-                state.context.worker.counters.broken.add(1);
+                let counters = &state.context.worker.counters;
+                counters.broken.add(1);
+                counters.refused_heads.count(why);
                 state.io_activity.unused.set(true);
                 Err(Box::pin(refuse(state, (io, read), why, check)).await)
             }

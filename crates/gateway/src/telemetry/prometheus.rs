@@ -73,6 +73,10 @@ families! {
         Counter responses "Responses by the class of their status", |count| *count;
     ];
 
+    const REFUSED_HEADS: u64 = [
+        Counter refused_heads "Heads of requests that were refused, by the reason", |count| *count;
+    ];
+
     const CALLS: u64 = [
         Counter system_calls "System calls of the poller, by name", |count| *count;
     ];
@@ -155,6 +159,10 @@ fn write_engines(
         classes.map(move |(count, class)| (with(name, "class", &format!("{class}xx")), count))
     });
     families::write(RESPONSES, &responses.collect::<Vec<_>>(), encoder)?;
+    let heads = engines.iter().flat_map(|(name, engine)| {
+        engine.refused_heads.iter().map(move |(why, count)| (with(name, "reason", why), count))
+    });
+    families::write(REFUSED_HEADS, &heads.collect::<Vec<_>>(), encoder)?;
     let calls = engines.iter().flat_map(|(name, engine)| {
         engine.poller_calls.iter().map(move |(call, count)| (with(name, "name", call), count))
     });

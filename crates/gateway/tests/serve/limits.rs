@@ -280,6 +280,14 @@ fn requests_refused_by_their_head_are_in_the_access_log() {
             client.send(sent);
             assert_eq!(client.answer().status, status, "{sent:?}");
         }
+        let refused = [
+            ("head-too-large", 1),
+            ("host-invalid", 1),
+            ("target", 1),
+            ("too-many-fields", 1),
+            ("version-unsupported", 1),
+        ];
+        assert_eq!(stage.refused_heads().into_iter().collect::<Vec<_>>(), refused);
         assert_eq!(stage.drained(), 0);
         let more = format!("{more}[timeouts]\nheader = \"60s\"\n");
         let stage = Stage::new(backend, 1, &text(folder.path(), &more));

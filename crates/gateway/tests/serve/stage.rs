@@ -1,5 +1,6 @@
 //! A server of a configuration, on a thread of its own.
 
+use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::num::NonZeroUsize;
@@ -129,6 +130,16 @@ impl Stage {
     /// The sum of a counter over all engines.
     pub(crate) fn count(&self, of: impl Fn(&EngineCounters) -> &Counter) -> u64 {
         self.engines.iter().map(|engine| of(engine).get()).sum()
+    }
+
+    /// The heads that were refused, by the reason.
+    pub(crate) fn refused_heads(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = BTreeMap::new();
+        for (why, count) in self.engines.iter().flat_map(|one| one.refused_heads.by_name()) {
+            *all.entry(why).or_default() += count;
+        }
+        all.retain(|_, count| *count > 0);
+        all
     }
 
     /// Waits until a counter has a value.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use prometheus_client::encoding::DescriptorEncoder;
 use serde::{Deserialize, Serialize};
+use superpoll_http1::Refusal;
 
 use super::families::{self, Labels};
 use super::ratio::RatioMeter;
@@ -91,8 +92,34 @@ pub struct EngineCounters {
     pub timed_out: Counter,
     /// Connections that broke, or on which the client spoke something other than HTTP.
     pub broken: Counter,
+    /// Heads of requests that were refused.
+    pub refused_heads: RefusedHeads,
     /// The connections that are active in each second.
     pub ratio: RatioMeter,
+}
+
+/// The heads of requests that were refused, by the reason.
+#[derive(Debug)]
+pub struct RefusedHeads([Counter; Refusal::ALL.len()]);
+
+impl Default for RefusedHeads {
+    fn default() -> RefusedHeads {
+        RefusedHeads(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl RefusedHeads {
+    /// Counts one.
+    pub fn count(&self, why: Refusal) {
+        let place = Refusal::ALL.iter().position(|known| *known == why);
+        place.into_iter().for_each(|place| self.0[place].add(1));
+    }
+
+    /// Returns the counts by the names of the reasons.
+    pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.0.iter().map(Counter::get);
+        Refusal::ALL.iter().map(|why| why.name()).zip(counts)
+    }
 }
 
 impl EngineCounters {

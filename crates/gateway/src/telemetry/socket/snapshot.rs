@@ -144,6 +144,9 @@ pub struct Engine {
     pub slowest_lately: Vec<Turn>,
     /// The gateway's counters on this engine; none for a program that does not count by engine.
     pub connections: Option<Connections>,
+    /// Heads of requests that were refused so far, by the name of the reason.
+    #[serde(default)]
+    pub refused_heads: BTreeMap<String, u64>,
 }
 
 /// A set of descriptors. Its active/total ratio over a period is the increase of `active` divided
@@ -279,8 +282,8 @@ fn finite(ratio: f32) -> Option<f64> {
     ratio.is_finite().then_some(f64::from(ratio))
 }
 
-fn calls_by_name(calls: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
-    calls.filter(|&(_, count)| count > 0).map(|(name, count)| (name.to_owned(), count)).collect()
+fn counts_by_name(counts: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
+    counts.filter(|&(_, count)| count > 0).map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
 impl Snapshot {
@@ -361,14 +364,17 @@ impl Engine {
             hot: Set::new(&poller.hot),
             cold: Set::new(&poller.cold),
             away: Set::new(&poller.away),
-            poller_calls: calls_by_name(poller.calls.by_name()),
-            socket_calls: calls_by_name(stats.calls.by_name()),
+            poller_calls: counts_by_name(poller.calls.by_name()),
+            socket_calls: counts_by_name(stats.calls.by_name()),
             policy: stats.policy.map(str::to_owned),
             costs: Costs::all(stats),
             longest_turn_ns: nanos(stats.longest_turn),
             slowest: stats.slowest.iter().map(Turn::new).collect(),
             slowest_lately: stats.slowest_lately.iter().map(Turn::new).collect(),
             connections: counters.map(Connections::new),
+            refused_heads: counters
+                .map(|all| counts_by_name(all.refused_heads.by_name()))
+                .unwrap_or_default(),
         }
     }
 }
