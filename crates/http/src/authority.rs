@@ -46,6 +46,10 @@ fn of_target(head: Head<'_>, is_secured: bool) -> Result<Option<Authority<'_>>, 
 
 /// Returns the one `Host` field, which HTTP/1.1 must have.
 pub fn field(head: Head<'_>) -> Result<Option<&[u8]>, StatusCode> {
+    if let (Some(host), None) = (head.host, head.authority) {
+        // The codec lets no other field through.
+        return Ok(Some(host.as_bytes()));
+    }
     let mut fields = head.fields.values("host");
     let field = fields.next();
     if fields.next().is_some() || (field.is_none() && head.version == Version::HTTP_11) {

@@ -29,6 +29,8 @@ pub struct Head<'a> {
     pub scheme: Option<&'a str>,
     /// The host and port of the target, if it has them.
     pub authority: Option<&'a str>,
+    /// The one host that HTTP/1 names, in its target or in `Host`, where that was found out before.
+    pub host: Option<&'a str>,
 }
 
 impl Head<'_> {
@@ -73,6 +75,7 @@ impl<'a> From<&RequestHead<'a>> for Head<'a> {
                 _ => None,
             },
             authority,
+            host: head.host.map(|host| host.as_str()),
         }
     }
 }
@@ -105,6 +108,7 @@ impl<'a> Head<'a> {
             query: uri.query(),
             scheme: uri.scheme_str(),
             authority: uri.authority().map(|authority| authority.as_str()),
+            host: None,
         }
     }
 }

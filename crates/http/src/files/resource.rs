@@ -152,20 +152,19 @@ impl Resource {
     /// Returns the available representation that the client prefers. If it prefers two alike,
     /// stored ones come first, then Brotli, then Zstandard.
     fn choose(&self, fields: Fields<'_>) -> Choice {
-        if !self.varies || !fields.has("accept-encoding") {
+        if !self.varies {
             return Choice::Ready(Rc::clone(&self.identity));
         }
         let accepted = Accepted::of_values(fields.values("accept-encoding"));
-        let has_range = fields.has("range");
         // Representations that are compressed here are not sent in parts; a client that asks for
         // parts is better served with the file as it is.
-        let levels = self.levels.filter(|_| !has_range);
+        let levels = || self.levels.filter(|_| !fields.has("range"));
         let available = Coding::ALL.into_iter().filter_map(|coding| {
             let weight = Some(accepted.weight(coding)).filter(|weight| *weight > 0)?;
             if let Some(sibling) = &self.siblings[coding as usize] {
                 return Some(((Reverse(weight), false), Choice::Ready(Rc::clone(sibling))));
             }
-            let choice = match (&*self.made[coding as usize].borrow(), levels?) {
+            let choice = match (&*self.made[coding as usize].borrow(), levels()?) {
                 (Made::Ready(made), _) => Choice::Ready(Rc::clone(made)),
                 (Made::Not, levels) => Choice::ToMake(coding, levels),
                 _ => return None,
