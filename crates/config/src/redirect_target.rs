@@ -81,7 +81,8 @@ impl RedirectTarget {
         self.0.contains(&Part::Host)
     }
 
-    /// Returns the destination for a request of this path and query; `None` if the request lacks a part.
+    /// Returns the destination for a request of this path and query; `None` if the request lacks a
+    /// part.
     #[inline]
     pub fn of(
         &self,

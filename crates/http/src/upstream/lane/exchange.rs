@@ -6,8 +6,8 @@
 //!
 //! Interim responses are passed on as they come (RFC 9110, section 15.2), each once the client has
 //! taken the one before, and not to clients of HTTP/1.0. `100 Continue` is not, since this server
-//! sends its own when a body is waited for. There are at most a hundred of them, within the limit of
-//! time of the response.
+//! sends its own when a body is waited for. There are at most a hundred of them, within the limit
+//! of time of the response.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -124,8 +124,8 @@ impl Sent {
         self.upload = Some((writer, upload));
     }
 
-    /// Reads a small body: up to the size of a buffer, or more if it can be sent again. Any other is
-    /// sent as it comes, and so is one that its client was not invited to send.
+    /// Reads a small body: up to the size of a buffer, or more if it can be sent again. Any other
+    /// is sent as it comes, and so is one that its client was not invited to send.
     ///
     /// # Errors
     ///
@@ -281,6 +281,7 @@ struct Out {
 
 impl Out {
     /// Writes the interim responses to the client.
+    #[inline]
     fn poll_show(
         &mut self,
         client: &mut impl Client,
@@ -543,6 +544,9 @@ impl Forwarder {
                 }
                 if let Poll::Ready(Err(error)) = written {
                     return lost(SendFailure::Broken(error.into()));
+                }
+                if sent.stream.is_none() {
+                    break;
                 }
                 match client.poll_feed(cx) {
                     Poll::Ready(Ok(())) => {}
