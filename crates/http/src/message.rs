@@ -17,12 +17,12 @@ use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
 use bytes::{Buf, Bytes};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body;
 use hyper::rt::Write;
 use superpoll_http1::{
-    After, BodyWriter, Field, FieldLines, FieldName, FieldValue, Fields, RequestHead,
-    Version as Http1Version, Writer,
+    After, Asked, BodyWriter, Field, FieldLines, FieldName, FieldValue, Fields, Framing,
+    RequestHead, Version as Http1Version, Writer,
 };
 
 const DATE: FieldName<'_> = FieldName::from_static("date");
@@ -373,6 +373,19 @@ fn map_of(fields: Fields<'_>, head: &[u8], copy: &Bytes) -> HeaderMap {
     map
 }
 
+/// Returns the head of a successful response with these fields, whose body comes in chunks, and
+/// which is the last one on its connection.
+#[must_use]
+pub fn last_chunked_head(fields: &HeaderMap) -> Vec<u8> {
+    let (mut lines, asked) = (Vec::new(), Asked::default());
+    let mut writer =
+        Writer::response(&mut lines, Http1Version::Http11, StatusCode::OK, None, asked);
+    fields.iter().for_each(|(name, value)| writer.field(name.into(), value.into()));
+    write_date(&mut writer);
+    let _ = writer.body(Framing::Chunked, After::Closes);
+    lines
+}
+
 /// Writes the time, which is formatted once a second.
 pub fn write_date(to: &mut Writer<'_>) {
     thread_local! {
@@ -398,10 +411,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Waker;
 
-    use http_body::{Frame, SizeHint};
-    use superpoll_http1::Framing;
-
     use super::*;
+    use http_body::{Frame, SizeHint};
 
     /// Takes some bytes at a time, and no more than it may in all.
     struct Narrow {

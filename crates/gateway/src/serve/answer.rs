@@ -222,7 +222,7 @@ fn begin_entry(
     head_bytes: usize,
 ) -> Rc<Entry> {
     let target = head.target();
-    let uri = target.parse().ok().or_else(|| encoded(&target)).unwrap_or_default();
+    let uri = target.parse().ok().or_else(|| encoded(&target, ODD)).unwrap_or_default();
     let method = Method::from(head.method);
     let mut record = RequestRecord::new(peer.client_end(), method, uri, head.version);
     record.head_bytes_in = u32::try_from(head_bytes).unwrap_or(u32::MAX);
@@ -239,15 +239,18 @@ fn begin_entry(
 }
 
 /// The bytes that a target should have in an encoded form only.
-const ENCODED: &[u8] = b"\"<>^`{}|[]\\";
+const ODD: &[u8] = b"\"<>^`{}|[]\\";
 
-/// Returns a target of which a byte should have been encoded, with those bytes encoded; `None` if
-/// it is too long then.
+/// Those of them that [`Uri`] does not take.
+pub(super) const REFUSED: &[u8] = b"<>`";
+
+/// Returns a target of which a byte should have been encoded, with such bytes encoded; `None` if it
+/// is too long then.
 #[cold]
-pub(super) fn encoded(target: &str) -> Option<Uri> {
+pub(super) fn encoded(target: &str, bytes: &[u8]) -> Option<Uri> {
     let mut text = String::new();
     for byte in target.bytes() {
-        match ENCODED.contains(&byte) {
+        match bytes.contains(&byte) {
             true => text.push_str(&format!("%{byte:02X}")),
             false => text.push(char::from(byte)),
         }
@@ -425,7 +428,7 @@ impl Begun {
             .map(|access_log| begin_entry(access_log, state, &peer, head, head_bytes()));
         let mut timer = router.timer();
         let routed = match is_admin {
-            true => router.route_of_admin(),
+            true => router.route_of_admin(head),
             false => router.route(head, &peer, &state.context.address, &mut timer, entry.as_ref()),
         };
         if let Some(entry) = &entry {

@@ -249,9 +249,8 @@ impl Client for Session<'_> {
         &mut *self.io
     }
 
-    fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The upload is asked for before there can be a response.
-        let fed = self.arriving.poll_fill(cx, self.io, self.read, false);
+    fn poll_feed(&mut self, cx: &mut Context<'_>, gets: bool) -> Poll<io::Result<()>> {
+        let fed = self.arriving.poll_fill(cx, self.io, self.read, gets);
         self.io.io_activity.has_upload.set(self.arriving.continues());
         fed
     }
@@ -280,5 +279,55 @@ impl Client for Session<'_> {
         at: &mut usize,
     ) -> Poll<io::Result<()>> {
         self.io.poll_write_last(cx, bytes, at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http_body::Body as _;
+    use superpoll_http::transport::{Plain, Socket, Transport};
+    use superpoll_http::upload::Upload;
+    use superpoll_http1::{Limits, Room, request};
+    use superpoll_rt::Runtime;
+
+    use super::*;
+
+    /// An invitation within a response would be taken for a part of it.
+    #[test]
+    fn a_client_that_gets_a_response_is_not_invited() {
+        Runtime::new().unwrap().block_on(async {
+            for gets in [true, false] {
+                let (one, mut other) = UnixStream::pair().unwrap();
+                for socket in [&one, &other] {
+                    socket.set_nonblocking(true).unwrap();
+                }
+                let transport = Transport::Plain(Plain::new(Socket::Unix(one)).unwrap());
+                let io_activity = Rc::default();
+                let mut io = Watched { transport, before: Bytes::new(), io_activity };
+                let (mut read, mut scratch) = (ReadBuffer::default(), Vec::new());
+                let mut room = Room::new(&mut scratch);
+                let head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\
+                             Content-Length: 5\r\n\r\n";
+                let head = request(head, &Limits::DEFAULT, &mut room).unwrap().unwrap();
+                let (mut arriving, body) = ArrivingBody::new(&head);
+                let mut upload = Upload::new(body, 10, Duration::from_secs(60));
+                poll_fn(|cx| {
+                    // It is asked for.
+                    assert!(Pin::new(&mut upload).poll_frame(cx).is_pending());
+                    let arriving = &mut arriving;
+                    let mut session = Session { io: &mut io, read: &mut read, arriving };
+                    assert!(session.poll_feed(cx, gets).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+                let mut seen = [0; 100];
+                assert_eq!(other.read(&mut seen).unwrap_or(0) == CONTINUE.len(), !gets);
+            }
+        });
     }
 }

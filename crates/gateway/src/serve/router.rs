@@ -287,7 +287,7 @@ impl Router {
     }
 
     /// Finds the answer to a request to the admin listener.
-    pub(super) fn route_of_admin(&self) -> Routed {
+    pub(super) fn route_of_admin(&self, head: Head<'_>) -> Routed {
         let decision = match &self.admin {
             Some(admin) => {
                 let admin = admin.clone();
@@ -296,7 +296,8 @@ impl Router {
             // Its connection is from before a change of the configuration.
             None => StatusCode::NOT_FOUND.into(),
         };
-        Routed { decision, additions: Additions::default(), body_bytes: None }
+        let additions = Additions { is_head: head.is_head(), ..Additions::default() };
+        Routed { decision, additions, body_bytes: None }
     }
 
     /// Finds the answer to a request, which counts for its route from then on.

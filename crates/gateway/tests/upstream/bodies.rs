@@ -239,10 +239,17 @@ fn trailers_go_both_ways() {
         let reply = client.reply();
         assert_eq!(reply.text(), "body");
         assert_eq!(reply.trailers.to_ascii_lowercase(), "x-sum: 5\r\n");
-        let seen = &origin.seen()[0];
-        assert_eq!(seen.body, b"sent");
-        assert_eq!(seen.field("te").unwrap(), "trailers");
-        assert_eq!(seen.trailers.to_ascii_lowercase(), "x-count: 9\r\n");
+        client.send(
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: x-count\r\n\r\n\
+             0\r\nX-Count: 0\r\n\r\n",
+        );
+        assert_eq!(client.reply().text(), "body");
+        for (seen, body, count) in [(0, "sent", "9"), (1, "", "0")] {
+            let seen = &origin.seen()[seen];
+            assert_eq!(seen.body, body.as_bytes());
+            assert_eq!(seen.field("te").is_some(), !body.is_empty());
+            assert_eq!(seen.trailers.to_ascii_lowercase(), format!("x-count: {count}\r\n"));
+        }
     }
 }
 

@@ -257,6 +257,7 @@ fn irregular_requests_go_the_long_way_and_the_next_ones_do_not() {
     for request in [
         "GET /\u{e4} HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /9 HTTP/1.1\r\nHost: a\r\nUpgrade: foo\r\nConnection: upgrade\r\n\r\n",
+        "OPTIONS http://a HTTP/1.1\r\nHost: a\r\n\r\n",
     ] {
         // Of the one in the middle it counts which way it went, and of those around it as well:
         // What follows was read, and is kept.

@@ -6,11 +6,11 @@
 //! the request that has not arrived yet, is a usual body ([`EventsBody`]).
 
 use std::future::pending;
-use std::io::{self, Write};
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -22,6 +22,7 @@ use superpoll_http::body::PollFrame;
 use superpoll_http::exchange::Exchange;
 use superpoll_http::grant::Grant;
 use superpoll_http::mercure::reader_record::ReaderRecord;
+use superpoll_http::message::last_chunked_head;
 use superpoll_http::parking_lot::WaitingRequest;
 use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::reply;
@@ -164,19 +165,9 @@ impl LocalSubscribers {
         if let Some(trace) = trace {
             trace.mark(&mut fields);
         }
-        let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
-        for (name, value) in &fields {
-            head.extend_from_slice(name.as_str().as_bytes());
-            head.extend_from_slice(b": ");
-            head.extend_from_slice(value.as_bytes());
-            head.extend_from_slice(b"\r\n");
-        }
-        // Writing to memory cannot fail.
-        let _ = write!(head, "date: {}\r\n", httpdate::fmt_http_date(SystemTime::now()));
         // No request follows on the connection: requests that the client has sent already are
         // dropped.
-        head.extend_from_slice(b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n");
-        head
+        last_chunked_head(&fields)
     }
 
     /// Enters a subscriber, and returns the messages that it has missed, after the lines that tell

@@ -133,8 +133,8 @@ impl Sent {
     async fn begin(&mut self, client: &mut impl Client) -> Result<(), Passed> {
         let Some((mut writer, mut upload)) = self.upload.take() else { return Ok(()) };
         let most = if self.repeats { KEPT_BODY } else { SIZE as u64 };
-        let is_small = upload.size_hint().exact().is_some_and(|length| length <= most);
-        if self.waits || !is_small {
+        // Trailers follow chunks only, whose sum is not known.
+        if self.waits || writer.left().is_none_or(|length| length > most) {
             let body = Outgoing::upload(upload);
             let Some(progress) = body.report() else { return Ok(()) };
             let message = Message::new(std::mem::take(&mut self.bytes), writer, body, true);
@@ -548,7 +548,7 @@ impl Forwarder {
                 if sent.stream.is_none() {
                     break;
                 }
-                match client.poll_feed(cx) {
+                match client.poll_feed(cx, !out.bytes.0.is_empty()) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(_)) => return gone,
                     Poll::Pending => break,
@@ -802,7 +802,7 @@ async fn more(
             if let Poll::Ready(outcome) = poll_more(connection, cx) {
                 return Poll::Ready(outcome);
             }
-            match client.poll_feed(cx) {
+            match client.poll_feed(cx, true) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Lost::Client)),
                 Poll::Pending => break,
@@ -838,7 +838,7 @@ fn poll_data(
             let data = frame.map(|frame| frame.map(|frame| frame.into_data().unwrap_or_default()));
             return Poll::Ready(data.transpose().map_err(|error| refusal(&error)));
         }
-        match client.poll_feed(cx) {
+        match client.poll_feed(cx, false) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => return Poll::Ready(Err(Passed::Cut)),
             Poll::Pending => break,

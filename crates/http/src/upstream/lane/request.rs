@@ -11,6 +11,8 @@ use crate::upstream::strict;
 pub fn is_plain(head: &RequestHead<'_>) -> bool {
     head.host.is_some()
         && matches!(head.target.form(), Form::Origin | Form::Absolute)
+        // It was routed as one about `/`, and not about the whole server.
+        && head.target.to_origin(head.method).form() == Form::Origin
         && !matches!(head.method, Method::Connect | Method::Trace)
         && head.wants.upgrade.is_none()
         && !strict::has_dots(head.target.path())

@@ -78,12 +78,13 @@ pub trait Client {
     /// Returns its stream.
     fn stream(&mut self) -> &mut (impl Write + Unpin);
 
-    /// Reads some of the request's body, if that is waited for. Ready when there is more of it.
+    /// Reads some of the request's body, if that is waited for. Ready when there is more of it. The
+    /// client is not invited to send it while or after it `gets` a response, interim ones included.
     ///
     /// # Errors
     ///
     /// The client is gone.
-    fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    fn poll_feed(&mut self, cx: &mut Context<'_>, gets: bool) -> Poll<io::Result<()>>;
 
     /// Writes the rest of an invitation that has begun, before anything else is written.
     ///
