@@ -39,7 +39,7 @@ families! {
         Counter parkings "Times a connection was parked", |all| all.parkings;
         Counter leavings "Times a parked connection left for the keeper", |all| all.leavings;
         Counter returns "Times one came back from the keeper", |all| all.returns;
-        Counter lane_requests "Regular requests that were answered without being taken apart",
+        Counter lane_requests "Plain requests that were proxied, or answered with files, from their heads",
             |all| all.lane;
         Counter response_body_bytes "Bytes of responses' bodies", |all| all.body_bytes;
         Fraction connections_active "Connections that have a task, active or not", |all| all.active as f64;

@@ -260,7 +260,7 @@ pub struct Connections {
     /// Times a parked connection came back from the keeper.
     #[serde(default)]
     pub returns: u64,
-    /// Requests that were answered without hyper.
+    /// Plain requests that were proxied, or answered with files, from their heads.
     #[serde(default)]
     pub lane: u64,
     /// Bytes of responses' bodies.
