@@ -102,7 +102,7 @@ pub struct Representation {
     has_parts: bool,
 }
 
-/// What a request gets of a representation.
+/// The decision about a request for a representation.
 enum Verdict {
     Whole,
     Parts(Vec<Range<u64>>),
@@ -223,7 +223,7 @@ impl Representation {
         }
     }
 
-    /// Returns what a GET or HEAD gets.
+    /// Decides about a GET or HEAD.
     fn verdict(&self, head: Head<'_>) -> Verdict {
         if !has_conditions(head.fields) {
             return Verdict::Whole;
