@@ -319,17 +319,10 @@ pub(crate) fn header_map(fields: Fields<'_>, head: &[u8]) -> HeaderMap {
     map_of(fields, head, &Bytes::copy_from_slice(head))
 }
 
-/// Returns the head of a request as handlers get it; `head` are its bytes. A target that
-/// [`Uri`] does not take is an error.
-///
-/// # Errors
-///
-/// The request without its target.
-pub fn to_request<B>(
-    read: &RequestHead<'_>,
-    head: &[u8],
-    body: B,
-) -> Result<Request<B>, Box<Request<B>>> {
+/// Returns the head of a request as handlers get it; `head` are its bytes. Bytes of the target that
+/// [`Uri`] does not take are encoded, as the client should have done; `None` if the target is too
+/// long then.
+pub fn to_request<B>(read: &RequestHead<'_>, head: &[u8], body: B) -> Option<Request<B>> {
     let copy = Bytes::copy_from_slice(head);
     let mut request = Request::new(body);
     *request.method_mut() = Method::from(read.method);
@@ -343,11 +336,14 @@ pub fn to_request<B>(
         Some(target) => Uri::from_maybe_shared(target).ok(),
         None => target.parse().ok(),
     };
-    match uri {
-        Some(uri) => *request.uri_mut() = uri,
-        None => return Err(Box::new(request)),
-    }
-    Ok(request)
+    *request.uri_mut() = match uri {
+        Some(uri) => uri,
+        None => {
+            let target = target.replace('<', "%3C").replace('>', "%3E").replace('`', "%60");
+            target.parse().ok()?
+        }
+    };
+    Some(request)
 }
 
 /// Returns a part of a head as a part of its copy; `None` if it is elsewhere, as the head of a

@@ -222,7 +222,7 @@ fn begin_entry(
     head_bytes: usize,
 ) -> Rc<Entry> {
     let target = head.target();
-    let uri = target.parse().ok().or_else(|| encoded(&target, ODD)).unwrap_or_default();
+    let uri = target.parse().ok().or_else(|| encoded(&target)).unwrap_or_default();
     let method = Method::from(head.method);
     let mut record = RequestRecord::new(peer.client_end(), method, uri, head.version);
     record.head_bytes_in = u32::try_from(head_bytes).unwrap_or(u32::MAX);
@@ -238,19 +238,13 @@ fn begin_entry(
     Entry::new(access_log, record)
 }
 
-/// The bytes that a target should have in an encoded form only.
-const ODD: &[u8] = b"\"<>^`{}|[]\\";
-
-/// Those of them that [`Uri`] does not take.
-pub(super) const REFUSED: &[u8] = b"<>`";
-
-/// Returns a target of which a byte should have been encoded, with such bytes encoded; `None` if it
-/// is too long then.
+/// Returns a target of which a byte should have been encoded, with all such bytes encoded, for the
+/// access log; `None` if it is too long then.
 #[cold]
-pub(super) fn encoded(target: &str, bytes: &[u8]) -> Option<Uri> {
+fn encoded(target: &str) -> Option<Uri> {
     let mut text = String::new();
     for byte in target.bytes() {
-        match bytes.contains(&byte) {
+        match b"\"<>^`{}|[]\\".contains(&byte) {
             true => text.push_str(&format!("%{byte:02X}")),
             false => text.push(char::from(byte)),
         }

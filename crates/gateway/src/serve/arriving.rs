@@ -84,7 +84,7 @@ impl ArrivingBody {
         !self.is_over() && !self.is_given_up()
     }
 
-    /// Gives the handler what has come with the head, before it asks.
+    /// Gives the handler the part that has come with the head, before it asks.
     pub(super) fn offer(&mut self, read: &mut ReadBuffer) {
         if let (Some(slot), None) = (self.slot.clone(), self.invitation) {
             self.fill(&slot, read);

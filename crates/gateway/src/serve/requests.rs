@@ -44,7 +44,7 @@ use superpoll_http1::{
     Asked, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version, has_end, request,
 };
 
-use super::answer::{Begun, ConnectionState, REFUSED, Running, Serving, encoded};
+use super::answer::{Begun, ConnectionState, Running, Serving};
 use super::arriving::{ArrivingBody, Session, poll_read};
 use super::clock::ExitReason;
 use super::respond::{ResponseForm, refuse, respond};
@@ -371,13 +371,7 @@ fn take(
         }
         None => {
             let (arriving, body) = ArrivingBody::new(&head);
-            let made = || match to_request(&head, &bytes[..head.len], body) {
-                Ok(request) => Some(request),
-                Err(mut request) => {
-                    *request.uri_mut() = encoded(head.target.as_str(), REFUSED)?;
-                    Some(*request)
-                }
-            };
+            let made = || to_request(&head, &bytes[..head.len], body);
             let serving = begun.serve(made, None);
             (NextRequest::Handler(Box::new(Handled { serving, arriving, form })), head.len)
         }
