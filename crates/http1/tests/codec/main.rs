@@ -7,8 +7,10 @@
 //! | `oracle` | hyper and httparse as specifications, for arbitrary bytes |
 //! | `simple` | a reader of chunks that is as simple as the standard |
 //! | `conversation` | both sides of a connection, as a model with two states |
+//! | `again` | messages that are written again |
 //! | `property` | arbitrary messages: pieces, round trips, chunks by a simple reader, the oracle |
 
+mod again;
 mod bodies;
 mod cases;
 mod conversation;
