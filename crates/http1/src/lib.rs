@@ -101,4 +101,4 @@ pub use refusal::Refusal;
 pub use request::{Method, OtherMethod, RequestHead, Wants, request};
 pub use response::{Asked, Response, ResponseHead, response};
 pub use target::{Form, Target};
-pub use writer::{BodyWriter, TooLong, Writer};
+pub use writer::{BodyWriter, TooLong, Writer, chunk};

@@ -223,6 +223,17 @@ fn is_forbidden_trailer(name: &[u8]) -> bool {
     FORBIDDEN.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden))
 }
 
+/// Appends a chunk of the data that a function appends. Without data this is the end of the body.
+pub fn chunk(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = to.len();
+    write(to);
+    let (data, mut size) = ((to.len() - start) as u64, Vec::new());
+    digits(data, 16, &mut size);
+    size.extend_from_slice(b"\r\n");
+    to.extend_from_slice(b"\r\n");
+    to.splice(start..start, size);
+}
+
 /// Appends a number.
 fn digits(mut number: u64, base: u64, to: &mut Vec<u8>) {
     // 2^64 has 20 decimal digits.

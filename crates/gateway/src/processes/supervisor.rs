@@ -17,7 +17,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use superpoll_http::admin::Settings;
 use superpoll_http::certificates;
 use superpoll_http::ipc::{self, Purpose};
-use superpoll_http::listen::{self, Bound};
+use superpoll_http::listen::Bound;
 use superpoll_hub::broker::local::service::LogService;
 use superpoll_hub::broker::local::store::Store;
 use superpoll_rt::net::unix::{UnixListener, UnixStream};
@@ -32,7 +32,7 @@ use super::questions::Asked;
 use super::workers::{Answers, Question, WorkerAnswer, Workers};
 use crate::config::{Action, Address, Config, Listener};
 use crate::inherited::Inherited;
-use crate::serve::{Error, failed, front_of};
+use crate::serve::{Error, front_of};
 use crate::telemetry::reload::ReloadState;
 use crate::telemetry::socket::{Subject, carry_out};
 
@@ -127,7 +127,7 @@ superpoll::debug_fields!(Supervisor, it => name: it.name, members: it.members.bo
 fn name() -> Result<String, Error> {
     let mut random = [0; 8];
     let filled = SystemRandom::new().fill(&mut random);
-    filled.map_err(|_| failed("the system gives no random bytes"))?;
+    filled.map_err(|_| Error::RandomBytes)?;
     let random = data_encoding::HEXLOWER.encode(&random);
     Ok(format!("superpoll-{}-{random}", std::process::id()))
 }
@@ -147,10 +147,6 @@ fn most_bytes(config: &Config) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }
 
-fn cannot(error: io::Error) -> Error {
-    failed(format!("listening for workers: {error}"))
-}
-
 impl Supervisor {
     /// Listens on the addresses of a configuration, on `inherited` sockets where there are some.
     ///
@@ -159,8 +155,8 @@ impl Supervisor {
     /// If an address is not available; if a socket was passed on whose address no listener has.
     pub fn new(config: &Config, inherited: Inherited) -> Result<Self, Error> {
         let name = name()?;
-        let address = ipc::address(&name).map_err(cannot)?;
-        let door = std::os::unix::net::UnixListener::bind_addr(&address).map_err(cannot)?;
+        let address = ipc::address(&name).map_err(Error::Workers)?;
+        let door = std::os::unix::net::UnixListener::bind_addr(&address).map_err(Error::Workers)?;
         let supervisor = Supervisor::with_workers_log(
             name,
             door,
@@ -170,7 +166,7 @@ impl Supervisor {
         )?;
         supervisor.inherited.replace(inherited);
         supervisor.change(config)?;
-        supervisor.inherited.borrow().all_used().map_err(failed)?;
+        supervisor.inherited.borrow().all_used().map_err(Error::Inherited)?;
         Ok(supervisor)
     }
 
@@ -186,7 +182,7 @@ impl Supervisor {
             .into_iter()
             .map(|(address, socket, has_file)| Ok((address, Bound::left(socket, has_file)?)))
             .collect();
-        let listeners = listeners.map_err(cannot)?;
+        let listeners = listeners.map_err(Error::Workers)?;
         listeners.iter().for_each(|(_, bound)| bound.own(true));
         let kept = (left.tickets.into(), left.settings);
         Supervisor::with_workers_log(left.name, left.door.into(), listeners, left.log, kept)
@@ -199,7 +195,7 @@ impl Supervisor {
         log: Store,
         (tickets, settings): (Zeroizing<Vec<u8>>, Settings),
     ) -> Result<Self, Error> {
-        door.set_nonblocking(true).map_err(cannot)?;
+        door.set_nonblocking(true).map_err(Error::Workers)?;
         let (told, events) = mpsc::unbounded();
         let (ask, questions) = mpsc::unbounded();
         Ok(Supervisor {
@@ -242,7 +238,7 @@ impl Supervisor {
             let bound = match given {
                 Some(bound) => bound,
                 None => Bound::new(address, asked.mode)
-                    .map_err(|error| failed(listen::cannot_listen(address, &error)))?,
+                    .map_err(|source| Error::Listen { address: address.clone(), source })?,
             };
             opened.push((address.clone(), bound));
         }

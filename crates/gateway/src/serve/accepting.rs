@@ -10,15 +10,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_lite::future::or;
-use superpoll_http::admin_connections::AdminConnections;
-use superpoll_http::connection_limits::{ConnectionLimits, LimitReached};
+use superpoll_http::connection_limits::LimitReached;
 use superpoll_http::listen::{self, Listener};
-use superpoll_http::log::{Event, Level, RateLimited, Report, others};
+use superpoll_http::log::{Event, Level, RateLimited, others};
 use superpoll_http::peer::{self, Peer, Permit};
 use superpoll_http::transport::Plain;
 use superpoll_rt::{spawn, time};
 
 use super::listener_context::ListenerContext;
+use super::shared::Shared;
 use super::worker::Worker;
 use crate::config::Address;
 
@@ -46,9 +46,7 @@ pub(super) struct Accepting {
     pub worker: Rc<Worker>,
     pub context: Rc<ListenerContext>,
     pub closed: Rc<Cell<bool>>,
-    pub connection_limits: Arc<ConnectionLimits>,
-    pub admin_connections: Arc<AdminConnections>,
-    pub report: Report,
+    pub shared: Arc<Shared>,
     pub refusals: RateLimited,
     pub failures: RateLimited,
 }
@@ -94,7 +92,7 @@ impl Accepting {
         let message = format!("accepting on {on}: {error}; it is tried again{others}");
         let event = Event::new(Level::Error, "accept-failed", message);
         let event = event.with("listener", on.to_string());
-        (self.report)(&event.with("left_out", left_out));
+        (self.shared.report)(&event.with("left_out", left_out));
     }
 
     /// Reports that a connection was closed at once, or another one for it.
@@ -104,7 +102,7 @@ impl Accepting {
         let message = format!("closing {which} on {on}: {why}{others}");
         let event = Event::new(Level::Warning, "connection-refused", message);
         let event = event.with("listener", on.to_string()).with("why", why);
-        (self.report)(&event.with("left_out", left_out));
+        (self.shared.report)(&event.with("left_out", left_out));
     }
 
     fn refused(&self, why: &str) {
@@ -144,7 +142,7 @@ impl Accepting {
 
     /// Admits a connection of a client.
     fn admit(&self, client: Option<IpAddr>) -> Result<Permit, &'static str> {
-        match self.connection_limits.acquire(client) {
+        match self.shared.connection_limits.acquire(client) {
             Ok(permit) => Ok(Permit::Client(permit)),
             Err(LimitReached::Total) => {
                 Err("there are as many as limits.connections and the limit of descriptors \
@@ -162,7 +160,7 @@ impl Accepting {
             return Err("its client is not among those that allow and deny in [admin] admit");
         }
         let which = "the connection that was idle longest";
-        match self.admin_connections.acquire(client) {
+        match self.shared.admin_connections.acquire(client) {
             Ok((permit, full)) => {
                 match full {
                     None => {}

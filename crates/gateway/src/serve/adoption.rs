@@ -12,7 +12,7 @@
 //! heard that this was all does the server close the descriptors.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -39,12 +39,15 @@ use superpoll_http::peer::{Peer, Permit};
 use superpoll_http::tls::KeysRecord;
 use superpoll_http::transport::Socket;
 use superpoll_hub::channel::{Form, LeftSubscriber, LocatedChannel, Registry};
-use superpoll_hub::succession::Succession;
 use superpoll_hub::succession::records::RecordStore;
+use superpoll_hub::succession::{PredecessorState, Succession};
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
+use super::Server;
+use super::error::Error;
+use super::generation::Generation;
 use super::local::{LocalServer, local_server};
-use super::{Error, Frontend, Kind, Server, failed};
+use super::opening::{Frontend, Kind};
 use crate::config::{Config, Keeper};
 
 /// How long busy connections may take to come to rest before the idle ones are left.
@@ -86,9 +89,6 @@ pub(super) type EngineShare = Vec<(OwnedFd, ConnectionRecord)>;
 impl Server {
     /// Returns the parking lot of an engine.
     pub(super) fn parking_lot(&self, config: &Config) -> Result<PreparedLot, Error> {
-        let cannot = |error: &dyn fmt::Display| {
-            failed(format!("creating the poller of idle connections: {error}"))
-        };
         let tuning = config.keeper.as_ref().map(Keeper::tuning);
         let topology = match (&self.succession, tuning) {
             (_, None) => Topology::Nested,
@@ -97,17 +97,42 @@ impl Server {
                 Ok(Some(line)) => Topology::Process(line, tuning),
                 // The keeper is lost already, which was reported.
                 Ok(None) => Topology::Nested,
-                Err(error) => return Err(cannot(&error)),
+                Err(error) => return Err(Error::ParkingLot(io::Error::other(error))),
             },
         };
         let leaves_keys = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
-        ParkingLot::prepare(topology, leaves_keys).map_err(|error| cannot(&error))
+        ParkingLot::prepare(topology, leaves_keys).map_err(Error::ParkingLot)
+    }
+
+    /// Takes over what another server has left, if there is a keeper: its channels, tickets and
+    /// settings. Its connections are for [`adopt`](Server::adopt).
+    pub(super) fn inherit(
+        &mut self,
+        config: &Config,
+        upgrades: bool,
+    ) -> Result<Predecessor, Error> {
+        let Some(succession) = &self.succession else {
+            return Ok(Predecessor { connections: Vec::new(), lost: 0, is_orderly: true });
+        };
+        Server::check(config)?;
+        let PredecessorState { connections, lost, is_orderly, channels, tickets, settings } =
+            succession.inherit(upgrades)?;
+        self.shared.tickets.adopt(&tickets);
+        // A supervisor has those of its workers.
+        if self.shared.worker.is_none() {
+            self.shared.operations.set(settings);
+            self.shared.operations.keep_in(succession.clone());
+        }
+        let channels = Registry::restore(channels, succession);
+        self.current = Arc::new(Generation { channels, ..Generation::default() });
+        Ok(Predecessor { connections, lost, is_orderly })
     }
 
     /// Leaves the listeners with the keeper, so that no client is refused however this server
     /// ends. A supervisor has them in any case.
     pub(super) fn hold(&self, fronts: &[Frontend]) {
-        let Some(succession) = self.succession.as_ref().filter(|_| self.worker.is_none()) else {
+        let Some(succession) = self.succession.as_ref().filter(|_| self.shared.worker.is_none())
+        else {
             return;
         };
         // A key for each position in the configuration.
@@ -129,7 +154,7 @@ impl Server {
     pub(super) fn adopt(&self, predecessor: Predecessor) {
         let Some(succession) = &self.succession else { return };
         let Predecessor { connections, lost, is_orderly } = predecessor;
-        let engines = self.engines.len();
+        let engines = self.shared.engines.len();
         let mut hands: Vec<EngineShare> = (0..engines).map(|_| Vec::new()).collect();
         let all = connections.len() + lost;
         for (index, connection) in connections.into_iter().enumerate() {
@@ -138,10 +163,10 @@ impl Server {
         self.adopting.store(true, Ordering::Release);
         let adoption = Arc::new(Adoption {
             succession: succession.clone(),
-            channels: self.channels.clone(),
-            by_space: self.channels.by_space(),
-            connection_limits: self.connection_limits.clone(),
-            report: self.report.clone(),
+            channels: self.current.channels.clone(),
+            by_space: self.current.channels.by_space(),
+            connection_limits: self.shared.connection_limits.clone(),
+            report: self.shared.report.clone(),
             is_orderly,
             all,
             closed: AtomicUsize::new(lost),
@@ -151,10 +176,10 @@ impl Server {
             adopting: self.adopting.clone(),
         });
         for (engine, share) in hands.into_iter().enumerate() {
-            let (number, adoption) = (self.number, adoption.clone());
+            let (number, adoption) = (self.shared.number, adoption.clone());
             let adopt = move || spawn(adoption.run(number, share)).detach();
             // An engine that has ended serves no client.
-            let _ = self.handle.call_on(engine, adopt);
+            let _ = self.shared.handle.call_on(engine, adopt);
         }
     }
 
@@ -212,8 +237,8 @@ impl Server {
             time::sleep(NAP).await;
         }
         self.has_yielded = true;
-        if self.worker.is_none() {
-            self.operations.yield_settings();
+        if self.shared.worker.is_none() {
+            self.shared.operations.yield_settings();
         }
         for front in &mut self.fronts {
             front.kind.bound().into_iter().for_each(|bound| bound.own(false));
@@ -226,10 +251,11 @@ impl Server {
             local.worker.park_idle_connections();
         });
         let end = time::now() + REST;
-        while self.engines.iter().any(|engine| engine.active.get() > 0) && time::now() < end {
+        while self.shared.engines.iter().any(|engine| engine.active.get() > 0) && time::now() < end
+        {
             time::sleep(NAP).await;
         }
-        self.channels.hand_over();
+        self.current.channels.hand_over();
         let left = self.on_engines(|local| local.worker.hand_over());
         let end = time::now() + LEAVING;
         while left.load(Ordering::Acquire) > 0 && time::now() < end {
@@ -258,16 +284,16 @@ impl Server {
 
     /// Runs a function on each engine; returns the number of engines that have not run it yet.
     fn on_engines(&self, act: impl Fn(&LocalServer) + Clone + Send + 'static) -> Arc<AtomicUsize> {
-        let busy = Arc::new(AtomicUsize::new(self.engines.len()));
-        for engine in 0..self.engines.len() {
-            let (number, act, done) = (self.number, act.clone(), busy.clone());
+        let busy = Arc::new(AtomicUsize::new(self.shared.engines.len()));
+        for engine in 0..self.shared.engines.len() {
+            let (number, act, done) = (self.shared.number, act.clone(), busy.clone());
             let call = move || {
                 if let Some(local) = local_server(number) {
                     act(&local);
                 }
                 done.fetch_sub(1, Ordering::AcqRel);
             };
-            if self.handle.call_on(engine, call).is_err() {
+            if self.shared.handle.call_on(engine, call).is_err() {
                 // The engine has ended, and has no connections.
                 busy.fetch_sub(1, Ordering::AcqRel);
             }

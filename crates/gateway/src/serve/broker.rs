@@ -1,11 +1,10 @@
 //! The engines that keep the messages of a server, which another configuration may change.
 
-use std::sync::Arc;
-
 use superpoll_hub::broker::{Broker, Brokers, Engine, redis};
 use superpoll_rt::{BackendKind, Runtime};
 
-use super::{Error, Server, failed};
+use super::error::Error;
+use super::shared::Shared;
 use crate::config::{self, Config};
 
 /// Finds out whether a broker can be used. This takes a runtime of its own: the caller may be a
@@ -20,32 +19,19 @@ fn check(wanted: &config::Broker) -> Result<(), String> {
         .unwrap_or_else(|_| Err("looking at the broker has failed".to_owned()))
 }
 
-impl Server {
-    /// Returns the engines of a configuration: those that there are, where nothing changes. A
-    /// broker that cannot be used at all is an error; one that is away is none.
-    pub(super) fn open_brokers(&self, config: &Config) -> Result<Brokers, Error> {
-        let local = self.brokers.local.clone().or_else(|| {
-            let engine = Engine::Supervisor(self.worker.as_ref()?.log());
-            Some(Broker::new(engine, self.report.clone()))
-        });
-        let Some(wanted) = &config.broker else { return Ok(Brokers { shared: None, local }) };
-        let known = self.brokers.shared.as_ref();
-        if let Some(broker) = known.filter(|broker| broker.config() == Some(wanted)) {
-            return Ok(Brokers { shared: Some(broker.clone()), local });
-        }
-        check(wanted).map_err(failed)?;
-        let broker = Broker::new(Engine::Redis(wanted.clone()), self.report.clone());
-        Ok(Brokers { shared: Some(broker), local })
+/// Returns the engines of a configuration: those that there are, where nothing changes. A broker
+/// that cannot be used at all is an error; one that is away is none.
+pub(super) fn open(former: &Brokers, config: &Config, server: &Shared) -> Result<Brokers, Error> {
+    let local = former.local.clone().or_else(|| {
+        let engine = Engine::Supervisor(server.worker.as_ref()?.log());
+        Some(Broker::new(engine, server.report.clone()))
+    });
+    let Some(wanted) = &config.broker else { return Ok(Brokers { shared: None, local }) };
+    let known = former.shared.as_ref();
+    if let Some(broker) = known.filter(|broker| broker.config() == Some(wanted)) {
+        return Ok(Brokers { shared: Some(broker.clone()), local });
     }
-
-    /// Begins to work with the engines of a configuration, and ends those before.
-    pub(super) fn take_on_brokers(&mut self, brokers: Brokers) -> Result<(), Error> {
-        let has = |all: &Brokers, one: &Arc<Broker>| all.all().any(|it| Arc::ptr_eq(it, one));
-        for broker in brokers.all().filter(|broker| !has(&self.brokers, broker)) {
-            broker.open(&self.handle).map_err(failed)?;
-        }
-        let before = std::mem::replace(&mut self.brokers, brokers);
-        before.all().filter(|broker| !has(&self.brokers, broker)).for_each(|broker| broker.end());
-        Ok(())
-    }
+    check(wanted).map_err(Error::Broker)?;
+    let broker = Broker::new(Engine::Redis(wanted.clone()), server.report.clone());
+    Ok(Brokers { shared: Some(broker), local })
 }

@@ -17,10 +17,10 @@ pub(super) struct LocalServer {
     pub(super) worker: Rc<Worker>,
     /// If it is set to true, the tasks that accept end.
     pub(super) closed: RefCell<Rc<Cell<bool>>>,
-    /// The tasks that accept for the configuration in use.
+    /// The tasks that accept for the generation in use.
     pub(super) accepting: RefCell<Vec<JoinHandle<()>>>,
-    /// The number of the newest configuration, by the order in which they came.
-    pub(super) configuration: Cell<u64>,
+    /// The number of the newest generation, by the order in which they came.
+    pub(super) generation: Cell<u64>,
     /// The listeners that speak HTTP.
     pub(super) contexts: RefCell<Vec<(Address, Rc<ListenerContext>)>>,
 }

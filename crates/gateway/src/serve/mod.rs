@@ -5,9 +5,10 @@
 //! or changes it opens and checks everything that a configuration names, so that either all of it
 //! takes effect or nothing does. The engines then get the parts that they need.
 //!
-//! A new configuration is prepared on a thread that serves no requests (`opening`): the files are
-//! read and the tables are made there. The routes of an engine are its own; it builds them some at
-//! a time, between its requests (`engine_change`), and frees those before in the same way.
+//! What a configuration makes is one value that never changes, a `Generation`: it is prepared on a
+//! thread that serves no requests, and then takes the place of the one before on each engine. The
+//! routes of an engine are its own; it builds them some at a time, between its requests
+//! (`engine_change`), and frees those before in the same way.
 //!
 //! A listener is a socket bound once and a task on each engine. A new configuration keeps the
 //! sockets of addresses that it has as well, so that no connection is refused meanwhile.
@@ -22,10 +23,13 @@ mod arriving;
 mod broker;
 mod clock;
 mod connection;
+mod connections;
 mod engine_change;
+mod error;
 mod extended_connect;
 mod frame_filter;
 mod frames;
+mod generation;
 mod handshake;
 mod http1;
 mod http2;
@@ -40,113 +44,67 @@ mod requests;
 mod respond;
 mod route_table;
 mod router;
+mod shared;
 mod streams;
 mod watched;
 mod worker;
 
 pub use adoption::HandedOver;
-use adoption::Predecessor;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use superpoll_http::admin_connections::AdminConnections;
-use superpoll_http::certificates::{KnownCertificates, TicketSecrets, Watch};
-use superpoll_http::connection_limits::ConnectionLimits;
+use superpoll_http::certificates::Watch;
 use superpoll_http::descriptors;
 use superpoll_http::log::{AccessLogSink, Event, FormerLogs, Level, Report};
-use superpoll_http::rules::HostRules;
-use superpoll_http::telemetry::counters::EngineCounters;
-use superpoll_http::upstream::{self, Group};
-use superpoll_hub::broker::Brokers;
-use superpoll_hub::channel::{Hub, Registry, SharedRights};
-use superpoll_hub::succession::{PredecessorState, Succession};
-use superpoll_rt::{Handle, JoinHandle, Runtime, blocking, spawn, time};
+use superpoll_http::upstream;
+use superpoll_hub::broker::{Broker, Brokers};
+use superpoll_hub::channel::Hub;
+use superpoll_hub::succession::Succession;
+use superpoll_rt::{JoinHandle, Runtime, spawn, time};
 
-use crate::acme::Automatic;
+use crate::acme::{Automatic, Plan};
 use crate::config::{Address, Config};
 use crate::inherited::Inherited;
-use crate::processes::SupervisorLink;
-use crate::telemetry::overview::Overview;
 use engine_change::EngineChange;
+pub use error::Error;
+use generation::{EngineTables, Generation};
+pub use generation::{Preparation, PreparedConfig};
 use local::SERVERS;
 pub(crate) use observed::front_of;
-use opening::{Frontend, Kind, Opened, Relayed};
-pub use opening::{Preparation, PreparedConfig};
-use operations::AdminOperations;
-pub(crate) use operations::ServerOperations;
-use router::Blueprint;
+use opening::{Frontend, Kind, Opened, Part};
+use shared::Shared;
 use worker::ServerSource;
-
-/// The reason for which a server did not start, or did not take on another configuration.
-#[derive(Debug)]
-pub struct Error {
-    what: String,
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for Error {}
-
-pub(crate) fn failed(what: impl Into<String>) -> Error {
-    Error { what: what.into() }
-}
 
 /// A running server. Dropping it stops listening; connections continue as long as the runtime does.
 pub struct Server {
-    number: u64,
-    handle: Handle,
-    backend: &'static str,
-    on_epoll: bool,
+    /// The parts that all configurations have in common.
+    shared: Arc<Shared>,
+    /// What the configuration that is served has made.
+    current: Arc<Generation>,
+    /// The addresses that are served.
     fronts: Vec<Frontend>,
-    channels: Registry,
-    groups: Arc<BTreeMap<String, Arc<Group>>>,
-    rules: Arc<[HostRules]>,
-    access_log: Option<Arc<AccessLogSink>>,
-    /// The threads of earlier logs, which engines may still use. They are waited for here.
-    former_logs: FormerLogs,
+    /// The sockets that were passed on and are not used yet.
+    inherited: RefCell<Inherited>,
     /// The connection to the keeper process, if there is one: the state that is left there, and
     /// the wish of another server to continue with it.
     succession: Option<Arc<Succession>>,
-    /// The secrets of the tickets of all listeners.
-    tickets: Arc<TicketSecrets>,
     /// Engines still have connections of another server to continue with.
     adopting: Arc<AtomicBool>,
     has_yielded: bool,
-    connection_limits: Arc<ConnectionLimits>,
-    /// The connections of the admin listener, apart from those of clients.
-    admin_connections: Arc<AdminConnections>,
-    operations: Arc<ServerOperations>,
-    admin_operations: Arc<AdminOperations>,
-    engines: Vec<Arc<EngineCounters>>,
-    overview: Arc<Overview>,
-    /// The sockets that were passed on and are not used yet.
-    inherited: RefCell<Inherited>,
-    /// The configuration, once the server serves one.
-    config: Option<Arc<Config>>,
-    /// How many configurations there have been.
-    configurations: u64,
-    /// The watch over the files of certificates.
-    watch: Option<Watch>,
-    /// The certificates that were read, for the next configuration.
-    certificates: Arc<KnownCertificates>,
     automatic: Automatic,
     /// The engines that keep the messages of channels that other processes have as well.
     brokers: Brokers,
-    /// The connection to the supervisor, if this process is one of several.
-    worker: Option<Arc<SupervisorLink>>,
-    report: Report,
+    /// The watch over the files of certificates.
+    watch: Option<Watch>,
+    /// The threads of earlier logs, which engines may still use. They are waited for here.
+    former_logs: FormerLogs,
 }
 
 impl Server {
@@ -181,91 +139,40 @@ impl Server {
         mut inherited: Inherited,
         report: impl Fn(&Event) + Send + Sync + 'static,
     ) -> Result<Server, Error> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let handle = runtime.handle();
-        let connection_limits: Arc<ConnectionLimits> = Arc::default();
-        let counters = || Arc::new(EngineCounters::new(connection_limits.clone()));
-        let engines: Vec<Arc<EngineCounters>> =
-            std::iter::repeat_with(counters).take(handle.engines()).collect();
-        let automatic = Automatic::default();
-        let overview = Overview::new(
-            handle.clone(),
-            runtime.backend(),
-            engines.clone(),
-            connection_limits.clone(),
-            automatic.counters.clone(),
-        );
-        let overview = Arc::new(overview);
         let report: Report = Arc::new(report);
-        let succession =
-            Succession::from_config(config, &report).map_err(|error| failed(error.to_string()))?;
-        let lost = |error: superpoll_keeper::Error| failed(error.to_string());
+        let succession = Succession::from_config(config, &report)?;
         if let Some(succession) = &succession {
-            inherited.add(succession.listeners().map_err(lost)?);
+            inherited.add(succession.listeners()?);
         }
         let upgrades = inherited.upgrades();
+        let automatic = Automatic::default();
         let worker = inherited.worker().cloned();
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let operations =
-            ServerOperations::new(number, handle.clone(), overview.clone(), report.clone());
-        if let Some(worker) = &worker {
-            operations.set(worker.settings());
-        }
         let mut server = Server {
-            number,
-            handle,
-            backend: runtime.backend(),
-            on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
+            shared: Arc::new(Shared::new(
+                runtime,
+                &automatic,
+                worker,
+                report,
+                connections::operate,
+            )),
+            current: Arc::default(),
             fronts: Vec::new(),
-            channels: Registry::default(),
-            groups: Arc::default(),
-            access_log: None,
-            former_logs: FormerLogs::default(),
-            rules: Arc::default(),
+            inherited: RefCell::new(inherited),
             succession,
-            tickets: Arc::default(),
             adopting: Arc::default(),
             has_yielded: false,
-            connection_limits,
-            admin_connections: Arc::default(),
-            operations: Arc::new(operations),
-            admin_operations: Arc::default(),
-            engines,
-            overview,
-            inherited: RefCell::new(inherited),
-            config: None,
-            configurations: 0,
-            watch: None,
-            certificates: Arc::default(),
             automatic,
             brokers: Brokers::default(),
-            worker: worker.clone(),
-            report,
+            watch: None,
+            former_logs: FormerLogs::default(),
         };
         // Another server may be about to end for this one, which then has to be able to continue.
-        let brokers = server.open_brokers(config)?;
         let prepared = server.preparation().prepare(config.clone())?;
-        let opened = server.open(runtime, &prepared)?;
-        server.inherited.borrow().all_used().map_err(failed)?;
-        let predecessor = match &server.succession {
-            Some(succession) => {
-                Server::check(config)?;
-                let mut predecessor = succession.inherit(upgrades).map_err(lost)?;
-                server.tickets.adopt(&predecessor.tickets);
-                // A supervisor has those of its workers.
-                if server.worker.is_none() {
-                    server.operations.set(std::mem::take(&mut predecessor.settings));
-                    server.operations.keep_in(succession.clone());
-                }
-                let restored = std::mem::take(&mut predecessor.channels);
-                server.channels = Registry::restore(restored, succession);
-                let PredecessorState { connections, lost, is_orderly, .. } = predecessor;
-                Predecessor { connections, lost, is_orderly }
-            }
-            None => Predecessor { connections: Vec::new(), lost: 0, is_orderly: true },
-        };
-        match server.apply_configuration(prepared, opened, brokers) {
-            Ok(applied) => applied.detach(),
+        let opened = server.open(runtime, &prepared.generation)?;
+        server.inherited.borrow().all_used().map_err(Error::Inherited)?;
+        let predecessor = server.inherit(config, upgrades)?;
+        match server.begin(prepared, opened) {
+            Ok(begun) => begun.detach(),
             Err(error) => {
                 // The connections that the server was given wait for the next server.
                 server.has_yielded = true;
@@ -273,13 +180,13 @@ impl Server {
             }
         }
         server.adopt(predecessor);
-        server.admin_operations.serve(server.subject());
-        if let Some(worker) = &server.worker {
-            server.overview.join(worker);
-            server.admin_operations.join(worker);
-            let (overview, tickets) = (server.overview.clone(), server.tickets.clone());
-            let (statistics, operations) = (Arc::new(server.subject()), server.operations.clone());
-            let source = ServerSource { overview, tickets, statistics, operations };
+        let shared = &server.shared;
+        shared.admin_operations.serve(server.subject());
+        if let Some(worker) = &shared.worker {
+            shared.overview.join(worker);
+            shared.admin_operations.join(worker);
+            let statistics = Arc::new(server.subject());
+            let source = ServerSource { shared: shared.clone(), statistics };
             worker.answer_by(Arc::new(source));
         }
         Ok(server)
@@ -299,7 +206,8 @@ impl Server {
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
         let prepared = self.preparation().prepare(config.clone())?;
-        self.begin_change(runtime, prepared)?.detach();
+        let opened = self.open(runtime, &prepared.generation)?;
+        self.begin(prepared, opened)?.detach();
         Ok(())
     }
 
@@ -321,16 +229,17 @@ impl Server {
         mut prepared: PreparedConfig,
     ) -> Result<(), Error> {
         // Logs were moved away after this one was opened, and it would write to a moved file.
-        while let Some(log) = &prepared.log
-            && prepared.reopenings != self.operations.reopenings()
+        while let Some(log) = &prepared.generation.log
+            && prepared.reopenings != self.shared.operations.reopenings()
         {
-            prepared.reopenings = self.operations.reopenings();
-            self.operations.reopen_prepared(log).await;
+            prepared.reopenings = self.shared.operations.reopenings();
+            self.shared.operations.reopen_prepared(log).await;
         }
         let (done, is_done) = oneshot::channel();
-        let applied = self.begin_change(runtime, prepared)?;
+        let opened = self.open(runtime, &prepared.generation)?;
+        let begun = self.begin(prepared, opened)?;
         let tell = async move {
-            let _ = applied.await;
+            let _ = begun.await;
             let _ = done.send(());
         };
         spawn(tell).detach();
@@ -339,138 +248,39 @@ impl Server {
         Ok(())
     }
 
-    fn begin_change(
-        &mut self,
-        runtime: &Runtime,
-        prepared: PreparedConfig,
-    ) -> Result<JoinHandle<()>, Error> {
-        let brokers = self.open_brokers(&prepared.config)?;
-        let opened = self.open(runtime, &prepared)?;
-        self.apply_configuration(prepared, opened, brokers)
+    /// Returns the state of the server that the preparation of another configuration begins with.
+    /// Prepare one at a time, each from the state after the one before: a configuration that was
+    /// prepared earlier does not continue with what another one has brought since.
+    #[must_use]
+    pub fn preparation(&self) -> Preparation {
+        let (shared, former) = (self.shared.clone(), self.current.clone());
+        Preparation { shared, former, brokers: self.brokers.clone() }
     }
 
-    /// Makes the engines apply a configuration. The task that is returned is done when all of them
-    /// serve it, and then frees the parts of the configuration before, on another thread.
-    fn apply_configuration(
-        &mut self,
-        prepared: PreparedConfig,
-        opened: Opened,
-        brokers: Brokers,
-    ) -> Result<JoinHandle<()>, Error> {
+    /// Makes a configuration the one that is served. The task that is returned is done when all
+    /// engines serve it, and then frees the one before.
+    fn begin(&mut self, prepared: PreparedConfig, opened: Opened) -> Result<JoinHandle<()>, Error> {
         let Opened { parts, engines, fronts, relayed } = opened;
-        let PreparedConfig { config: shared, groups, rights, rules, requests, plans, log, .. } =
-            prepared;
-        let (tables, mut watch, encryptions) =
-            (prepared.engines, prepared.watch, prepared.encryptions);
-        let config = &*shared;
-        let channels = self.channels.next_with(config, brokers.clone());
-        let encrypted: Vec<_> = fronts.iter().filter_map(Frontend::encrypted_port).collect();
+        let PreparedConfig { generation, tables, plans, watch, brokers, .. } = prepared;
+        let encrypted = fronts.iter().filter_map(Frontend::encrypted_port).collect();
+        let generation = Arc::new(generation.after(&self.current, encrypted, brokers.clone()));
+        let former = std::mem::replace(&mut self.current, generation);
         self.take_on_brokers(brokers)?;
-        channels.apply(config);
-        if let Some(succession) = &self.succession {
-            channels.record_in(&self.channels, succession);
-            let keeps = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
-            succession.keep_tickets(&self.tickets, keeps);
-        }
-        self.operations.change(config, &groups, log.as_ref());
-        let upstreams = groups.values().cloned().collect();
-        let former_requests = self.overview.describe(channels.clone(), upstreams, requests);
-        self.channels = channels;
-        let former_rules = std::mem::replace(&mut self.rules, rules);
-        self.limit(config);
-        // Behind the settings of operators and the limits, which count for their clients as well.
+        self.change_channels(&former);
+        self.describe(&fronts);
+        self.limit();
+        // After the settings of operators and the limits, which count for their clients as well.
         for relayed in relayed {
-            match relayed {
-                Relayed::Change(relay, settings) => relay.change(*settings),
-                Relayed::Open(relay, listeners) => relay
-                    .open(&engines, listeners)
-                    .map_err(|error| failed(format!("starting a relay: {error}")))?,
-            }
+            relayed.begin(&engines)?;
         }
-        log.iter().for_each(AccessLogSink::begin);
-        if let Some(former) = std::mem::replace(&mut self.access_log, log.clone()) {
-            self.former_logs.add(former.thread());
-        }
-        self.configurations += 1;
-        let mut served = Vec::new();
-        for (index, (part, tables)) in parts.into_iter().zip(tables).enumerate() {
-            let blueprint = Blueprint {
-                config: shared.clone(),
-                overview: self.overview.clone(),
-                admin_operations: self.admin_operations.clone(),
-                folders: tables.folders,
-                channels: self.channels.clone(),
-                rights: rights.clone(),
-                rules: self.rules.clone(),
-                groups: groups.clone(),
-                encrypted: encrypted.clone(),
-                challenges: self.automatic.challenges.clone(),
-                durations: tables.durations,
-            };
-            let (serves, is_served) = oneshot::channel();
-            served.push(is_served);
-            let change = EngineChange {
-                server: self.number,
-                configuration: self.configurations,
-                log: log.clone(),
-                timeouts: config.timeouts,
-                limits: config.limits,
-                counters: self.engines[index].clone(),
-                connection_limits: self.connection_limits.clone(),
-                admin_connections: self.admin_connections.clone(),
-                report: self.report.clone(),
-                part,
-                serves,
-            };
-            self.handle
-                .call_on(index, move || change.begin(blueprint))
-                .map_err(|error| failed(format!("starting the server: {error}")))?;
-        }
-        for front in &fronts {
-            front.kind.bound().into_iter().for_each(|bound| bound.own(true));
-        }
-        for channels in self.channels.routes() {
-            // An engine that has ended has no channels.
-            let _ = self.handle.call_on(0, move || spawn(channels.sweep()).detach());
-        }
-        let status = self.overview.certificates();
-        let of_fronts = fronts.iter().filter_map(|front| front.certificates.clone());
-        let of_groups = groups.values().filter_map(|group| group.identity());
-        let of_groups = of_groups.map(|(_, store)| store.clone());
-        status.describe(of_fronts.chain(of_groups).collect());
-        if let Some(task) = watch.task(self.report.clone(), status.clone()) {
-            // As for the channels.
-            let _ = self.handle.call_on(0, move || spawn(task).detach());
-        }
-        self.certificates = Arc::new(prepared.certificates);
-        self.watch = Some(watch);
-        let started = self.automatic.start(plans, &self.handle, &self.report);
-        started.map_err(|error| failed(format!("starting to get certificates: {error}")))?;
+        self.change_logs(&former);
+        let served = self.change_engines(parts, tables)?;
+        self.begin_tasks(&fronts, plans, watch)?;
         self.hold(&fronts);
-        let relays = fronts.iter().filter_map(|front| match &front.kind {
-            Kind::Relay(_, relay) => Some((front.listening.to_string(), relay.totals())),
-            _ => None,
-        });
-        self.overview.describe_relays(relays.collect());
+        self.change_groups(&former)?;
         let former_fronts = std::mem::replace(&mut self.fronts, fronts);
         self.inherited.borrow_mut().close_given();
-        let before = std::mem::replace(&mut self.groups, groups);
-        for (name, group) in &*before {
-            // Relayed connections keep a group for as long as they last, and its checks end now.
-            if !self.groups.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
-                group.end();
-            }
-        }
-        for (name, group) in &*self.groups {
-            if !before.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
-                upstream::watch(group, &self.handle)
-                    .map_err(|error| failed(format!("watching the upstream {name}: {error}")))?;
-            }
-        }
-        let former_config = self.config.replace(shared);
-        // An engine that has these last frees them while its requests wait.
-        let former = (former_config, former_rules, former_requests, encryptions);
-        let free = async move {
+        let retire = async move {
             for is_served in served {
                 // An engine that has ended serves nothing.
                 let _ = is_served.await;
@@ -483,21 +293,126 @@ impl Server {
                     unused.close().await;
                 }
             }
-            blocking::unblock(move || drop(former)).detach();
+            generation::free(former);
         };
-        Ok(self.handle.spawn(free))
+        Ok(self.shared.handle.spawn(retire))
+    }
+
+    /// Begins to work with the engines of a configuration, and ends those before.
+    fn take_on_brokers(&mut self, brokers: Brokers) -> Result<(), Error> {
+        let has = |all: &Brokers, one: &Arc<Broker>| all.all().any(|it| Arc::ptr_eq(it, one));
+        for broker in brokers.all().filter(|broker| !has(&self.brokers, broker)) {
+            broker.open(&self.shared.handle).map_err(Error::Broker)?;
+        }
+        let before = std::mem::replace(&mut self.brokers, brokers);
+        before.all().filter(|broker| !has(&self.brokers, broker)).for_each(|broker| broker.end());
+        Ok(())
+    }
+
+    /// Continues with the channels of the configuration, and keeps them for a successor.
+    fn change_channels(&self, former: &Generation) {
+        let Generation { config, channels, .. } = &*self.current;
+        channels.apply(config);
+        if let Some(succession) = &self.succession {
+            channels.record_in(&former.channels, succession);
+            let keeps = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
+            succession.keep_tickets(&self.shared.tickets, keeps);
+        }
+    }
+
+    /// Makes the configuration the one that operators change and that telemetry tells of.
+    fn describe(&self, fronts: &[Frontend]) {
+        let Generation { config, groups, channels, requests, log, .. } = &*self.current;
+        self.shared.operations.change(config, groups, log.as_ref());
+        let relays = fronts.iter().filter_map(|front| match &front.kind {
+            Kind::Relay(_, relay) => Some((front.listening.to_string(), relay.totals())),
+            _ => None,
+        });
+        let upstreams = groups.values().cloned().collect();
+        let overview = &self.shared.overview;
+        overview.describe(channels.clone(), upstreams, requests.clone(), relays.collect());
+        let of_fronts = fronts.iter().filter_map(|front| front.certificates.clone());
+        let of_groups = groups.values().filter_map(|group| group.identity());
+        let of_groups = of_groups.map(|(_, store)| store.clone());
+        overview.certificates().describe(of_fronts.chain(of_groups).collect());
     }
 
     /// Limits connections to the number that the configuration and the process's descriptors allow.
-    fn limit(&self, config: &Config) {
+    fn limit(&self) {
+        let config = &self.current.config;
         let (descriptors, _) = superpoll::limits::nofile();
         if let Some(excess) = descriptors::excess(config, descriptors) {
-            (self.report)(&Event::new(Level::Warning, "connections-limited", excess));
+            (self.shared.report)(&Event::new(Level::Warning, "connections-limited", excess));
         }
-        let connections = descriptors::connections(config, descriptors);
+        let connections = NonZeroU32::new(descriptors::connections(config, descriptors));
         upstream::limit_idle_connections(descriptors::idle_upstream_connections(descriptors));
-        let limits = &config.limits;
-        self.connection_limits.limit(NonZeroU32::new(connections), limits.connections_per_client);
+        let per_client = config.limits.connections_per_client;
+        self.shared.connection_limits.limit(connections, per_client);
+    }
+
+    /// Begins to write the access log, and remembers the one before until it is written.
+    fn change_logs(&mut self, former: &Generation) {
+        self.current.log.iter().for_each(AccessLogSink::begin);
+        if let Some(log) = &former.log {
+            self.former_logs.add(log.thread());
+        }
+    }
+
+    /// Makes the engines serve the configuration. Each tells when it does.
+    fn change_engines(
+        &self,
+        parts: Vec<Part>,
+        tables: Vec<EngineTables>,
+    ) -> Result<Vec<oneshot::Receiver<()>>, Error> {
+        let mut served = Vec::new();
+        for (engine, (part, tables)) in parts.into_iter().zip(tables).enumerate() {
+            let (serves, is_served) = oneshot::channel();
+            served.push(is_served);
+            let (shared, generation) = (self.shared.clone(), self.current.clone());
+            let change = EngineChange { shared, generation, engine, tables, part, serves };
+            self.shared.handle.call_on(engine, move || change.begin())?;
+        }
+        Ok(served)
+    }
+
+    /// Begins the tasks beside the engines' own: of channels and of certificates.
+    fn begin_tasks(
+        &mut self,
+        fronts: &[Frontend],
+        plans: Vec<Plan>,
+        mut watch: Watch,
+    ) -> Result<(), Error> {
+        let Shared { handle, report, overview, .. } = &*self.shared;
+        for front in fronts {
+            front.kind.bound().into_iter().for_each(|bound| bound.own(true));
+        }
+        for channels in self.current.channels.routes() {
+            // An engine that has ended has no channels.
+            let _ = handle.call_on(0, move || spawn(channels.sweep()).detach());
+        }
+        if let Some(task) = watch.task(report.clone(), overview.certificates().clone()) {
+            // As for the channels.
+            let _ = handle.call_on(0, move || spawn(task).detach());
+        }
+        self.watch = Some(watch);
+        Ok(self.automatic.start(plans, handle, report)?)
+    }
+
+    /// Begins to watch the groups of servers that are new, and ends the others.
+    fn change_groups(&self, former: &Generation) -> Result<(), Error> {
+        let (before, now) = (&former.groups, &self.current.groups);
+        for (name, group) in before {
+            // Relayed connections keep a group for as long as they last, and its checks end now.
+            if !now.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
+                group.end();
+            }
+        }
+        for (name, group) in now {
+            if !before.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
+                upstream::watch(group, &self.shared.handle)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the setting of a configuration that the process cannot satisfy with this many
@@ -513,28 +428,7 @@ impl Server {
     ///
     /// As [`start`](Server::start), except for the listeners.
     pub fn check(config: &Config) -> Result<(), Error> {
-        router::open(config).map_err(failed)?;
-        HostRules::all(config, &[]).map_err(failed)?;
-        let report: Report = Arc::new(|_: &Event| {});
-        SharedRights::all(config, &report).map_err(failed)?;
-        for (name, upstream) in &config.upstreams {
-            Group::new(name, upstream, None, report.clone()).map_err(failed)?;
-        }
-        for listener in &config.listeners {
-            let Some(tls) = &listener.tls else { continue };
-            match &tls.automatic {
-                Some(automatic) => {
-                    let hosts = listener.certified(&config.hosts);
-                    Automatic::check(automatic, &hosts, &listener.address).map_err(failed)?
-                }
-                None => {
-                    let is_relay = listener.relay.is_some();
-                    let watch = &mut Watch::after(Arc::default());
-                    drop(opening::tls_of(tls, is_relay, None, watch, &Arc::default())?);
-                }
-            }
-        }
-        Ok(())
+        generation::check(config)
     }
 
     /// Returns the addresses that the server listens on, in the order of the configuration, with
@@ -559,15 +453,15 @@ impl Server {
     /// subscriber.
     #[must_use]
     pub fn channel(&self, host: &str, path: &str) -> Option<Arc<Hub>> {
-        self.channels.find(host, path)
+        self.current.channels.find(host, path)
     }
 
     /// Stops listening, closes idle connections, and closes busy connections as soon as they have
     /// answered.
     pub fn stop(&mut self) {
         self.watch = None;
-        self.groups.values().for_each(|group| group.end());
-        self.overview.end();
+        self.current.groups.values().for_each(|group| group.end());
+        self.shared.overview.end();
         self.automatic.end();
         if let Some(succession) = self.succession.take_if(|_| !self.has_yielded) {
             succession.end();
@@ -578,8 +472,8 @@ impl Server {
                 relay.stop();
             }
         }
-        for engine in 0..self.engines.len() {
-            let number = self.number;
+        for engine in 0..self.shared.engines.len() {
+            let number = self.shared.number;
             let stop = move || {
                 // From here on the server's state lives as long as its connections.
                 let removed = SERVERS.with(|servers| servers.borrow_mut().remove(&number));
@@ -589,7 +483,7 @@ impl Server {
                 }
             };
             // An engine that has ended serves no client.
-            let _ = self.handle.call_on(engine, stop);
+            let _ = self.shared.handle.call_on(engine, stop);
         }
     }
 
@@ -599,7 +493,7 @@ impl Server {
         let end = time::now() + patience;
         let mut nap = Duration::from_millis(1);
         loop {
-            let left = self.connections() + self.admin_connections.in_use() as u64;
+            let left = self.connections() + self.shared.admin_connections.in_use() as u64;
             let now = time::now();
             if left == 0 || now >= end {
                 return left;

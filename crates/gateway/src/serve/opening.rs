@@ -1,76 +1,21 @@
-//! Opening everything that a configuration needs, before the running server notices: either all of
-//! it is available, or nothing happens. An address that is open is a [`Frontend`].
+//! Opening the listeners of a configuration, before the running server notices: either all of them
+//! are available, or nothing happens. An address that is open is a [`Frontend`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_rustls::rustls::ServerConfig;
-use superpoll_http::certificates::{
-    self, CertificateStore, ChallengeCertificates, KnownCertificates, TicketSecrets, Watch,
-};
-use superpoll_http::files::Folder;
-use superpoll_http::listen::{self, Bound, Listener};
-use superpoll_http::log::{AccessLogSink, Event, Level, LogFailure, Report};
+use superpoll_http::certificates::CertificateStore;
+use superpoll_http::listen::{Bound, Listener};
+use superpoll_http::log::{Event, Level};
 use superpoll_http::parking_lot;
-use superpoll_http::rules::HostRules;
-use superpoll_http::telemetry::durations::{RequestCounts, RequestDurations};
-use superpoll_http::upstream::Group;
-use superpoll_hub::channel::SharedRights;
 use superpoll_rt::Runtime;
 
+use super::Server;
+use super::error::Error;
+use super::generation::Generation;
 use super::listener_context::Opening;
-use super::{Error, Server, failed};
-use crate::acme::{Automatic, Challenges, Plan};
-use crate::config::{self, Address, Config, RelayEnd};
+use crate::config::{self, Address, RelayEnd};
 use crate::relay::{self, Destination, Relay, Routes};
-use crate::telemetry::overview::Overview;
-
-/// Everything that the preparation of a configuration needs of a server. It can be moved to a
-/// thread that may wait for disks.
-pub struct Preparation {
-    groups: Arc<BTreeMap<String, Arc<Group>>>,
-    rules: Arc<[HostRules]>,
-    requests: RequestCounts,
-    certificates: Arc<KnownCertificates>,
-    challenges: Arc<Challenges>,
-    tickets: Arc<TicketSecrets>,
-    access_log: Option<Arc<AccessLogSink>>,
-    /// How often the logs were reopened so far.
-    reopenings: u64,
-    engines: usize,
-    report: Report,
-}
-
-/// A configuration that was found right, and the parts that it needs apart from its listeners: its
-/// files are read, and its tables are made.
-pub struct PreparedConfig {
-    pub(super) config: Arc<Config>,
-    pub(super) groups: Arc<BTreeMap<String, Arc<Group>>>,
-    /// Of all channels, in the order of the configuration.
-    pub(super) rights: Arc<[Arc<SharedRights>]>,
-    /// Of all hosts, in the order of the configuration.
-    pub(super) rules: Arc<[HostRules]>,
-    pub(super) requests: RequestCounts,
-    /// The parts of each engine.
-    pub(super) engines: Vec<EngineTables>,
-    /// Of all listeners, in the order of the configuration.
-    pub(super) encryptions: Vec<Option<Encryption>>,
-    /// For the certificates that the server gets by itself.
-    pub(super) plans: Vec<Plan>,
-    pub(super) log: Option<Arc<AccessLogSink>>,
-    /// How often the logs had been reopened when this one was opened.
-    pub(super) reopenings: u64,
-    pub(super) watch: Watch,
-    pub(super) certificates: KnownCertificates,
-}
-
-/// The parts of an engine that are made on another thread.
-pub(super) struct EngineTables {
-    /// In the order in which the configuration names them.
-    pub folders: Vec<Folder>,
-    /// For each route in the order of the configuration, and last for requests without a route.
-    pub durations: Vec<Arc<RequestDurations>>,
-}
 
 /// The listeners of a configuration, opened.
 pub(super) struct Opened {
@@ -125,9 +70,6 @@ impl Kind {
     }
 }
 
-/// The certificates of a listener, and the part that does its handshakes.
-pub(super) type Encryption = (Arc<CertificateStore>, Arc<ServerConfig>);
-
 /// The last step for a relay, once the whole configuration has been found right.
 pub(super) enum Relayed {
     /// The relay accepts clients.
@@ -136,144 +78,27 @@ pub(super) enum Relayed {
     Change(Arc<Relay>, Box<relay::Settings>),
 }
 
-impl Preparation {
-    /// Opens and makes the parts that a configuration needs. The running server does not notice.
-    /// It reads files, and takes long for many routes or certificates: call it on a thread that
-    /// serves no requests.
-    ///
-    /// # Errors
-    ///
-    /// A part that the configuration names cannot be opened.
-    pub fn prepare(self, config: Config) -> Result<PreparedConfig, Error> {
-        let config = Arc::new(config);
-        let groups = self.groups(&config)?;
-        let rights = SharedRights::all(&config, &self.report).map_err(failed)?.into();
-        let rules = HostRules::all(&config, &self.rules).map_err(failed)?;
-        let requests = Overview::requests_of(&config, self.engines, &self.requests);
-        let mut engines = Vec::new();
-        for engine in 0..self.engines {
-            let folders = super::router::open(&config).map_err(failed)?;
-            engines.push(EngineTables { folders, durations: requests.of_engine(engine) });
+impl Relayed {
+    /// Begins to relay, on these engines.
+    pub(super) fn begin(self, engines: &relay::Engines) -> Result<(), Error> {
+        match self {
+            Relayed::Change(relay, settings) => relay.change(*settings),
+            Relayed::Open(relay, listeners) => {
+                let address = relay.listening().clone();
+                let cannot = |source| Error::Listen { address, source };
+                relay.open(engines, listeners).map_err(cannot)?;
+            }
         }
-        let mut watch = Watch::after(self.certificates.clone());
-        for (files, store) in groups.values().filter_map(|group| group.identity()) {
-            let loaded = watch.load_files(files, store);
-            loaded.map_err(|error| failed(error.to_string()))?;
-        }
-        let log = config.access_log.as_ref().map(|wanted| self.open_access_log(wanted));
-        let log = log.transpose()?;
-        let (mut encryptions, mut plans) = (Vec::new(), Vec::new());
-        for asked in &config.listeners {
-            encryptions.push(self.encryption(&config, asked, &mut watch, &mut plans)?);
-        }
-        let certificates = watch.known();
-        Ok(PreparedConfig {
-            config,
-            groups: Arc::new(groups),
-            rights,
-            rules,
-            requests,
-            engines,
-            encryptions,
-            plans,
-            log,
-            reopenings: self.reopenings,
-            watch,
-            certificates,
-        })
-    }
-
-    fn open_access_log(&self, wanted: &config::AccessLog) -> Result<Arc<AccessLogSink>, Error> {
-        let report = self.report.clone();
-        let told = move |failure: &LogFailure| {
-            report(&Event::new(Level::Error, "log-failed", failure.to_string()));
-        };
-        let path = wanted.path.display();
-        let opened = AccessLogSink::open(wanted, self.access_log.as_deref(), told);
-        opened
-            .map(Arc::new)
-            .map_err(|error| failed(format!("opening the access log {path}: {error}")))
-    }
-
-    /// Returns the groups of servers: existing ones, where nothing has changed, and new ones.
-    fn groups(&self, config: &Config) -> Result<BTreeMap<String, Arc<Group>>, Error> {
-        let groups = config.upstreams.iter().map(|(name, upstream)| {
-            let before = self.groups.get(name);
-            let group = match before.filter(|group| group.config() == upstream) {
-                Some(group) => group.clone(),
-                None => {
-                    let before = before.map(|group| &**group);
-                    Group::new(name, upstream, before, self.report.clone()).map_err(failed)?
-                }
-            };
-            Ok((name.clone(), group))
-        });
-        groups.collect()
-    }
-
-    /// Returns the certificates of a listener, and the part that does its handshakes. `None` if it
-    /// is not encrypted.
-    fn encryption(
-        &self,
-        config: &Config,
-        asked: &config::Listener,
-        watch: &mut Watch,
-        plans: &mut Vec<Plan>,
-    ) -> Result<Option<Encryption>, Error> {
-        let Some(tls) = &asked.tls else { return Ok(None) };
-        let is_relay = asked.relay.is_some();
-        let Some(automatic) = &tls.automatic else {
-            return tls_of(tls, is_relay, None, watch, &self.tickets).map(Some);
-        };
-        let hosts = asked.certified(&config.hosts);
-        let opened = Automatic::open(&self.challenges, automatic, &hosts, &asked.address);
-        let (store, plan) = opened.map_err(failed)?;
-        plans.extend(plan);
-        Ok(Some((store.clone(), parameters(tls, is_relay, store, &self.tickets)?)))
+        Ok(())
     }
 }
-
-superpoll::debug_fields!(Preparation);
-
-impl PreparedConfig {
-    /// Returns the configuration.
-    #[must_use]
-    pub fn config(&self) -> &Arc<Config> {
-        &self.config
-    }
-}
-
-superpoll::debug_fields!(PreparedConfig);
 
 impl Server {
-    /// Returns the state of the server that the preparation of another configuration begins with.
-    /// Prepare one at a time, each from the state after the one before: a configuration that was
-    /// prepared earlier does not continue with what another one has brought since.
-    #[must_use]
-    pub fn preparation(&self) -> Preparation {
-        Preparation {
-            groups: self.groups.clone(),
-            rules: self.rules.clone(),
-            requests: self.overview.requests(),
-            certificates: self.certificates.clone(),
-            challenges: self.automatic.challenges.clone(),
-            tickets: self.tickets.clone(),
-            access_log: self.access_log.clone(),
-            reopenings: self.operations.reopenings(),
-            engines: self.engines.len(),
-            report: self.report.clone(),
-        }
-    }
-
     /// Opens the listeners of a configuration. The running server does not notice.
-    pub(super) fn open(
-        &self,
-        runtime: &Runtime,
-        prepared: &PreparedConfig,
-    ) -> Result<Opened, Error> {
-        let PreparedConfig { config, groups, log, .. } = prepared;
+    pub(super) fn open(&self, runtime: &Runtime, generation: &Generation) -> Result<Opened, Error> {
+        let config = &generation.config;
         let mut parts = Vec::new();
-        for _ in &self.engines {
+        for _ in &self.shared.engines {
             // Each engine has its own parking lot from the start on.
             let parking_lot = match self.fronts.is_empty() {
                 true => Some(self.parking_lot(config)?),
@@ -282,16 +107,16 @@ impl Server {
             parts.push(Part { parking_lot, openings: Vec::new() });
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
-        let engines = engines.counted(self.engines.clone());
+        let engines = engines.counted(self.shared.engines.clone());
         let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
         // The fronts of before that continue.
         let mut taken = Vec::new();
-        for (asked, encryption) in config.listeners.iter().zip(&prepared.encryptions) {
+        for (asked, encryption) in config.listeners.iter().zip(&generation.encryptions) {
             let (certificates, tls) = encryption.clone().unzip();
             let relay = match &asked.relay {
                 Some(relay) => {
-                    let settings = self.settings(config, asked, relay, tls.clone(), groups)?;
-                    Some(settings.logged_in(log.as_ref(), &asked.address))
+                    let settings = self.settings(generation, asked, relay, tls.clone())?;
+                    Some(settings.logged_in(generation.log.as_ref(), &asked.address))
                 }
                 None => None,
             };
@@ -300,12 +125,13 @@ impl Server {
             let kept = kept.map(|place| &self.fronts[place]);
             let front = self.front((asked, kept), relay, &engines, &mut relayed)?;
             if let Kind::Http(bound) = &front.kind {
-                let cannot = |error| failed(listen::cannot_listen(&asked.address, &error));
+                let cannot = |source| Error::Listen { address: asked.address.clone(), source };
                 let client = asked.tls.as_ref().and_then(|tls| tls.client.as_ref());
                 let requires_certificate = client.is_some_and(|client| client.is_required);
                 for part in &mut parts {
-                    let is_shared = self.engines.len() > 1 || self.worker.is_some();
-                    let exclusive = is_shared && self.on_epoll;
+                    let shared = &self.shared;
+                    let is_shared = shared.engines.len() > 1 || shared.worker.is_some();
+                    let exclusive = is_shared && shared.is_on_epoll();
                     part.openings.push(Opening {
                         listener: bound.listener(exclusive).map_err(cannot)?,
                         on: front.listening.clone(),
@@ -332,7 +158,7 @@ impl Server {
         relayed: &mut Vec<Relayed>,
     ) -> Result<Frontend, Error> {
         let address = &asked.address;
-        let cannot = |error| failed(listen::cannot_listen(address, &error));
+        let cannot = |source| Error::Listen { address: address.clone(), source };
         let kept = kept.and_then(|front| Some((front, front.kind.bound()?)));
         let (listening, bound) = match kept {
             Some((front, bound)) => (front.listening.clone(), bound.clone()),
@@ -357,7 +183,7 @@ impl Server {
                 relay.clone()
             }
             _ => {
-                let report = self.report.clone();
+                let report = self.shared.report.clone();
                 let report = move |failure: &relay::Failure| report(&event_of(failure));
                 let relay = Relay::on(bound.clone(), listening.clone(), settings, report);
                 let relay = Arc::new(relay);
@@ -373,17 +199,16 @@ impl Server {
     /// Returns the settings of a relay in a configuration.
     fn settings(
         &self,
-        config: &Config,
+        generation: &Generation,
         asked: &config::Listener,
         relay: &config::Relay,
         tls: Option<Arc<ServerConfig>>,
-        groups: &BTreeMap<String, Arc<Group>>,
     ) -> Result<relay::Settings, Error> {
         let destination = |to: &RelayEnd| match to {
             RelayEnd::Address(address) => Ok(Destination::Address(address.clone())),
             RelayEnd::Upstream(name) => {
-                let group = groups.get(name).cloned().map(Destination::Group);
-                group.ok_or_else(|| failed(format!("the upstream {name} is not defined")))
+                let group = generation.groups.get(name).cloned().map(Destination::Group);
+                group.ok_or_else(|| Error::UnknownUpstream(name.clone()))
             }
         };
         let mut routes = Vec::new();
@@ -391,23 +216,24 @@ impl Server {
             let to = destination(&route.to)?;
             routes.extend(route.server_names.iter().map(|name| (name.clone(), to.clone())));
         }
+        let timeouts = &generation.config.timeouts;
         let options = relay::Options {
-            connect_timeout: config.timeouts.connect,
+            connect_timeout: timeouts.connect,
             idle_timeout: relay.idle,
             ..relay::Options::default()
         };
         let rules = relay::Rules {
-            connection_limits: self.connection_limits.clone(),
-            header: asked.proxy_protocol.then_some(config.timeouts.header),
+            connection_limits: self.shared.connection_limits.clone(),
+            header: asked.proxy_protocol.then_some(timeouts.header),
             announces: relay.proxy_protocol,
             tls,
             routes: Arc::new(Routes::new(routes)),
-            greeting: config.timeouts.header,
+            greeting: timeouts.header,
             access_log: None,
         };
         let to = relay.to.as_ref().map(destination).transpose()?;
         relay::Settings::new(to, options, rules)
-            .map_err(|error| failed(format!("relaying to {relay}: {error}")))
+            .map_err(|source| Error::Relay { relay: relay.to_string(), source })
     }
 }
 
@@ -446,29 +272,4 @@ fn event_of(failure: &relay::Failure) -> Event {
         relay::Failure::NoneUp { upstream, .. } => event.with("upstream", upstream.as_str()),
         _ => event,
     }
-}
-
-/// Returns the certificates of a listener, and the part that does its handshakes.
-pub(super) fn tls_of(
-    tls: &config::Tls,
-    is_relay: bool,
-    challenges: Option<Arc<ChallengeCertificates>>,
-    watch: &mut Watch,
-    secrets: &Arc<TicketSecrets>,
-) -> Result<Encryption, Error> {
-    let wrong = |error: certificates::CertificateError| failed(error.to_string());
-    let store = CertificateStore::new(challenges);
-    watch.load(tls, &store).map_err(wrong)?;
-    Ok((store.clone(), parameters(tls, is_relay, store, secrets)?))
-}
-
-/// Returns the parameters of the handshakes of a listener.
-fn parameters(
-    tls: &config::Tls,
-    is_relay: bool,
-    store: Arc<CertificateStore>,
-    secrets: &Arc<TicketSecrets>,
-) -> Result<Arc<ServerConfig>, Error> {
-    let parameters = certificates::server_config(tls, is_relay, store, secrets);
-    Ok(Arc::new(parameters.map_err(|error| failed(error.to_string()))?))
 }

@@ -1,33 +1,38 @@
 //! Operations on a server: on its groups, its channels, and the connections of its engines.
-//!
-//! Connections are looked at some at a time, and other tasks of the engine have their turn in
-//! between: a million parked connections are a look of many milliseconds.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
-use futures_lite::future::yield_now;
 use superpoll_http::admin::{
-    ClientFilter, ConnectionList, ConnectionQuery, ConnectionReport, LogReport, Operate, Operation,
-    OperationReport, Outcome, Protocol, Refusal, ReopenedLogs, Report, Settings, Upstreams, merge,
+    ClientFilter, ConnectionQuery, LogReport, Operate, Operation, OperationReport, Outcome,
+    Refusal, ReopenedLogs, Report, Settings, Upstreams, merge,
 };
 use superpoll_http::exchange::LocalFuture;
 use superpoll_http::log::{AccessLogSink, ErrorLog, Report as ReportEvent, reopen};
-use superpoll_http::peer::{self, Peer};
 use superpoll_http::upstream::Group;
 use superpoll_hub::succession::Succession;
 use superpoll_rt::Handle;
 
-use super::local::local_server;
 use crate::config::Config;
 use crate::processes::SupervisorLink;
 use crate::telemetry::overview::Overview;
 use crate::telemetry::socket::Subject;
 use crate::telemetry::upstreams::ReplacedRequests;
 
-/// How many places of connections are looked at in one go.
-const CHUNK: usize = 4096;
+/// Lists or closes connections of an engine of a server, on that engine.
+pub(super) type OnConnections = fn(u64, ConnectionsOperation) -> Listing;
+
+/// A future of their report.
+pub(super) type Listing = Pin<Box<dyn Future<Output = Report> + Send>>;
+
+/// An operation on connections.
+#[derive(Clone)]
+pub(super) enum ConnectionsOperation {
+    List(ConnectionQuery),
+    Close(ClientFilter),
+}
 
 /// The parts of a server that operations use.
 pub(crate) struct ServerOperations {
@@ -38,6 +43,8 @@ pub(crate) struct ServerOperations {
     /// How often the logs were reopened.
     reopenings: AtomicU64,
     report: ReportEvent,
+    /// The engines know their connections, and are above this.
+    on_connections: OnConnections,
 }
 
 #[derive(Default)]
@@ -95,9 +102,10 @@ impl ServerOperations {
         handle: Handle,
         overview: Arc<Overview>,
         report: ReportEvent,
+        on_connections: OnConnections,
     ) -> ServerOperations {
         let (state, reopenings) = (Mutex::default(), AtomicU64::new(0));
-        ServerOperations { server, handle, overview, state, reopenings, report }
+        ServerOperations { server, handle, overview, state, reopenings, report, on_connections }
     }
 
     fn state(&self) -> MutexGuard<'_, OperationsState> {
@@ -211,14 +219,16 @@ impl ServerOperations {
     }
 
     /// Asks all engines, and merges their answers.
-    async fn ask<F>(&self, operation: Operation, of: impl Fn(u64) -> F) -> Result<Report, Refusal>
-    where
-        F: Future<Output = Report> + Send + 'static,
-    {
+    async fn ask(
+        &self,
+        operation: Operation,
+        of_engine: ConnectionsOperation,
+    ) -> Result<Report, Refusal> {
         let mut asked = Vec::new();
         for engine in 0..self.handle.engines() {
+            let report = (self.on_connections)(self.server, of_engine.clone());
             // An engine that has ended has no connections.
-            asked.extend(self.handle.spawn_on(engine, of(self.server)));
+            asked.extend(self.handle.spawn_on(engine, report));
         }
         let mut reports = Vec::new();
         for engine in asked {
@@ -236,10 +246,10 @@ impl Operate for ServerOperations {
             }
             let outcome = match operation.clone() {
                 Operation::Connections(query) => {
-                    self.ask(operation, |server| list(server, query.clone())).await
+                    self.ask(operation, ConnectionsOperation::List(query)).await
                 }
                 Operation::Close(client) => {
-                    self.ask(operation, |server| close(server, client)).await
+                    self.ask(operation, ConnectionsOperation::Close(client)).await
                 }
                 Operation::ReopenLogs => Ok(Report::Reopened(self.reopen_logs().await)),
                 _ => Err(Refusal::invalid("this is no operation on connections")),
@@ -247,76 +257,6 @@ impl Operate for ServerOperations {
             outcome.map(OperationReport::from)
         })
     }
-}
-
-/// The connections of an engine that fit a query, until now.
-struct Found {
-    query: ConnectionQuery,
-    list: ConnectionList,
-    now: u32,
-}
-
-impl Found {
-    fn take(&mut self, peer: &Peer, protocol: Protocol, parked: bool) {
-        let fits = self.query.client.is_none_or(|client| client.has(peer.client))
-            && self.query.parked.is_none_or(|wanted| wanted == parked);
-        if !fits {
-            return;
-        }
-        self.list.total += 1;
-        self.list.connections.push(ConnectionReport {
-            client: peer.client.map(|client| client.to_string()),
-            local: peer.local.map(|local| local.to_string()),
-            protocol,
-            tls: peer.is_encrypted,
-            parked,
-            age_seconds: (peer.since > 0).then(|| self.now.saturating_sub(peer.since)),
-            process: std::process::id(),
-        });
-        // Twice as many as are wanted, at most, are kept at a time.
-        if self.list.connections.len() >= self.query.limit.saturating_mul(2).max(64) {
-            self.list.shorten(self.query.limit);
-        }
-    }
-}
-
-/// Lists the connections of this engine.
-async fn list(server: u64, query: ConnectionQuery) -> Report {
-    let now = peer::seconds_now();
-    let mut found = Found { query, list: ConnectionList::default(), now };
-    let mut next = Some(0);
-    while let Some(from) = next {
-        next = local_server(server).and_then(|local| {
-            local.worker.visit(from, CHUNK, |one| found.take(&one.peer, one.protocol, false))
-        });
-        yield_now().await;
-    }
-    next = Some(0);
-    while let Some(from) = next {
-        next = local_server(server).and_then(|local| {
-            let lot = &local.worker.parking_lot;
-            lot.visit(from, CHUNK, |peer, protocol| found.take(peer, protocol, true))
-        });
-        yield_now().await;
-    }
-    found.list.shorten(found.query.limit);
-    Report::Connections(found.list)
-}
-
-/// Closes the connections of a client on this engine.
-async fn close(server: u64, client: ClientFilter) -> Report {
-    let chosen = |peer: &Peer| client.has(peer.client);
-    let mut count = local_server(server).map_or(0, |local| local.worker.close(chosen));
-    let mut next = Some(0);
-    while let Some(from) = next {
-        next = local_server(server).and_then(|local| {
-            let (closed, next) = local.worker.parking_lot.close(from, CHUNK, chosen);
-            count += closed;
-            next
-        });
-        yield_now().await;
-    }
-    Report::Closed(count)
 }
 
 // The way of operations from the admin listener to the server, or to the supervisor of several.

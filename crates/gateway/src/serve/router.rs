@@ -1,6 +1,6 @@
 //! From a request to its handler: by host, by path.
 
-mod blueprint;
+mod builder;
 mod handler;
 
 use std::cell::RefCell;
@@ -31,16 +31,16 @@ use superpoll_http::upstream::Forwarder;
 use superpoll_http1::Method as Http1Method;
 use superpoll_hub::channel::mercure::answer::DISCOVERY;
 use superpoll_hub::channel::{LocalRoute, LocalSubscribers, LocatedChannel};
-use superpoll_rt::{Handle, next_turn, spawn};
+use superpoll_rt::{Handle, blocking, next_turn, spawn};
 
 use super::admin::AdminService;
 use super::https::{self, HttpsRule};
 use super::route_table::RouteTable;
-use crate::acme::Challenges;
+use super::shared::Shared;
 use crate::config;
-use crate::config::Address;
-use crate::telemetry::overview::{Overview, PAGE};
-pub(super) use blueprint::{Blueprint, BuiltRouter, open};
+use crate::config::{Address, Config};
+use crate::telemetry::overview::PAGE;
+pub(super) use builder::{BuiltRouter, RouterBuilder};
 use handler::{Handler, Target};
 
 /// The answer to clients that the metrics are not for.
@@ -72,6 +72,9 @@ impl HostRoutes {
 
 /// The hosts and routes that one engine serves.
 pub(super) struct Router {
+    shared: Arc<Shared>,
+    /// The configuration that the routes are of.
+    config: Arc<Config>,
     names: HashMap<String, Routes>,
     /// The part after the `*` of a wildcard, the longest first.
     wildcards: Vec<(String, Routes)>,
@@ -84,13 +87,6 @@ pub(super) struct Router {
     /// The Host field of the last request, and its routes; unused if those depend on the listener.
     last: RefCell<Option<(HeaderValue, Routes)>>,
     channel_routes: Vec<Rc<LocalRoute>>,
-    overview: Arc<Overview>,
-    /// The answers to certificate authorities that verify a name.
-    challenges: Arc<Challenges>,
-    /// The path of the counters, if they are served.
-    metrics: Option<config::Metrics>,
-    /// Whether all clients may see the live page, or none; `None`: programs on this machine.
-    page: Option<bool>,
     /// The client of channels, for pages.
     client: Option<Rc<Embedded>>,
     /// The answers of the admin listener, if there is one.
@@ -112,6 +108,10 @@ impl Drop for Router {
     /// The last request that began with a router frees it. Other requests need not wait for that.
     fn drop(&mut self) {
         release(self.names.drain().collect());
+        if Handle::current().is_ok() {
+            let config = std::mem::take(&mut self.config);
+            blocking::unblock(move || drop(config)).detach();
+        }
     }
 }
 
@@ -265,6 +265,21 @@ impl Router {
         (has_channel && !is_taken).then_some(client)
     }
 
+    /// Returns the configuration that the routes are of.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns the setting of the counters, if they are served.
+    fn metrics(&self) -> Option<&config::Metrics> {
+        self.config.metrics.as_ref()
+    }
+
+    /// Whether all clients may see the live page, or none; `None`: programs on this machine.
+    fn page(&self) -> Option<bool> {
+        self.config.server.page
+    }
+
     /// Returns how requests are followed, if they are.
     pub(super) fn tracing(&self) -> Option<&Rc<TraceRules>> {
         self.tracing.as_ref()
@@ -341,17 +356,17 @@ impl Router {
                 _ => StatusCode::BAD_REQUEST.into(),
             };
         }
-        if let Some(answer) = self.challenges.answer(path) {
+        if let Some(answer) = self.shared.challenges.answer(path) {
             return reply::text(StatusCode::OK, answer).into();
         }
-        if self.metrics.as_ref().is_some_and(|metrics| metrics.ready.as_deref() == Some(path)) {
+        if self.metrics().is_some_and(|metrics| metrics.ready.as_deref() == Some(path)) {
             return match head.is_read() {
-                true => self.overview.readiness().into(),
+                true => self.shared.overview.readiness().into(),
                 false => reply::not_allowed("GET, HEAD").into(),
             };
         }
-        let metrics = self.metrics.as_ref().filter(|metrics| metrics.path == path);
-        let is_page = path.starts_with(PAGE) && self.page != Some(false);
+        let metrics = self.metrics().filter(|metrics| metrics.path == path);
+        let is_page = path.starts_with(PAGE) && self.page() != Some(false);
         // A program on this machine sees them by any name of the machine, whether or not a host has
         // that name.
         let is_local = (metrics.is_some() || is_page) && guard::is_local(head, peer);
@@ -387,7 +402,7 @@ impl Router {
         let Requester { peer, is_local, metrics } = *requester;
         let RequestNotes { additions, body_bytes, timer, entry } = notes;
         let path = head.path;
-        let is_page = path.starts_with(PAGE) && self.page != Some(false);
+        let is_page = path.starts_with(PAGE) && self.page() != Some(false);
         if let Some(metrics) = metrics {
             if !metrics.public && !is_local {
                 return reply::text(StatusCode::FORBIDDEN, METRICS_ARE_LOCAL).into();
@@ -395,7 +410,7 @@ impl Router {
             if !head.is_read() {
                 return reply::not_allowed("GET, HEAD").into();
             }
-            let overview = self.overview.clone();
+            let overview = self.shared.overview.clone();
             return Decision::handle(move |request, _| {
                 Reply::Later(overview.prometheus(request.headers()))
             });
@@ -407,8 +422,8 @@ impl Router {
                 Reply::Later(Box::pin(async move { script(&client, Head::from(&request)).await }))
             });
         }
-        if is_page && (self.page == Some(true) || is_local) {
-            let overview = self.overview.clone();
+        if is_page && (self.page() == Some(true) || is_local) {
+            let overview = self.shared.overview.clone();
             return Decision::handle(|request, exchange| {
                 Reply::Later(Box::pin(async move { overview.page(request, &exchange).await }))
             });

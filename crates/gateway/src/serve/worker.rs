@@ -19,11 +19,10 @@ use superpoll_http::peer::Peer;
 use superpoll_http::telemetry::counters::{ActiveTask, EngineCounters};
 use superpoll_hub::channel::ChannelEngine;
 
-use super::operations::ServerOperations;
 use super::router::{BuiltRouter, Router};
+use super::shared::Shared;
 use crate::config::{Limits, Timeouts};
 use crate::processes::{Counters, Kind, Source};
-use crate::telemetry::overview::Overview;
 use crate::telemetry::socket::{Kept, Subject, carry_out};
 
 /// One engine's part of a server.
@@ -79,17 +78,17 @@ impl Worker {
         router: BuiltRouter,
         access_log: Option<Rc<AccessLogWriter>>,
         counters: Arc<EngineCounters>,
-        timeouts: Timeouts,
-        limits: Limits,
     ) -> Worker {
+        let router = router.put_to_use();
+        let config = router.config();
         Worker {
             parking_lot,
             channels,
             counters,
-            router: RefCell::new(Rc::new(router.put_to_use())),
+            timeouts: Cell::new(config.timeouts),
+            limits: Cell::new(config.limits),
+            router: RefCell::new(Rc::new(router)),
             access_log: RefCell::new(access_log),
-            timeouts: Cell::new(timeouts),
-            limits: Cell::new(limits),
             draining: Cell::new(false),
             is_parking_at_once: Cell::new(false),
             tasks: RefCell::default(),
@@ -110,22 +109,16 @@ impl Worker {
     }
 
     /// Serves requests by another configuration from now on.
-    pub(super) fn change(
-        &self,
-        router: BuiltRouter,
-        access_log: Option<Rc<AccessLogWriter>>,
-        timeouts: Timeouts,
-        limits: Limits,
-    ) {
+    pub(super) fn change(&self, router: BuiltRouter, access_log: Option<Rc<AccessLogWriter>>) {
         let before = self.access_log.replace(access_log.clone());
         if let (Some(before), Some(next)) = (before, access_log) {
             // Requests under way have it.
             before.change(next.log());
             self.access_log.replace(Some(before));
         }
-        self.timeouts.set(timeouts);
-        self.limits.set(limits);
         let new = Rc::new(router.put_to_use());
+        self.timeouts.set(new.config().timeouts);
+        self.limits.set(new.config().limits);
         // The parts of the old router end only after the new one is in its place.
         let old = self.router.replace(new.clone());
         old.retire(Some(&new));
@@ -277,23 +270,21 @@ impl Drop for TaskRegistration {
 
 /// The parts of a server that the supervisor asks about.
 pub(super) struct ServerSource {
-    pub(super) overview: Arc<Overview>,
-    pub(super) tickets: Arc<TicketSecrets>,
+    pub(super) shared: Arc<Shared>,
     pub(super) statistics: Arc<Subject>,
-    pub(super) operations: Arc<ServerOperations>,
 }
 
 impl Source for ServerSource {
     fn tickets(&self) -> &Arc<TicketSecrets> {
-        &self.tickets
+        &self.shared.tickets
     }
 
     fn set(&self, settings: Settings) {
-        self.operations.set(settings);
+        self.shared.operations.set(settings);
     }
 
     fn counters(&self) -> Counters {
-        let (overview, statistics) = (self.overview.clone(), self.statistics.clone());
+        let (overview, statistics) = (self.shared.overview.clone(), self.statistics.clone());
         let kept = Rc::new(Kept::default());
         Rc::new(move |kind| {
             let (overview, statistics, kept) = (overview.clone(), statistics.clone(), kept.clone());

@@ -216,6 +216,7 @@ mod tests {
             registry,
             Vec::new(),
             Overview::requests_of(&config, 1, &overview.requests()),
+            Vec::new(),
         );
         runtime.block_on(async move {
             let begun = std::time::Instant::now();

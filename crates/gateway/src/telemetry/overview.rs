@@ -150,22 +150,19 @@ impl Overview {
         }
     }
 
-    /// Replaces the channels, the upstreams and the routes that are described. Returns the counts
-    /// of before, which may take long to be freed.
+    /// Replaces what is described: channels, upstreams, the requests of routes, and relays by the
+    /// addresses of their listeners.
     pub(crate) fn describe(
         &self,
         channels: Registry,
         upstreams: Vec<Arc<Group>>,
         requests: RequestCounts,
-    ) -> RequestCounts {
+        relays: Vec<(String, RelayTotals)>,
+    ) {
         *lock(&self.channels) = channels;
         let before = std::mem::replace(&mut *lock(&self.upstreams), upstreams.clone());
         lock(&self.replaced).replace(&before, &upstreams);
-        std::mem::replace(&mut *lock(&self.requests), requests)
-    }
-
-    /// Replaces the relays that are described, by the addresses of their listeners.
-    pub(crate) fn describe_relays(&self, relays: Vec<(String, RelayTotals)>) {
+        *lock(&self.requests) = requests;
         *lock(&self.relays) = relays;
     }
 

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use superpoll_http1::{
     After, Asked, Field, FieldName, FieldValue, Form, Framing, Method, Refusal, Target, TooLong,
-    Version, Writer,
+    Version, Writer, chunk,
 };
 
 const ASKED: Asked = Asked { is_head: false, is_connect: false, has_upgrade: false };
@@ -204,6 +204,20 @@ fn data_may_be_sent_by_the_caller() {
     let mut body = writer.body(Framing::Chunked, After::Stays);
     to.clear();
     assert_eq!((body.drops_data(), body.begin_piece(1, &mut to)), (true, Err(TooLong)));
+}
+
+#[test]
+fn a_chunk_has_its_length() {
+    for length in [1, 15, 16, 255, 256, 70_000] {
+        let mut bytes = b"before".to_vec();
+        chunk(&mut bytes, |to| to.resize(to.len() + length, b'x'));
+        let size = format!("before{length:x}\r\n");
+        assert!(bytes.starts_with(size.as_bytes()) && bytes.ends_with(b"x\r\n"), "{length}");
+        assert_eq!(bytes.len(), size.len() + length + 2);
+    }
+    let mut last = Vec::new();
+    chunk(&mut last, |_| ());
+    assert_eq!(last, b"0\r\n\r\n");
 }
 
 /// A planted bug that this catches: a trailer about the message is passed on, which a recipient may

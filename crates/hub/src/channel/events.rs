@@ -27,6 +27,7 @@ use superpoll_http::parking_lot::WaitingRequest;
 use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::reply;
 use superpoll_http::trace::RequestTrace;
+use superpoll_http1::chunk;
 use superpoll_rt::time::{self, Sleep, sleep};
 
 use super::cursor::Cursor;
@@ -227,7 +228,7 @@ fn add_fields(fields: &mut HeaderMap, page: Option<ForeignPage>) {
 /// Writes events, as a chunk or as they are.
 fn put(text: &mut Vec<u8>, is_chunked: bool, write: impl FnOnce(&mut Vec<u8>)) {
     if is_chunked {
-        event_text::chunk(text, write);
+        chunk(text, write);
     } else {
         write(text);
     }

@@ -17,6 +17,7 @@ use superpoll_http::mercure::reader_record::ReaderRecord;
 use superpoll_http::parking_lot::WakeOn;
 use superpoll_http::tls::MOST_TEXT;
 use superpoll_http::transport::Socket;
+use superpoll_http1::chunk;
 
 use super::cursor::Cursor;
 use super::event_text;
@@ -83,7 +84,7 @@ impl Form {
             Form::WebSocket => frames::write(message, to),
             Form::Json => json_frame::message(message, source, to),
             Form::Events | Form::Mercure => {
-                event_text::chunk(to, |to| self.write_event(message, source.epoch, to));
+                chunk(to, |to| self.write_event(message, source.epoch, to));
             }
         }
     }
@@ -114,7 +115,7 @@ impl Form {
             Form::Json => json_frame::place(id, true, source, &mut bytes),
             Form::Events => {
                 let cursor = Cursor { id, epoch: Some(source.epoch) };
-                event_text::chunk(&mut bytes, |to| event_text::missed(to, cursor));
+                chunk(&mut bytes, |to| event_text::missed(to, cursor));
             }
         }
         bytes

@@ -34,10 +34,10 @@ use superpoll_http::rules::{Admission, RouteRules};
 use superpoll_http::upload::Upload;
 
 use self::api::refuse;
-use super::operations::AdminOperations;
 use super::router::Reply;
+use super::shared::Shared;
 use crate::config;
-use crate::telemetry::overview::{Overview, PAGE};
+use crate::telemetry::overview::PAGE;
 
 /// The reason for which a request is refused, with its status.
 type Mistake = (StatusCode, String);
@@ -46,18 +46,16 @@ type Mistake = (StatusCode, String);
 pub(super) struct AdminService {
     hosts: Vec<String>,
     rules: Option<Arc<RouteRules>>,
-    overview: Arc<Overview>,
-    admin_operations: Arc<AdminOperations>,
+    shared: Arc<Shared>,
 }
 
 impl AdminService {
     pub(super) fn new(
         config: &config::Admin,
         rules: Option<Arc<RouteRules>>,
-        overview: Arc<Overview>,
-        admin_operations: Arc<AdminOperations>,
+        shared: Arc<Shared>,
     ) -> AdminService {
-        AdminService { hosts: config.hosts.clone(), rules, overview, admin_operations }
+        AdminService { hosts: config.hosts.clone(), rules, shared }
     }
 
     /// Whether the rules allow a client at this address.
@@ -144,16 +142,16 @@ impl AdminService {
         let path = request.uri().path();
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         if path.starts_with(PAGE) {
-            return self.overview.clone().page(request, exchange).await;
+            return self.shared.overview.clone().page(request, exchange).await;
         }
         match path {
             "/metrics" | "/readyz" | "/healthz" | "/" if !is_read => api::not_allowed("GET, HEAD"),
-            "/metrics" => self.overview.prometheus(request.headers()).await,
-            "/readyz" => self.overview.readiness(),
+            "/metrics" => self.shared.overview.prometheus(request.headers()).await,
+            "/readyz" => self.shared.overview.readiness(),
             // It answers: that is all.
             "/healthz" => reply::text(StatusCode::OK, "ok\n"),
             "/" => api::index(),
-            _ => api::answer(&self.admin_operations, request).await,
+            _ => api::answer(&self.shared.admin_operations, request).await,
         }
     }
 }

@@ -1,65 +1,38 @@
 //! From a configuration to the routes of an engine.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode};
 use superpoll_http::files::{Embedded, Folder, Site};
-use superpoll_http::rules::{HostRules, RouteRules};
+use superpoll_http::rules::RouteRules;
 use superpoll_http::telemetry::durations::RequestDurations;
 use superpoll_http::trace::TraceRules;
 use superpoll_http::trusted_proxies::TrustedProxies;
-use superpoll_http::upstream::{Forwarder, Group};
-use superpoll_hub::channel::{ChannelEngine, Channels, LocalRoute, Registry, Rights, SharedRights};
+use superpoll_http::upstream::Forwarder;
+use superpoll_hub::channel::{ChannelEngine, Channels, LocalRoute, Rights};
 
 use super::handler::{Handler, Target};
 use super::{HostRoutes, Router, Routes};
-use crate::acme::Challenges;
-use crate::config::{self, Address, Config, Host, RedirectTarget, Rewrite};
+use crate::config::{self, Host, RedirectTarget, Rewrite};
 use crate::serve::admin::AdminService;
+use crate::serve::generation::{EngineTables, Generation};
 use crate::serve::https::HttpsRule;
-use crate::serve::operations::AdminOperations;
 use crate::serve::route_table::{Route, RouteTable};
-use crate::telemetry::overview::Overview;
-
-/// A configuration after every step that can fail, for one engine.
-pub(in crate::serve) struct Blueprint {
-    pub(in crate::serve) config: Arc<Config>,
-    pub(in crate::serve) overview: Arc<Overview>,
-    pub(in crate::serve) admin_operations: Arc<AdminOperations>,
-    /// The folders, in the order in which the configuration names them.
-    pub(in crate::serve) folders: Vec<Folder>,
-    pub(in crate::serve) channels: Registry,
-    /// The rights of the channels, in the order in which the configuration names them.
-    pub(in crate::serve) rights: Arc<[Arc<SharedRights>]>,
-    /// The rules of the hosts and their routes, in the order of the configuration.
-    pub(in crate::serve) rules: Arc<[HostRules]>,
-    pub(in crate::serve) groups: Arc<BTreeMap<String, Arc<Group>>>,
-    /// The encrypted listeners: their addresses in the configuration, and their ports.
-    pub(in crate::serve) encrypted: Vec<(Address, u16)>,
-    pub(in crate::serve) challenges: Arc<Challenges>,
-    /// The durations of the requests on the engine: for each route in the order of the
-    /// configuration, and last for requests without a route.
-    pub(in crate::serve) durations: Vec<Arc<RequestDurations>>,
-}
+use crate::serve::shared::Shared;
 
 /// The routes of an engine while they are built, on the engine that they are for: some at a time,
 /// so that requests need not wait for all of them.
 pub(in crate::serve) struct RouterBuilder {
-    config: Arc<Config>,
+    generation: Arc<Generation>,
     router: Router,
     engine: Rc<ChannelEngine>,
     folders: std::vec::IntoIter<Folder>,
-    channels: Registry,
-    rights: Arc<[Arc<SharedRights>]>,
+    durations: std::vec::IntoIter<Arc<RequestDurations>>,
     /// How many channels have got their rights.
     placed_rights: usize,
-    rules: Arc<[HostRules]>,
-    groups: Arc<BTreeMap<String, Arc<Group>>>,
-    encrypted: Vec<(Address, u16)>,
-    durations: std::vec::IntoIter<Arc<RequestDurations>>,
     /// The channels of the router before, by their address.
     known: HashMap<*const Channels, Rc<LocalRoute>>,
     changes: Vec<ChannelChange>,
@@ -100,60 +73,56 @@ impl BuiltRouter {
     }
 }
 
-impl Blueprint {
-    /// Begins to build the routes, on the engine that they are for. Channels that `before` has as
-    /// well continue.
-    pub(in crate::serve) fn begin(
-        self,
+impl RouterBuilder {
+    /// Begins to build the routes of a generation, on the engine that they are for. Channels that
+    /// `before` has as well continue.
+    pub(in crate::serve) fn new(
+        shared: &Arc<Shared>,
+        generation: &Arc<Generation>,
+        tables: EngineTables,
         engine: &Rc<ChannelEngine>,
         before: Option<&Router>,
     ) -> RouterBuilder {
-        let mut durations = self.durations;
+        let EngineTables { folders, mut durations } = tables;
         // There is at least that of requests without a route.
         let without_route = durations.pop().unwrap_or_default();
-        let admin = self.config.admin.as_ref().map(|admin| {
+        let Generation { config, rules, .. } = &**generation;
+        let admin = config.admin.as_ref().map(|admin| {
             // The last rules, after those of the hosts.
-            let rules = self.rules.last().and_then(|rules| rules.routes.first()?.clone());
-            Rc::new(AdminService::new(admin, rules, self.overview.clone(), self.admin_operations))
+            let rules = rules.last().and_then(|rules| rules.routes.first()?.clone());
+            Rc::new(AdminService::new(admin, rules, shared.clone()))
         });
-        let names = self.config.hosts.iter().map(|host| host.names.len()).sum();
+        let names = config.hosts.iter().map(|host| host.names.len()).sum();
         let router = Router {
+            shared: shared.clone(),
+            config: config.clone(),
             // Otherwise it would be copied whenever it is full.
             names: HashMap::with_capacity(names),
             wildcards: Vec::new(),
             defaults: Vec::new(),
             addresses: None,
-            depends_on_listener: self.config.hosts.iter().any(|host| !host.listeners.is_empty()),
+            depends_on_listener: config.hosts.iter().any(|host| !host.listeners.is_empty()),
             last: RefCell::default(),
             channel_routes: Vec::new(),
-            overview: self.overview,
-            challenges: self.challenges,
             admin,
-            metrics: self.config.metrics.clone(),
-            page: self.config.server.page,
             // Making it cannot fail; without it there would be 404.
             client: Embedded::client().ok().map(Rc::new),
             durations: without_route,
-            tracing: self.config.tracing.is_on().then(|| TraceRules::new(&self.config.tracing)),
-            trusted_proxies: TrustedProxies::new(&self.config.server.trusted_proxies),
+            tracing: config.tracing.is_on().then(|| TraceRules::new(&config.tracing)),
+            trusted_proxies: TrustedProxies::new(&config.server.trusted_proxies),
         };
         // Requests without a route meet the rules of their hosts.
-        let of_hosts = self.rules.iter().filter_map(|rules| rules.clients.as_ref());
+        let of_hosts = rules.iter().filter_map(|rules| rules.clients.as_ref());
         router.durations.expect_refusals(of_hosts.flat_map(|rules| rules.reasons()));
         let known = before.into_iter().flat_map(|before| &before.channel_routes);
         let known = known.map(|route| (Arc::as_ptr(route.channels()), route.clone())).collect();
         RouterBuilder {
-            config: self.config,
+            generation: generation.clone(),
             router,
             engine: engine.clone(),
-            folders: self.folders.into_iter(),
-            channels: self.channels,
-            rights: self.rights,
-            placed_rights: 0,
-            rules: self.rules,
-            groups: self.groups,
-            encrypted: self.encrypted,
+            folders: folders.into_iter(),
             durations: durations.into_iter(),
+            placed_rights: 0,
             known,
             changes: Vec::new(),
             host: 0,
@@ -162,19 +131,17 @@ impl Blueprint {
             https: None,
         }
     }
-}
 
-impl RouterBuilder {
     /// Builds at most so many routes and hosts. Returns whether all are built.
     pub(in crate::serve) fn step(&mut self, most: usize) -> bool {
-        let config = self.config.clone();
+        let config = self.generation.config.clone();
         for _ in 0..most {
             let Some(host) = config.hosts.get(self.host) else { return true };
             let next = self.routes_begun;
             match host.routes.get(next) {
                 Some(route) => {
                     if next == 0 {
-                        self.https = HttpsRule::for_host(host, &self.encrypted);
+                        self.https = HttpsRule::for_host(host, &self.generation.encrypted);
                         self.routes.reserve(host.routes.len());
                     }
                     self.routes_begun += 1;
@@ -200,7 +167,7 @@ impl RouterBuilder {
 
     /// Builds the route that has this place in its host; `None`: it has no part that can serve.
     fn target(&mut self, host: &Host, route: &config::Route, place: usize) -> Option<Target> {
-        let rules = self.rules.get(self.host)?.routes.get(place)?.clone();
+        let rules = self.generation.rules.get(self.host)?.routes.get(place)?.clone();
         let durations = self.durations.next().unwrap_or_default();
         let handler = match &route.action {
             config::Action::Files(files) => {
@@ -219,8 +186,8 @@ impl RouterBuilder {
                 Handler::Channels(self.channels_of(host, &route.path, &rules)?)
             }
             config::Action::Proxy(proxy) => {
-                let group = self.groups.get(&proxy.upstream)?;
-                let (path, timeouts) = (&route.path, &self.config.timeouts);
+                let group = self.generation.groups.get(&proxy.upstream)?;
+                let (path, timeouts) = (&route.path, &self.generation.config.timeouts);
                 let mut forwarder = Forwarder::new(group, proxy, path, timeouts);
                 let answers = rules.as_ref().and_then(|rules| rules.answers.as_ref());
                 let has_pages = answers.is_some_and(|answers| answers.has_pages());
@@ -242,10 +209,11 @@ impl RouterBuilder {
         path: &str,
         rules: &Option<Arc<RouteRules>>,
     ) -> Option<Rc<LocalRoute>> {
-        let channels = self.channels.channels_at(host, path)?;
-        let rights = self.rights.get(self.placed_rights)?;
+        let Generation { config, groups, channels, rights, .. } = &*self.generation;
+        let channels = channels.channels_at(host, path)?;
+        let rights = rights.get(self.placed_rights)?;
         self.placed_rights += 1;
-        let rights = Rights::new(rights, &self.groups, &self.config);
+        let rights = Rights::new(rights, groups, config);
         let (route, rights) = match self.known.get(&Arc::as_ptr(channels)) {
             Some(known) => (known.clone(), Some(rights)),
             None => {
@@ -267,9 +235,9 @@ impl RouterBuilder {
             config::Action::Channel(options) => options.mercure.is_some_and(|hub| hub.discovery),
             _ => false,
         });
-        let rules = &self.rules[self.host];
+        let rules = &self.generation.rules[self.host];
         let https = match host.routes.is_empty() {
-            true => HttpsRule::for_host(host, &self.encrypted),
+            true => HttpsRule::for_host(host, &self.generation.encrypted),
             false => self.https.take(),
         };
         let routes: Routes = Rc::new(HostRoutes {
@@ -294,22 +262,4 @@ impl RouterBuilder {
             router.addresses = Some(routes);
         }
     }
-}
-
-/// Opens the folders that a configuration names.
-pub(in crate::serve) fn open(config: &Config) -> Result<Vec<Folder>, String> {
-    let mut folders = Vec::new();
-    for route in config.hosts.iter().flat_map(|host| &host.routes) {
-        if route.action == config::Action::Demo {
-            let unusable = |error| format!("preparing the demonstration: {error}");
-            drop(Embedded::demo().map_err(unusable)?);
-        }
-        if let config::Action::Files(files) = &route.action {
-            let path = &files.root;
-            folders.push(Folder::open(path).map_err(|error| {
-                format!("opening the folder {} to serve its files: {error}", path.display())
-            })?);
-        }
-    }
-    Ok(folders)
 }
