@@ -9,7 +9,8 @@ use headers::{Header, HeaderMapExt};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Uri, Version};
 use superpoll_http1::{
-    Field, FieldIter, Fields as Lines, Form, Method, RequestHead, Version as Http1Version,
+    Field, FieldIter, FieldValue, Fields as Lines, Form, Method, RequestHead,
+    Version as Http1Version,
 };
 
 /// The head of a request.
@@ -150,6 +151,31 @@ impl<'a> Fields<'a> {
     #[inline]
     pub fn has(&self, name: &str) -> bool {
         self.value(name).is_some()
+    }
+
+    /// Returns the same values as checked ones.
+    pub(crate) fn checked(&self, name: &str) -> impl Iterator<Item = FieldValue<'a>> {
+        let (lines, map) = match self {
+            Fields::Lines(lines) => (Some(lines.values(name)), None),
+            Fields::Map(headers) => (None, Some(headers.get_all(name))),
+        };
+        let map = map.into_iter().flatten().map(FieldValue::from);
+        lines.into_iter().flatten().chain(map)
+    }
+
+    /// Whether the fields of a name, which is in lower case, have an element of a list, in any
+    /// case.
+    pub(crate) fn has_element(&self, name: &str, element: &[u8]) -> bool {
+        let mut elements = self.checked(name).flat_map(FieldValue::elements);
+        elements.any(|one| one.eq_ignore_ascii_case(element))
+    }
+
+    /// Whether a name may have an underscore.
+    pub(crate) fn may_have_underscore(&self) -> bool {
+        match self {
+            Fields::Lines(lines) => lines.has_underscore(),
+            Fields::Map(_) => true,
+        }
     }
 
     /// Whether a test holds for the name of some field.

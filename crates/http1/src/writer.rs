@@ -264,7 +264,7 @@ impl std::error::Error for TooLong {}
 
 /// A writer of one body. If it is dropped before [`end`](BodyWriter::end), the message is
 /// incomplete, and the caller closes the connection.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "only the end of the body tells whether the connection stays"]
 pub struct BodyWriter {
     framing: Framing,

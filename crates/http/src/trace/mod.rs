@@ -16,10 +16,10 @@
 //! it. An id and a trace are read by rules that leave no character for a log or a head to stumble
 //! over.
 //!
-//! Handlers change maps of fields, and the lane leaves lines out and appends lines. Both ways
-//! have the same decisions here: `RequestTrace::forward` next to `RequestTrace::passes` and
-//! `RequestTrace::write_forwarded`, and [`RequestTrace::mark`] next to `RequestTrace::replaces`
-//! and `RequestTrace::write_mark`.
+//! A request is written for its server without the lines that do not pass
+//! (`RequestTrace::passes`), and with lines of its own (`RequestTrace::forwarded`). Responses of
+//! handlers are maps of fields, and the lane writes lines. Both ways have the same decisions here:
+//! [`RequestTrace::mark`] next to `RequestTrace::replaces` and `RequestTrace::mark_of_response`.
 
 mod context;
 mod request_id;
@@ -41,7 +41,6 @@ use crate::head::Fields;
 use crate::log::Event;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// The rules for ids of requests.
 #[derive(Debug)]
@@ -194,36 +193,6 @@ impl RequestTrace {
     /// Returns the id as the end of a message in words; "" without an id.
     pub(crate) fn suffix(&self) -> String {
         self.id().map_or_else(String::new, |id| format!(" (request {id})"))
-    }
-
-    /// Adds the id and the trace to a request of this server's own on behalf of this one, in place
-    /// of any that it has.
-    pub(crate) fn introduce(&self, headers: &mut HeaderMap) {
-        if let Some(ids) = &self.rules.ids {
-            let is_field = |name: &&HeaderName| ids.is_field(name.as_str().as_bytes());
-            let foreign: Vec<HeaderName> = headers.keys().filter(is_field).cloned().collect();
-            foreign.into_iter().for_each(|name| drop(headers.remove(name)));
-            if let Some(id) = &*self.id.borrow() {
-                headers.insert(ids.field.clone(), id.clone());
-            }
-        }
-        if self.rules.contexts.is_some() {
-            headers.remove(TRACEPARENT);
-            if !self.has_state {
-                headers.remove(TRACESTATE);
-            }
-            if let Some(parent) = self.context.as_ref().and_then(TraceContext::value) {
-                headers.insert(TRACEPARENT, parent);
-            }
-        }
-    }
-
-    /// Changes the fields of a request that is forwarded.
-    pub(crate) fn forward(&self, headers: &mut HeaderMap) {
-        self.introduce(headers);
-        if let Some(via) = &self.rules.via {
-            via.append(self.version, headers);
-        }
     }
 
     /// Whether a field of a request, whose name is in lower case, is passed on as it is.

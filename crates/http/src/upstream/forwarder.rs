@@ -19,24 +19,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, HOST, SET_COOKIE, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, SET_COOKIE, UPGRADE};
+use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use superpoll_config::{HeaderChanges, Proxy, Timeouts};
-use superpoll_http1::{FieldLines, Method as Http1Method, Target};
+use superpoll_http1::{FieldLines, FieldValue, Framing, Method as Http1Method, Target};
 use superpoll_rt::time::timeout;
 
 use super::dial::{ClientAddresses, Dialled, dial};
 use super::fault::{self, FailedAttempt};
 use super::fault::{Fault, Outcome};
-use super::fields::{self, Asker};
-use super::form::{for_h1, for_h2};
+use super::fields;
+use super::form::ServerRequest;
 use super::group::Group;
+use super::heads::{Changes, ClientFacts, ClientHead};
 use super::http1::{Http1Connection, SendFailure};
 use super::http2::Http2Connection;
 use super::incoming::{Incoming, Relayed};
-use super::lane::Changes;
 use super::outgoing::Outgoing;
 use super::pool::{Lease, Pool, PooledServer};
 use super::sticky::ClientCookie;
@@ -47,6 +48,7 @@ use crate::exchange::{Exchange, LocalFuture};
 use crate::head::Fields;
 use crate::interim::InterimResponses;
 use crate::log::Entry;
+use crate::message::recycle;
 use crate::peer::Peer;
 use crate::reply;
 use crate::trace::RequestTrace;
@@ -69,7 +71,7 @@ pub struct Forwarder {
     /// The host that servers are told, if it is not the client's.
     pub(super) host: Option<HeaderValue>,
     /// The prefix that is taken off paths.
-    prefix: Option<(String, HeaderValue)>,
+    prefix: Option<String>,
     /// The changes of requests' fields, and the fields that they add, as lines.
     fields: Option<(HeaderChanges, FieldLines)>,
     /// Whether responses of the servers are marked, so that they get no pages for errors.
@@ -109,8 +111,7 @@ impl Forwarder {
     /// Creates the forwarder of a route.
     pub fn new(group: &Arc<Group>, proxy: &Proxy, path: &str, timeouts: &Timeouts) -> Forwarder {
         let prefix = path.trim_end_matches('/');
-        let prefix = (proxy.strip_path && !prefix.is_empty())
-            .then(|| HeaderValue::from_str(prefix).ok().map(|value| (prefix.to_owned(), value)));
+        let prefix = (proxy.strip_path && !prefix.is_empty()).then(|| prefix.to_owned());
         let (host, fields) = (proxy.host.as_deref(), &proxy.request_headers);
         Forwarder {
             pool: Pool::for_group(group),
@@ -121,7 +122,7 @@ impl Forwarder {
             lane: proxy.lane && !proxy.compress,
             aborts: proxy.abort_on_close,
             host: host.and_then(|host| HeaderValue::from_str(host).ok()),
-            prefix: prefix.flatten(),
+            prefix,
             fields: (!fields.is_empty()).then(|| (fields.clone(), answers::lines(fields))),
             marks: false,
             compresses: proxy.compress,
@@ -148,7 +149,7 @@ impl Forwarder {
         trusts: bool,
         trace: Option<&'a RequestTrace>,
     ) -> Changes<'a> {
-        let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
+        let prefix = self.prefix.as_deref();
         let fields = self.fields.as_ref().map(|(fields, lines)| (fields, lines));
         Changes { host: self.host.as_ref(), prefix, trusts, fields, trace }
     }
@@ -186,97 +187,93 @@ impl Forwarder {
             true => fields::upgrade(&head.headers),
             false => None,
         };
-        let client = peer.client.map(|client| client.ip());
-        let host = fields::host(&head.uri, &head.headers);
-        let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
-        if let Some(target) = fields::target(&head.uri, prefix) {
-            head.uri = target;
-        }
-        if !is_target(&head.method, &head.uri) {
-            return Err(StatusCode::BAD_REQUEST);
-        }
         let sticky = self.pool.group.rules.sticky.as_ref().map(|sticky| {
             let fields = Fields::Map(&head.headers);
             let forwarded = trusts && fields::was_encrypted(fields);
             Box::new(sticky.client(fields, peer.is_encrypted || forwarded))
         });
         let expects = head.headers.contains_key(http::header::EXPECT);
-        let said = host.clone();
-        let is_h2 = head.version == Version::HTTP_2;
-        let takes_trailers = fields::takes_trailers(&head.headers);
-        let asker = Asker {
-            // The proxy has added its client already.
-            address: peer.connection().client.map(|client| client.ip()),
-            is_encrypted: peer.is_encrypted,
-            certificate: peer.certificate(),
-            host,
-            prefix: self.prefix.as_ref().map(|(_, value)| value),
-            trusts,
-            has_trailers: !upload.is_end_stream(),
-            upgrade: upgrade.clone(),
-        };
-        fields::request(&mut head.headers, asker);
-        match (&self.host, said) {
-            (Some(host), _) => drop(head.headers.insert(HOST, host.clone())),
-            // The host is unchanged in most requests.
-            (None, Some(host)) if head.headers.get(HOST) != Some(&host) => {
-                head.headers.insert(HOST, host);
-            }
-            (None, Some(_)) => {}
-            (None, None) => {
-                head.headers.remove(HOST);
-            }
-        }
-        let trace = exchange.trace.clone();
-        if let Some(trace) = &trace {
-            trace.forward(&mut head.headers);
-        }
-        if let Some((fields, _)) = &self.fields {
-            answers::change(fields, &mut head.headers);
-        }
-        head.version = Version::HTTP_11;
-        head.extensions.clear();
+        let is_empty = upload.is_end_stream();
         let repeats = is_idempotent(&head.method);
-        let addresses = self.addresses_of(peer);
+        let is_kept = !is_empty && repeats && !expects && is_small(&upload);
         let context = RequestContext {
             repeats,
             upgrade: upgrade.map(Box::new),
-            addresses,
-            client,
-            is_h2,
-            takes_trailers,
+            addresses: self.addresses_of(peer),
+            client: peer.client.map(|client| client.ip()),
+            is_h2: head.version == Version::HTTP_2,
+            takes_trailers: takes_trailers(&head),
             sticky,
-            trace,
+            trace: exchange.trace.clone(),
             entry: exchange.entry.clone(),
             interim: exchange.interim.clone(),
         };
-        if !upload.is_end_stream() && repeats && !expects && is_small(&upload) {
-            return Ok(Box::pin(async move {
-                match kept(upload).await {
-                    Ok(body) => {
-                        let mut request = Some(Request::from_parts(head, body));
-                        self.relay(&mut request, &context, &exchange).await
-                    }
-                    Err(error) => reply::status(status_of(&error)),
-                }
-            }));
-        }
-        let body = match upload.is_end_stream() {
-            true => Outgoing::empty(),
-            false => Outgoing::upload(upload),
+        Ok(Box::pin(async move {
+            let body = match is_kept {
+                true => match kept(upload).await {
+                    Ok(body) => body,
+                    Err(error) => return reply::status(status_of(&error)),
+                },
+                false if is_empty => Outgoing::empty(),
+                false => Outgoing::upload(upload),
+            };
+            let facts = ClientFacts::from_peer(exchange.peer().connection());
+            let changes = self.changes(trusts, context.trace.as_deref());
+            let upgrade = context.upgrade.as_deref();
+            let host = fields::host(&head.uri, &head.headers);
+            let made = self.request_for((&head, host.as_ref(), upgrade), &facts, changes, body);
+            recycle(head.headers);
+            match made {
+                None => reply::status(StatusCode::BAD_REQUEST),
+                made => self.relay(made, &context, &exchange).await,
+            }
+        }))
+    }
+
+    /// Returns a client's request as the servers get it; `None` if its target cannot be written.
+    fn request_for(
+        &self,
+        (head, host, upgrade): (&Parts, Option<&HeaderValue>, Option<&HeaderValue>),
+        facts: &ClientFacts,
+        changes: Changes<'_>,
+        body: Outgoing,
+    ) -> Option<ServerRequest> {
+        let method = Http1Method::new(head.method.as_str())?;
+        let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let with_path;
+        let target = match target.starts_with('?') {
+            // It may have a query behind its host.
+            true => {
+                with_path = format!("/{target}");
+                &with_path
+            }
+            false => target,
         };
-        let mut request = Some(Request::from_parts(head, body));
-        Ok(Box::pin(async move { self.relay(&mut request, &context, &exchange).await }))
+        let framing = body.framing(head.headers.contains_key(CONTENT_LENGTH));
+        let is_h2 = self.pool.group.config().h2;
+        let head = ClientHead {
+            method,
+            target: Target::new(method, target).ok()?,
+            host: host.map(FieldValue::from),
+            fields: Fields::Map(&head.headers),
+            framing,
+            // By HTTP/2 they may follow any body.
+            may_have_trailers: framing == Framing::Chunked || (is_h2 && framing != Framing::None),
+            takes_trailers: takes_trailers(head),
+            names_fields: head.headers.contains_key(CONNECTION),
+            upgrade,
+        };
+        Some(ServerRequest::from_client(&head, facts, changes, body))
     }
 
     /// Forwards a request and passes the response on.
     async fn relay(
         &self,
-        request: &mut Option<Request<Outgoing>>,
+        mut request: Option<ServerRequest>,
         context: &RequestContext,
         exchange: &Exchange,
     ) -> Response<Body> {
-        match self.forward(request, context).await {
+        match self.forward(&mut request, context).await {
             Ok((mut response, lease)) => {
                 if let (Some(sticky), Some(client)) =
                     (&self.pool.group.rules.sticky, &context.sticky)
@@ -301,7 +298,7 @@ impl Forwarder {
     /// Finds a server that answers.
     async fn forward(
         &self,
-        request: &mut Option<Request<Outgoing>>,
+        request: &mut Option<ServerRequest>,
         context: &RequestContext,
     ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
         let (group, client) = (&self.pool.group, context.client);
@@ -321,7 +318,7 @@ impl Forwarder {
         let mut left = self.retries;
         let mut must_dial = false;
         loop {
-            let report = request.as_ref().and_then(|request| request.body().report());
+            let report = request.as_ref().and_then(|request| request.body.report());
             let failed = match self.attempt(&server, request, context, must_dial).await {
                 Ok(answered) => {
                     answered.1.answered(answered.0.status());
@@ -380,7 +377,7 @@ impl Forwarder {
     async fn attempt(
         &self,
         server: &Rc<PooledServer>,
-        request: &mut Option<Request<Outgoing>>,
+        request: &mut Option<ServerRequest>,
         context: &RequestContext,
         must_dial: bool,
     ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
@@ -408,15 +405,12 @@ impl Forwarder {
     async fn attempt_on_new_connection(
         &self,
         mut lease: Lease,
-        request: &mut Option<Request<Outgoing>>,
+        request: &mut Option<ServerRequest>,
         context: &RequestContext,
         must_dial: bool,
     ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
         let (pool, server, addresses) = (&self.pool, lease.server.clone(), lease.addresses);
         if !must_dial && let Some(mut connection) = server.shared(addresses) {
-            if let Some(request) = request {
-                for_h2(request, pool.group.tls.is_some());
-            }
             match connection.send(request, context.repeats, self.response).await {
                 Ok(response) => return Ok((response.map(Incoming::Http2), lease)),
                 Err(SendFailure::Unsent) => {}
@@ -436,9 +430,6 @@ impl Forwarder {
                 return Err(failed(SendFailure::Unsent));
             };
             pool.share(&server, addresses, &connection);
-            if let Some(request) = request {
-                for_h2(request, pool.group.tls.is_some());
-            }
             let sent = connection.send(request, context.repeats, self.response).await;
             return Ok((sent.map_err(failed)?.map(Incoming::Http2), lease));
         }
@@ -452,11 +443,11 @@ impl Forwarder {
     async fn send(
         &self,
         connection: &mut Http1Connection,
-        request: &mut Option<Request<Outgoing>>,
+        request: &mut Option<ServerRequest>,
         (server, context): (&PooledServer, &RequestContext),
     ) -> Result<Response<Incoming>, SendFailure> {
         if let Some(request) = request {
-            for_h1(request, server, self.host.as_ref());
+            request.head.name_server(server.named_address());
         }
         let interim = context.interim.as_deref();
         let sent = connection.send(request, context.repeats, self.response, interim).await;
@@ -488,11 +479,9 @@ impl Forwarder {
         let (mut head, incoming) = response.into_parts();
         let asked = context.upgrade.as_deref();
         let protocol = asked.and_then(|asked| fields::agreed(asked, &head.headers));
-        // HTTP/1.1 has trailers only after chunks, and for clients that accept them (RFC 9110,
-        // section 6.5.1).
-        let has_trailers = context.is_h2
-            || (context.takes_trailers && !head.headers.contains_key(http::header::CONTENT_LENGTH));
-        if let Err(why) = fields::response(&mut head.headers, has_trailers) {
+        // Clients of HTTP/1.1 have to accept trailers (RFC 9110, section 6.5.1).
+        let reads_trailers = context.is_h2 || context.takes_trailers;
+        if let Err(why) = fields::response(&mut head, (reads_trailers, context.is_h2)) {
             return self.refuse(&lease, why);
         }
         if let Some(trace) = &lease.trace {
@@ -531,11 +520,9 @@ impl Forwarder {
     }
 }
 
-/// Whether a request has a target that can be written.
-fn is_target(method: &Method, uri: &Uri) -> bool {
-    let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    let method = Http1Method::new(method.as_str());
-    method.is_some_and(|method| Target::new(method, target).is_ok())
+/// Whether a client reads fields that follow the body of a response. HTTP/1.0 knows none.
+fn takes_trailers(head: &Parts) -> bool {
+    head.version > Version::HTTP_10 && Fields::Map(&head.headers).has_element("te", b"trailers")
 }
 
 fn is_small(upload: &Upload) -> bool {

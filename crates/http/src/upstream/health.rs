@@ -13,12 +13,13 @@ use http::header::{HOST, USER_AGENT};
 use http::uri::InvalidUri;
 use http::{HeaderValue, Request};
 use superpoll_config::{Health, HealthKind};
+use superpoll_http1::Refusal;
 use superpoll_rt::time::{sleep, timeout};
 
 use super::balance::mix;
 use super::dial::{Dialled, dial, dial_for_relay};
 use super::fault::Fault;
-use super::form::{address_as_host, for_h2};
+use super::form::{ServerRequest, address_as_host};
 use super::group::Group;
 use super::http1::{Http1Connection, SendFailure};
 use super::http2::Http2Connection;
@@ -100,6 +101,8 @@ async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result
     let headers = request.headers_mut();
     headers.insert(HOST, address_as_host(server.named_address()));
     headers.insert(USER_AGENT, HeaderValue::from_static("superpoll-health"));
+    let unfit = |why: Refusal| CheckError::Unwell(why.to_string());
+    let request = ServerRequest::own(request).map_err(unfit)?;
     let limit = health.timeout;
     let dialled = dial(group, server, None, limit).await;
     let Dialled { stream, is_h2 } = dialled.map_err(Fault::Connect)?;
@@ -112,7 +115,6 @@ async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result
     };
     let status = if is_h2 {
         let mut connection = Http2Connection::open(stream).await.map_err(describe)?;
-        for_h2(&mut request, group.tls.is_some());
         connection.send(&mut Some(request), false, limit).await.map_err(lost)?.status()
     } else {
         let mut connection = Http1Connection::new(stream);

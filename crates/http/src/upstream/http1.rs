@@ -13,7 +13,7 @@
 //!
 //! A server may answer before it has read all of a request, and read no more. So the rest of a
 //! request is sent while the response is read, and no other request follows before that is done.
-//! The lane writes heads and reads bodies by itself; it has its own rules for both.
+//! The lane reads heads and bodies of responses by itself, and writes them to the client.
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
@@ -25,24 +25,22 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_io::AsyncRead;
-use http::header::{CONTENT_LENGTH, HOST, UPGRADE};
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
-use http_body::{Body as _, Frame};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
+use http_body::Frame;
 use hyper::client::conn::TrySendError;
 use superpoll_http1::{
-    After, Asked, BodyReader, BodyWriter, Field, FieldValue, Framing, Limits,
-    Method as Http1Method, Progress, Refusal, Response as ReadResponse, ResponseHead, Room, Target,
-    Version as Http1Version, Writer, response,
+    After, Asked, BodyReader, Field, Framing, Limits, Progress, Refusal, Response as ReadResponse,
+    ResponseHead, Room, Version as Http1Version, response,
 };
 use superpoll_rt::pipe::PipeWriter;
 use superpoll_rt::time::{self, Sleep, sleep};
 use superpoll_rt::transfer::poll_splice;
 
+use super::form::{ServerHead, ServerRequest};
 use super::outgoing::{Interrupted, Outgoing, UploadProgress};
 use crate::buffer::{LARGEST, ReadBuffer, WriteBuffer};
 use crate::interim::InterimResponses;
-use crate::message::{Message, ReasonPhrase, header_map, recycle};
+use crate::message::{Message, ReasonPhrase, header_map};
 use crate::transport::{Plain, Upstream, poll_write_all};
 
 /// The most interim responses before a final one.
@@ -50,9 +48,6 @@ pub(super) const MOST_INTERIM: usize = 100;
 
 /// The limits of a response's head.
 pub(super) const LIMITS: Limits = Limits { head: LARGEST, ..Limits::DEFAULT };
-
-/// The room for the head of a request at first: enough for most.
-const HEAD: usize = 1 << 10;
 
 /// The reason for which there is no response.
 pub(super) enum SendFailure {
@@ -67,13 +62,14 @@ pub(super) enum SendFailure {
 }
 
 impl SendFailure {
-    /// Classifies an error of HTTP/2; a request that was not sent goes back to its place.
+    /// Classifies an error of HTTP/2; the body of a request that was not sent goes back to its
+    /// place.
     pub(super) fn new(
         mut error: TrySendError<Request<Outgoing>>,
-        slot: &mut Option<Request<Outgoing>>,
+        slot: &mut Option<Outgoing>,
     ) -> SendFailure {
-        *slot = error.take_message();
-        if slot.is_some() {
+        if let Some(unsent) = error.take_message() {
+            *slot = Some(unsent.into_body());
             return SendFailure::Unsent;
         }
         match error.into_error() {
@@ -157,33 +153,26 @@ impl Http1Connection {
     /// client, if it is one that understands them.
     pub(super) async fn send(
         &mut self,
-        slot: &mut Option<Request<Outgoing>>,
+        slot: &mut Option<ServerRequest>,
         repeats: bool,
         limit: Duration,
         shown: Option<&InterimResponses>,
     ) -> Result<Response<()>, SendFailure> {
-        let Some(request) = slot.take() else { return Err(SendFailure::Unsent) };
-        let mut timer = ResponseTimer::new(limit, request.body().report());
-        let (parts, body) = request.into_parts();
+        let Some(ServerRequest { head, body }) = slot.take() else {
+            return Err(SendFailure::Unsent);
+        };
+        let mut timer = ResponseTimer::new(limit, body.report());
         let spare = if repeats { body.again() } else { None };
-        let asked = Asked {
-            is_head: parts.method == Method::HEAD,
-            is_connect: false,
-            has_upgrade: parts.headers.contains_key(UPGRADE),
-        };
-        let mut lines = Vec::with_capacity(HEAD);
-        let writer = match write_head(&parts, &body, &mut lines) {
-            Ok(writer) => writer,
-            Err(why) => return Err(SendFailure::Malformed(why.to_string())),
-        };
-        self.unsent = Some(Box::new(Message::new(lines, writer, body, true).put_back()));
+        let ServerHead { lines, writer, asked, .. } = &head;
+        let message = Message::new(lines.clone(), writer.clone(), body, true);
+        self.unsent = Some(Box::new(message.put_back()));
         let mut interim = 0;
         let answered = poll_fn(|cx| {
             let sent = self.poll_unsent(cx);
             // The client has to take one interim response before the next.
             while !shown.is_some_and(InterimResponses::is_pending) {
                 let may_show = shown.filter(|_| interim < MOST_INTERIM);
-                match self.head(asked, may_show) {
+                match self.head(*asked, may_show) {
                     Ok(Some(response)) if is_interim(&response) => {
                         interim += 1;
                         if interim > MOST_INTERIM {
@@ -217,10 +206,7 @@ impl Http1Connection {
         })
         .await;
         let failure = match answered {
-            Ok(response) => {
-                recycle(parts.headers);
-                return Ok(response);
-            }
+            Ok(response) => return Ok(response),
             Err(failure) => failure,
         };
         self.stays = false;
@@ -230,7 +216,7 @@ impl Http1Connection {
             body
         });
         let is_unsent = body.is_some();
-        *slot = body.or(spare).map(|body| Request::from_parts(parts, body));
+        *slot = body.or(spare).map(|body| ServerRequest { head, body });
         Err(if is_unsent { SendFailure::Unsent } else { failure })
     }
 
@@ -436,6 +422,7 @@ pub async fn exchange(
 ) -> Result<Response<Bytes>, String> {
     let mut connection = Http1Connection::new(stream);
     let request = request.map(|bytes| Outgoing::Memory { bytes, trailers: None });
+    let request = ServerRequest::own(request).map_err(|why| why.to_string())?;
     let sent = connection.send(&mut Some(request), false, limit, None).await;
     let response = sent.map_err(|failure| match failure {
         SendFailure::Unsent => "the connection was closed at once".to_owned(),
@@ -465,27 +452,6 @@ fn is_interim(response: &Response<()>) -> bool {
     status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// Writes the head of a request, and returns the writer of its body.
-fn write_head(parts: &Parts, body: &Outgoing, to: &mut Vec<u8>) -> Result<BodyWriter, Refusal> {
-    let method = Http1Method::new(parts.method.as_str()).ok_or(Refusal::Method)?;
-    let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-    let target = Target::new(method, target)?;
-    let host = parts.headers.get(HOST).map(FieldValue::from).ok_or(Refusal::HostMissing)?;
-    let mut writer = Writer::request(to, method, target, host);
-    for (name, value) in &parts.headers {
-        writer.field(name.into(), value.into());
-    }
-    let framing = match body {
-        Outgoing::Memory { trailers: Some(_), .. } => Framing::Chunked,
-        body if body.is_end_stream() => match parts.headers.contains_key(CONTENT_LENGTH) {
-            true => Framing::Length(0),
-            false => Framing::None,
-        },
-        body => body.size_hint().exact().map_or(Framing::Chunked, Framing::Length),
-    };
-    Ok(writer.body(framing, After::Stays))
-}
-
 /// Returns the head of a response, which was read at the beginning of some bytes.
 fn to_response(head: &ResponseHead<'_>, bytes: &[u8], is_final: bool) -> Response<()> {
     let mut response = Response::new(());
@@ -513,6 +479,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use futures_lite::future::zip;
+    use http::header::{HOST, UPGRADE};
+    use http_body::Body as _;
     use proptest::prelude::*;
     use superpoll_rt::Runtime;
 
@@ -553,8 +521,8 @@ mod tests {
         });
     }
 
-    fn post(body: Outgoing) -> Option<Request<Outgoing>> {
-        Request::post("/a").header(HOST, "a").body(body).ok()
+    fn post(body: Outgoing) -> Option<ServerRequest> {
+        ServerRequest::own(Request::post("/a").header(HOST, "a").body(body).unwrap()).ok()
     }
 
     fn memory(bytes: &[u8], trailers: Option<HeaderMap>) -> Outgoing {
@@ -586,9 +554,9 @@ mod tests {
                 let sent = connection.send(&mut slot, false, Duration::MAX, None).await;
                 assert!(matches!(sent, Err(SendFailure::Unsent)));
                 let mut again = slot.unwrap();
-                assert_eq!((again.method(), again.uri().path()), (&Method::POST, "/a"));
-                assert_eq!(again.headers()[HOST], "a");
-                assert_eq!(frames(again.body_mut()).await, (data.to_vec(), trailers));
+                assert!(again.head.lines.starts_with(b"POST /a HTTP/1.1\r\nhost: a\r\n"));
+                assert!(again.head.lines.ends_with(b"\r\n\r\n"));
+                assert_eq!(frames(&mut again.body).await, (data.to_vec(), trailers));
                 assert!(!connection.is_at_rest());
             }
         });

@@ -5,11 +5,12 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::Response;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 
+use super::form::ServerRequest;
 use super::http1::{ResponseTimer, SendFailure};
 use super::outgoing::Outgoing;
 use crate::transport::Upstream;
@@ -28,11 +29,15 @@ const PONG: Duration = Duration::from_secs(10);
 
 /// A handle to a connection. All clones share it; the connection ends with the last.
 #[derive(Clone)]
-pub(super) struct Http2Connection(SendRequest<Outgoing>);
+pub(super) struct Http2Connection {
+    sender: SendRequest<Outgoing>,
+    is_encrypted: bool,
+}
 
 impl Http2Connection {
     /// Speaks HTTP/2 over a stream.
     pub(super) async fn open(stream: Upstream) -> hyper::Result<Http2Connection> {
+        let is_encrypted = matches!(stream, Upstream::Tls(_));
         let mut builder = Builder::new(EngineExecutor);
         builder
             .timer(EngineTimer)
@@ -43,47 +48,41 @@ impl Http2Connection {
         let (sender, connection) = builder.handshake(stream).await?;
         // Each request on the connection learns how it has ended.
         superpoll_rt::spawn(async { drop(connection.await) }).detach();
-        Ok(Http2Connection(sender))
+        Ok(Http2Connection { sender, is_encrypted })
     }
 
     /// Whether another request can be sent, as far as is known.
     pub(super) fn is_usable(&self) -> bool {
-        !self.0.is_closed()
+        !self.sender.is_closed()
     }
 
     /// As [`Http1Connection::send`](super::http1::Http1Connection::send), with the body in the
     /// response.
     pub(super) async fn send(
         &mut self,
-        slot: &mut Option<Request<Outgoing>>,
+        slot: &mut Option<ServerRequest>,
         repeats: bool,
         limit: Duration,
     ) -> Result<Response<Incoming>, SendFailure> {
-        let Some(request) = slot.take() else { return Err(SendFailure::Unsent) };
-        let body = if repeats { request.body().again() } else { None };
-        let spare = body.map(|body| request_with(&request, body));
-        let mut timer = ResponseTimer::new(limit, request.body().report());
-        let mut reply = pin!(self.0.try_send_request(request));
+        let Some(ServerRequest { head, body }) = slot.take() else {
+            return Err(SendFailure::Unsent);
+        };
+        let mut spare = if repeats { body.again() } else { None };
+        let mut timer = ResponseTimer::new(limit, body.report());
+        let Some(request) = head.to_h2(body, self.is_encrypted) else {
+            return Err(SendFailure::Malformed("its target is none of HTTP/2".to_owned()));
+        };
+        let mut reply = pin!(self.sender.try_send_request(request));
         let answered = poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
-                return Poll::Ready(reply.map_err(|error| SendFailure::new(error, slot)));
+                return Poll::Ready(reply.map_err(|error| SendFailure::new(error, &mut spare)));
             }
             timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
         })
         .await;
-        if answered.is_err() && slot.is_none() {
-            *slot = spare;
+        if answered.is_err() {
+            *slot = spare.map(|body| ServerRequest { head, body });
         }
         answered
     }
-}
-
-/// Returns a request with the same head and another body.
-fn request_with(request: &Request<Outgoing>, body: Outgoing) -> Request<Outgoing> {
-    let mut copy = Request::new(body);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    *copy.headers_mut() = request.headers().clone();
-    copy
 }

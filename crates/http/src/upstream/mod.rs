@@ -8,7 +8,8 @@
 //! | module | purpose |
 //! |---|---|
 //! | `forwarder` | a request's way to a server and back, with retries |
-//! | `strict`, `fields`, `form` | requests that are refused, and changes of heads on their way |
+//! | `strict`, `fields` | requests that are refused, and the fields that are passed on |
+//! | `heads`, `form` | the heads that are passed on: their lines, and the form that a server gets |
 //! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
 //! | `balance`, `health` | the choice among servers that are up, and their checks |
 //! | `operator`, `operator_setting` | servers that operators have taken out, and their weights |
@@ -33,6 +34,7 @@ mod fields;
 mod form;
 mod forwarder;
 mod group;
+mod heads;
 mod health;
 mod http1;
 mod http2;

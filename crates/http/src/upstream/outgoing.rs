@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use superpoll_http1::Framing;
 
 use super::fields;
 use crate::upload::{Upload, UploadError};
@@ -57,6 +58,16 @@ impl Outgoing {
                 Some(Outgoing::Memory { bytes: bytes.clone(), trailers: trailers.clone() })
             }
             Outgoing::Upload { .. } => None,
+        }
+    }
+
+    /// Returns the extent of the body in HTTP/1.1. An empty one may have had a length as well.
+    pub(super) fn framing(&self, has_length: bool) -> Framing {
+        match self {
+            Outgoing::Memory { trailers: Some(_), .. } => Framing::Chunked,
+            body if body.is_end_stream() && has_length => Framing::Length(0),
+            body if body.is_end_stream() => Framing::None,
+            body => body.size_hint().exact().map_or(Framing::Chunked, Framing::Length),
         }
     }
 

@@ -4,12 +4,12 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderName, VIA};
+use http::header::{HeaderName, VIA};
 use http::response::Parts;
 use http::{HeaderMap, Request, StatusCode};
 use http_body::Body as _;
 
-use super::{Asker, Forwarder, Outgoing, Relayed, RequestContext, fields};
+use super::{Changes, ClientFacts, Forwarder, Outgoing, Relayed, RequestContext, fields};
 use crate::exchange::Exchange;
 
 /// The most bytes that are read of a body that nobody needs, so that its connection can be used
@@ -32,21 +32,6 @@ impl Forwarder {
     ) -> Result<Parts, StatusCode> {
         let peer = exchange.peer();
         let client = peer.client.map(|client| client.ip());
-        let host = fields::host(about.uri(), about.headers());
-        let asker = Asker {
-            address: client,
-            is_encrypted: peer.is_encrypted,
-            certificate: peer.certificate(),
-            host: host.clone(),
-            prefix: None,
-            trusts: false,
-            has_trailers: false,
-            upgrade: None,
-        };
-        fields::request(&mut headers, asker);
-        if let Some(host) = host {
-            headers.insert(HOST, host);
-        }
         let trace = exchange.trace.clone();
         if let Some(trace) = &trace {
             if trace.is_loop() {
@@ -58,11 +43,22 @@ impl Forwarder {
                     headers.append(name.clone(), value.clone());
                 }
             }
-            trace.forward(&mut headers);
         }
-        let mut request = Request::new(Outgoing::empty());
-        *request.uri_mut() = path.parse().map_err(|_| StatusCode::BAD_GATEWAY)?;
-        *request.headers_mut() = headers;
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.uri = path.parse().map_err(|_| StatusCode::BAD_GATEWAY)?;
+        head.headers = headers;
+        let host = fields::host(about.uri(), about.headers());
+        let facts = ClientFacts::new(client, peer.is_encrypted, peer.certificate());
+        let changes = Changes {
+            host: None,
+            prefix: None,
+            trusts: false,
+            fields: None,
+            trace: trace.as_deref(),
+        };
+        let request = self
+            .request_for((&head, host.as_ref(), None), &facts, changes, Outgoing::empty())
+            .ok_or(StatusCode::BAD_GATEWAY)?;
         let addresses = match self.pool.group.config().proxy_protocol {
             Some(_) => peer.client.zip(peer.local),
             None => None,

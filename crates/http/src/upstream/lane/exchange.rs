@@ -29,7 +29,6 @@ use superpoll_http1::{
 };
 use superpoll_rt::time::{self, timeout};
 
-use super::heads::{self, ClientFacts, Shape};
 use super::lost::{LimitTimer, Lost};
 use super::request::whole;
 use super::splice::{self, Client};
@@ -51,6 +50,7 @@ use crate::upstream::fault::Outcome;
 use crate::upstream::fault::{self, FailedAttempt};
 use crate::upstream::fields::was_encrypted;
 use crate::upstream::forwarder::{Forwarder, KEPT_BODY, is_idempotent, status_of};
+use crate::upstream::heads::{self, ClientFacts, Shape};
 use crate::upstream::http1::{Http1Connection, LIMITS, MOST_INTERIM, SendFailure};
 use crate::upstream::outgoing::{Outgoing, UploadProgress};
 use crate::upstream::pool::Lease;
@@ -343,7 +343,8 @@ impl Forwarder {
         if trusts {
             trace.into_iter().for_each(RequestTrace::believe);
         }
-        let mut writer = heads::request(head, client, self.changes(trusts, trace), &mut bytes);
+        let mut writer =
+            heads::request(&head.into(), client, self.changes(trusts, trace), &mut bytes);
         let body = match taken {
             None => Err(writer),
             Some(taken) => {

@@ -1,7 +1,7 @@
 //! The lane: plain proxied requests, and answers that are there, without a map of fields.
 //!
-//! A handler gets a request as a map of fields, and gives a response as another one; so does the
-//! client of servers. For a small request that is half of the proxy's work. The lane reads a head
+//! A handler gets a request as a map of fields, and gives a response as another one. For a small
+//! request that is half of the proxy's work. The lane reads a head
 //! where it lies in the buffer, and writes the head that is passed on from it, by the codec
 //! `superpoll_http1`. It leaves requests to handlers that it cannot answer to the end. Responses of
 //! servers it reads and refuses by itself.
@@ -24,21 +24,19 @@
 //! | module | purpose |
 //! |---|---|
 //! | `request` | the requests that the lane takes |
-//! | `heads` | the heads that are passed on |
-//! | `exchange` | a request's way to a server and back |
+//! //! | `exchange` | a request's way to a server and back |
 //! | `lost` | ends of a response before its last byte |
 //! | `splice` | long bodies of responses, without a copy |
 
 mod exchange;
-mod heads;
 mod lost;
 mod request;
 mod splice;
 
 pub use exchange::{Passed, Progress, Sent, pass_ready};
-pub(super) use heads::Changes;
-pub use heads::ClientFacts;
-pub(crate) use heads::interim as write_interim;
 pub use lost::LimitTimer;
 pub use request::is_plain;
 pub use splice::Client;
+
+pub use super::heads::ClientFacts;
+pub(crate) use super::heads::interim as write_interim;
