@@ -180,23 +180,15 @@ pub(super) fn response(
 /// If they are not the same, or no numbers (RFC 9110, section 8.6).
 fn one_length(headers: &mut HeaderMap) -> Result<(), &'static str> {
     let mut lengths = headers.get_all(CONTENT_LENGTH).into_iter();
-    let Some(first) = lengths.next() else { return Ok(()) };
-    let is_number = !first.is_empty() && first.as_bytes().iter().all(u8::is_ascii_digit);
-    let number = first.to_str().ok().and_then(|text| text.parse::<u64>().ok());
-    if !is_number || number.is_none() {
+    let Some(first) = lengths.next().cloned() else { return Ok(()) };
+    if lengths.any(|length| length != first) {
+        return Err("the server's response has different lengths");
+    }
+    let is_number = first.as_bytes().iter().all(u8::is_ascii_digit);
+    if !is_number || first.to_str().ok().and_then(|text| text.parse::<u64>().ok()).is_none() {
         return Err("the length in the server's response is no number");
     }
-    let mut is_repeated = false;
-    for length in lengths {
-        if length != first {
-            return Err("the server's response has different lengths");
-        }
-        is_repeated = true;
-    }
-    if is_repeated {
-        let first = first.clone();
-        headers.insert(CONTENT_LENGTH, first);
-    }
+    headers.insert(CONTENT_LENGTH, first);
     Ok(())
 }
 

@@ -1,12 +1,6 @@
 //! From a request to the response of a server.
 //!
-//! A request is sent again if that cannot carry it out twice: any request of which nothing was
-//! sent; and a request that was sent, if its method is idempotent (RFC 9110, section 9.2.2) and its
-//! body is still there, for which small bodies of such requests are read first. A connection that
-//! turns out to have been closed while it was idle costs another connection to the same server,
-//! once. A failure costs a retry, which goes to another server: the first server would fail again.
-//! A server that takes too long for its response has failed, but its request is not sent again: the
-//! request may be the reason, and would keep the next server busy as well.
+//! The servers that get it, one after another, are chosen in `attempts`.
 
 mod ask;
 
@@ -26,11 +20,10 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use superpoll_config::{HeaderChanges, Proxy, Timeouts};
 use superpoll_http1::{FieldLines, FieldValue, Framing, Method as Http1Method, Target};
-use superpoll_rt::time::timeout;
 
+use super::attempts::{Attempts, RequestFacts};
 use super::dial::{ClientAddresses, Dialled, dial};
-use super::fault::{self, FailedAttempt};
-use super::fault::{Fault, Outcome};
+use super::fault::{FailedAttempt, Fault, Outcome};
 use super::fields;
 use super::form::ServerRequest;
 use super::group::Group;
@@ -39,7 +32,7 @@ use super::http1::{Http1Connection, SendFailure};
 use super::http2::Http2Connection;
 use super::incoming::{Incoming, Relayed};
 use super::outgoing::Outgoing;
-use super::pool::{Lease, Pool, PooledServer};
+use super::pool::{Lease, Pool};
 use super::sticky::ClientCookie;
 use super::{strict, tunnel};
 use crate::answers::{self, FromServer};
@@ -105,6 +98,18 @@ pub(super) struct RequestContext {
     entry: Option<Rc<Entry>>,
     /// The interim responses for the client, if it understands them.
     pub(super) interim: Option<Rc<InterimResponses>>,
+}
+
+impl RequestContext {
+    fn facts(&self) -> RequestFacts<'_> {
+        RequestFacts {
+            sticky: self.sticky.as_deref(),
+            client: self.client,
+            addresses: self.addresses,
+            trace: self.trace.as_ref(),
+            entry: self.entry.as_ref(),
+        }
+    }
 }
 
 impl Forwarder {
@@ -301,157 +306,95 @@ impl Forwarder {
         request: &mut Option<ServerRequest>,
         context: &RequestContext,
     ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
-        let (group, client) = (&self.pool.group, context.client);
-        let trace = context.trace.as_ref();
-        let cookie = context.sticky.as_ref().and_then(|client| client.value.as_deref());
-        let mut chosen = self.pool.choose_for(cookie, client, &[]);
-        if chosen.is_none() && group.is_being_looked_up() {
-            // Rare cases are kept out of the future that each request has.
-            let has_servers = timeout(self.connect, group.has_servers());
-            let _ = Box::pin(has_servers).await;
-            chosen = self.pool.choose_for(cookie, client, &[]);
+        let mut attempts = Attempts::new(self, context.facts());
+        if let Some(lookup) = attempts.lookup() {
+            lookup.await;
+            attempts.choose();
         }
-        let Some(mut server) = chosen else {
-            return Err(self.turn_away(trace, context.entry.as_ref()));
-        };
-        let mut tried = Vec::new();
-        let mut left = self.retries;
-        let mut must_dial = false;
         loop {
+            let mut lease = attempts.lease()?;
             let report = request.as_ref().and_then(|request| request.body.report());
-            let failed = match self.attempt(&server, request, context, must_dial).await {
-                Ok(answered) => {
-                    answered.1.answered(answered.0.status());
-                    return Ok(answered);
+            let must_dial = attempts.must_dial;
+            let failed = match self.attempt(&mut lease, request, context, must_dial).await {
+                Ok(response) => {
+                    lease.answered(response.status());
+                    return Ok((response, lease));
                 }
                 Err(failed) => failed,
             };
             if let Some(fault) = report.and_then(|report| report.fault.take()) {
                 return Err(reply::status(status_of(&fault)));
             }
-            let status = failed.status();
-            let FailedAttempt { fault, was_idle, may_go_on } = failed;
-            let next = request.take();
-            let was_idle = was_idle && !must_dial;
-            if was_idle && let Some(next) = next {
-                (*request, must_dial) = (Some(next), true);
-                continue;
-            }
-            if !was_idle {
-                group.attempt_failed(&server, &fault);
-                self.pool.note_tried(&server, &fault, &mut tried);
-            }
-            let other = match may_go_on && left > 0 && !was_idle {
-                true => self.pool.choose_for(cookie, client, &tried),
-                false => None,
-            };
-            let (Some(next), Some(other)) = (next, other) else {
-                let outcome = Outcome::Answered(status);
-                group.report_failure(&server, &self.route, &fault, outcome, trace);
-                return Err(fault::response(status));
-            };
-            group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
-            (*request, server, must_dial) = (Some(next), other, false);
-            left -= 1;
+            attempts.failed(failed, request.is_some())?;
         }
     }
 
-    /// Answers a request for which there is no server.
-    pub(super) fn turn_away(
-        &self,
-        trace: Option<&Rc<RequestTrace>>,
-        entry: Option<&Rc<Entry>>,
-    ) -> Response<Body> {
-        let group = &self.pool.group;
-        group.turned_away(&self.route, trace);
-        if let Some(entry) = entry {
-            entry.note(|record| {
-                record.upstream(group.shared_name());
-            });
-        }
-        let seconds = group.retry_after().as_secs_f64().ceil() as u64;
-        reply::unavailable(seconds.max(1))
-    }
-
-    /// Sends a request to a server, on an idle connection or on a new one.
+    /// Sends a request to a server, on an idle connection or on another one.
     async fn attempt(
         &self,
-        server: &Rc<PooledServer>,
+        lease: &mut Lease,
         request: &mut Option<ServerRequest>,
         context: &RequestContext,
         must_dial: bool,
-    ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
-        let (pool, addresses) = (&self.pool, context.addresses);
-        let (route, entry) = (self.route.clone(), context.entry.clone());
-        let mut lease = Lease::new(pool.clone(), server.clone(), addresses, route, entry);
-        lease.trace = context.trace.clone();
-        if !must_dial {
-            while let Some(mut connection) = server.take_usable(addresses).await {
-                match self.send(&mut connection, request, (server, context)).await {
-                    Ok(response) => {
-                        lease.connection = Some(connection);
-                        return Ok((response, lease));
-                    }
-                    Err(SendFailure::Unsent) => {}
-                    Err(lost) => return Err(FailedAttempt::lost(lost, true, self.response)),
-                }
-            }
+    ) -> Result<Response<Incoming>, FailedAttempt> {
+        if !must_dial && let Some(connection) = lease.server.take_usable(lease.addresses).await {
+            lease.connection = Some(connection);
+            return self.send(lease, request, context, true).await;
         }
         // Rare cases are kept out of the future that each request has.
-        Box::pin(self.attempt_on_new_connection(lease, request, context, must_dial)).await
+        Box::pin(self.attempt_elsewhere(lease, request, context, must_dial)).await
     }
 
     /// Sends a request to a server on a connection that is shared, or new.
-    async fn attempt_on_new_connection(
+    async fn attempt_elsewhere(
         &self,
-        mut lease: Lease,
+        lease: &mut Lease,
         request: &mut Option<ServerRequest>,
         context: &RequestContext,
         must_dial: bool,
-    ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
+    ) -> Result<Response<Incoming>, FailedAttempt> {
         let (pool, server, addresses) = (&self.pool, lease.server.clone(), lease.addresses);
-        if !must_dial && let Some(mut connection) = server.shared(addresses) {
-            match connection.send(request, context.repeats, self.response).await {
-                Ok(response) => return Ok((response.map(Incoming::Http2), lease)),
-                Err(SendFailure::Unsent) => {}
-                Err(lost) => return Err(FailedAttempt::lost(lost, true, self.response)),
+        let lost = |lost, was_idle| FailedAttempt::lost(lost, was_idle, self.response);
+        let shared = if must_dial { None } else { server.shared(addresses) };
+        let was_idle = shared.is_some();
+        let mut connection = match shared {
+            Some(shared) => shared,
+            None => {
+                let dialled = dial(&pool.group, &server, addresses, self.connect).await;
+                let Dialled { stream, is_h2 } = dialled.map_err(FailedAttempt::unsent)?;
+                lease.dialled();
+                if !is_h2 {
+                    lease.connection = Some(Box::new(Http1Connection::new(stream)));
+                    return self.send(lease, request, context, false).await;
+                }
+                let opened = Http2Connection::open(stream).await;
+                let opened = opened.map_err(|_| lost(SendFailure::Unsent, false))?;
+                pool.share(&server, addresses, &opened);
+                opened
             }
-        }
-        let Dialled { stream, is_h2 } =
-            match dial(&pool.group, &server, addresses, self.connect).await {
-                Ok(dialled) => dialled,
-                Err(error) => return Err(FailedAttempt::unsent(error)),
-            };
-        lease.dialled();
-        let failed = |lost| FailedAttempt::lost(lost, false, self.response);
-        if is_h2 {
-            let opened = Http2Connection::open(stream).await;
-            let Ok(mut connection) = opened else {
-                return Err(failed(SendFailure::Unsent));
-            };
-            pool.share(&server, addresses, &connection);
-            let sent = connection.send(request, context.repeats, self.response).await;
-            return Ok((sent.map_err(failed)?.map(Incoming::Http2), lease));
-        }
-        let mut connection = Box::new(Http1Connection::new(stream));
-        let sent = self.send(&mut connection, request, (&server, context)).await;
-        let response = sent.map_err(failed)?;
-        lease.connection = Some(connection);
-        Ok((response, lease))
+        };
+        let sent = connection.send(request, context.repeats, self.response).await;
+        Ok(sent.map_err(|failure| lost(failure, was_idle))?.map(Incoming::Http2))
     }
 
+    /// Sends a request on the connection of a lease.
     async fn send(
         &self,
-        connection: &mut Http1Connection,
+        lease: &mut Lease,
         request: &mut Option<ServerRequest>,
-        (server, context): (&PooledServer, &RequestContext),
-    ) -> Result<Response<Incoming>, SendFailure> {
+        context: &RequestContext,
+        was_idle: bool,
+    ) -> Result<Response<Incoming>, FailedAttempt> {
+        let lost = |lost| FailedAttempt::lost(lost, was_idle, self.response);
+        let Some(connection) = &mut lease.connection else {
+            return Err(lost(SendFailure::Unsent));
+        };
         if let Some(request) = request {
-            request.head.name_server(server.named_address());
+            request.head.name_server(lease.server.named_address());
         }
         let interim = context.interim.as_deref();
         let sent = connection.send(request, context.repeats, self.response, interim).await;
-        sent.map(|response| response.map(|()| Incoming::Http1))
+        Ok(sent.map_err(lost)?.map(|()| Incoming::Http1))
     }
 
     /// Answers in place of a server whose response cannot be passed on.

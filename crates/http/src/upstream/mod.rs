@@ -7,7 +7,8 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `forwarder` | a request's way to a server and back, with retries |
+//! | `forwarder` | a request's way to a server and back |
+//! | `attempts` | the choice of the next server after a failure |
 //! | `strict`, `fields` | requests that are refused, and the fields that are passed on |
 //! | `heads`, `form` | the heads that are passed on: their lines, and the form that a server gets |
 //! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
@@ -24,6 +25,7 @@
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
 //! | `tunnel` | connections that have left HTTP: WebSocket |
 
+mod attempts;
 mod balance;
 mod client_tls;
 mod dial;

@@ -1,6 +1,6 @@
 //! A request's way to a server and back.
 //!
-//! The rules for servers, retries and limits are those of other requests, see `forwarder`. A body
+//! The rules for servers and retries are those of other requests, see `attempts`. A body
 //! that has come whole goes with its head. A small one is read first, before a server is chosen, so
 //! that no server waits for its client. Any other is sent as it comes.
 //!
@@ -27,7 +27,7 @@ use superpoll_http1::{
     Progress as BodyProgress, Refusal, RequestHead, Response as ReadResponse, Room,
     Version as Http1Version, response,
 };
-use superpoll_rt::time::{self, timeout};
+use superpoll_rt::time;
 
 use super::lost::{LimitTimer, Lost};
 use super::request::whole;
@@ -45,9 +45,9 @@ use crate::reply;
 use crate::trace::RequestTrace;
 use crate::transport::poll_write_all;
 use crate::upload::{Upload, UploadError};
+use crate::upstream::attempts::{Attempts, RequestFacts};
 use crate::upstream::dial::{ClientAddresses, dial};
-use crate::upstream::fault::Outcome;
-use crate::upstream::fault::{self, FailedAttempt};
+use crate::upstream::fault::FailedAttempt;
 use crate::upstream::fields::was_encrypted;
 use crate::upstream::forwarder::{Forwarder, KEPT_BODY, is_idempotent, status_of};
 use crate::upstream::heads::{self, ClientFacts, Shape};
@@ -395,33 +395,30 @@ impl Forwarder {
         if let Err(passed) = sent.begin(client).await {
             return passed;
         }
-        let group = &self.pool.group;
-        let trace = additions.trace.as_ref();
-        let cookie = sent.sticky.as_ref().and_then(|client| client.value.clone());
-        let choose = |tried: &[u64]| self.pool.choose_for(cookie.as_deref(), address, tried);
-        let mut chosen = choose(&[]);
-        if chosen.is_none() && group.is_being_looked_up() {
-            // Rare cases are kept out of the future that each request has.
-            let has_servers = Box::pin(timeout(self.connect, group.has_servers()));
-            if unless_gone(client, has_servers).await.is_none() {
+        let facts = RequestFacts {
+            sticky: sent.sticky.as_deref(),
+            client: address,
+            addresses: sent.addresses,
+            trace: additions.trace.as_ref(),
+            entry: progress.entry.as_ref(),
+        };
+        let mut attempts = Attempts::new(self, facts);
+        if let Some(lookup) = attempts.lookup() {
+            if unless_gone(client, lookup).await.is_none() {
                 return Passed::Cut;
             }
-            chosen = choose(&[]);
+            attempts.choose();
         }
-        let Some(mut server) = chosen else {
-            return Passed::Answered(self.turn_away(trace, progress.entry.as_ref()));
-        };
         let way = (&*sent, additions, progress);
-        let (mut tried, mut left, mut must_dial) = (Vec::new(), self.retries, false);
         let mut out = Out::default();
         loop {
-            let (route, entry) = (self.route.clone(), way.2.entry.clone());
-            let addresses = sent.addresses;
-            let mut lease = Lease::new(self.pool.clone(), server.clone(), addresses, route, entry);
-            lease.trace = trace.cloned();
+            let mut lease = match attempts.lease() {
+                Ok(lease) => lease,
+                Err(response) => return Passed::Answered(response),
+            };
             let outcome = (&mut out, &mut *timer);
-            let attempt = self.attempt_raw(&mut lease, must_dial, way, client, outcome).await;
-            let (failed, is_sent) = match attempt {
+            let attempt = self.attempt_raw(&mut lease, attempts.must_dial, way, client, outcome);
+            let (failed, is_sent) = match attempt.await {
                 Ok(begun) => {
                     lease.answered(begun.status);
                     return self.pass_body(way, lease, begun, (out.bytes, timer), client).await;
@@ -432,30 +429,9 @@ impl Forwarder {
             if let Some(refusal) = sent.refusal() {
                 return out.answer(client, refusal).await;
             }
-            let status = failed.status();
-            let FailedAttempt { fault, was_idle, may_go_on } = failed;
-            let may_repeat = sent.repeats || !is_sent;
-            if was_idle && !must_dial {
-                if may_repeat {
-                    must_dial = true;
-                    continue;
-                }
-            } else {
-                group.attempt_failed(&server, &fault);
-                self.pool.note_tried(&server, &fault, &mut tried);
+            if let Err(response) = attempts.failed(failed, sent.repeats || !is_sent) {
+                return out.answer(client, response).await;
             }
-            let other = match may_go_on && may_repeat && left > 0 {
-                true => choose(&tried),
-                false => None,
-            };
-            let Some(other) = other else {
-                let outcome = Outcome::Answered(status);
-                group.report_failure(&server, &self.route, &fault, outcome, trace);
-                return out.answer(client, fault::response(status)).await;
-            };
-            group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
-            (server, must_dial) = (other, false);
-            left -= 1;
         }
     }
 
