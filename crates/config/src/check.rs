@@ -505,6 +505,10 @@ impl<'a> Check<'a> {
             let what = format!("{:?} is no host", host.get_ref());
             self.wrong(host.span(), format!("{what}, expected one as \"example.org\""));
         }
+        if proxy.lane.is_some() {
+            let what = "requests have one way to their servers, so lane has no effect";
+            self.warn(place, what.to_owned());
+        }
         Some(Action::Proxy(Proxy {
             upstream: upstream.into_inner(),
             strip_path: proxy.strip_path,
@@ -512,7 +516,6 @@ impl<'a> Check<'a> {
             host: proxy.host.map(Spanned::into_inner),
             trust_forwarded: proxy.trust_forwarded,
             abort_on_close: proxy.abort_on_close.unwrap_or(true),
-            lane: proxy.lane.unwrap_or(true),
             request_headers: self.headers(proxy.request_headers, rules::Of::Requests),
             replace_errors: proxy.replace_errors,
             compress: proxy.compress,

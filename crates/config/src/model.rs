@@ -382,15 +382,12 @@ pub struct Proxy {
     /// has gone looks like this; so does a client that ends its side after its request and reads
     /// on. Default: yes.
     pub abort_on_close: bool,
-    /// Whether requests are passed on from their heads where that is possible, which is the same to
-    /// clients and servers. Default: yes.
-    pub lane: bool,
     /// The fields of requests that are set, added and removed on the way to a server.
     pub request_headers: HeaderChanges,
     /// Whether the pages for errors also take the place of errors of the servers. Default: no.
     pub replace_errors: bool,
     /// Whether responses are compressed that are text of some sort, for clients that accept it.
-    /// Such a route does not take the fast way. Default: no.
+    /// Default: no.
     pub compress: bool,
 }
 

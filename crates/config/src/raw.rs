@@ -156,6 +156,7 @@ table! {
         pub(super) host: Option<Spanned<String>>,
         pub(super) trust_forwarded: bool,
         pub(super) abort_on_close: Option<bool>,
+        /// Accepted with a warning, and without an effect.
         pub(super) lane: Option<bool>,
         pub(super) request_headers: Headers,
         pub(super) replace_errors: bool,

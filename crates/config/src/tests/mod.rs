@@ -79,17 +79,20 @@ fn blamed(text: &str) -> Vec<(usize, usize, String)> {
 }
 
 #[test]
-fn a_key_of_a_former_way_for_files_is_a_warning() {
+fn keys_of_former_ways_are_warnings() {
     for lane in ["true", "false"] {
-        let text = format!(
-            "listeners = [{{ address = \":1\" }}]\n\
-             hosts = [{{ routes = [{{ files = {{ root = \"/\", lane = {lane} }} }}] }}]\n"
-        );
-        let warnings = Config::parse("x", &text).unwrap().warnings;
-        assert!(
-            warnings.iter().any(|warning| warning.to_string().contains("lane has no effect")),
-            "{warnings:?}"
-        );
+        for action in ["files = { root = \"/\"", "proxy = { upstream = \"app\""] {
+            let text = format!(
+                "listeners = [{{ address = \":1\" }}]\n\
+                 hosts = [{{ routes = [{{ {action}, lane = {lane} }} }}] }}]\n\
+                 [upstreams.app]\nservers = [{{ address = \":2\" }}]\n"
+            );
+            let warnings = Config::parse("x", &text).unwrap().warnings;
+            assert!(
+                warnings.iter().any(|warning| warning.to_string().contains("lane has no effect")),
+                "{warnings:?}"
+            );
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use superpoll_gateway::upstream::GroupServer;
 use superpoll_rt::BackendKind;
 use superpoll_test_support::alone;
 
-use crate::gateway::{Gateway, LIMIT, MOST, wait, whole};
+use crate::gateway::{Gateway, LIMIT, MOST, wait, way, whole};
 
 /// The most descriptors of the process while it lacks some.
 const FEW: u64 = 200;
@@ -118,10 +118,11 @@ fn requests(lane: bool, backend: BackendKind) {
     let (one, other) = (origin(), origin());
     let health = "health = { interval = \"100ms\", fall = 2 }";
     let cold = format!(
-        "[[hosts.routes]]\npath = \"/cold/\"\nproxy = {{ upstream = \"cold\", lane = {lane} }}"
+        "[[hosts.routes]]\npath = \"/cold/\"\nproxy = {{ upstream = \"cold\"{} }}",
+        way(lane)
     );
     let text = [
-        whole(&group([&one, &other], health), &format!(", lane = {lane}"), &cold),
+        whole(&group([&one, &other], health), way(lane), &cold),
         format!("[upstreams.cold]\n{}\n", group([&one, &other], health)),
     ];
     let text = text.concat();
@@ -186,11 +187,8 @@ fn kept(lane: bool, backend: BackendKind) {
     });
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), ..limit }).unwrap();
-    let text = whole(
-        &format!("servers = [{{ address = \"{one}\" }}]\nkeep_alive = 1000"),
-        &format!(", lane = {lane}"),
-        "",
-    );
+    let text =
+        whole(&format!("servers = [{{ address = \"{one}\" }}]\nkeep_alive = 1000"), way(lane), "");
     let gateway = Gateway::start(backend, &text);
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| {

@@ -25,7 +25,16 @@ pub(crate) fn all() -> Vec<BackendKind> {
 }
 
 /// Set where all requests go to handlers, also those that the lane would take.
-pub(crate) const BY_HANDLERS: &str = "SUPERPOLL_TEST_BY_HANDLERS";
+pub(crate) const ALL_BY_HANDLERS: &str = "SUPERPOLL_TEST_BY_HANDLERS";
+
+/// A key of a proxy by which all its requests go to handlers. Of responses without a
+/// `Content-Type` it changes only those with the status 304, which get a `Vary`.
+pub(crate) const HANDLERS: &str = ", compress = true";
+
+/// Returns the keys of a proxy by which requests take the lane, or go to handlers.
+pub(crate) fn way(lane: bool) -> &'static str {
+    if lane { "" } else { HANDLERS }
+}
 
 type Call = Box<dyn FnOnce(&Runtime, &mut Server) + Send>;
 
@@ -44,11 +53,11 @@ pub(crate) fn config(servers: &[&str], upstream: &str, proxy: &str) -> String {
 }
 
 pub(crate) fn whole(upstream: &str, proxy: &str, rest: &str) -> String {
-    let by_handlers = std::env::var_os(BY_HANDLERS).is_some() && !proxy.contains("lane");
-    let lane = if by_handlers { ", lane = false" } else { "" };
+    let by_handlers = std::env::var_os(ALL_BY_HANDLERS).is_some() && !proxy.contains(HANDLERS);
+    let way = way(!by_handlers);
     format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
-         proxy = {{ upstream = \"app\" {proxy}{lane} }}\n{rest}\n[upstreams.app]\n{upstream}\n"
+         proxy = {{ upstream = \"app\" {proxy}{way} }}\n{rest}\n[upstreams.app]\n{upstream}\n"
     )
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, MOST, config, wait};
+use crate::gateway::{Gateway, HANDLERS, MOST, config, wait};
 use crate::origin::{Client, Origin, Seen};
 
 /// The first line of a head, and its fields in no order.
@@ -81,6 +81,9 @@ fn exchange(
             if method != "HEAD" && !head.1.remove("transfer-encoding: chunked") {
                 head.1.remove(&length);
             }
+            if proxy.contains(HANDLERS) && head.0.contains(" 304 ") {
+                assert!(head.1.remove("vary: accept-encoding"), "{head:?}");
+            }
             (head, reply.body, reply.trailers)
         }));
         if is_gone {
@@ -112,7 +115,7 @@ fn compared(requests: &[&'static str], answers: &'static [Answer]) -> u64 {
     let mut passed = Vec::new();
     for backend in MOST {
         let (lane, count) = exchange(backend, "", requests, answers);
-        let (handlers, none) = exchange(backend, ", lane = false", requests, answers);
+        let (handlers, none) = exchange(backend, HANDLERS, requests, answers);
         assert_eq!(lane, handlers, "{backend:?} {requests:?} {answers:?}");
         assert_eq!(none, 0);
         passed.push(count);
@@ -168,7 +171,7 @@ fn requests_are_changed_as_by_handlers() {
                 let head = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
                 let request = &*Box::leak(head.into_boxed_str());
                 let (lane, passed) = exchange(BackendKind::Epoll, options, &[request], &[]);
-                let off = format!("{options}, lane = false");
+                let off = format!("{options}{HANDLERS}");
                 let (handlers, _) = exchange(BackendKind::Epoll, &off, &[request], &[]);
                 assert_eq!(lane, handlers, "{options} {request}");
                 assert_eq!(passed, 2, "{options} {request}");
@@ -361,8 +364,7 @@ fn unusual_responses_are_passed_on() {
 /// Each interim response reaches the client before its server goes on; 100 was not asked for.
 #[test]
 fn interim_responses_are_passed_on_as_they_come() {
-    for (backend, proxy) in MOST.into_iter().flat_map(|kind| [(kind, ""), (kind, ", lane = false")])
-    {
+    for (backend, proxy) in MOST.into_iter().flat_map(|kind| [(kind, ""), (kind, HANDLERS)]) {
         let seen: Arc<AtomicUsize> = Arc::default();
         let counted = seen.clone();
         let origin = Origin::start(move |line| {
@@ -409,7 +411,7 @@ fn interim_responses_without_an_end_are_a_bad_gateway() {
             line.send("HTTP/1.1 102 Processing\r\n\r\n")?;
         }
     });
-    for proxy in ["", ", lane = false"] {
+    for proxy in ["", HANDLERS] {
         let gateway = Gateway::start(BackendKind::Epoll, &config(&[&origin.address], "", proxy));
         let mut client = Client::connect(&gateway.address);
         client.send(PLAIN);
@@ -439,7 +441,7 @@ fn an_answer_follows_an_interim_response_whatever_server_it_is_of() {
         }
     });
     let servers = [&*gone.address, &*other.address];
-    let ways = ["", ", lane = false"].map(|proxy| config(&servers, "", proxy));
+    let ways = ["", HANDLERS].map(|proxy| config(&servers, "", proxy));
     let gateways = ways.map(|text| Gateway::start(BackendKind::Epoll, &text));
     for gateway in gateways.iter().cycle().take(8) {
         let mut client = Client::connect(&gateway.address);
@@ -482,7 +484,7 @@ fn broken_bodies_are_cut_off() {
     ];
     for answers in ANSWERS {
         for backend in MOST {
-            for proxy in ["", ", lane = false"] {
+            for proxy in ["", HANDLERS] {
                 let (outcome, _) = exchange(backend, proxy, &[FIRST], answers);
                 // Before the client has seen anything of it, it can be told.
                 if let Some(((first, _), ..)) = &outcome.replies[0] {
@@ -542,7 +544,7 @@ fn a_path_is_taken_off_as_by_handlers() {
                     assert_eq!(client.reply().status, 200);
                     lines(&origin.seen()[0].head)
                 };
-                assert_eq!(seen(""), seen(", lane = false"), "{options} {path} {fields}");
+                assert_eq!(seen(""), seen(HANDLERS), "{options} {path} {fields}");
             }
         }
     }
@@ -575,7 +577,7 @@ fn bytes_that_a_client_should_have_encoded_reach_the_server() {
 /// it is the last one.
 #[test]
 fn a_request_behind_a_response_is_answered_before_the_end() {
-    for proxy in [", lane = false", ""] {
+    for proxy in [HANDLERS, ""] {
         let stopped: Arc<AtomicUsize> = Arc::default();
         let goes_on = stopped.clone();
         let origin = Origin::start(move |line| {
@@ -617,7 +619,7 @@ fn fields_of_requests_in_responses_are_passed_on_as_by_handlers() {
     let mut wrong = Vec::new();
     for answers in ANSWERS {
         let lane = exchange(BackendKind::Epoll, "", &[FIRST], answers).0;
-        let handlers = exchange(BackendKind::Epoll, ", lane = false", &[FIRST], answers).0;
+        let handlers = exchange(BackendKind::Epoll, HANDLERS, &[FIRST], answers).0;
         if lane != handlers {
             wrong.push((lane.replies, handlers.replies));
         }
@@ -643,7 +645,7 @@ fn a_body_in_chunks_is_sent_as_often_as_by_handlers() {
 /// A response to a handler that cannot be passed on is a failure like others.
 #[test]
 fn refused_responses_count_as_failures() {
-    for proxy in [", lane = false", ""] {
+    for proxy in [HANDLERS, ""] {
         let origin = Origin::start(|line| {
             if line.request()?.line().contains("coded") {
                 line.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n")?;
@@ -700,7 +702,7 @@ fn clients_of_http_1_0_are_answered_as_by_handlers() {
                 let requests: [&'static str; 1] = [Box::leak(request.into_boxed_str())];
                 for backend in MOST {
                     let (lane, _) = exchange(backend, "", &requests, answers);
-                    let (handlers, _) = exchange(backend, ", lane = false", &requests, answers);
+                    let (handlers, _) = exchange(backend, HANDLERS, &requests, answers);
                     assert_eq!(lane, handlers, "{backend:?} {requests:?} {answers:?}");
                 }
             }
@@ -712,7 +714,7 @@ fn clients_of_http_1_0_are_answered_as_by_handlers() {
 #[test]
 fn invitations_are_sent_as_by_handlers() {
     for backend in MOST {
-        for proxy in ["", ", lane = false"] {
+        for proxy in ["", HANDLERS] {
             let origin = Origin::echo();
             let gateway = Gateway::start(backend, &config(&[&origin.address], "", proxy));
             let mut client = Client::connect(&gateway.address);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use superpoll_rt::BackendKind;
 use superpoll_test_support::connect_narrow;
 
-use crate::gateway::{Gateway, all, config};
+use crate::gateway::{Gateway, HANDLERS, all, config};
 use crate::origin::{Client, Origin};
 
 /// Bytes that depend on their place.
@@ -95,7 +95,7 @@ fn long_bodies_come_whole_and_alone() {
 /// before.
 #[test]
 fn a_body_in_chunks_that_is_too_large_is_refused() {
-    for proxy in [", lane = false", ""] {
+    for proxy in [HANDLERS, ""] {
         let origin = Origin::echo();
         let text = config(&[&origin.address], "", proxy) + "[limits]\nbody_bytes = 100\n";
         let gateway = Gateway::start(BackendKind::Epoll, &text);
@@ -125,7 +125,7 @@ fn uploads_come_whole_and_alone() {
                 line.send(&seen.body)?;
             }
         });
-        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ", lane = true"));
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
         let lane =
             || gateway.call(|_, server| server.engines().iter().map(|one| one.lane.get()).sum());
         let (before, mut count): (u64, u64) = (lane(), 0);

@@ -83,7 +83,7 @@ const ROUTES: &str = "
     proxy = { upstream = \"app\" }
     [[hosts.routes]]
     path = \"/whole\"
-    proxy = { upstream = \"app\", lane = false }
+    proxy = { upstream = \"app\", compress = true }
     [[hosts.routes]]
     path = \"/slow\"
     proxy = { upstream = \"slow\" }

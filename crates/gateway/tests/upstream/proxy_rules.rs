@@ -2,7 +2,7 @@
 
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, MOST, whole};
+use crate::gateway::{Gateway, MOST, way, whole};
 use crate::origin::{Client, Origin, Reply, get};
 
 /// The hash of `secret`.
@@ -36,7 +36,7 @@ fn gateway(
     lane: bool,
 ) -> Gateway {
     let upstream = format!("servers = [{{ address = \"{server}\" }}]");
-    Gateway::start(backend, &whole(&upstream, &format!("{proxy}, lane = {lane}"), route))
+    Gateway::start(backend, &whole(&upstream, &format!("{proxy}{}", way(lane)), route))
 }
 
 fn count(gateway: &Gateway) -> u64 {
@@ -281,11 +281,11 @@ fn a_server_gets_the_rewritten_path() {
 #[test]
 fn an_odd_target_is_no_way_around_the_password_of_its_route() {
     for lane in [true, false] {
-        let origin = Origin::echo();
+        let (origin, way) = (Origin::echo(), way(lane));
         let text = format!(
             "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n\
-             [[hosts.routes]]\npath = \"/p\"\nproxy = {{ upstream = \"app\", lane = {lane} }}\n\
-             [[hosts.routes]]\npath = \"/p/a|b\"\nproxy = {{ upstream = \"app\", lane = {lane} }}\n\
+             [[hosts.routes]]\npath = \"/p\"\nproxy = {{ upstream = \"app\"{way} }}\n\
+             [[hosts.routes]]\npath = \"/p/a|b\"\nproxy = {{ upstream = \"app\"{way} }}\n\
              basic_auth.users = {{ joe = \"{HASH}\" }}\n\
              [upstreams.app]\nservers = [{{ address = \"{}\" }}]\n",
             origin.address

@@ -5,11 +5,11 @@ use std::io::Write;
 use superpoll_gateway::Config;
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, MOST, wait, whole};
+use crate::gateway::{Gateway, MOST, wait, way, whole};
 use crate::origin::{Client, Origin, Reply};
 
 fn text(server: &str, lane: bool, rest: &str) -> String {
-    whole(&format!("servers = [{{ address = \"{server}\" }}]"), &format!(", lane = {lane}"), rest)
+    whole(&format!("servers = [{{ address = \"{server}\" }}]"), way(lane), rest)
 }
 
 fn ask(client: &mut Client, method: &str, path: &str, fields: &str) -> Reply {
@@ -86,7 +86,7 @@ fn a_request_without_a_server_counts_once() {
         let health = "health = { interval = \"10ms\", fall = 1 }";
         let upstream = format!("servers = [{{ address = \"{refuses}\" }}]\n{health}");
         let rate = "rate = \"1/m burst 4\"";
-        let gateway = Gateway::start(MOST[0], &whole(&upstream, &format!(", lane = {lane}"), rate));
+        let gateway = Gateway::start(MOST[0], &whole(&upstream, way(lane), rate));
         gateway.wait_for(&[false]);
         for number in 0..6 {
             let mut client = Client::connect(&gateway.address);

@@ -1,6 +1,6 @@
 //! Clients behind a trusted proxy, by the lane and by handlers.
 
-use crate::gateway::{Gateway, MOST, whole};
+use crate::gateway::{Gateway, MOST, way, whole};
 use crate::origin::{Client, Origin, Reply};
 
 const TRUSTED: &str = "[server]\ntrusted_proxies = [\"local\", \"10.0.0.0/8\"]\n";
@@ -34,7 +34,7 @@ fn lane(gateway: &Gateway) -> u64 {
 fn rules_are_for_the_client_of_each_request() {
     for backend in MOST {
         for is_fast in [true, false] {
-            let route = |rules: &str| format!(", lane = {is_fast}|{rules}");
+            let route = |rules: &str| format!("{}|{rules}", way(is_fast));
             let origin = origin();
             let rules = route("deny = [\"203.0.113.7\", \"127.0.0.0/8\"]");
             let gateway = gateway(backend, &origin.address, &rules, TRUSTED);
@@ -66,7 +66,7 @@ fn rates_count_each_client_of_a_trusted_proxy() {
     for trusted in [true, false] {
         for is_fast in [true, false] {
             let origin = origin();
-            let rules = format!(", lane = {is_fast}|rate = \"1/m\"");
+            let rules = format!("{}|rate = \"1/m\"", way(is_fast));
             let text = if trusted { TRUSTED } else { "" };
             let gateway = gateway(MOST[0], &origin.address, &rules, text);
             let mut client = Client::connect(&gateway.address);
@@ -110,7 +110,7 @@ fn servers_are_told_the_way_through_a_trusted_proxy() {
             ),
         ] {
             let origin = origin();
-            let gateway = gateway(MOST[0], &origin.address, &format!(", lane = {is_fast}|"), text);
+            let gateway = gateway(MOST[0], &origin.address, &format!("{}|", way(is_fast)), text);
             let mut client = Client::connect(&gateway.address);
             for _ in 0..2 {
                 assert_eq!(ask(&mut client, sent).status, 200);

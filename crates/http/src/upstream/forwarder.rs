@@ -57,8 +57,6 @@ pub struct Forwarder {
     pub(super) route: Rc<str>,
     pub(super) retries: u32,
     pub(super) trusts: bool,
-    /// Whether plain requests take the lane.
-    lane: bool,
     /// Whether a request is given up when its client ends its side of the connection.
     pub aborts: bool,
     /// The host that servers are told, if it is not the client's.
@@ -123,8 +121,6 @@ impl Forwarder {
             route: path.into(),
             retries: proxy.retries,
             trusts: proxy.trust_forwarded,
-            // The lane passes bodies on as they are.
-            lane: proxy.lane && !proxy.compress,
             aborts: proxy.abort_on_close,
             host: host.and_then(|host| HeaderValue::from_str(host).ok()),
             prefix,
@@ -140,7 +136,7 @@ impl Forwarder {
 
     /// Whether plain requests of clients take the lane.
     pub fn has_lane(&self) -> bool {
-        self.lane && !self.pool.group.config().h2
+        !self.pool.group.config().h2
     }
 
     /// Returns the addresses that a server is told by the PROXY protocol.

@@ -45,7 +45,6 @@ impl Authorizer {
             host: None,
             trust_forwarded: false,
             abort_on_close: true,
-            lane: false,
             request_headers: HeaderChanges::default(),
             compress: false,
             replace_errors: false,
