@@ -88,7 +88,7 @@ impl<'a> Attempts<'a> {
     /// # Errors
     ///
     /// There is no server. The client is answered with this.
-    pub(super) fn lease(&self) -> Result<Lease, Response<Body>> {
+    pub(super) fn lease(&self) -> Result<Lease, Box<Response<Body>>> {
         let Forwarder { pool, route, .. } = self.forwarder;
         let RequestFacts { addresses, trace, entry, .. } = self.facts;
         let Some(server) = &self.server else { return Err(self.turn_away()) };
@@ -100,7 +100,7 @@ impl<'a> Attempts<'a> {
 
     /// Answers a request for which there is no server.
     #[cold]
-    fn turn_away(&self) -> Response<Body> {
+    fn turn_away(&self) -> Box<Response<Body>> {
         let group = &self.forwarder.pool.group;
         group.turned_away(&self.forwarder.route, self.facts.trace);
         if let Some(entry) = self.facts.entry {
@@ -109,7 +109,7 @@ impl<'a> Attempts<'a> {
             });
         }
         let seconds = group.retry_after().as_secs_f64().ceil() as u64;
-        reply::unavailable(seconds.max(1))
+        Box::new(reply::unavailable(seconds.max(1)))
     }
 
     /// Notes that an attempt has failed, and chooses the way of the next one.
@@ -121,7 +121,7 @@ impl<'a> Attempts<'a> {
         &mut self,
         failed: FailedAttempt,
         may_repeat: bool,
-    ) -> Result<(), Response<Body>> {
+    ) -> Result<(), Box<Response<Body>>> {
         let Some(server) = self.server.take() else { return Err(self.turn_away()) };
         let status = failed.status();
         let FailedAttempt { fault, was_idle, may_go_on } = failed;
@@ -138,7 +138,7 @@ impl<'a> Attempts<'a> {
         }
         let (outcome, next) = match self.server {
             Some(_) => (Outcome::Retried, Ok(())),
-            None => (Outcome::Answered(status), Err(fault::response(status))),
+            None => (Outcome::Answered(status), Err(Box::new(fault::response(status)))),
         };
         pool.group.report_failure(&server, route, &fault, outcome, self.facts.trace);
         (self.left, self.must_dial) = (self.left.saturating_sub(1), false);

@@ -308,7 +308,7 @@ impl Forwarder {
             attempts.choose();
         }
         loop {
-            let mut lease = attempts.lease()?;
+            let mut lease = attempts.lease().map_err(|response| *response)?;
             let report = request.as_ref().and_then(|request| request.body.report());
             let must_dial = attempts.must_dial;
             let failed = match self.attempt(&mut lease, request, context, must_dial).await {
@@ -321,7 +321,7 @@ impl Forwarder {
             if let Some(fault) = report.and_then(|report| report.fault.take()) {
                 return Err(reply::status(status_of(&fault)));
             }
-            attempts.failed(failed, request.is_some())?;
+            attempts.failed(failed, request.is_some()).map_err(|response| *response)?;
         }
     }
 

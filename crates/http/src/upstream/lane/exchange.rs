@@ -414,7 +414,7 @@ impl Forwarder {
         loop {
             let mut lease = match attempts.lease() {
                 Ok(lease) => lease,
-                Err(response) => return Passed::Answered(response),
+                Err(response) => return Passed::Answered(*response),
             };
             let outcome = (&mut out, &mut *timer);
             let attempt = self.attempt_raw(&mut lease, attempts.must_dial, way, client, outcome);
@@ -430,7 +430,7 @@ impl Forwarder {
                 return out.answer(client, refusal).await;
             }
             if let Err(response) = attempts.failed(failed, sent.repeats || !is_sent) {
-                return out.answer(client, response).await;
+                return out.answer(client, *response).await;
             }
         }
     }
