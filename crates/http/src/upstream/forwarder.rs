@@ -155,20 +155,35 @@ impl Forwarder {
         Changes { host: self.host.as_ref(), prefix, trusts, fields, trace }
     }
 
+    /// Whether the fields about earlier proxies are believed, the id of a request among them.
+    pub(super) fn believes(&self, peer: &Peer, trace: Option<&RequestTrace>) -> bool {
+        let trusts = self.trusts || peer.is_of_trusted_proxy();
+        if trusts {
+            trace.into_iter().for_each(RequestTrace::believe);
+        }
+        trusts
+    }
+
+    /// Returns the cookie of a client, if the upstream gives one.
+    pub(super) fn sticky(
+        &self,
+        fields: Fields<'_>,
+        peer: &Peer,
+        trusts: bool,
+    ) -> Option<Box<ClientCookie>> {
+        let sticky = self.pool.group.rules.sticky.as_ref()?;
+        let is_encrypted = peer.is_encrypted || (trusts && fields::was_encrypted(fields));
+        Some(Box::new(sticky.client(fields, is_encrypted)))
+    }
+
     /// Answers a request with a server's response, or at once if it is not forwarded.
-    ///
-    /// Everything that needs no waiting is done here, so that the future is small: each request
-    /// makes a new one.
     pub fn answer(
         self: Rc<Forwarder>,
         request: Request<Upload>,
         exchange: Exchange,
     ) -> Result<LocalFuture<Response<Body>>, StatusCode> {
         let (mut head, upload) = request.into_parts();
-        let trusts = self.trusts || exchange.peer().is_of_trusted_proxy();
-        if let Some(trace) = exchange.trace.as_ref().filter(|_| trusts) {
-            trace.believe();
-        }
+        let trusts = self.believes(exchange.peer(), exchange.trace.as_deref());
         strict::check(&head)?;
         if upload.is_too_large() {
             return Err(StatusCode::PAYLOAD_TOO_LARGE);
@@ -188,11 +203,6 @@ impl Forwarder {
             true => fields::upgrade(&head.headers),
             false => None,
         };
-        let sticky = self.pool.group.rules.sticky.as_ref().map(|sticky| {
-            let fields = Fields::Map(&head.headers);
-            let forwarded = trusts && fields::was_encrypted(fields);
-            Box::new(sticky.client(fields, peer.is_encrypted || forwarded))
-        });
         let expects = head.headers.contains_key(http::header::EXPECT);
         let is_empty = upload.is_end_stream();
         let repeats = is_idempotent(&head.method);
@@ -204,7 +214,7 @@ impl Forwarder {
             client: peer.client.map(|client| client.ip()),
             is_h2: head.version == Version::HTTP_2,
             takes_trailers: takes_trailers(&head),
-            sticky,
+            sticky: self.sticky(Fields::Map(&head.headers), peer, trusts),
             trace: exchange.trace.clone(),
             entry: exchange.entry.clone(),
             interim: exchange.interim.clone(),
@@ -218,11 +228,13 @@ impl Forwarder {
                 false if is_empty => Outgoing::empty(),
                 false => Outgoing::upload(upload),
             };
-            let facts = ClientFacts::from_peer(exchange.peer().connection());
-            let changes = self.changes(trusts, context.trace.as_deref());
-            let upgrade = context.upgrade.as_deref();
-            let host = fields::host(&head.uri, &head.headers);
-            let made = self.request_for((&head, host.as_ref(), upgrade), &facts, changes, body);
+            let made = {
+                let facts = ClientFacts::from_peer(exchange.peer().connection());
+                let changes = self.changes(trusts, context.trace.as_deref());
+                let host = fields::host(&head.uri, &head.headers);
+                let head = (&head, host.as_ref(), context.upgrade.as_deref());
+                self.request_for(head, &facts, changes, body)
+            };
             recycle(head.headers);
             match made {
                 None => reply::status(StatusCode::BAD_REQUEST),

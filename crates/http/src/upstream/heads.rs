@@ -127,7 +127,7 @@ impl<'a> From<&RequestHead<'a>> for ClientHead<'a> {
 }
 
 /// The changes that a route makes in requests.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Changes<'a> {
     /// The host that replaces the client's.
     pub(crate) host: Option<&'a HeaderValue>,

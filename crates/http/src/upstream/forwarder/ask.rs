@@ -49,32 +49,17 @@ impl Forwarder {
         head.headers = headers;
         let host = fields::host(about.uri(), about.headers());
         let facts = ClientFacts::new(client, peer.is_encrypted, peer.certificate());
-        let changes = Changes {
-            host: None,
-            prefix: None,
-            trusts: false,
-            fields: None,
-            trace: trace.as_deref(),
-        };
+        let changes = Changes { trace: trace.as_deref(), ..Changes::default() };
         let request = self
             .request_for((&head, host.as_ref(), None), &facts, changes, Outgoing::empty())
             .ok_or(StatusCode::BAD_GATEWAY)?;
-        let addresses = match self.pool.group.config().proxy_protocol {
-            Some(_) => peer.client.zip(peer.local),
-            None => None,
-        };
+        // It is a request of the gateway's own, and has no line of the access log.
         let context = RequestContext {
             repeats: true,
-            upgrade: None,
-            addresses,
+            addresses: self.addresses_of(peer),
             client,
-            is_h2: false,
-            takes_trailers: false,
-            sticky: None,
             trace,
-            // It is a request of the gateway's own.
-            entry: None,
-            interim: None,
+            ..RequestContext::default()
         };
         let answered = self.forward(&mut Some(request), &context).await;
         let (response, lease) = answered.map_err(|response| response.status())?;

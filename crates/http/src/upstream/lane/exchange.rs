@@ -48,7 +48,6 @@ use crate::upload::{Upload, UploadError};
 use crate::upstream::attempts::{Attempts, RequestFacts};
 use crate::upstream::dial::{ClientAddresses, dial};
 use crate::upstream::fault::FailedAttempt;
-use crate::upstream::fields::was_encrypted;
 use crate::upstream::forwarder::{Forwarder, KEPT_BODY, is_idempotent, status_of};
 use crate::upstream::heads::{self, ClientFacts, Shape};
 use crate::upstream::http1::{Http1Connection, LIMITS, MOST_INTERIM, SendFailure};
@@ -339,10 +338,7 @@ impl Forwarder {
         let taken = taken.filter(|_| size as u64 <= most);
         size = if taken.is_some() { size } else { 0 };
         let mut bytes = Vec::with_capacity(head.len + size + 256);
-        let trusts = self.trusts || peer.is_of_trusted_proxy();
-        if trusts {
-            trace.into_iter().for_each(RequestTrace::believe);
-        }
+        let trusts = self.believes(peer, trace);
         let mut writer =
             heads::request(&head.into(), client, self.changes(trusts, trace), &mut bytes);
         let body = match taken {
@@ -367,11 +363,7 @@ impl Forwarder {
             repeats: is_idempotent(&Method::from(head.method)) && head.framing != Framing::Chunked,
             waits: head.wants.continues,
             addresses: self.addresses_of(peer),
-            sticky: self.pool.group.rules.sticky.as_ref().map(|sticky| {
-                let fields = Fields::Lines(head.fields);
-                let forwarded = trusts && was_encrypted(fields);
-                Box::new(sticky.client(fields, peer.is_encrypted || forwarded))
-            }),
+            sticky: self.sticky(Fields::Lines(head.fields), peer, trusts),
             io_activity: io_activity.clone(),
             is_unwatched: Cell::new(false),
         };

@@ -1,10 +1,9 @@
 //! The lane: plain proxied requests, and answers that are there, without a map of fields.
 //!
 //! A handler gets a request as a map of fields, and gives a response as another one. For a small
-//! request that is half of the proxy's work. The lane reads a head
-//! where it lies in the buffer, and writes the head that is passed on from it, by the codec
-//! `superpoll_http1`. It leaves requests to handlers that it cannot answer to the end. Responses of
-//! servers it reads and refuses by itself.
+//! request that is half of the proxy's work. The lane reads a head where it lies in the buffer, and
+//! writes the head that is passed on from it, by the codec `superpoll_http1`. It leaves requests to
+//! handlers that it cannot answer to the end. Responses of servers it reads and refuses by itself.
 //!
 //! ```text
 //!                       not plain
