@@ -465,12 +465,12 @@ mod tests {
     use http::HeaderName;
     use http::uri::PathAndQuery;
     use proptest::prelude::*;
-    use superpoll_http1::{Limits, Room, request as read};
+    use superpoll_http1::{Limits, Room, request as read, response as read_response};
 
     use super::*;
-    use crate::message::to_request;
+    use crate::message::{header_map, to_request};
     use crate::trace::TraceRules;
-    use crate::upstream::fields::host;
+    use crate::upstream::fields::{self, host};
     use crate::upstream::form::ServerRequest;
     use crate::upstream::outgoing::Outgoing;
 
@@ -781,6 +781,44 @@ mod tests {
                 trace: trace.as_deref(),
             };
             forwarded(&text, &facts(is_encrypted), changes);
+        }
+
+        /// So does the head of a response.
+        #[test]
+        fn a_response_is_passed_on_alike_from_lines_and_from_a_map(
+            fields in prop::collection::vec(a_field(), 0..9),
+            body in prop::sample::select(vec![
+                "",
+                "Content-Length: 3\r\nContent-Length: 3\r\n",
+                "Transfer-Encoding: chunked\r\n",
+                "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
+            ]),
+            takes_trailers in any::<bool>(),
+        ) {
+            let fields = fields.concat();
+            let text = format!("HTTP/1.1 200 OK\r\nDate: 1\r\nDate: 2\r\n{body}{fields}\r\n");
+            let (mut scratch, asked) = (Vec::new(), Asked::default());
+            let mut room = Room::new(&mut scratch);
+            let read = read_response(text.as_bytes(), asked, &Limits::DEFAULT, &mut room);
+            let read = read.unwrap().unwrap();
+            let (version, additions) = (Http1Version::Http11, Additions::default());
+            let shape = Shape { version, asked, takes_trailers, is_last: false, cookie: None };
+            let mut lines = Vec::new();
+            let _ = response(read.head(), &additions, shape, &mut lines);
+            let (mut parts, ()) = http::Response::new(()).into_parts();
+            parts.headers = header_map(read.head().fields, text.as_bytes());
+            fields::response(&mut parts, (takes_trailers, false)).unwrap();
+            let value = |value: &HeaderValue| value.as_bytes().iter().map(|it| char::from(*it)).collect();
+            let by_map = parts.headers.iter().map(|(name, it)| (name.to_string(), value(it)));
+            let mut by_map: Vec<(String, String)> = by_map.collect();
+            by_map.sort();
+            let mut by_lines = parsed(&lines).1;
+            // The connection with the client has framing of its own.
+            let is_framing = |name: &str| ["content-length", "transfer-encoding"].contains(&name);
+            by_map.retain(|(name, _)| !is_framing(name));
+            by_lines.retain(|(name, _)| !is_framing(name));
+            prop_assert_eq!(values(&by_map, "date"), ["1"]);
+            prop_assert_eq!(by_lines, by_map, "{}", text);
         }
     }
 }
