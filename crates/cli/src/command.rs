@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use superpoll_gateway::telemetry::socket;
+use superpoll_gateway::control::ServerCommand;
 
 use crate::{control, doctor, init, keep, proxy, refusal, serve, sys, top, watch};
 
@@ -115,18 +115,18 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Channels(options) => control::channels(&options),
         Command::Connections(options) => control::connections(&options),
         Command::Doctor(options) => doctor::run(&options),
-        Command::Drain(options) => control::run(socket::ServerCommand::Drain, &options),
+        Command::Drain(options) => control::run(ServerCommand::Drain, &options),
         Command::Init(options) => init::run(&options),
         Command::Keep(options) => keep::run(&options),
         Command::Lab(moved) => Err(elsewhere(&moved.arguments).into()),
         Command::Proxy(options) => proxy::run(&options),
-        Command::Reload(options) => control::run(socket::ServerCommand::Reload, &options),
+        Command::Reload(options) => control::run(ServerCommand::Reload, &options),
         Command::ReopenLogs(options) => control::reopen_logs(&options),
         Command::Serve(options) => serve::run(&options),
         Command::Status(options) => control::status(&options),
         Command::Top(options) => top::run(&options),
         Command::Upstream(options) => control::upstream(&options),
-        Command::Upgrade(options) => control::run(socket::ServerCommand::Upgrade, &options),
+        Command::Upgrade(options) => control::run(ServerCommand::Upgrade, &options),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ mod control;
 mod doctor;
 mod init;
 mod keep;
+mod printable;
 mod proxy;
 mod quantity;
 mod refusal;

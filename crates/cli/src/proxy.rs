@@ -13,10 +13,10 @@ use superpoll_gateway::config::{
     AccessLog, Balance, Dns, Health, HealthKind, LogFormat, Server, ServerAddress, Upstream,
     Workers,
 };
-use superpoll_gateway::relay::{self, Relay};
-use superpoll_gateway::telemetry::socket::{
+use superpoll_gateway::control::{
     CommandOutcome, CommandQueue, ServerCommand, ServerPhase, SocketPath, seconds_now,
 };
+use superpoll_gateway::relay::{self, Relay};
 use superpoll_gateway::upstream::Group;
 use superpoll_gateway::{Address, Event, Inherited};
 use superpoll_rt::Runtime;

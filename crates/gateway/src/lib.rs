@@ -37,21 +37,12 @@
 
 #[cfg_attr(not(feature = "acme"), path = "without_acme.rs")]
 mod acme;
-pub mod admin {
-    //! Operations of operators on a server at work, and their reports.
-
-    pub use superpoll_http::admin::{
-        ChannelList, ChannelQuery, ChannelReport, ClientFilter, ConnectionList, ConnectionQuery,
-        ConnectionReport, LogReport, MOST_LISTED, Operation, OperationReport, Outcome, Protocol,
-        Refusal, RefusalReason, ReopenedLogs, Report, ServerChange, ServerReport, ServerState,
-        UpstreamReport, WeightChange,
-    };
-}
 pub mod channel {
     //! The channels of a server, for the program that it runs in.
 
     pub use superpoll_hub::channel::{Cursor, Hub, Message, Since};
 }
+pub mod control;
 pub mod files {
     //! Files as answers, of a folder or of this program.
 

@@ -1,22 +1,21 @@
 //! `superpoll reload`, `upgrade`, `drain`, `status` and the operations of `operate`: commands to a
 //! running server.
 //!
-//! Each sends a command to the [statistics socket](superpoll_gateway::telemetry::socket) of the
+//! Each is a request of the [API](superpoll_gateway::control) on the statistics socket of the
 //! server, which does the same as for SIGHUP, SIGUSR2 or SIGTERM, and waits for the outcome. A
 //! signal has no outcome: a mistake in a file is in the log only, and the program that sent the
 //! signal has ended by then.
 //!
 //! A connection that ends without an answer has one of two reasons. Either the process has ended,
 //! which `process` sees. Or the program of a supervisor was replaced in its process: then its
-//! socket is back in a moment, and the command is repeated (`reload`, `drain`), or the outcome is
+//! socket is back in a moment, and the request is repeated (`reload`, `drain`), or the outcome is
 //! asked for (`upgrade`).
 
-mod conversation;
-mod drain;
+pub(crate) mod client;
 mod operate;
 mod process;
 mod status;
-mod target;
+pub(crate) mod target;
 mod upgrade;
 
 use std::cell::RefCell;
@@ -25,15 +24,16 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::Value;
 use superpoll::BackendKind;
-use superpoll_gateway::telemetry::socket::{
-    CommandAnswer, CommandReply, CommandRequest, ServerCommand,
-};
+use superpoll_gateway::control::{ApiRequest, CommandOutcome, DrainProgress, ServerCommand};
 use superpoll_rt::{Runtime, time};
 
-use crate::stats::source::End;
-use conversation::Conversation;
+use crate::printable::printable_value;
+use crate::quantity;
+use client::{End, Exchange};
 pub(crate) use process::ServerProcess;
+use target::Meant;
 
 pub(crate) use operate::{
     ChannelOptions, ConnectionOptions, ReopenOptions, UpstreamOptions, channels, connections,
@@ -114,18 +114,19 @@ pub(crate) fn run(command: ServerCommand, options: &Options) -> Result<(), Box<d
     let limit = options.timeout.or(match command {
         ServerCommand::Reload => Some(Duration::from_secs(60)),
         ServerCommand::Upgrade => Some(Duration::from_secs(300)),
-        ServerCommand::Drain | ServerCommand::Status | ServerCommand::Operate => None,
+        ServerCommand::Drain => None,
     });
+    let meant = match command {
+        ServerCommand::Drain => Meant::Any,
+        ServerCommand::Reload | ServerCommand::Upgrade => Meant::WebServer,
+    };
     within(limit, async |seen| {
-        let path = &target::locate(options.name.get(), command).await?;
+        let path = &target::locate(options.name.get(), meant).await?;
         seen.borrow_mut().path.clone_from(path);
         match command {
             ServerCommand::Reload => reload(path, seen).await,
             ServerCommand::Upgrade => upgrade::upgrade(path, seen).await,
-            ServerCommand::Drain => drain::drain(path, seen).await,
-            ServerCommand::Status | ServerCommand::Operate => {
-                status::print(path, false, seen).await
-            }
+            ServerCommand::Drain => drain(path, seen).await,
         }
     })
 }
@@ -159,35 +160,65 @@ fn within(
 
 /// Makes a server read its configuration again, and prints the outcome.
 async fn reload(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
-    let (_, reply) = converse(path, &ServerCommand::Reload.into(), seen).await?;
-    let CommandAnswer::Done(outcome) = &reply.answer else { return Err(unexpected(&reply)) };
+    let mut exchange = converse(path, &ServerCommand::Reload.into(), seen).await?;
+    let outcome: CommandOutcome = exchange.answer().await?;
     for note in &outcome.notes {
         eprintln!("superpoll: {note}");
     }
-    say(&format!("process {} {}", reply.process, outcome.message))
+    say(&format!("process {} {}", outcome.process, outcome.message))
 }
 
-/// Sends a command until it is answered. Returns the answer, and the process that has given it.
+/// Ends a server, and prints its connections and requests until its process has ended.
+async fn drain(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
+    let mut exchange = converse(path, &ApiRequest::followed_drain(), seen).await?;
+    let read = |line: &[u8]| serde_json::from_slice::<Value>(line).map(printable_value);
+    let begun = read(&exchange.line().await?)?;
+    let CommandOutcome { process, .. } = exchange.understand(begun)?;
+    let mut known = None;
+    loop {
+        let line = match exchange.line().await {
+            Ok(line) => read(&line)?,
+            Err(End::Ended) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let now: DrainProgress = exchange.understand(line)?;
+        if known.replace(now.clone()).as_ref() != Some(&now) {
+            let mut line = quantity::open_work(now.connections, now.requests);
+            let missing = &now.missing_processes;
+            if !missing.is_empty() {
+                line = format!("{line}, without those of {}", not_answering(missing));
+            }
+            say(&format!("process {process}: {line}"))?;
+            seen.borrow_mut().last = Some(line);
+        }
+    }
+    if let Some(process) = &exchange.process {
+        process.ended().await;
+    }
+    say(&format!("process {process} has ended"))
+}
+
+/// Sends a request until its answer begins.
 async fn converse(
     path: &Path,
-    request: &CommandRequest,
+    request: &ApiRequest,
     seen: &RefCell<LastSeen>,
-) -> Result<(Conversation, CommandReply), Box<dyn Error>> {
+) -> Result<Exchange, Box<dyn Error>> {
     let mut first: Option<ServerProcess> = None;
     let mut attempts = 0;
     loop {
         attempts += 1;
-        match Conversation::begin(path, request.clone()).await {
-            Ok(mut conversation) => {
-                let number = conversation.process.as_ref().map(|process| process.number);
+        match Exchange::begin(path, request).await {
+            Ok(mut exchange) => {
+                let number = exchange.process.as_ref().map(|process| process.number);
                 let known = first.as_ref().map(|process| process.number);
                 if known.is_some() && known != number {
                     return Err(ended(known).into());
                 }
                 seen.borrow_mut().process = number;
-                match conversation.next().await {
-                    Ok(reply) => return Ok((conversation, reply)),
-                    Err(End::Ended) => first = first.or(conversation.process.take()),
+                match exchange.head().await {
+                    Ok(()) => return Ok(exchange),
+                    Err(End::Ended) => first = first.or(exchange.process.take()),
                     Err(error) => return Err(error.into()),
                 }
                 if first.is_none() {
@@ -215,14 +246,6 @@ fn ended(process: Option<u32>) -> String {
         None => "the server".to_owned(),
     };
     format!("{subject} has ended before it has answered")
-}
-
-/// Returns the error for an answer that a command does not have.
-fn unexpected(reply: &CommandReply) -> Box<dyn Error> {
-    match &reply.answer {
-        CommandAnswer::Error(error) => error.as_str().into(),
-        _ => format!("process {} has given an answer to another command", reply.process).into(),
-    }
 }
 
 /// Prints a line at once.

@@ -5,15 +5,15 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::time::Duration;
 
-use superpoll_gateway::admin::{
-    ChannelList, ChannelQuery, ClientFilter, ConnectionList, ConnectionQuery, MOST_LISTED,
-    Operation, OperationReport, Report, ServerChange, ServerState, UpstreamReport, WeightChange,
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use superpoll_gateway::control::{
+    ApiRequest, ChannelList, ChannelQuery, ClientFilter, ConnectionList, ConnectionQuery, Covered,
+    MOST_LISTED, Operation, ReopenedLogs, ServerChange, ServerState, UpstreamReport, WeightChange,
 };
-use superpoll_gateway::telemetry::socket::{CommandAnswer, ServerCommand};
 
-use super::{
-    LastSeen, ServerName, converse, not_answering, processes, say, target, unexpected, within,
-};
+use super::target::Meant;
+use super::{LastSeen, ServerName, converse, not_answering, processes, say, target, within};
 use crate::quantity::count;
 use crate::table::Table;
 
@@ -129,40 +129,34 @@ fn limit(text: &str) -> Result<usize, String> {
 }
 
 /// Makes a server carry out an operation, and prints its report.
-fn operate(
+fn operate<T: DeserializeOwned>(
     (name, is_json): (Option<&str>, bool),
     operation: &Operation,
-    print: impl FnOnce(&Report) -> Result<(), Box<dyn Error>>,
+    print: impl FnOnce(&T) -> Result<(), Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     within(Some(LIMIT), async |seen: &RefCell<LastSeen>| {
-        let path = &target::locate(name, ServerCommand::Operate).await?;
+        let path = &target::locate(name, Meant::WebServer).await?;
         seen.borrow_mut().path.clone_from(path);
-        let (_, reply) = converse(path, &operation.clone().into(), seen).await?;
-        match &reply.answer {
-            CommandAnswer::Report(report) => {
-                match is_json {
-                    true => say(&serde_json::to_string(report)?)?,
-                    false => print(&report.report)?,
-                }
-                complete(operation, report)
-            }
-            _ => Err(unexpected(&reply)),
+        let mut exchange = converse(path, &ApiRequest::from(operation), seen).await?;
+        let value = exchange.value().await?;
+        let text = serde_json::to_string(&value)?;
+        let covered: Covered<T> = exchange.understand(value)?;
+        match is_json {
+            true => say(&text)?,
+            false => print(&covered.report)?,
         }
+        complete(operation, &covered)
     })
 }
 
 /// Checks whether all processes of the server have answered.
-fn complete(operation: &Operation, report: &OperationReport) -> Result<(), Box<dyn Error>> {
+fn complete<T>(operation: &Operation, report: &Covered<T>) -> Result<(), Box<dyn Error>> {
     let missing = &report.missing_processes;
     if missing.is_empty() {
         return Ok(());
     }
     let silent = not_answering(missing);
-    let is_change = !matches!(
-        operation,
-        Operation::Upstreams | Operation::Channels(_) | Operation::Connections(_)
-    );
-    if !is_change {
+    if !operation.is_change() {
         return Err(format!("this is without {silent}").into());
     }
     let applied = match &report.applied_processes[..] {
@@ -177,17 +171,25 @@ fn complete(operation: &Operation, report: &OperationReport) -> Result<(), Box<d
     Err(format!("the change is made {applied}, and not in {silent}; {later}").into())
 }
 
-fn json(report: &Report) -> Result<(), Box<dyn Error>> {
-    say(&serde_json::to_string(report)?)
+/// The answer with upstreams.
+#[derive(Deserialize)]
+struct Upstreams {
+    upstreams: Vec<UpstreamReport>,
+}
+
+/// The answer to a change of connections.
+#[derive(Deserialize)]
+struct Closed {
+    closed: u64,
 }
 
 /// Lists upstreams, or changes a server of one.
 pub(crate) fn upstream(options: &UpstreamOptions) -> Result<(), Box<dyn Error>> {
     let (server, state, weight) = match &options.change {
         None => {
-            return operate(options.list.place(), &Operation::Upstreams, |report| match report {
-                Report::Upstreams(all) => print_upstreams(all),
-                report => json(report),
+            let list = options.list.place();
+            return operate(list, &Operation::Upstreams, |Upstreams { upstreams }| {
+                print_upstreams(upstreams)
             });
         }
         Some(UpstreamChange::Down(server)) => (server, Some(ServerState::Down), None),
@@ -198,9 +200,9 @@ pub(crate) fn upstream(options: &UpstreamOptions) -> Result<(), Box<dyn Error>> 
     let ServerArguments { upstream, address, of } = server;
     let (upstream, server) = (upstream.clone(), address.clone());
     let change = ServerChange { upstream, server, state, weight };
-    operate((of.as_deref(), false), &Operation::SetServer(change), |report| match report {
-        Report::Upstreams(all) => print_upstreams(all),
-        report => json(report),
+    let operation = Operation::SetServer(change);
+    operate((of.as_deref(), false), &operation, |Upstreams { upstreams }| {
+        print_upstreams(upstreams)
     })
 }
 
@@ -208,33 +210,28 @@ pub(crate) fn upstream(options: &UpstreamOptions) -> Result<(), Box<dyn Error>> 
 pub(crate) fn channels(options: &ChannelOptions) -> Result<(), Box<dyn Error>> {
     let ChannelOptions { list, limit, after } = options;
     let query = ChannelQuery { after: after.clone(), limit: *limit };
-    operate(list.place(), &Operation::Channels(query), |report| match report {
-        Report::Channels(list) => print_channels(list),
-        report => json(report),
-    })
+    operate(list.place(), &Operation::Channels(query), print_channels)
 }
 
 /// Lists connections, or closes those of a client.
 pub(crate) fn connections(options: &ConnectionOptions) -> Result<(), Box<dyn Error>> {
     let ConnectionOptions { list, limit, client, close } = options;
-    let operation = match client {
-        Some(client) if *close => Operation::Close(*client),
+    match client {
+        Some(client) if *close => {
+            operate(list.place(), &Operation::Close(*client), |Closed { closed }| {
+                say(&format!("closed {}", count(*closed, "connection")))
+            })
+        }
         client => {
             let query = ConnectionQuery { client: *client, parked: None, limit: *limit };
-            Operation::Connections(query)
+            operate(list.place(), &Operation::Connections(query), print_connections)
         }
-    };
-    operate(list.place(), &operation, |report| match report {
-        Report::Connections(list) => print_connections(list),
-        Report::Closed(closed) => say(&format!("closed {}", count(*closed, "connection"))),
-        report => json(report),
-    })
+    }
 }
 
 /// Makes a server open the files of its logs again.
 pub(crate) fn reopen_logs(options: &ReopenOptions) -> Result<(), Box<dyn Error>> {
-    operate((options.name.get(), false), &Operation::ReopenLogs, |report| {
-        let Report::Reopened(reopened) = report else { return json(report) };
+    operate((options.name.get(), false), &Operation::ReopenLogs, |reopened: &ReopenedLogs| {
         for path in &reopened.paths {
             say(&format!("reopened {}", path.display()))?;
         }
@@ -329,7 +326,7 @@ fn print_connections(list: &ConnectionList) -> Result<(), Box<dyn Error>> {
 
 #[cfg(test)]
 mod tests {
-    use superpoll_gateway::admin::ServerReport;
+    use superpoll_gateway::control::ServerReport;
 
     use super::*;
 

@@ -1,16 +1,16 @@
 //! `superpoll status`.
 
-use std::cell::RefCell;
 use std::error::Error;
 use std::fmt::Write;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use superpoll_gateway::telemetry::socket::{
-    CommandAnswer, CommandReply, ServerCommand, ServerStatus, UpgradeState, seconds_now,
+use superpoll_gateway::control::{
+    ApiRequest, Operation, ServerStatus, Snapshot, UpgradeState, seconds_now,
 };
+use superpoll_gateway::telemetry::snapshot::verdict;
 
-use super::{LastSeen, ServerName, converse, not_answering, say, target, unexpected, within};
+use super::target::Meant;
+use super::{ServerName, converse, not_answering, say, target, within};
 use crate::quantity;
 
 /// Options of `status`.
@@ -26,27 +26,18 @@ pub(crate) struct StatusOptions {
     pub timeout: Duration,
 }
 
-/// Prints the state of a server.
+/// Asks a server for its state, and prints it.
 pub(crate) fn run(options: &StatusOptions) -> Result<(), Box<dyn Error>> {
     within(Some(options.timeout), async |seen| {
-        let path = &target::locate(options.name.get(), ServerCommand::Status).await?;
+        let path = &target::locate(options.name.get(), Meant::Any).await?;
         seen.borrow_mut().path.clone_from(path);
-        print(path, options.json, seen).await
+        let mut exchange = converse(path, &ApiRequest::from(&Operation::Status), seen).await?;
+        let value = exchange.value().await?;
+        match options.json {
+            true => say(&serde_json::to_string(&value)?),
+            false => say(text(&exchange.understand(value)?, seconds_now()).trim_end()),
+        }
     })
-}
-
-/// Asks for the state, and prints it.
-pub(super) async fn print(
-    path: &Path,
-    is_json: bool,
-    seen: &RefCell<LastSeen>,
-) -> Result<(), Box<dyn Error>> {
-    let (_, reply) = converse(path, &ServerCommand::Status.into(), seen).await?;
-    let CommandAnswer::Status(status) = &reply.answer else { return Err(unexpected(&reply)) };
-    match is_json {
-        true => say(&serde_json::to_string(&reply)?),
-        false => say(text(&reply, status, seconds_now()).trim_end()),
-    }
 }
 
 /// Returns a moment and its age.
@@ -59,7 +50,7 @@ fn moment(at: u64, now: u64) -> String {
 }
 
 /// Returns the state in lines.
-fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
+fn text(status: &ServerStatus, now: u64) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         let mut name = name;
@@ -69,10 +60,10 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
             name = "";
         }
     };
-    let CommandReply { program, version, process, .. } = reply;
-    let facts = &status.facts;
+    let ServerStatus { facts, snapshot } = status;
+    let Snapshot { program, version, process, .. } = snapshot;
     line("process", &format!("{process}, superpoll {program} {version}, {}", facts.state.name()));
-    let uptime = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());
+    let uptime = Duration::from_secs(Duration::from_nanos(snapshot.uptime_ns).as_secs());
     line("uptime", &humantime::format_duration(uptime).to_string());
     if let Some(path) = &facts.configuration {
         let taken_on = moment(facts.configured_at, now);
@@ -103,27 +94,28 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
     if let Some(path) = &facts.keeper {
         line("keeper", &path.display().to_string());
     }
-    let missing = &status.missing_processes;
-    let mut connections = status.connections.to_string();
+    let missing = &snapshot.missing_processes;
+    let mut connections = snapshot.connections.to_string();
     if !missing.is_empty() {
         connections = format!("{connections}, without those of {}", not_answering(missing));
     }
     line("connections", &connections);
-    if let Some(verdict) = &status.verdict {
+    if let Some(ratio) = &snapshot.active_ratio {
+        let verdict = verdict(ratio, snapshot.watching.as_ref());
         line("active", &verdict.replacen("; ", "\n", 1));
-    }
-    if let Some(ratio) = &status.active_ratio {
         line("in a minute", &ratio.minute.to_string());
         line("in an hour", &ratio.hour.to_string());
     }
-    let engines = &status.engines;
-    let requests: u64 = engines.iter().filter_map(|engine| engine.requests).sum();
+    let engines = &snapshot.engines;
+    let counted = || engines.iter().filter_map(|engine| engine.connections);
+    let requests: u64 = counted().map(|connections| connections.running).sum();
     let silent = engines.iter().filter(|engine| !engine.answers).count();
-    let mut summary = format!("{}, {}", engines.len(), status.backend);
-    if let Some(policy) = status.policy.as_ref().filter(|policy| **policy != status.backend) {
+    let mut summary = format!("{}, {}", engines.len(), snapshot.backend);
+    let policy = engines.first().and_then(|engine| engine.policy.as_ref());
+    if let Some(policy) = policy.filter(|policy| **policy != snapshot.backend) {
         summary = format!("{summary} ({policy})");
     }
-    if engines.iter().any(|engine| engine.requests.is_some()) {
+    if counted().next().is_some() {
         summary = format!("{summary}, {requests} requests under way");
     }
     if silent > 0 {
@@ -142,20 +134,22 @@ fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use superpoll_gateway::telemetry::ratio::{ActiveConnections, ActiveRatio};
-    use superpoll_gateway::telemetry::socket::{
-        COMMAND_PROTOCOL, EngineStatus, HandedOverStatus, LastReload, SCHEMA, ServerFacts,
-        ServerPhase, WorkerStatus,
+    use superpoll_gateway::control::{
+        HandedOverStatus, LastReload, ServerFacts, ServerPhase, WorkerStatus,
     };
-
-    use superpoll_gateway::telemetry::verdict::verdict;
+    use superpoll_gateway::telemetry::ratio::{ActiveConnections, ActiveRatio};
+    use superpoll_gateway::telemetry::snapshot::{Connections, Engine};
 
     use super::*;
 
     #[test]
     fn the_state_is_told_in_lines_and_absent_facts_have_none() {
-        let engine =
-            EngineStatus { number: 0, process: Some(43), answers: true, requests: Some(2) };
+        let engine = Engine {
+            answers: true,
+            policy: Some("idle-server".to_owned()),
+            connections: Some(Connections { running: 2, ..Connections::default() }),
+            ..Engine::default()
+        };
         let mean = |active, connections| ActiveConnections {
             active,
             connections,
@@ -179,25 +173,20 @@ mod tests {
                 upgrade: Some(UpgradeState::UnderWay),
                 handed_over: None,
             },
-            uptime_ns: 61_500_000_000,
-            backend: "adaptive".to_owned(),
-            policy: Some("idle-server".to_owned()),
-            connections: 3,
-            active_ratio: Some(ratio),
-            verdict: Some(verdict(&ratio, None)),
-            engines: vec![engine, EngineStatus { answers: false, ..engine }],
-            missing_processes: Vec::new(),
-        };
-        let reply = CommandReply {
-            schema: SCHEMA,
-            protocol: COMMAND_PROTOCOL,
-            program: "serve".to_owned(),
-            version: "0.1.0".to_owned(),
-            process: 42,
-            answer: CommandAnswer::Error(String::new()),
+            snapshot: Snapshot {
+                program: "serve".to_owned(),
+                version: "0.1.0".to_owned(),
+                process: 42,
+                uptime_ns: 61_500_000_000,
+                backend: "adaptive".to_owned(),
+                connections: 3,
+                active_ratio: Some(ratio),
+                engines: vec![engine.clone(), Engine { answers: false, ..engine }],
+                ..Snapshot::default()
+            },
         };
         assert_eq!(
-            text(&reply, &status, 1_000_000_090),
+            text(&status, 1_000_000_090),
             "process       42, superpoll serve 0.1.0, serving\n\
              uptime        1m 1s\n\
              configuration /etc/superpoll.toml, taken on 2001-09-09T01:46:40Z, 1m 30s ago\n\
@@ -216,10 +205,10 @@ mod tests {
              engines       2, adaptive (idle-server), 4 requests under way, 1 not answering\n\
              workers       0 43, starting\n"
         );
-        status.missing_processes = vec![43];
+        status.snapshot.missing_processes = vec![43];
         status.facts.upgrade = Some(UpgradeState::Done);
         status.facts.handed_over = Some(HandedOverStatus { elsewhere: 201, here: 1 });
-        let told = text(&reply, &status, 0);
+        let told = text(&status, 0);
         for line in [
             "upgrade       done: this is the new program; 201 connections went on, \
              1 stayed with the program before\n",
@@ -228,12 +217,12 @@ mod tests {
         ] {
             assert!(told.contains(line), "{told}");
         }
-        status.missing_processes.clear();
+        status.snapshot.missing_processes.clear();
         status.facts = ServerFacts::default();
-        status.engines.clear();
-        (status.active_ratio, status.verdict, status.policy) = (None, None, None);
+        status.snapshot.engines.clear();
+        status.snapshot.active_ratio = None;
         assert_eq!(
-            text(&reply, &status, 0),
+            text(&status, 0),
             "process       42, superpoll serve 0.1.0, starting\n\
              uptime        1m 1s\n\
              connections   3\n\

@@ -3,25 +3,34 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use superpoll_gateway::telemetry::socket::{
-    self, CommandAnswer, ProcessSocket, ServerCommand, ServerPhase,
+use superpoll_gateway::control::{
+    self, ApiRequest, Operation, ProcessSocket, ServerPhase, ServerStatus,
 };
 use superpoll_rt::{spawn, time};
 
-use super::conversation::Conversation;
+use super::client::{End, Exchange};
 use super::process::{exists, parent};
 
 /// How long each of several servers may take to tell its configuration.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The processes that a command can be meant for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Meant {
+    /// Servers and proxies.
+    Any,
+    /// Servers alone.
+    WebServer,
+}
+
 /// Returns the path of the socket that the user means: by a process' number, a path, or the only
 /// server that can be meant.
-pub(super) async fn locate(meant: Option<&str>, command: ServerCommand) -> Result<PathBuf, String> {
-    match meant {
-        None => only(socket::list(), command).await,
-        Some(meant) => match meant.parse::<u32>() {
+pub(crate) async fn locate(name: Option<&str>, meant: Meant) -> Result<PathBuf, String> {
+    match name {
+        None => only(control::list(), meant).await,
+        Some(name) => match name.parse::<u32>() {
             Ok(process) => of_process(process),
-            Err(_) => Ok(meant.into()),
+            Err(_) => Ok(name.into()),
         },
     }
 }
@@ -30,10 +39,11 @@ fn of_process(process: u32) -> Result<PathBuf, String> {
     if !exists(process) {
         return Err(format!("there is no process {process}"));
     }
-    if let Some(path) = socket::of_process(process) {
+    if let Some(path) = control::of_process(process) {
         return Ok(path);
     }
-    if let Some(supervisor) = parent(process).filter(|parent| socket::of_process(*parent).is_some())
+    if let Some(supervisor) =
+        parent(process).filter(|parent| control::of_process(*parent).is_some())
     {
         return Err(format!(
             "process {process} is a worker of process {supervisor}; name that one"
@@ -55,7 +65,7 @@ struct FoundServer {
     is_out: bool,
 }
 
-async fn only(found: Vec<ProcessSocket>, command: ServerCommand) -> Result<PathBuf, String> {
+async fn only(found: Vec<ProcessSocket>, meant: Meant) -> Result<PathBuf, String> {
     if found.is_empty() {
         return Err(
             "no server of this user was found in the usual place; start `superpoll serve`, \
@@ -67,7 +77,7 @@ async fn only(found: Vec<ProcessSocket>, command: ServerCommand) -> Result<PathB
     if let [one] = &found[..] {
         return Ok(one.path.clone());
     }
-    let asked: Vec<_> = found.into_iter().map(|one| spawn(describe(one, command))).collect();
+    let asked: Vec<_> = found.into_iter().map(|one| spawn(describe(one, meant))).collect();
     let mut candidates = Vec::new();
     for one in asked {
         candidates.push(one.await.map_err(|error| error.to_string())?);
@@ -86,38 +96,27 @@ fn choose(candidates: &[FoundServer]) -> Result<PathBuf, String> {
 }
 
 /// Asks a server for its configuration.
-async fn describe(found: ProcessSocket, command: ServerCommand) -> FoundServer {
+async fn describe(found: ProcessSocket, meant: Meant) -> FoundServer {
     let ProcessSocket { process, path } = found;
-    let asks = async { Conversation::begin(&path, ServerCommand::Status).await?.next().await };
-    let answer = time::timeout(PATIENCE, asks).await;
-    let (description, is_out) = match answer {
-        Ok(Ok(reply)) => match reply.answer {
-            CommandAnswer::Status(status) => {
-                let facts = &status.facts;
-                let is_draining = facts.state == ServerPhase::Draining;
-                let is_other = reply.program != "serve"
-                    && matches!(
-                        command,
-                        ServerCommand::Reload | ServerCommand::Upgrade | ServerCommand::Operate
-                    );
-                let mut description = match &facts.configuration {
-                    Some(path) => path.display().to_string(),
-                    None => format!("{}, {}", reply.program, facts.listeners.join(", ")),
-                };
-                if is_draining {
-                    description.push_str(", draining");
-                }
-                (description, is_draining || is_other)
-            }
-            _ => (unknown(), false),
-        },
-        _ => (unknown(), false),
+    let asks = async {
+        let mut exchange = Exchange::begin(&path, &ApiRequest::from(&Operation::Status)).await?;
+        exchange.answer().await
     };
-    FoundServer { process, path, description, is_out }
-}
-
-fn unknown() -> String {
-    "it does not tell its configuration".to_owned()
+    let answer: Result<Result<ServerStatus, End>, _> = time::timeout(PATIENCE, asks).await;
+    let Ok(Ok(ServerStatus { facts, snapshot })) = answer else {
+        let description = "it does not tell its configuration".to_owned();
+        return FoundServer { process, path, description, is_out: false };
+    };
+    let is_draining = facts.state == ServerPhase::Draining;
+    let is_other = snapshot.program != "serve" && meant == Meant::WebServer;
+    let mut description = match &facts.configuration {
+        Some(path) => path.display().to_string(),
+        None => format!("{}, {}", snapshot.program, facts.listeners.join(", ")),
+    };
+    if is_draining {
+        description.push_str(", draining");
+    }
+    FoundServer { process, path, description, is_out: is_draining || is_other }
 }
 
 #[cfg(test)]

@@ -9,16 +9,15 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use superpoll_gateway::telemetry::socket::{
-    self, CommandAnswer, CommandOutcome, CommandReply, ServerCommand, ServerStatus, UpgradeState,
+use superpoll_gateway::control::{
+    self, ApiRequest, CommandOutcome, Operation, ServerCommand, ServerStatus, UpgradeState,
 };
 use superpoll_rt::time;
 
-use super::conversation::Conversation;
+use super::client::{End, Exchange};
 use super::process::ServerProcess;
-use super::{AGAIN, LastSeen, ended, say, unexpected};
+use super::{AGAIN, LastSeen, ended, say};
 use crate::quantity;
-use crate::stats::source::End;
 
 /// How long a process that has taken over may take to answer. It serves before that.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -26,42 +25,32 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Makes the program on disk take over from a server, and prints which process serves then.
 pub(super) async fn upgrade(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
     // For its version.
-    let (before, _) = status(path).await?;
-    let mut conversation = Conversation::begin(path, ServerCommand::Upgrade).await?;
-    let process = conversation.process.take();
+    let before = status(path).await?;
+    let mut exchange = Exchange::begin(path, &ServerCommand::Upgrade.into()).await?;
+    let process = exchange.process.take();
     seen.borrow_mut().process = process.as_ref().map(|process| process.number);
-    match conversation.next().await {
-        Ok(reply) => match &reply.answer {
-            CommandAnswer::Done(outcome) => succeeded(path, &before, outcome).await,
-            _ => Err(unexpected(&reply)),
-        },
-        Err(End::Ended) => match process {
-            Some(process) => replaced(path, &before, &process, seen).await,
-            None => Err(ended(None).into()),
-        },
-        Err(error) => Err(error.into()),
+    match (exchange.answer().await, process) {
+        (Ok(outcome), _) => succeeded(path, &before, &outcome).await,
+        (Err(End::Ended), Some(process)) => replaced(path, &before, &process, seen).await,
+        (Err(End::Ended), None) => Err(ended(None).into()),
+        (Err(error), _) => Err(error.into()),
     }
 }
 
-async fn status(path: &Path) -> Result<(CommandReply, ServerStatus), Box<dyn Error>> {
-    let reply = Conversation::begin(path, ServerCommand::Status).await?.next().await?;
-    match &reply.answer {
-        CommandAnswer::Status(status) => {
-            let status = ServerStatus::clone(status);
-            Ok((reply, status))
-        }
-        _ => Err(unexpected(&reply)),
-    }
+async fn status(path: &Path) -> Result<ServerStatus, End> {
+    Exchange::begin(path, &ApiRequest::from(&Operation::Status)).await?.answer().await
 }
 
 /// Waits for the answer of the process that has taken over.
 async fn succeeded(
     path: &Path,
-    before: &CommandReply,
+    before: &ServerStatus,
     outcome: &CommandOutcome,
 ) -> Result<(), Box<dyn Error>> {
-    let (from, message) =
-        (format!("process {} ({})", before.process, before.version), &outcome.message);
+    let (from, message) = (
+        format!("process {} ({})", before.snapshot.process, before.snapshot.version),
+        &outcome.message,
+    );
     let Some(number) = outcome.successor else {
         return say(&format!("another process has taken over from {from}: {message}"));
     };
@@ -69,10 +58,10 @@ async fn succeeded(
     let end = Instant::now() + ANSWER;
     while Instant::now() < end {
         // It may have been started with another path.
-        let paths: [Option<PathBuf>; 2] = [socket::of_process(number), Some(path.to_path_buf())];
+        let paths: [Option<PathBuf>; 2] = [control::of_process(number), Some(path.to_path_buf())];
         for path in paths.into_iter().flatten() {
             let answer = time::timeout(ANSWER, status(&path)).await;
-            if let Ok(Ok((now, _))) = answer
+            if let Ok(Ok(ServerStatus { snapshot: now, .. })) = answer
                 && now.process == number
             {
                 let version = &now.version;
@@ -94,29 +83,27 @@ async fn succeeded(
 /// Waits until the new program of a supervisor has replaced the workers.
 async fn replaced(
     path: &Path,
-    before: &CommandReply,
+    before: &ServerStatus,
     process: &ServerProcess,
     seen: &RefCell<LastSeen>,
 ) -> Result<(), Box<dyn Error>> {
     let number = process.number;
     while !process.ends_within(AGAIN).await {
         // Until its socket is back.
-        let Ok(mut asked) = Conversation::begin(path, ServerCommand::Status).await else {
-            continue;
-        };
-        let now = match asked.next().await {
-            Ok(now) => now,
+        let request = ApiRequest::from(&Operation::Status);
+        let Ok(mut asked) = Exchange::begin(path, &request).await else { continue };
+        let ServerStatus { facts, snapshot: now } = match asked.answer().await {
+            Ok(status) => status,
             Err(End::Ended) => continue,
             Err(End::Wrong(error)) => {
                 return Err(format!("the program of process {number} was replaced: {error}").into());
             }
         };
-        let CommandAnswer::Status(status) = &now.answer else { return Err(unexpected(&now)) };
         if now.process != number {
             break;
         }
-        let (old, new) = (&before.version, &now.version);
-        match &status.facts.upgrade {
+        let (old, new) = (&before.snapshot.version, &now.version);
+        match &facts.upgrade {
             Some(UpgradeState::UnderWay) => {
                 seen.borrow_mut().last = Some("its workers are being replaced".to_owned());
             }
@@ -125,9 +112,9 @@ async fn replaced(
             }
             Some(UpgradeState::Done) => {
                 let workers: Vec<String> =
-                    status.facts.processes.iter().map(|one| one.process.to_string()).collect();
+                    facts.processes.iter().map(|one| one.process.to_string()).collect();
                 let workers = workers.join(", ");
-                let numbers = status.facts.handed_over.map_or_else(String::new, |handed| {
+                let numbers = facts.handed_over.map_or_else(String::new, |handed| {
                     format!(": {}", quantity::handed_over(handed.elsewhere, handed.here))
                 });
                 return say(&format!(

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use superpoll_gateway::Config;
-use superpoll_gateway::telemetry::socket::{
+use superpoll_gateway::control::{
     CommandCall, CommandOutcome, CommandQueue, LastReload, ServerCommand, ServerFacts, ServerPhase,
     seconds_now,
 };
@@ -23,13 +23,12 @@ pub(super) const ENDING: &str = "the server is draining, and ends";
 /// The answer to commands that a server with a successor does not carry out.
 pub(super) const TAKEN_OVER: &str = "another server has taken over, and this one ends";
 
-/// Returns the request that a command makes; `None`: the socket answers it by itself.
-pub(super) fn request(command: ServerCommand) -> Option<Request> {
+/// Returns the request that a command makes.
+pub(super) fn request(command: ServerCommand) -> Request {
     match command {
-        ServerCommand::Reload => Some(Request::Reload),
-        ServerCommand::Upgrade => Some(Request::Upgrade),
-        ServerCommand::Drain => Some(Request::End),
-        ServerCommand::Status | ServerCommand::Operate => None,
+        ServerCommand::Reload => Request::Reload,
+        ServerCommand::Upgrade => Request::Upgrade,
+        ServerCommand::Drain => Request::End,
     }
 }
 
@@ -56,7 +55,7 @@ pub(super) fn begin_drain(call: Option<CommandCall>, work: &str) {
 /// Returns the outcome of a reload.
 pub(super) fn taken_on(path: &Path, config: &Config) -> CommandOutcome {
     let message = format!("took on {}: {}", absolute(path).display(), summary(config));
-    CommandOutcome { message, notes: config.warnings.clone(), successor: None }
+    CommandOutcome { message, notes: config.warnings.clone(), ..CommandOutcome::default() }
 }
 
 /// Returns the error of a reload, with its consequence.

@@ -9,8 +9,8 @@ use superpoll::backend::Profile;
 use superpoll_gateway::config::{
     Automatic, ChallengeKind, Internal, KeeperKind, Workers, is_local, parse_processes,
 };
+use superpoll_gateway::control::SocketPath;
 use superpoll_gateway::processes::WorkerPlace;
-use superpoll_gateway::telemetry::socket::SocketPath;
 use superpoll_gateway::{Address, Config, config, prepare};
 
 /// Options of `serve`.

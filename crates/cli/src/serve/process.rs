@@ -10,11 +10,11 @@ use futures_lite::future::or;
 use sd_notify::NotifyState;
 use superpoll::{BackendKind, limits};
 use superpoll_gateway::config::KeeperKind;
-use superpoll_gateway::processes::{Worker, WorkerDrain, WorkerPlace};
-use superpoll_gateway::serve::{HandedOver, Server};
-use superpoll_gateway::telemetry::socket::{
+use superpoll_gateway::control::{
     CommandCall, CommandQueue, ServerPhase, SocketPath, UpgradeState,
 };
+use superpoll_gateway::processes::{Worker, WorkerDrain, WorkerPlace};
+use superpoll_gateway::serve::{HandedOver, Server};
 use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level, prepare};
 use superpoll_rt::Runtime;
 
@@ -188,12 +188,8 @@ pub(super) fn run(
             let signalled =
                 async { io::Result::Ok(Asked::Request(signals.recv().await?, None)) };
             let commanded = async {
-                loop {
-                    let call = queue.next().await;
-                    if let Some(request) = commands::request(call.command) {
-                        return Ok(Asked::Request(request, Some(call)));
-                    }
-                }
+                let call = queue.next().await;
+                Ok(Asked::Request(commands::request(call.command), Some(call)))
             };
             let yields = async {
                 server.asked_to_yield().await;

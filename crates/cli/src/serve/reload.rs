@@ -16,8 +16,8 @@ use std::future::pending;
 use std::sync::Arc;
 
 use superpoll_gateway::Config;
+use superpoll_gateway::control::CommandCall;
 use superpoll_gateway::serve::{Preparation, PreparedConfig};
-use superpoll_gateway::telemetry::socket::CommandCall;
 use superpoll_rt::blocking::{Blocking, unblock};
 
 use super::commands;

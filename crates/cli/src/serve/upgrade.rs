@@ -17,7 +17,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use superpoll_gateway::telemetry::socket::{CommandCall, CommandOutcome};
+use superpoll_gateway::control::{CommandCall, CommandOutcome};
 use superpoll_gateway::{ErrorLog, Event, Level};
 use superpoll_rt::{JoinHandle, process, spawn};
 
@@ -90,7 +90,7 @@ impl Upgrade {
         let successor = self.successor.get();
         commands::conclude(
             self.call.take(),
-            Ok(CommandOutcome { message, notes: Vec::new(), successor }),
+            Ok(CommandOutcome { message, successor, ..CommandOutcome::default() }),
         );
     }
 }

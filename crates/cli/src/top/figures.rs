@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use superpoll_gateway::telemetry::socket::Turn;
+use superpoll_gateway::telemetry::snapshot::Turn;
 use superpoll_gateway::telemetry::traffic::Quantile;
 
 /// Formats a number with three digits and a unit of thousands.

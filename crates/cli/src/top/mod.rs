@@ -18,16 +18,17 @@ mod traffic;
 
 use std::error::Error;
 use std::io::{Write, stdout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use superpoll::BackendKind;
-use superpoll_gateway::telemetry::socket::INTERVALS;
+use superpoll_gateway::control::{ApiRequest, INTERVALS};
 use superpoll_rt::{Runtime, time};
 
 use crate::control::ServerName;
-use crate::stats::printable::printable_json;
-use crate::stats::source::{self, End, Source};
+use crate::control::client::{End, Exchange};
+use crate::control::target::{Meant, locate};
+use crate::printable::printable_json;
 #[cfg(feature = "top")]
 use live::follow;
 use model::Model;
@@ -67,34 +68,29 @@ fn interval(text: &str) -> Result<u64, String> {
 /// Shows figures once, or until the user quits or there is nothing more to show.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     if options.once {
-        let (path, runtime) = open(options)?;
-        return runtime.try_block_on(once(options, &path))?;
+        return runtime()?.try_block_on(once(options))?;
     }
     follow(options)
 }
 
-/// Returns the statistics socket of the process that is meant, and a runtime to read it.
-fn open(options: &Options) -> Result<(PathBuf, Runtime), Box<dyn Error>> {
-    let path = source::locate(options.name.get())?;
+fn runtime() -> Result<Runtime, Box<dyn Error>> {
     // A few descriptors: choosing a back-end is not worth the effort.
-    let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
-    Ok((path, runtime))
+    Ok(Runtime::builder().backend(BackendKind::Epoll).build()?)
 }
 
 /// Prints once: the snapshot as it is, or text with the rates of an interval.
-async fn once(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
+async fn once(options: &Options) -> Result<(), Box<dyn Error>> {
+    let path = &locate(options.name.get(), Meant::Any).await?;
     let tells = async {
-        let mut source = Source::connect(path).await?;
+        let mut stream = Exchange::begin(path, &ApiRequest::snapshots(options.interval)).await?;
         if options.json {
-            let line = source.line().await?;
-            source.understand(&line)?;
+            let line = stream.line().await?;
+            stream.read_snapshot(&line)?;
             return Ok(printable_json(&line));
         }
-        source.ask(options.interval).await?;
         let mut model = Model::default();
-        // The first may be older than the request, the second is an interval later.
         for _ in 0..2 {
-            model.take(source.next().await?);
+            model.take(stream.snapshot().await?);
         }
         Ok::<_, End>(text::write(&model).into_bytes())
     };

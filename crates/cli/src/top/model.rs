@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use superpoll_gateway::telemetry::socket::{Engine, Set, Snapshot};
+use superpoll_gateway::telemetry::snapshot::{Engine, Set, Snapshot};
 
 use super::traffic::TrafficModel;
 
@@ -144,8 +144,8 @@ impl Model {
 #[cfg(test)]
 pub(super) mod tests {
     use superpoll_gateway::telemetry::ratio::{ActiveConnections, ActiveRatio};
-    use superpoll_gateway::telemetry::socket::{Connections, Costs, PlacementCosts, Turn};
-    use superpoll_gateway::telemetry::verdict::WatchingCost;
+    use superpoll_gateway::telemetry::snapshot::WatchingCost;
+    use superpoll_gateway::telemetry::snapshot::{Connections, Costs, PlacementCosts, Turn};
 
     use super::*;
 
@@ -246,6 +246,7 @@ pub(super) mod tests {
             program: "serve".to_owned(),
             version: "0.1.0".to_owned(),
             process: 4242,
+            started_seconds: 1_000_000_000,
             uptime_ns: seconds * 1_000_000_000,
             interval_ms: 1000,
             backend: "adaptive".to_owned(),

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use superpoll_gateway::telemetry::socket::{Costs, Engine, Set, Turn};
-use superpoll_gateway::telemetry::verdict::verdict;
+use superpoll_gateway::telemetry::snapshot::verdict;
+use superpoll_gateway::telemetry::snapshot::{Costs, Engine, Set, Turn};
 
 use super::figures::{quantile, ratio, time, turn};
 use super::model::{Model, Rates, Track, calls};

@@ -7,8 +7,8 @@ use superpoll_watch::{
     Counts, Key, Kind, Method, ProcessReport, Report, SetReport, bucket_bounds, findings, percent,
 };
 
+use crate::printable::printable;
 use crate::quantity::count;
-use crate::stats::printable::printable;
 
 /// Formats a report and its verdict.
 pub(super) fn of(report: &Report, costs: &Costs) -> String {

@@ -2,8 +2,9 @@
 //! files.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -429,4 +430,19 @@ pub(crate) fn ticks(child: &Child) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// Answers the first clients at the path of a Unix socket with these texts, whatever they say.
+pub(crate) fn speak<const N: usize>(path: &Path, texts: [String; N]) -> JoinHandle<()> {
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        for text in texts {
+            let mut stream = listener.accept().unwrap().0;
+            // The client ends when it has read enough.
+            let _ = stream.write_all(text.as_bytes());
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    })
 }

@@ -19,7 +19,7 @@ use super::questions::most_unanswered;
 use super::supervisor::Supervisor;
 use super::workers::Answers;
 use crate::config::Config;
-use crate::telemetry::socket::{CommandSender, Subject};
+use crate::control::{CommandSender, Subject};
 
 /// The supervisor's part of them.
 #[derive(Default)]

@@ -31,10 +31,10 @@ use super::operations::Operations;
 use super::questions::Asked;
 use super::workers::{Answers, Question, WorkerAnswer, Workers};
 use crate::config::{Action, Address, Config, Listener};
+use crate::control::{Subject, carry_out};
 use crate::inherited::Inherited;
 use crate::serve::{Error, front_of};
 use crate::telemetry::reload::ReloadState;
-use crate::telemetry::socket::{Subject, carry_out};
 
 /// The time between two looks for logs that are not used any more.
 const SWEEP: Duration = Duration::from_secs(10);

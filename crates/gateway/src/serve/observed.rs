@@ -10,7 +10,7 @@ use superpoll_rt::spawn;
 
 use super::Server;
 use crate::config::{Address, Listener};
-use crate::telemetry::socket::{CommandSender, Subject};
+use crate::control::{CommandSender, Subject};
 
 /// Returns the address that a listener has, as users write it.
 pub(crate) fn front_of(asked: &Listener, address: &Address) -> String {

@@ -16,9 +16,9 @@ use superpoll_hub::succession::Succession;
 use superpoll_rt::Handle;
 
 use crate::config::Config;
+use crate::control::Subject;
 use crate::processes::SupervisorLink;
 use crate::telemetry::overview::Overview;
-use crate::telemetry::socket::Subject;
 use crate::telemetry::upstreams::ReplacedRequests;
 
 /// Lists or closes connections of an engine of a server, on that engine.
@@ -208,7 +208,9 @@ impl ServerOperations {
                 state.log()
             }
             Operation::SetLog(_) => state.log(),
-            Operation::Command(_) => Err(Refusal::unavailable("this is no command here")),
+            Operation::Command(_) | Operation::Status | Operation::Snapshot => {
+                Err(Refusal::unavailable("this is no operation here"))
+            }
             Operation::Channels(_)
             | Operation::Connections(_)
             | Operation::Close(_)

@@ -22,8 +22,8 @@ use superpoll_hub::channel::ChannelEngine;
 use super::router::{BuiltRouter, Router};
 use super::shared::Shared;
 use crate::config::{Limits, Timeouts};
+use crate::control::{Kept, Subject, carry_out};
 use crate::processes::{Counters, Kind, Source};
-use crate::telemetry::socket::{Kept, Subject, carry_out};
 
 /// One engine's part of a server.
 pub(super) struct Worker {

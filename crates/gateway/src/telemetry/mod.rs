@@ -2,30 +2,24 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `engines` | the counters of all engines and the statistics of their pollers, at one moment, for the page |
-//! | `overview` | the same with everything else that is counted, for metrics |
-//! | `channel_traffic` | the channels with the most subscribers, for the page and the socket |
+//! | `overview` | the figures of this process and everything else that is counted, for metrics |
+//! | `channel_traffic` | the channels with the most subscribers, for the page and snapshots |
 //! | `upstreams`, `channels`, `broker`, `reload` | the parts of the overview beside engines and channels |
 //! | `prometheus` | the overview as text for Prometheus, in the classic format or OpenMetrics |
-//! | `page` | the page at `/_superpoll/`, which shows the overview and refreshes it |
-//! | `verdict` | what watching costs, and what `poll` would cost |
-//! | `socket` | the statistics socket, which `superpoll top` reads |
+//! | `page` | the page at `/_superpoll/`, which shows a snapshot and refreshes it |
 //!
 //! What is counted where a request is served is below, in `superpoll_http::telemetry`: the counters
-//! of engines, durations, refusals, and the form of `traffic`.
+//! of engines, durations, refusals, and the form of `traffic` and of a `snapshot`, which the API has.
 
 mod broker;
 mod channel_traffic;
 mod channels;
-mod engines;
 pub(crate) mod overview;
 mod page;
 mod prometheus;
 mod relays;
 pub(crate) mod reload;
-pub mod socket;
 pub(crate) mod upstreams;
-pub mod verdict;
 
 pub mod counters {
     //! The counters of each engine, to be read.
@@ -46,4 +40,13 @@ pub mod traffic {
         CHANNELS, ChannelTraffic, ChannelsTraffic, Messages, NAME, Quantile, ROUTES, Requests,
         RouteTraffic, SERVERS, ServerCondition, ServerTraffic, Traffic, quantile,
     };
+}
+
+pub mod snapshot {
+    //! The figures of a process at one moment.
+
+    pub use superpoll_http::telemetry::snapshot::{
+        Connections, Costs, Engine, PlacementCosts, SCHEMA, Set, Snapshot, Turn,
+    };
+    pub use superpoll_http::telemetry::verdict::{WatchingCost, verdict};
 }

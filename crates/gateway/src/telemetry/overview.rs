@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use superpoll_http::certificates::CertificateStatus;
@@ -16,7 +16,9 @@ use superpoll_http::telemetry::counters::EngineCounters;
 use superpoll_http::telemetry::durations::{BOUNDS, RequestCounts, RouteDurations};
 use superpoll_http::telemetry::process::ProcessState;
 use superpoll_http::telemetry::ratio::ActiveRatio;
+use superpoll_http::telemetry::snapshot::{Engine, Snapshot};
 use superpoll_http::telemetry::traffic::{ChannelName, Traffic};
+use superpoll_http::unix_time::seconds_now;
 use superpoll_http::upstream::Group;
 use superpoll_hub::channel::{Registry, RouteState};
 use superpoll_rt::{Handle, Stats, blocking, time};
@@ -24,7 +26,6 @@ use superpoll_rt::{Handle, Stats, blocking, time};
 use super::broker::BrokerState;
 use super::relays::RelayState;
 use super::reload::ReloadState;
-use super::socket::Engine;
 use super::upstreams::{ReplacedRequests, ReplacedServers, UpstreamStates};
 use crate::acme::RenewalCounters;
 use crate::config::Config;
@@ -52,7 +53,7 @@ pub(crate) struct Overview {
     reload: Mutex<ReloadState>,
     certificates: Arc<CertificateStatus>,
     started: Instant,
-    since: SystemTime,
+    started_seconds: u64,
     ending: AtomicBool,
     /// The connection to the supervisor, if this process is one of several.
     link: OnceLock<Weak<SupervisorLink>>,
@@ -61,10 +62,8 @@ pub(crate) struct Overview {
 /// The status of a process at one moment, as far as it differs among the workers of a server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Counts {
-    pub(super) started_seconds: u64,
-    pub(super) uptime_seconds: f64,
-    pub(super) connections: u32,
-    pub(super) active_ratio: Option<ActiveRatio>,
+    /// The figures, without those of engines and traffic.
+    pub(super) snapshot: Snapshot,
     /// With the place of their process among the workers, if there are several.
     pub(super) engines: Vec<(Option<u32>, Engine)>,
     /// Attempts to get a certificate, by outcome.
@@ -76,7 +75,6 @@ pub(super) struct Counts {
     pub(super) broker: Option<BrokerState>,
     pub(super) processes: Vec<ProcessState>,
     pub(super) reload: ReloadState,
-    pub(super) backend: String,
     /// The end of each certificate in seconds since 1970, by name.
     pub(super) certificate_ends: BTreeMap<String, u64>,
     pub(super) certificate_failures: u64,
@@ -85,10 +83,7 @@ pub(super) struct Counts {
 impl Counts {
     /// Adds the counts of another process of the server.
     fn add(&mut self, other: Counts) {
-        self.started_seconds = self.started_seconds.min(other.started_seconds);
-        self.uptime_seconds = self.uptime_seconds.max(other.uptime_seconds);
-        self.connections += other.connections;
-        self.active_ratio = ActiveRatio::sum([self.active_ratio, other.active_ratio].into_iter());
+        self.snapshot.add(other.snapshot);
         self.engines.extend(other.engines);
         for ((_, count), (_, more)) in self.renewals.iter_mut().zip(other.renewals) {
             *count += more;
@@ -124,7 +119,7 @@ impl Overview {
         connection_limits: Arc<ConnectionLimits>,
         renewals: Arc<RenewalCounters>,
     ) -> Overview {
-        let (started, since) = (time::now(), SystemTime::now());
+        let (started, started_seconds) = (time::now(), seconds_now());
         let ending = AtomicBool::new(false);
         let (channels, certificates) = (Mutex::default(), Arc::default());
         let (upstreams, requests, relays) = (Mutex::default(), Mutex::default(), Mutex::default());
@@ -144,7 +139,7 @@ impl Overview {
             reload,
             certificates,
             started,
-            since,
+            started_seconds,
             ending,
             link: OnceLock::new(),
         }
@@ -242,7 +237,7 @@ impl Overview {
 
     /// Returns the traffic of this process, with the figures of some channels. Call it on an
     /// engine.
-    pub(super) async fn traffic(&self, wanted: &[ChannelName]) -> Traffic {
+    pub(crate) async fn traffic(&self, wanted: &[ChannelName]) -> Traffic {
         let routes = self.of_routes(RequestCounts::traffic).await;
         let channels = lock(&self.channels).clone();
         let upstreams = lock(&self.upstreams).clone();
@@ -270,8 +265,20 @@ impl Overview {
         looked.unwrap_or_else(|_| look(&self.requests()))
     }
 
+    /// Reads the figures of this process, without its traffic.
+    pub(super) async fn snapshot(&self) -> Snapshot {
+        let engines = self.read_engines().await;
+        let uptime = time::now() - self.started;
+        Snapshot {
+            connections: self.connection_limits.in_use().into(),
+            active_ratio: ActiveRatio::read(self.engines.iter().map(|engine| &engine.ratio)),
+            engines,
+            ..Snapshot::new("serve", self.backend, self.started_seconds, uptime)
+        }
+    }
+
     /// Asks all engines of this process.
-    pub(super) async fn read_engines(&self) -> Vec<Engine> {
+    async fn read_engines(&self) -> Vec<Engine> {
         let mut asked = Vec::new();
         for engine in 0..self.engines.len() {
             asked.push(self.handle.spawn_on(engine, async { Stats::current() }));
@@ -288,18 +295,14 @@ impl Overview {
 
     /// Counts everything in this process: its engines, and each of its channels.
     async fn count(&self) -> Counts {
-        let engines = self.read_engines().await;
+        let mut snapshot = self.snapshot().await;
+        let engines = std::mem::take(&mut snapshot.engines);
         let channels = lock(&self.channels).clone();
         let link = self.link();
-        let epoch = self.since.duration_since(SystemTime::UNIX_EPOCH);
-        let started_seconds = epoch.map_or(0, |epoch| epoch.as_secs());
         let process = link.as_ref().map(|link| link.slot());
         let requests = self.of_routes(move |requests| requests.states(process)).await;
         Counts {
-            started_seconds,
-            uptime_seconds: (time::now() - self.started).as_secs_f64(),
-            connections: self.connection_limits.in_use(),
-            active_ratio: self.active_ratio(),
+            snapshot,
             engines: engines.into_iter().map(|engine| (process, engine)).collect(),
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
             channels: channels.states(process),
@@ -311,37 +314,18 @@ impl Overview {
             relays: RelayState::all(&lock(&self.relays), process),
             requests,
             broker: BrokerState::read(channels.brokers()),
-            processes: vec![ProcessState::of_this(process, started_seconds)],
+            processes: vec![ProcessState::of_this(process, self.started_seconds)],
             // The supervisor knows of files that it has refused.
             reload: link.and_then(|link| link.reload()).unwrap_or(*lock(&self.reload)),
-            backend: self.backend.to_owned(),
             certificate_ends: self.certificates.ends(),
             certificate_failures: self.certificates.failures(),
         }
-    }
-
-    /// Returns the ratio of this process.
-    pub(super) fn active_ratio(&self) -> Option<ActiveRatio> {
-        ActiveRatio::read(self.engines.iter().map(|engine| &engine.ratio))
-    }
-
-    /// Returns when the server was started, and how long ago.
-    pub(super) fn started(&self) -> (SystemTime, Duration) {
-        (self.since, time::now() - self.started)
     }
 
     /// Whether a look at many channels is under way.
     #[cfg(test)]
     pub(super) fn is_looking(&self) -> bool {
         self.channel_survey.is_under_way()
-    }
-
-    pub(super) fn backend(&self) -> &'static str {
-        self.backend
-    }
-
-    pub(super) fn connections(&self) -> u32 {
-        self.connection_limits.in_use()
     }
 
     /// Returns the connection to the supervisor, if this process is one of several.

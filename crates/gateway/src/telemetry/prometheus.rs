@@ -18,9 +18,9 @@ use superpoll_http::reply;
 use superpoll_http::telemetry::durations::RouteDurations;
 use superpoll_http::telemetry::families::{self, Labels};
 use superpoll_http::telemetry::process;
+use superpoll_http::telemetry::snapshot::{Connections, Engine, Set};
 
 use super::overview::{Counts, Overview};
-use super::socket::{Connections, Engine, Set};
 use super::{channels, relays, upstreams};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -98,17 +98,17 @@ families! {
 
     const OF_SERVER: Counts = [
         Moment start_time "When the server was started, in seconds since 1970",
-            |counts| counts.started_seconds;
-        Gauge connections "Connections of all kinds", |counts| counts.connections.into();
+            |counts| counts.snapshot.started_seconds;
+        Gauge connections "Connections of all kinds", |counts| counts.snapshot.connections;
         Fraction connections_active_last_second
             "Connections on which bytes moved in the last second that has ended",
-            |counts| counts.active_ratio.map_or(0.0, |ratio| ratio.last_second.active);
+            |counts| counts.snapshot.active_ratio.map_or(0.0, |ratio| ratio.last_second.active);
         Counter active_connection_seconds
             "Connections on which bytes moved in a second, added up over all seconds",
-            |counts| counts.active_ratio.map_or(0, |ratio| ratio.active_seconds);
+            |counts| counts.snapshot.active_ratio.map_or(0, |ratio| ratio.active_seconds);
         Counter connection_seconds
             "Connections that there were in a second, added up over all seconds",
-            |counts| counts.active_ratio.map_or(0, |ratio| ratio.connection_seconds);
+            |counts| counts.snapshot.active_ratio.map_or(0, |ratio| ratio.connection_seconds);
         Counter tls_certificate_failures
             "Certificates that could not be renewed; the former certificate stayed",
             |counts| counts.certificate_failures;
@@ -193,7 +193,7 @@ fn write(counts: &Counts, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     families::write(RENEWALS, &renewals.collect::<Vec<_>>(), encoder)?;
     families::write(OF_SERVER, &[(Labels::new(), counts)], encoder)?;
     let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
-    let build = vec![version, ("backend", counts.backend.clone())];
+    let build = vec![version, ("backend", counts.snapshot.backend.clone())];
     families::write(BUILD, &[(build, counts)], encoder)
 }
 

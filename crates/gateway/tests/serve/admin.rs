@@ -68,6 +68,7 @@ fn metrics_readiness_and_the_page_are_there_and_nothing_of_the_hosts() {
             ("/api/upstreams", "\"address\": \"127.0.0.1:1\""),
             ("/api/upstreams/app", "\"healthy\": true"),
             ("/api/channels", "\"channels\": []"),
+            ("/api/snapshot", "\"schema\": 1"),
             ("/api/connections?limit=3", "\"http/1.1\""),
         ] {
             let answer = get(&stage, path);
@@ -81,6 +82,8 @@ fn metrics_readiness_and_the_page_are_there_and_nothing_of_the_hosts() {
             let answer = get(&stage, path);
             assert_eq!(answer.status, 404, "{path}: {answer:?}");
         }
+        // Streams are for the statistics socket.
+        assert_eq!(get(&stage, "/api/snapshots").status, 404);
         let answer = get(&stage, "/api/status");
         assert_eq!((answer.status, json(&answer)["state"].as_str()), (200, Some("serving")));
         // The hosts do not have these paths by that.
@@ -108,6 +111,10 @@ fn wrong_methods_are_refused_with_those_that_there_are() {
         ("/api/log", "GET, HEAD, PUT"),
         ("/api/reload", "POST"),
         ("/api/drain", "POST"),
+        ("/api/upgrade", "POST"),
+        ("/api/reopen-logs", "POST"),
+        ("/api/snapshot", "GET, HEAD"),
+        ("/api/snapshots", "GET, HEAD"),
     ] {
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "X"] {
             if allowed.split(", ").any(|known| known == method) {
@@ -221,6 +228,7 @@ fn bodies_and_names_that_are_wrong_change_nothing_and_say_what_was_expected() {
         ("PUT /api/log".to_owned(), JSON, "{\"level\":\"info\"}", 503, "no level"),
         ("GET /api/log".to_owned(), JSON, "", 503, "no level"),
         ("POST /api/drain".to_owned(), JSON, "", 503, "no commands"),
+        ("POST /api/drain?follow=true".to_owned(), JSON, "", 404, "statistics socket"),
         ("POST /api/reload".to_owned(), JSON, "{\"a\":1}", 400, "expected none"),
     ] {
         let answer = ask(&stage, &line, fields, text);

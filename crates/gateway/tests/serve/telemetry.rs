@@ -1,5 +1,5 @@
-//! The statistics socket: the lines that clients get, the clients that are refused, and the cost to
-//! the server.
+//! The statistics socket: the responses and streams that clients get, the clients that are refused,
+//! and the cost to the server.
 
 use std::any::Any;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,12 +14,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use superpoll_gateway::Config;
+use superpoll_gateway::control::VIEWERS;
+use superpoll_gateway::control::{
+    ServerPhase, ServerStatus, Snapshot, Socket, SocketPath, Subject,
+};
 use superpoll_gateway::relay::{Options, Relay};
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::telemetry::socket::{
-    CLIENTS, CommandAnswer, CommandReply, Engine, Failure, SCHEMA, ServerPhase, Snapshot, Socket,
-    SocketPath, Subject,
-};
+use superpoll_gateway::telemetry::snapshot::{Engine, SCHEMA};
 use superpoll_rt::{BackendKind, Handle, Runtime, time};
 use tempfile::TempDir;
 
@@ -95,10 +96,31 @@ impl Stage {
         Stage { _folder: folder, path, address, handle, end, thread }
     }
 
-    fn client(&self) -> Client {
+    fn connect(&self) -> Client {
         let stream = UnixStream::connect(&self.path).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client(BufReader::new(stream))
+    }
+
+    /// Sends a request.
+    fn ask(&self, request: &str) -> Client {
+        let mut client = self.connect();
+        client.send(format!("{request} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes());
+        client
+    }
+
+    /// Asks for snapshots.
+    fn viewer(&self, interval_ms: u64) -> Client {
+        let mut client = self.ask(&format!("GET /api/snapshots?interval_ms={interval_ms}"));
+        assert_eq!(client.head(), 200);
+        client
+    }
+
+    /// Connects as many viewers as there may be.
+    fn viewers(&self) -> Vec<Client> {
+        let mut viewers: Vec<Client> = (0..VIEWERS).map(|_| self.viewer(1000)).collect();
+        viewers.iter_mut().for_each(|viewer| drop(viewer.snapshot()));
+        viewers
     }
 
     /// Ends it; the path must be free then.
@@ -112,15 +134,58 @@ impl Stage {
 struct Client(BufReader<UnixStream>);
 
 impl Client {
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         line
     }
 
+    /// Reads the head of a response, which must be the last one, and returns the status.
+    fn head(&mut self) -> u16 {
+        let first = self.line();
+        let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("{first:?} is no status line"));
+        let fields: Vec<String> =
+            std::iter::repeat_with(|| self.line()).take_while(|line| line.len() > 2).collect();
+        for expected in
+            ["connection: close", concat!("server: superpoll/", env!("CARGO_PKG_VERSION"))]
+        {
+            assert!(
+                status == 100 || fields.iter().any(|line| line.trim() == expected),
+                "{fields:?}"
+            );
+        }
+        status
+    }
+
+    /// Returns the status and the body of a response, after which nothing may follow.
+    fn answer(&mut self) -> (u16, String) {
+        let status = self.head();
+        let mut body = String::new();
+        self.0.read_to_string(&mut body).unwrap();
+        (status, body)
+    }
+
+    /// Returns the status and the error of a response.
+    fn refusal(&mut self) -> (u16, String) {
+        let (status, body) = self.answer();
+        let value: serde_json::Value =
+            serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        (status, value["error"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned())
+    }
+
+    /// Returns the next snapshot: a chunk, with a line.
     fn snapshot(&mut self) -> Snapshot {
-        let line = self.line();
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+        let size = usize::from_str_radix(self.line().trim(), 16).unwrap();
+        let mut chunk = vec![0; size + 2];
+        self.0.read_exact(&mut chunk).unwrap();
+        let line = chunk.strip_suffix(b"}\n\r\n").unwrap_or_else(|| panic!("no line: {chunk:?}"));
+        assert!(!line.contains(&b'\n'));
+        serde_json::from_slice(&chunk).unwrap_or_else(|error| panic!("{error}: {chunk:?}"))
     }
 
     /// Returns the next snapshot that is as wanted. An engine that does not run for half a second
@@ -134,37 +199,6 @@ impl Client {
             }
             assert!(Instant::now() < end, "no snapshot was as wanted: {snapshot:?}");
         }
-    }
-
-    /// Returns the next line that is no snapshot.
-    fn line_after_snapshots(&mut self) -> String {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let line = self.line();
-            if serde_json::from_str::<Snapshot>(&line).is_err() {
-                return line;
-            }
-            assert!(Instant::now() < end, "only snapshots come: {line}");
-        }
-    }
-
-    fn say(&mut self, bytes: &[u8]) {
-        self.0.get_mut().write_all(bytes).unwrap();
-    }
-
-    fn asks(mut self, interval_ms: u64) -> Client {
-        self.say(format!("{{\"interval_ms\":{interval_ms}}}\n").as_bytes());
-        self
-    }
-
-    /// Returns the failure that the client gets in the end, after snapshots; nothing may follow.
-    fn failure(&mut self) -> String {
-        let line = self.line_after_snapshots();
-        assert!(!line.is_empty(), "the connection ends without a message");
-        let failure: Failure =
-            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        assert_eq!((self.line().as_str(), failure.schema), ("", SCHEMA));
-        failure.error
     }
 }
 
@@ -192,7 +226,8 @@ fn snapshots_come_at_once_and_then_as_asked_for_with_figures_that_go_up() {
         eprintln!("back-end {backend}");
         let stage = Stage::new(backend, 2);
         assert_eq!(stage.path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        let mut client = stage.client();
+        let mut client = stage.ask("GET /api/snapshots");
+        assert_eq!(client.head(), 200);
         let first = client.snapshot_when(|snapshot| all_answer(snapshot, 2));
         assert_eq!((first.schema, first.interval_ms), (SCHEMA, 1000));
         assert_eq!((first.program.as_str(), first.process), ("serve", std::process::id()));
@@ -200,7 +235,7 @@ fn snapshots_come_at_once_and_then_as_asked_for_with_figures_that_go_up() {
         for _ in 0..20 {
             get(&stage.address);
         }
-        let mut client = client.asks(50);
+        let mut client = stage.viewer(50);
         let later = client.snapshot_when(|later| {
             let responses = |of: &Engine| of.connections.unwrap().responses;
             let done: u64 = later.engines.iter().map(responses).sum();
@@ -234,7 +269,7 @@ fn snapshots_come_at_once_and_then_as_asked_for_with_figures_that_go_up() {
 fn a_relay_reports_no_connections_by_engine() {
     let stage = Stage::of(BackendKind::Adaptive, 1, relay);
     let _pair = std::net::TcpStream::connect(&stage.address).unwrap();
-    let mut client = stage.client().asks(50);
+    let mut client = stage.viewer(50);
     let snapshot =
         client.snapshot_when(|snapshot| snapshot.connections == 1 && all_answer(snapshot, 1));
     assert_eq!(snapshot.program, "proxy");
@@ -244,46 +279,139 @@ fn a_relay_reports_no_connections_by_engine() {
 }
 
 #[test]
-fn a_line_that_says_something_else_is_answered_and_ends_the_connection() {
+fn other_bytes_than_a_request_are_answered_and_end_the_connection() {
     let stage = Stage::new(BackendKind::Epoll, 1);
-    let long = [b'x'; 1100];
-    let many = b"{\"interval_ms\":60000}\n".repeat(40);
-    let cases: [(&[u8], &str); 6] = [
-        (b"{\"interval_ms\":49}\n", "the interval is 49 milliseconds, expected"),
-        (b"{\"interval_ms\":60001}\n", "N from 50 to 60000"),
-        (b"GET / HTTP/1.1\r\n", "the line cannot be read"),
-        (b"\xff\xfe\n", "the line cannot be read"),
-        (&long, "more than 1024 bytes"),
-        (&many, "more than 32 lines"),
+    let field = [b"GET / HTTP/1.1\r\nhost: a\r\nx: ", &[b'x'; 9000][..]].concat();
+    let patch = |length: usize, body: &str| {
+        let head = "PATCH /api/upstreams/a/servers/b HTTP/1.1\r\nhost: a\r\ncontent-type: \
+                    application/json\r\ncontent-length: ";
+        format!("{head}{length}\r\n\r\n{body}").into_bytes()
+    };
+    let cases: [(&[u8], u16, &str); 9] = [
+        // As versions before this protocol.
+        (b"{\"interval_ms\":250}\n", 400, "speaks HTTP/1.1 here, and not lines of JSON"),
+        (b"{\"command\":\"reload\",\"protocol\":1}\n", 400, "and not lines of JSON"),
+        (b"\xff\xfe\r\n\r\n", 400, "expected HTTP/1.1"),
+        (b"GET /api/status HTTP/1.1\r\n\r\n", 400, "expected HTTP/1.1"),
+        (b"GET /api/status HTTP/2.0\r\nhost: a\r\n\r\n", 505, "expected HTTP/1.1"),
+        (&field, 431, "expected HTTP/1.1"),
+        (&patch(5000, &"x".repeat(5000)), 413, "more than 4096 bytes"),
+        (&patch(1, "{"), 400, "cannot be read"),
+        (b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n", 404, "listed at /"),
     ];
-    for (line, said) in cases {
-        let mut client = stage.client();
-        client.say(line);
-        let error = client.failure();
-        assert!(error.contains(said), "{:?}: {error}", String::from_utf8_lossy(line));
+    for (bytes, status, said) in cases {
+        let mut client = stage.connect();
+        client.send(bytes);
+        let (found, error) = client.refusal();
+        let bytes = String::from_utf8_lossy(bytes);
+        assert!(found == status && error.contains(said), "{bytes}: {found} {error}");
     }
-    // A part of a line is not a line, and a client that ends a direction ends both.
-    let mut client = stage.client();
-    client.say(b"{\"interval_ms\"");
+    // A part of a request is no request.
+    let mut client = stage.connect();
+    client.send(b"GET /api/status HTT");
     client.0.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     let mut rest = String::new();
     client.0.read_to_string(&mut rest).unwrap();
-    assert!(!rest.contains("error"), "{rest}");
+    assert_eq!(rest, "");
     stage.finish();
 }
 
 #[test]
-fn there_are_so_many_clients_and_places_that_are_left_are_free_again() {
-    let stage = Stage::new(BackendKind::Adaptive, 1);
-    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| stage.client()).collect();
-    for client in &mut clients {
-        client.snapshot();
+fn a_request_may_come_in_pieces_with_a_body_in_chunks_and_of_an_old_version() {
+    let stage = Stage::new(BackendKind::Epoll, 1);
+    let mut client = stage.connect();
+    for byte in b"POST /api/reload HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n" {
+        client.send(&[*byte]);
     }
-    let mut late = stage.client();
-    assert!(late.failure().contains("there are 8 clients already"));
-    drop(clients.pop());
+    client.send(b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n");
+    assert_eq!(client.head(), 100);
+    client.send(b"1\r\n{\r\n1\r\n}\r\n0\r\n\r\n");
+    assert_eq!(client.refusal(), (503, "this program takes no commands".to_owned()));
+    let mut client = stage.connect();
+    client.send(b"GET /api/snapshots?interval_ms=50 HTTP/1.0\r\n\r\n");
+    let mut line = String::new();
+    while !line.starts_with('{') {
+        line = client.line();
+    }
+    for line in [line, client.line()] {
+        assert_eq!(serde_json::from_str::<Snapshot>(&line).unwrap().interval_ms, 50);
+    }
+    let mut client = stage.ask("HEAD /api/snapshots");
+    assert_eq!(client.answer(), (200, String::new()));
+    // A client that has ended its own direction is answered as well.
+    let client = stage.ask("GET /api/snapshot");
+    client.0.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+    let (status, body) = { client }.answer();
+    assert_eq!((status, serde_json::from_str::<Snapshot>(&body).unwrap().interval_ms), (200, 0));
+    stage.finish();
+}
+
+/// The API is for any client of HTTP.
+#[test]
+fn curl_and_python_are_understood() {
+    let stage = Stage::new(BackendKind::Epoll, 1);
+    let path = stage.path.to_str().unwrap();
+    let url = "http://localhost/api";
+    let python = format!(
+        "import http.client, socket\n\
+         connection = http.client.HTTPConnection('localhost')\n\
+         connection.sock = socket.socket(socket.AF_UNIX)\n\
+         connection.sock.connect('{path}')\n\
+         connection.request('GET', '/api/snapshots?interval_ms=50')\n\
+         answer = connection.getresponse()\n\
+         print(answer.status, answer.getheader('Content-Type'))\n\
+         print(answer.readline().decode(), answer.readline().decode())\n"
+    );
+    let curl = ["--silent", "--show-error", "--unix-socket", path];
+    let [status, change, stream] = [
+        vec![format!("{url}/status")],
+        ["-X", "PUT", "-H", "Content-Type: application/json", "-d", "{\"level\":\"info\"}"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([format!("{url}/log")])
+            .collect(),
+        vec!["--max-time".to_owned(), "1".to_owned(), format!("{url}/snapshots?interval_ms=50")],
+    ];
+    for (program, first, rest, ends, said) in [
+        (
+            "curl",
+            &curl[..],
+            &status,
+            true,
+            &["\"state\": \"serving\"", "\"program\": \"serve\""][..],
+        ),
+        ("curl", &curl, &change, true, &["\"error\"", "no level"]),
+        ("curl", &curl, &stream, false, &["\"interval_ms\":50", "}\n{\"schema\""]),
+        (
+            "python3",
+            &["-c"],
+            &vec![python],
+            true,
+            &["200 application/x-ndjson", "\"interval_ms\":50"],
+        ),
+    ] {
+        let ran = std::process::Command::new(program).args(first).args(rest).output();
+        let Ok(output) = ran else {
+            eprintln!("skipped: {program} is not installed");
+            continue;
+        };
+        let [told, errors] =
+            [&output.stdout, &output.stderr].map(|one| String::from_utf8_lossy(one));
+        assert_eq!(output.status.success(), ends, "{rest:?}: {told}{errors}");
+        assert!(said.iter().all(|said| told.contains(said)), "{rest:?}: {told}{errors}");
+    }
+    stage.finish();
+}
+
+#[test]
+fn there_are_so_many_viewers_and_places_that_are_left_are_free_again() {
+    let stage = Stage::new(BackendKind::Adaptive, 1);
+    let mut viewers = stage.viewers();
+    let (status, error) = stage.ask("GET /api/snapshots").refusal();
+    assert_eq!((status, error.contains("there are 8 viewers already")), (503, true), "{error}");
+    drop(viewers.pop());
     let end = Instant::now() + PATIENCE;
-    while serde_json::from_str::<Snapshot>(&stage.client().line()).is_err() {
+    while stage.ask("GET /api/snapshots").head() == 503 {
         assert!(Instant::now() < end, "no place is free");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -293,44 +421,27 @@ fn there_are_so_many_clients_and_places_that_are_left_are_free_again() {
 #[test]
 fn a_program_that_takes_no_commands_tells_its_state_and_refuses_the_rest() {
     let stage = Stage::new(BackendKind::Epoll, 2);
-    let mut viewers: Vec<Client> = (0..CLIENTS).map(|_| stage.client()).collect();
-    viewers.iter_mut().for_each(|viewer| drop(viewer.snapshot()));
-    for (command, expected) in [
-        ("{\"command\":\"reload\",\"protocol\":1}", "takes no commands"),
-        ("{\"command\":\"dance\",\"protocol\":1}", "unknown variant `dance`"),
-        ("{\"command\":\"reload\",\"protocol\":9}", "this server knows version 1"),
-        ("{\"command\":\"status\"}", "expected \"protocol\": 1"),
-    ] {
-        // Whether or not all places are taken, and with snapshots before it or none.
+    let mut viewers = stage.viewers();
+    for request in ["POST /api/reload", "POST /api/upgrade", "POST /api/drain?follow=true"] {
+        // Whether or not all places are taken.
         for _ in 0..2 {
-            let mut client = stage.client();
-            client.say(format!("{command}\n").as_bytes());
-            let line = client.line_after_snapshots();
-            let reply: CommandReply =
-                serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-            let CommandAnswer::Error(error) = &reply.answer else { panic!("{reply:?}") };
-            assert!(error.contains(expected), "{command}: {error}");
-            assert_eq!((reply.process, &*reply.program), (std::process::id(), "serve"));
-            assert_eq!(client.line(), "");
+            let refused = stage.ask(request).refusal();
+            assert_eq!(refused, (503, "this program takes no commands".to_owned()), "{request}");
             viewers.clear();
         }
     }
     let end = Instant::now() + PATIENCE;
     loop {
-        let mut client = stage.client();
-        client.snapshot();
-        client.say(b"{\"command\":\"status\",\"protocol\":1}\n");
-        let line = client.line_after_snapshots();
-        let reply: CommandReply =
-            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        let CommandAnswer::Status(status) = reply.answer else { panic!("{line}") };
-        assert_eq!(status.facts.state, ServerPhase::Serving);
-        assert_eq!(client.line(), "");
+        let (status, body) = stage.ask("GET /api/status").answer();
+        let read: ServerStatus =
+            serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        assert_eq!((status, read.facts.state), (200, ServerPhase::Serving));
+        assert_eq!((read.snapshot.process, &*read.snapshot.program), (std::process::id(), "serve"));
         // The status leaves out an engine that has been silent since the question.
-        if status.engines.len() == 2 {
+        if read.snapshot.engines.len() == 2 {
             break;
         }
-        assert!(Instant::now() < end, "not all engines are in the status: {line}");
+        assert!(Instant::now() < end, "not all engines are in the status: {body}");
     }
     stage.finish();
 }
@@ -339,12 +450,12 @@ fn a_program_that_takes_no_commands_tells_its_state_and_refuses_the_rest() {
 #[test]
 fn clients_for_commands_have_a_bound() {
     let stage = Stage::new(BackendKind::Epoll, 1);
-    let mut viewers: Vec<Client> = (0..CLIENTS).map(|_| stage.client()).collect();
-    viewers.iter_mut().for_each(|viewer| drop(viewer.snapshot()));
+    let viewers = stage.viewers();
     // They send nothing, and are refused one after the other, or at once.
-    let mut silent: Vec<Client> = (0..4 * CLIENTS).map(|_| stage.client()).collect();
+    let mut silent: Vec<Client> = (0..4 * VIEWERS).map(|_| stage.connect()).collect();
     for client in &mut silent {
-        assert!(client.failure().contains("there are 8 clients already"));
+        let (status, error) = client.refusal();
+        assert_eq!((status, error.contains("there are 8 clients already")), (503, true), "{error}");
     }
     drop(viewers);
     stage.finish();
@@ -353,10 +464,10 @@ fn clients_for_commands_have_a_bound() {
 #[test]
 fn a_client_that_does_not_read_is_dropped_and_costs_no_memory() {
     let stage = Stage::new(BackendKind::Epoll, 2);
-    let mut slow: Vec<Client> = (0..CLIENTS).map(|_| stage.client().asks(50)).collect();
+    let mut slow: Vec<Client> = (0..VIEWERS).map(|_| stage.viewer(50)).collect();
     // All places are taken until a client loses its place by not reading.
     let end = Instant::now() + PATIENCE;
-    while serde_json::from_str::<Snapshot>(&stage.client().line()).is_err() {
+    while stage.ask("GET /api/snapshots").head() == 503 {
         assert!(Instant::now() < end, "no client was dropped");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -374,7 +485,7 @@ fn a_client_that_does_not_read_is_dropped_and_costs_no_memory() {
 #[test]
 fn an_engine_that_is_busy_is_shown_as_it_was() {
     let stage = Stage::new(BackendKind::Epoll, 2);
-    let mut client = stage.client().asks(50);
+    let mut client = stage.viewer(50);
     client.snapshot_when(|snapshot| all_answer(snapshot, 2));
     let (release, held) = mpsc::channel::<()>();
     let (hold, holds) = mpsc::channel();
@@ -421,10 +532,12 @@ fn a_closed_socket_goes_and_its_clients_stay() {
     let socket = Socket::bind(&SocketPath::At(path.clone()), false).unwrap().unwrap();
     assert_eq!(socket.path(), path);
     let statistics = socket.open(subject).unwrap();
-    let client = UnixStream::connect(&path).unwrap();
+    let mut client = UnixStream::connect(&path).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(b"GET /api/snapshots?interval_ms=50 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     let reads = std::thread::spawn(move || {
-        let mut client = Client(BufReader::new(client)).asks(50);
+        let mut client = Client(BufReader::new(client));
+        assert_eq!(client.head(), 200);
         (0..4).for_each(|_| drop(client.snapshot()));
     });
     runtime.block_on(async {

@@ -1,13 +1,13 @@
 //! Operations on a server at work: listing its upstreams, channels and connections, and changing
 //! some of their state.
 //!
-//! An [`Operation`] comes by the statistics socket, from `superpoll upstream` and its like, or by
-//! the admin listener, as a request of HTTP. Both give it to the `Subject` of the server, which
-//! carries it out:
+//! An [`Operation`] comes as a request of HTTP, from `superpoll upstream` and its like by the
+//! statistics socket, or from any client by the admin listener. Both give it to the `Subject` of
+//! the server, which carries it out:
 //!
 //! ```text
 //! admin listener --+                    one process: +--> Operate of the server, on its engines
-//!  (serve/admin)   +--> Subject::operate ------------+
+//!                  +--> Subject::operate ------------+
 //! statistics      -+                    several:     +--> Operate of the supervisor, each worker,
 //!  socket                                                 and one report of all (`merge`)
 //! ```
@@ -21,7 +21,6 @@
 //! of two changes is the same everywhere. Settings of a server of an upstream stay as long as the
 //! configuration names it.
 
-pub mod command;
 mod merge;
 mod operation;
 mod report;
@@ -33,10 +32,12 @@ use futures_lite::future::BoxedLocal;
 
 pub use self::merge::merge;
 pub use self::operation::{ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation};
-pub use self::operation::{ServerChange, ServerState, WeightChange};
+pub use self::operation::{ServerChange, ServerCommand, ServerState, WeightChange};
 pub use self::report::{
-    ChannelList, ChannelReport, ConnectionList, ConnectionReport, LogReport, OperationReport,
-    Protocol, Refusal, RefusalReason, ReopenedLogs, Report, ServerReport, UpstreamReport,
+    ChannelList, ChannelReport, CommandOutcome, ConnectionList, ConnectionReport, Covered,
+    DrainProgress, HandedOverStatus, LastReload, LogReport, OperationReport, Protocol, Refusal,
+    RefusalReason, ReopenedLogs, Report, ServerFacts, ServerPhase, ServerReport, ServerStatus,
+    UpgradeState, UpstreamReport, WorkerStatus,
 };
 pub use self::settings::{ServerSetting, Settings, Upstreams};
 

@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::admin::command::ServerCommand;
 use crate::log::Level;
 
 /// The most channels or connections that one answer lists.
@@ -16,8 +15,12 @@ pub const MOST_LISTED: usize = 1000;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Reload the configuration, drain the server, or report its status.
+    /// Reload the configuration, upgrade the server, or drain it.
     Command(ServerCommand),
+    /// Report the state of the server.
+    Status,
+    /// Report the figures of the server.
+    Snapshot,
     /// List the servers of all upstreams.
     Upstreams,
     /// Change the setting for a server of an upstream.
@@ -34,6 +37,40 @@ pub enum Operation {
     SetLog(Option<Level>),
     /// Open the files of the logs again, which may have been moved away.
     ReopenLogs,
+}
+
+impl Operation {
+    /// Whether it changes anything.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        match self {
+            Operation::Command(_)
+            | Operation::SetServer(_)
+            | Operation::Close(_)
+            | Operation::SetLog(_)
+            | Operation::ReopenLogs => true,
+            Operation::Status
+            | Operation::Snapshot
+            | Operation::Upstreams
+            | Operation::Connections(_)
+            | Operation::Channels(_)
+            | Operation::Log => false,
+        }
+    }
+}
+
+superpoll::named! {
+    /// A command to a server, which has the effect of a signal.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ServerCommand {
+        /// Read the configuration again, as for SIGHUP.
+        Reload = "reload",
+        /// Let the program on disk take over, as for SIGUSR2.
+        Upgrade = "upgrade",
+        /// End, and let connections end first, as for SIGTERM.
+        Drain = "drain",
+    }
 }
 
 /// Which connections are listed.

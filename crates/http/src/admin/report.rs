@@ -6,15 +6,19 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::operation::ServerState;
-use crate::admin::command::CommandAnswer;
 use crate::log::Level;
+use crate::telemetry::snapshot::Snapshot;
 
 /// The answer to an operation that was carried out.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// The answer to a command.
-    Command(CommandAnswer),
+    /// The outcome of a command.
+    Command(CommandOutcome),
+    /// The state of the server.
+    Status(Box<ServerStatus>),
+    /// The figures of the server.
+    Snapshot(Box<Snapshot>),
     /// The upstreams, by their names.
     Upstreams(Vec<UpstreamReport>),
     /// Some connections.
@@ -48,12 +52,12 @@ impl ReopenedLogs {
     }
 }
 
-/// A report, and the processes that it is about, where a server has several.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct OperationReport {
+/// An answer, and the processes that it is about, where a server has several.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Covered<T> {
     /// The answer.
     #[serde(flatten)]
-    pub report: Report,
+    pub report: T,
     /// The processes in which a change has taken effect; none for operations that change nothing,
     /// and for a server of one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -63,6 +67,17 @@ pub struct OperationReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_processes: Vec<u32>,
 }
+
+impl<T> Covered<T> {
+    /// Returns another answer that is about the same processes.
+    pub fn with<U>(self, report: U) -> Covered<U> {
+        let Covered { applied_processes, missing_processes, .. } = self;
+        Covered { report, applied_processes, missing_processes }
+    }
+}
+
+/// The report of an operation.
+pub type OperationReport = Covered<Report>;
 
 impl From<Report> for OperationReport {
     fn from(report: Report) -> OperationReport {
@@ -87,6 +102,9 @@ pub enum RefusalReason {
     NotFound,
     /// It has a wrong value.
     Invalid,
+    /// The server has refused the command: the configuration has a mistake, or something else is
+    /// under way.
+    Refused,
     /// The server cannot carry it out now.
     Unavailable,
 }
@@ -110,6 +128,11 @@ impl Refusal {
     /// Returns the refusal of an operation that says something wrong.
     pub fn invalid(message: impl Into<String>) -> Refusal {
         Refusal { reason: RefusalReason::Invalid, message: message.into() }
+    }
+
+    /// Returns the refusal of a command by the program of the server.
+    pub fn refused(message: impl Into<String>) -> Refusal {
+        Refusal { reason: RefusalReason::Refused, message: message.into() }
     }
 
     /// Returns the refusal of an operation that cannot be carried out now.
@@ -256,4 +279,172 @@ pub struct LogReport {
     pub level: Level,
     /// The level of the configuration.
     pub configured: Level,
+}
+
+// The server as a whole.
+
+/// The outcome of a command that was carried out.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CommandOutcome {
+    /// The outcome in one line.
+    pub message: String,
+    /// Notes about it, a line each, such as settings that are probably not meant.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// The process that has taken over, where that is another one.
+    #[serde(default)]
+    pub successor: Option<u32>,
+    /// The process that has carried it out.
+    #[serde(default)]
+    pub process: u32,
+}
+
+/// How far a drain is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DrainProgress {
+    /// Connections that clients still have.
+    pub connections: u64,
+    /// Requests under way on these; none for a program that does not count them.
+    #[serde(default)]
+    pub requests: Option<u64>,
+    /// The processes that have not answered in time, so that their connections and requests are
+    /// left out.
+    #[serde(default)]
+    pub missing_processes: Vec<u32>,
+}
+
+/// The state of a server at one moment.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ServerStatus {
+    /// The facts that the server's program knows.
+    #[serde(flatten)]
+    pub facts: ServerFacts,
+    /// The figures, without those of requests, servers and channels.
+    #[serde(flatten)]
+    pub snapshot: Snapshot,
+}
+
+/// The facts about a server that its program knows, and its engines do not.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ServerFacts {
+    /// The phase of the server's life.
+    pub state: ServerPhase,
+    /// The file of the configuration; none if the command line says everything.
+    pub configuration: Option<PathBuf>,
+    /// When the configuration in use was taken on, in seconds since 1970.
+    pub configured_at: u64,
+    /// The last attempt to read the configuration again, if there was one.
+    pub reload: Option<LastReload>,
+    /// The addresses that are served, as users write them.
+    pub listeners: Vec<String>,
+    /// The socket of the keeper, if there is one.
+    pub keeper: Option<PathBuf>,
+    /// The worker processes, where a server has several.
+    pub processes: Vec<WorkerStatus>,
+    /// The last upgrade that this process has had a part in.
+    pub upgrade: Option<UpgradeState>,
+    /// The connections of the workers that the last upgrade has replaced, where a server has
+    /// several.
+    #[serde(default)]
+    pub handed_over: Option<HandedOverStatus>,
+}
+
+/// The connections of processes that an upgrade has replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HandedOverStatus {
+    /// Connections that the new program continues with.
+    pub elsewhere: u64,
+    /// Connections that end with the program before.
+    pub here: u64,
+}
+
+superpoll::named! {
+    /// The phase of a server's life.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ServerPhase {
+        /// It does not serve yet.
+        #[default]
+        Starting = "starting",
+        /// It serves.
+        Serving = "serving",
+        /// It accepts no connections any more, and ends when those that it has are closed.
+        Draining = "draining",
+    }
+}
+
+/// The outcome of an attempt to read the configuration again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LastReload {
+    /// When it was over, in seconds since 1970.
+    pub at: u64,
+    /// The mistake, if the configuration was refused.
+    pub error: Option<String>,
+}
+
+/// A worker process of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Its place among the workers, from zero.
+    pub slot: u32,
+    /// The number of the process.
+    pub process: u32,
+    /// The phase of its life.
+    pub state: ServerPhase,
+}
+
+/// The state of an upgrade.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpgradeState {
+    /// The new program is about to take over.
+    UnderWay,
+    /// This is the new program, and it has taken over.
+    Done,
+    /// The new program has not taken over, for this reason.
+    Failed(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ServerCommand;
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_as_it_was_written_and_later_fields_do_no_harm() {
+        let facts = ServerFacts {
+            state: ServerPhase::Serving,
+            configuration: Some("/etc/superpoll.toml".into()),
+            reload: Some(LastReload { at: 7, error: Some("a:1:2: wrong".to_owned()) }),
+            upgrade: Some(UpgradeState::UnderWay),
+            ..ServerFacts::default()
+        };
+        let snapshot = Snapshot { process: 4, connections: 3, ..Snapshot::default() };
+        let status = ServerStatus { facts, snapshot };
+        let text = serde_json::to_string(&status).unwrap();
+        assert!(text.contains("\"state\":\"serving\"") && text.contains("\"process\":4"), "{text}");
+        assert_eq!(serde_json::from_str::<ServerStatus>(&text).unwrap(), status);
+        let more = text.replacen('{', "{\"later\":[1],", 1);
+        assert_eq!(serde_json::from_str::<ServerStatus>(&more).unwrap(), status);
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        fn read<'a, T: Deserialize<'a>>(name: &'a str) -> Option<T> {
+            let text = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(name);
+            T::deserialize(text).ok()
+        }
+        for value in ServerCommand::ALL {
+            assert_eq!(read(value.name()), Some(value));
+        }
+        for value in ServerPhase::ALL {
+            assert_eq!(read(value.name()), Some(value));
+        }
+        for value in ServerState::ALL {
+            assert_eq!(read(value.name()), Some(value));
+        }
+        for value in Protocol::ALL {
+            assert_eq!(read(value.name()), Some(value));
+        }
+    }
 }

@@ -7,6 +7,8 @@
 //! | `ratio` | the ratio of active connections to all connections |
 //! | `durations` | histograms of the durations of requests, by route and by server; requests that the rules of routes have refused |
 //! | `traffic` | requests by route, servers and channels, for the page and the socket |
+//! | `snapshot` | the figures of a process at one moment |
+//! | `verdict` | what watching costs, and what `poll` would cost |
 //! | `process` | the process |
 //! | `families` | the declaration of a family of metrics, and how families are written |
 //! | `guard` | whether a request comes from a program on this machine and may see the page |
@@ -17,4 +19,6 @@ pub mod families;
 pub mod guard;
 pub mod process;
 pub mod ratio;
+pub mod snapshot;
 pub mod traffic;
+pub mod verdict;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sd_notify::NotifyState;
+use superpoll_gateway::control::{CommandCall, HandedOverStatus, UpgradeState};
 use superpoll_gateway::processes::WorkerDrain;
-use superpoll_gateway::telemetry::socket::{CommandCall, HandedOverStatus, UpgradeState};
 use superpoll_gateway::{Event, Level};
 
 use super::super::notify;

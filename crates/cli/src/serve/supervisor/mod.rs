@@ -35,10 +35,11 @@ use std::time::{Duration, Instant};
 use futures_lite::future::or;
 use rustix::process::Signal;
 use sd_notify::NotifyState;
-use superpoll_gateway::processes::{Left, Supervisor, WorkerEvent};
-use superpoll_gateway::telemetry::socket::{
-    CommandCall, CommandOutcome, CommandQueue, ServerPhase, UpgradeState, WorkerStatus,
+use superpoll_gateway::control::{
+    CommandCall, CommandOutcome, CommandQueue, ServerCommand, ServerPhase, UpgradeState,
+    WorkerStatus,
 };
+use superpoll_gateway::processes::{Left, Supervisor, WorkerEvent};
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, spawn, time};
 
@@ -433,18 +434,16 @@ impl Supervision<'_> {
             Happening::Signal(Request::Reload) => self.reload(None),
             Happening::Signal(Request::ReopenLogs) => self.reopen_logs(),
             Happening::Signal(Request::Upgrade) => self.check_upgrade(None),
-            Happening::Command(call) => match commands::request(call.command) {
-                Some(Request::End) => {
+            Happening::Command(call) => match call.command {
+                ServerCommand::Drain => {
                     // A second one waits as the first one does.
                     if !self.is_ending {
                         self.end();
                     }
                     self.answer_drain(call);
                 }
-                Some(Request::Reload) => self.reload(Some(call)),
-                Some(Request::Upgrade) => self.check_upgrade(Some(call)),
-                // The socket answers it.
-                Some(Request::ReopenLogs) | None => {}
+                ServerCommand::Reload => self.reload(Some(call)),
+                ServerCommand::Upgrade => self.check_upgrade(Some(call)),
             },
             // A worker that starts does not listen to signals yet.
             Happening::Checked(Ok(())) if self.is_busy() => {

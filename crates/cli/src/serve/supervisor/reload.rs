@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sd_notify::NotifyState;
+use superpoll_gateway::control::CommandCall;
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::telemetry::socket::CommandCall;
 use superpoll_gateway::{Config, Level, prepare};
 use superpoll_rt::blocking::unblock;
 

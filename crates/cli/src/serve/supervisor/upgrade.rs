@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use superpoll_gateway::Level;
 use superpoll_gateway::config::Log;
-use superpoll_gateway::telemetry::socket::{CommandCall, UpgradeState};
+use superpoll_gateway::control::{CommandCall, UpgradeState};
 use superpoll_rt::time;
 
 use super::super::signals::Signals;

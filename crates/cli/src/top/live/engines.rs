@@ -9,8 +9,8 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table};
-use superpoll_gateway::telemetry::socket::Turn;
-use superpoll_gateway::telemetry::verdict::verdict;
+use superpoll_gateway::telemetry::snapshot::Turn;
+use superpoll_gateway::telemetry::snapshot::verdict;
 
 use super::columns::{bold, dim};
 use super::help;
@@ -215,7 +215,7 @@ fn priced(frame: &mut Frame<'_>, area: Rect, track: &Track) {
     let header = Row::new(names).style(bold());
     // On a small screen, the kind that servers have most of comes first.
     let costs = track.engine.costs.iter().rev();
-    let row = |costs: &superpoll_gateway::telemetry::socket::Costs| {
+    let row = |costs: &superpoll_gateway::telemetry::snapshot::Costs| {
         let thresholds = costs.thresholds.as_ref();
         let learned = |value: Option<f64>| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"))

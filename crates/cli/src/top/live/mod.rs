@@ -15,12 +15,11 @@ mod view;
 
 use std::error::Error;
 use std::io::{self, IsTerminal, stdin, stdout};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
 use rustix::event::{PollFd, PollFlags};
-use superpoll_gateway::telemetry::socket::Snapshot;
+use superpoll_gateway::control::{ApiRequest, Snapshot};
 use superpoll_rt::signal::{Signal, SignalKind, signal};
 use superpoll_rt::{AsyncFd, time};
 
@@ -28,8 +27,9 @@ use self::keys::Key;
 use self::screen::Screen;
 use self::state::{Effect, State};
 use super::model::Model;
-use super::{Options, open, patience, silent};
-use crate::stats::source::{End, Source};
+use super::{Options, patience, runtime, silent};
+use crate::control::client::Exchange;
+use crate::control::target::{Meant, locate};
 
 /// How often to check whether a snapshot has come.
 const TICK: Duration = Duration::from_secs(1);
@@ -39,8 +39,7 @@ pub(super) fn follow(options: &Options) -> Result<(), Box<dyn Error>> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
         return Err("showing a process needs a terminal; use --once without one".into());
     }
-    let (path, runtime) = open(options)?;
-    runtime.try_block_on(show(options, &path))?
+    runtime()?.try_block_on(show(options))?
 }
 
 /// An event while the screen is shown.
@@ -104,14 +103,12 @@ impl Signals {
 }
 
 /// Shows the screen until the end.
-async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
+async fn show(options: &Options) -> Result<(), Box<dyn Error>> {
+    let path = &locate(options.name.get(), Meant::Any).await?;
     let patience = patience(options.interval);
-    let opens = async {
-        let mut source = Source::connect(path).await?;
-        source.ask(options.interval).await?;
-        Ok::<_, End>(source)
-    };
-    let mut source = time::timeout(patience, opens).await.map_err(|_| silent(path, patience))??;
+    let request = ApiRequest::snapshots(options.interval);
+    let opens = Exchange::begin(path, &request);
+    let mut stream = time::timeout(patience, opens).await.map_err(|_| silent(path, patience))??;
     let mut signals = Signals::new()?;
     let terminal = AsyncFd::nonblocking(stdin());
     let mut screen = Screen::open()
@@ -125,7 +122,7 @@ async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
             return Ok(());
         }
         let tells = async {
-            let snapshot = source.next().await?;
+            let snapshot = stream.snapshot().await?;
             Ok(Happening::Told(Box::new(snapshot)))
         };
         let presses =
@@ -159,7 +156,12 @@ async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
                 for key in keys {
                     match state.press(key, &model) {
                         Effect::None => {}
-                        Effect::Interval => source.ask(state.interval_ms).await?,
+                        Effect::Interval => {
+                            // Its place among the viewers is free then.
+                            drop(stream);
+                            let request = ApiRequest::snapshots(state.interval_ms);
+                            stream = Exchange::begin(path, &request).await?;
+                        }
                         Effect::Quit => return Ok(()),
                     }
                 }

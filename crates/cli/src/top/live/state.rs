@@ -281,7 +281,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use superpoll_gateway::telemetry::socket::INTERVALS;
+    use superpoll_gateway::control::INTERVALS;
 
     use super::*;
     use crate::top::model::tests::model;

@@ -8,7 +8,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Color;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
-use superpoll_gateway::telemetry::socket::Snapshot;
+use superpoll_gateway::control::Snapshot;
 
 use super::columns::{bold, dim};
 use super::state::{Page, State};

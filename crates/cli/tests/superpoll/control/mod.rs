@@ -46,12 +46,8 @@ fn refusal(output: &Output) -> String {
 /// Returns the state of the server at a socket.
 fn status(at: &Path) -> Value {
     let text = run(&mut command("status", at, &["--json"]));
-    let mut value: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&value["schema"], &value["protocol"]), (&1.into(), &1.into()), "{text}");
-    let process = value["process"].clone();
-    let mut status = value["status"].take();
-    status["process"] = process;
-    status
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(&text).unwrap()
 }
 
 /// A server with a configuration file, and its statistics socket.

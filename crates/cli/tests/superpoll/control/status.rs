@@ -2,11 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::thread;
+use std::os::unix::net::UnixStream;
 
 use super::{Stage, command, refused, status};
-use crate::stage::{run, until};
+use crate::stage::{run, speak, until};
 
 #[test]
 fn one_process_tells_its_configuration_listeners_and_connections() {
@@ -42,7 +41,7 @@ fn one_process_tells_its_configuration_listeners_and_connections() {
 fn a_policy_that_is_not_the_default_is_told() {
     let stage = Stage::new();
     let server = stage.start_with(1, "[engine]\npolicy = \"idle-server\"\n");
-    assert_eq!(status(&stage.stats)["policy"], "idle-server");
+    assert_eq!(status(&stage.stats)["engines"][0]["policy"], "idle-server");
     let text = run(&mut stage.command("status", &[]));
     assert!(text.contains("engines       1, adaptive (idle-server), "), "{text}");
     server.finish();
@@ -87,13 +86,13 @@ fn commands_are_answered_though_there_are_as_many_viewers_as_there_may_be() {
     let viewers: Vec<UnixStream> = (0..8)
         .map(|_| {
             let mut stream = UnixStream::connect(&stage.stats).unwrap();
-            // It has been sent a snapshot.
+            stream.write_all(b"GET /api/snapshots HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
             assert_eq!(stream.read(&mut [0]).unwrap(), 1);
             stream
         })
         .collect();
     let line = refused(&mut command("top", &stage.stats, &["--once", "--json"]));
-    assert!(line.contains("there are 8 clients already"), "{line}");
+    assert!(line.contains("there are 8 viewers already"), "{line}");
     assert_eq!(status(&stage.stats)["state"], "serving");
     assert!(run(&mut stage.command("reload", &[])).contains(" took on "));
     drop(viewers);
@@ -102,68 +101,69 @@ fn commands_are_answered_though_there_are_as_many_viewers_as_there_may_be() {
 }
 
 #[test]
-fn a_server_that_does_not_know_commands_is_named_with_the_signal_that_it_knows() {
+fn a_server_of_another_version_is_named_with_the_signal_that_it_knows() {
     let stage = Stage::new();
-    let snapshot =
-        "{\"schema\":1,\"program\":\"serve\",\"version\":\"0.0.9\\u001b[2J\",\"engines\":[]}\n";
-    let own = std::process::id();
-    for (name, answers, expected) in [
-        (
-            "reload",
-            format!("{snapshot}{{\"schema\":1,\"error\":\"the line cannot be read\"}}\n"),
-            format!(
-                "is superpoll 0.0.9\\u{{1b}}[2J, which does not know the command reload; use kill -HUP {own}"
-            ),
-        ),
-        (
-            "status",
-            format!("{snapshot}{{\"schema\":1,\"error\":\"the line cannot be read\"}}\n"),
-            format!("does not know the command status; use superpoll top {own}"),
-        ),
-        ("reload", "{\"schema\":1,\"error\":\"8 clients\"}\n".to_owned(), "8 clients".to_owned()),
+    let (own, version) = (std::process::id(), env!("CARGO_PKG_VERSION"));
+    // A version before the API sends lines.
+    let line = "{\"schema\":1,\"program\":\"serve\",\"version\":\"0.0.9\\u001b[2J\"}\n";
+    let other = |version: &str| {
+        format!(
+            "process {own} is superpoll {version}, which speaks another protocol; use the \
+             `superpoll` of that process"
+        )
+    };
+    let early = other("0.0.9\\u{1b}[2J");
+    let answers = |status: &str, server: &str, body: &str| {
+        format!("HTTP/1.1 {status}\r\nserver: {server}\r\n\r\n{body}")
+    };
+    let nothing = "{\"error\":\"there is nothing at this path\"}";
+    let same = format!("superpoll/{version}");
+    for (name, text, expected) in [
+        ("reload", line.to_owned(), format!("{early}, or kill -HUP {own}\n")),
+        ("drain", line.to_owned(), format!("{early}, or kill -TERM {own}\n")),
+        ("status", line.to_owned(), format!("{early}\n")),
         (
             "drain",
-            "{\"schema\":1,\"protocol\":2,\"finished\":true}\n".to_owned(),
-            "it answers in version 2, and this program knows version 1".to_owned(),
+            answers("404 Not Found", "superpoll/9.9.9", nothing),
+            format!("there is nothing at this path; {}, or kill -TERM {own}\n", other("9.9.9")),
         ),
-        ("drain", "{\"schema\":2}\n".to_owned(), "statistics of version 2".to_owned()),
-        ("reload", "SSH-2.0\n".to_owned(), "sends no statistics".to_owned()),
-        (
-            "reload",
-            "{\"schema\":1,\"protocol\":1}\n".to_owned(),
-            "its answer cannot be read".to_owned(),
-        ),
+        ("drain", answers("404 Not Found", &same, nothing), "at this path\n".to_owned()),
+        ("reload", answers("503 Busy", &same, "{\"error\":\"a\\u001bb\"}"), "a\\u{1b}b".to_owned()),
+        ("reload", answers("200 OK", "nginx", "{}"), "is no superpoll".to_owned()),
+        ("reload", answers("200 OK", &same, "{}"), "its answer cannot be read".to_owned()),
+        ("status", answers("200 OK", &same, "<a>"), "its answer is no JSON".to_owned()),
+        ("reload", "{\"schema\":1,\"error\":\"8 clients\"}\n".to_owned(), "8 clients".to_owned()),
+        ("reload", "SSH-2.0\n".to_owned(), "does not speak HTTP/1.1".to_owned()),
     ] {
         let path = stage.site.path("other");
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).unwrap();
-        let speaks = thread::spawn(move || {
-            let mut stream = listener.accept().unwrap().0;
-            stream.write_all(answers.as_bytes()).unwrap();
-            // Until the command has ended.
-            let _ = stream.read_to_end(&mut Vec::new());
-        });
+        let speaks = speak(&path, [text]);
         let line = refused(&mut command(name, &path, &[]));
         assert!(line.lines().count() == 1 && line.contains(&expected), "{name}: {line}");
         speaks.join().unwrap();
     }
+    // It may take the request for a wrong line before it has said its version.
+    let path = stage.site.path("other");
+    let wrong = "{\"schema\":1,\"error\":\"the line cannot be read\"}\n";
+    let speaks = speak(&path, [wrong.to_owned(), line.to_owned()]);
+    let told = refused(&mut command("reload", &path, &[]));
+    assert!(told.contains(&format!("{early}, or kill -HUP {own}\n")), "{told}");
+    speaks.join().unwrap();
 }
 
 #[test]
 fn a_script_may_end_its_own_direction_and_a_client_that_goes_on_sending_is_dropped() {
     let stage = Stage::new();
     let server = stage.start(1);
-    let command = b"{\"command\":\"reload\",\"protocol\":1}\n";
+    let request = b"POST /api/reload HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut script = UnixStream::connect(&stage.stats).unwrap();
-    script.write_all(command).unwrap();
+    script.write_all(request).unwrap();
     script.shutdown(Shutdown::Write).unwrap();
     let mut answer = String::new();
     script.read_to_string(&mut answer).unwrap();
-    let line = answer.lines().last().unwrap();
-    assert!(line.contains("\"protocol\":1") && line.contains("\"done\":{"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("took on"), "{answer}");
     server.signal("STOP");
     let mut noisy = UnixStream::connect(&stage.stats).unwrap();
-    noisy.write_all(command).unwrap();
+    noisy.write_all(request).unwrap();
     noisy.write_all(&[b'x'; 64 << 10]).unwrap();
     server.signal("CONT");
     // Its answer, or nothing: it ends in any case.

@@ -2,14 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 use std::thread;
 
 use serde_json::Value;
 
 use super::{read_snapshot, refused, top};
-use crate::stage::{Running, Server, Site, backends, get, run, signal};
+use crate::stage::{Running, Server, Site, backends, get, run, signal, speak};
 use crate::superpoll;
 
 /// Returns the sum of a figure over all engines.
@@ -136,36 +135,37 @@ fn failures_of_top_are_reported_in_one_line() {
     assert!(refused(&mut top(&["--once", &at("file")])).contains("refused"));
     assert!(refused(&mut top(&["--json"])).contains("--once"));
     assert!(refused(&mut top(&["--once", "--interval", "0"])).contains("--interval"));
-    assert!(refused(&mut top(&["--once", "4294967295"])).contains("process 4294967295 has no"));
+    assert!(refused(&mut top(&["--once", "4294967295"])).contains("no process 4294967295"));
     // Without a terminal there is nothing to show figures on.
     let line = refused(top(&[&at("nowhere")]).stdin(Stdio::null()));
     assert!(line.contains("needs a terminal; use --once"), "{line}");
 
-    for (number, (said, expected)) in [
-        ("SSH-2.0-OpenSSH_9.9\n", "sends no statistics"),
-        ("{\"schema\":2,\"engines\":7}\n", "version 2, and this program knows version 1"),
-        ("{\"schema\":1,\"error\":\"go away\"}\n", "go away"),
-        ("{\"schema\":1}\n", "cannot be read: missing field"),
-        ("", "the server has ended"),
-        (EVIL, "INJECTED"),
-        ("\u{1b}[2J\u{1b}]0;x\u{7} not json\n", "sends no statistics"),
-        ("{\"schema\":1,\"engines\":\"\\u001b[2J\\r\\n\\u202e\"}\n", "cannot be read"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let path = site.path(&format!("other-{number}"));
-        let listener = UnixListener::bind(&path).unwrap();
-        let speaks = thread::spawn(move || {
-            let mut stream = listener.accept().unwrap().0;
-            stream.write_all(said.as_bytes()).unwrap();
-        });
-        let line = refused(top(&["--once", "--json"]).arg(&path));
-        assert!(line.contains(expected), "{said:?}: {line}");
-        assert!(!line.trim_end_matches('\n').contains(is_obeyed), "{said:?}: {line:?}");
+    let answer = |line: &str| format!("{HEAD}{line}\n");
+    for (said, expected) in [
+        ("SSH-2.0-OpenSSH_9.9\n".to_owned(), "does not speak HTTP/1.1"),
+        (answer("{\"schema\":2,\"engines\":7}"), "version 2, and this program knows version 1"),
+        ("{\"schema\":1,\"error\":\"go away\"}\n".to_owned(), "go away"),
+        (answer("{\"schema\":1}"), "cannot be read: missing field"),
+        (answer("{}"), "cannot be read: missing field"),
+        (String::new(), "the server has ended"),
+        (HEAD.to_owned(), "the server has ended"),
+        (EVIL.to_owned(), "INJECTED"),
+        (HEAD.replace("200 OK", "503 Busy") + EVIL, "INJECTED"),
+        ("\u{1b}[2J\u{1b}]0;x\u{7} not HTTP\n".to_owned(), "does not speak HTTP/1.1"),
+        (answer("{\"schema\":1,\"engines\":\"\\u001b[2J\\r\\n\\u202e\"}"), "cannot be read"),
+    ] {
+        let path = site.path("other");
+        let speaks = speak(&path, [said.clone()]);
+        let output = top(&["--once", "--json"]).arg(&path).output().unwrap();
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && line.contains(expected), "{said:?}: {line}");
+        assert!(!line.contains(|one| one != '\n' && is_obeyed(one)), "{said:?}: {line:?}");
         speaks.join().unwrap();
     }
 }
+
+/// The head of a response with lines, until its connection ends.
+const HEAD: &str = "HTTP/1.1 200 OK\r\nserver: superpoll/0.0.9\r\n\r\n";
 
 /// A message of a process that would make the reader's terminal obey it.
 const EVIL: &str = "{\"schema\":1,\"error\":\"bad \\u001b[2J\\u001b]0;PWNED\\u0007\\r\\nINJECTED\\u009b31m\\u202e\"}\n";
@@ -202,15 +202,7 @@ fn control_characters_from_a_process_do_not_reach_the_terminal() {
         }
         for arguments in [&["--once", "--json"][..], &["--once", "--interval", "0.05"]] {
             let path = site.path("other");
-            let _ = std::fs::remove_file(&path);
-            let listener = UnixListener::bind(&path).unwrap();
-            let said = format!("{line}\n{line}\n");
-            let speaks = thread::spawn(move || {
-                let mut stream = listener.accept().unwrap().0;
-                // The reader ends when it has read enough.
-                let _ = stream.write_all(said.as_bytes());
-                let _ = stream.read_to_end(&mut Vec::new());
-            });
+            let speaks = speak(&path, [format!("{HEAD}{line}\n{line}\n")]);
             let text = run(top(arguments).arg(&path));
             speaks.join().unwrap();
             assert!(text.contains("serve"), "{text}");

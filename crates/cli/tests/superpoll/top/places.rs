@@ -45,7 +45,7 @@ fn one_process_is_found_several_are_listed_and_a_stale_socket_is_removed() {
     let folder = home.path();
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
     let once = ["--once", "--json"];
-    assert!(refused(&mut find(VARIABLE, folder, &once)).contains("no process of this user"));
+    assert!(refused(&mut find(VARIABLE, folder, &once)).contains("no server of this user"));
     let first = server(VARIABLE, folder, &site, &[]);
     let number = first.child().id();
     let path = folder.join(format!("superpoll-{number}.sock"));
@@ -57,7 +57,7 @@ fn one_process_is_found_several_are_listed_and_a_stale_socket_is_removed() {
     let second = server(VARIABLE, folder, &site, &[]);
     let other = second.child().id();
     let line = refused(&mut find(VARIABLE, folder, &once));
-    for part in ["2 processes", &format!("{number} ("), &format!("{other} (")] {
+    for part in ["2 servers run", &format!("{number} ("), &format!("{other} (")] {
         assert!(line.contains(part), "{part}: {line}");
     }
     let text = run(find(VARIABLE, folder, &once).arg(other.to_string()));

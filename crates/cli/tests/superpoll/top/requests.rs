@@ -2,14 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 
 use serde_json::{Value, json};
 
 use super::{read_snapshot, top};
-use crate::stage::{PATIENCE, Server, Site, connect, free_port, get, response, run, until};
+use crate::stage::{PATIENCE, Server, Site, connect, free_port, get, response, run, speak, until};
 
 /// A server that answers each request, on a connection for each, with this status.
 fn upstream(status: &'static str) -> SocketAddr {
@@ -194,8 +194,13 @@ fn processes_are_one_server_whose_counts_are_summed_and_never_burst() {
     // A worker that is stopped does not answer. Its counts stay, and come back as no burst.
     let mut viewer = UnixStream::connect(&path).unwrap();
     viewer.set_read_timeout(Some(PATIENCE)).unwrap();
-    viewer.write_all(b"{\"interval_ms\":50}\n").unwrap();
+    viewer.write_all(b"GET /api/snapshots?interval_ms=50 HTTP/1.0\r\n\r\n").unwrap();
     let mut viewer = BufReader::new(viewer);
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        assert!(viewer.read_line(&mut line).unwrap() > 0);
+    }
     let mut is_complete = false;
     let mut look = || {
         let mut line = String::new();
@@ -232,14 +237,8 @@ fn a_server_of_an_earlier_version_is_shown_without_figures_of_requests() {
             snapshot["traffic"] = json!({ "bounds_ns": [], "more": 1 });
         }
         let path = site.path("other");
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).unwrap();
-        let said = format!("{snapshot}\n{snapshot}\n");
-        let speaks = thread::spawn(move || {
-            let mut stream = listener.accept().unwrap().0;
-            let _ = stream.write_all(said.as_bytes());
-            let _ = stream.read_to_end(&mut Vec::new());
-        });
+        let head = "HTTP/1.1 200 OK\r\nserver: superpoll/0.0.9\r\n\r\n";
+        let speaks = speak(&path, [format!("{head}{snapshot}\n{snapshot}\n")]);
         let mut command = top(&["--once", "--interval", "0.05"]);
         let output = command.arg(&path).output().unwrap();
         speaks.join().unwrap();

@@ -1,12 +1,8 @@
-//! The statistics socket of a server or a proxy: its own one (here), and that of another process
-//! (`source`).
-
-pub(crate) mod printable;
-pub(crate) mod source;
+//! The statistics socket of this process, a server or a proxy.
 
 use std::error::Error;
 
-use superpoll_gateway::telemetry::socket::{Socket, SocketPath, Statistics, Subject};
+use superpoll_gateway::control::{Socket, SocketPath, Statistics, Subject};
 
 /// Listens at a place. If that place is only the default, a process continues without a socket and
 /// passes the error to `warn`.

@@ -1,4 +1,8 @@
-//! The path of a process's statistics socket, and the owner of its folder.
+//! The statistics socket: the API on a Unix-domain stream socket that only the same user can open.
+//!
+//! The first engine watches the socket, as one more idle descriptor, and while no client is
+//! connected that is its whole cost: a thread of its own would make every call of an otherwise
+//! single-threaded process more expensive.
 //!
 //! Unless a place is named, a process has its socket in a folder of its user's alone, by its
 //! number: `$XDG_RUNTIME_DIR/superpoll-PID.sock`, and where there is no such folder
@@ -7,16 +11,157 @@
 //! user, closed to all other users.
 
 use std::fs::{self, DirBuilder, Metadata};
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixListener as BlockingListener;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, RenameFlags, renameat_with};
 use rustix::process::geteuid;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, Type};
 use superpoll_http::listen::is_left;
+use superpoll_rt::net::unix::UnixListener;
+use superpoll_rt::{spawn, time};
+
+use super::client::{self, Places};
+use super::subject::Subject;
+use crate::config::SocketPath;
+
+/// How long the server waits after accepting has failed before it tries again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A socket that listens, but on which no client is answered yet.
+#[derive(Debug)]
+pub struct Socket {
+    listener: BlockingListener,
+    file: File,
+}
+
+impl Socket {
+    /// Listens at a place; nowhere, if it is [`SocketPath::Off`]. A socket that an ended process
+    /// has left there is replaced. With `takes_over`, the socket of a running process is replaced
+    /// as well, when the new one is [opened](Socket::open).
+    ///
+    /// # Errors
+    ///
+    /// The attempt and the system's error, in one line; if the folder belongs to another user or is
+    /// open to other users; if another process listens there.
+    pub fn bind(place: &SocketPath, takes_over: bool) -> io::Result<Option<Socket>> {
+        let path = match place {
+            SocketPath::Off => return Ok(None),
+            SocketPath::At(path) => std::path::absolute(path)?,
+            SocketPath::Default => default_path()?,
+        };
+        let bound = listen(&path, takes_over).map_err(|error| {
+            let what = format!("listening for statistics at {}: {error}", path.display());
+            io::Error::new(error.kind(), what)
+        });
+        bound.map(|(listener, file)| Some(Socket { listener, file }))
+    }
+
+    /// Returns the path of the socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Answers clients that connect, on the first engine of the subject's runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime has ended, or if the socket cannot be put in the place of another.
+    pub fn open(self, subject: Subject) -> io::Result<Statistics> {
+        let Socket { listener, mut file } = self;
+        file.put_in_place().map_err(|error| {
+            let what = format!("listening for statistics at {}: {error}", file.path().display());
+            io::Error::new(error.kind(), what)
+        })?;
+        let closing: Arc<Closing> = Arc::default();
+        let (closes, handle) = (closing.clone(), subject.handle.clone());
+        let begin = move || {
+            // It fails only outside of an engine.
+            let Ok(listener) = UnixListener::from_std(listener) else { return };
+            spawn(accept(listener, closes, Arc::new(subject))).detach();
+        };
+        handle.call_on(0, begin).map_err(io::Error::other)?;
+        Ok(Statistics { closing, file })
+    }
+}
+
+/// A statistics socket at work. Dropping it closes the socket and removes its file; clients
+/// continue as long as the runtime does.
+#[derive(Debug)]
+pub struct Statistics {
+    closing: Arc<Closing>,
+    file: File,
+}
+
+impl Statistics {
+    /// Returns the path of the socket.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.file.path().to_path_buf()
+    }
+}
+
+impl Drop for Statistics {
+    fn drop(&mut self) {
+        self.closing.close();
+    }
+}
+
+/// The signal to close a socket.
+#[derive(Debug, Default)]
+struct Closing {
+    is_closed: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Closing {
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether the socket is closed; if not, the waker is woken when it is.
+    fn poll(&self, waker: &Waker) -> bool {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+        self.is_closed.load(Ordering::Acquire)
+    }
+}
+
+/// Accepts clients.
+async fn accept(listener: UnixListener, closing: Arc<Closing>, subject: Arc<Subject>) {
+    let places: Rc<Places> = Rc::default();
+    loop {
+        let accepted = poll_fn(|cx| {
+            if closing.poll(cx.waker()) {
+                return Poll::Ready(None);
+            }
+            listener.poll_accept(cx).map(Some)
+        });
+        match accepted.await {
+            None => return,
+            Some(Ok((stream, _))) => {
+                spawn(client::serve(stream, subject.clone(), places.clone())).detach();
+            }
+            // There is no descriptor, not even for a client that is closed at once.
+            Some(Err(_)) => time::sleep(PAUSE).await,
+        }
+    }
+}
+
+// The file of a socket, and its folder.
 
 /// The permissions of a socket: its user's.
 const MODE: u32 = 0o600;
@@ -86,7 +231,7 @@ fn name(process: u32) -> String {
 }
 
 /// Returns the path of this process's socket, in a folder that was made and cleaned for it.
-pub(super) fn default_path() -> io::Result<PathBuf> {
+fn default_path() -> io::Result<PathBuf> {
     let folder = folder()?;
     for ProcessSocket { process, path } in sockets(&folder) {
         // A process that has just begun to listen would refuse as well.
@@ -138,7 +283,7 @@ pub fn of_process(process: u32) -> Option<PathBuf> {
 
 /// The file of a socket, removed on drop by the process that made it, if it still is that file.
 #[derive(Debug)]
-pub(super) struct File {
+struct File {
     /// The path at which the socket belongs.
     path: PathBuf,
     /// The temporary path of the socket, until it is in place.
@@ -155,12 +300,12 @@ impl File {
         Ok(File { path: path.to_path_buf(), aside, identity, owner: std::process::id() })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    fn path(&self) -> &Path {
         &self.path
     }
 
     /// Takes the place of whatever socket is there.
-    pub(super) fn put_in_place(&mut self) -> io::Result<()> {
+    fn put_in_place(&mut self) -> io::Result<()> {
         if let Some(aside) = &self.aside {
             fs::rename(aside, &self.path)?;
             self.aside = None;
@@ -195,8 +340,8 @@ impl Drop for File {
     }
 }
 
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+fn bind(path: &Path) -> io::Result<BlockingListener> {
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     // Before the socket has a name: the file is made with these permissions, and is never open to
     // other users.
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(MODE))?;
@@ -206,7 +351,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Listens at a path, or next to it until the time has come to replace the socket there.
-pub(super) fn listen(path: &Path, takes_over: bool) -> io::Result<(UnixListener, File)> {
+fn listen(path: &Path, takes_over: bool) -> io::Result<(BlockingListener, File)> {
     let is_socket = |found: Metadata| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type());
     if takes_over && fs::symlink_metadata(path).is_ok_and(is_socket) {
         let mut aside = path.as_os_str().to_owned();
@@ -220,7 +365,7 @@ pub(super) fn listen(path: &Path, takes_over: bool) -> io::Result<(UnixListener,
 }
 
 /// Listens at a path, in the place of a stale socket at which no process listens any more.
-fn replace_stale(path: &Path) -> io::Result<UnixListener> {
+fn replace_stale(path: &Path) -> io::Result<BlockingListener> {
     match bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left(path) => {
             fs::remove_file(path)?;
@@ -292,7 +437,7 @@ mod tests {
     fn a_successor_replaces_the_socket_when_it_is_ready_and_keeps_it() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("stats");
-        let connects = |listener: &UnixListener| {
+        let connects = |listener: &BlockingListener| {
             listener.set_nonblocking(true).unwrap();
             let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
             listener.accept().is_ok()

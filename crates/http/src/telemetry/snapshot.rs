@@ -1,40 +1,20 @@
-//! The snapshot: the form of the lines that clients are sent.
+//! The snapshot: the figures of a process at one moment, as `superpoll top`, `superpoll status` and
+//! the API have them.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 use superpoll::diagnostics::Kind;
-use superpoll_http::telemetry::counters;
-use superpoll_http::telemetry::ratio::ActiveRatio;
-use superpoll_http::telemetry::traffic::{Processes, Traffic};
 use superpoll_rt::{SlowTurn, Stats};
 
-use crate::telemetry::verdict::WatchingCost;
+use super::counters;
+use super::ratio::ActiveRatio;
+use super::traffic::{Processes, Traffic};
+use super::verdict::WatchingCost;
 
 /// The version of the form. A field that is added does not change the version; a field that changes
 /// its meaning, or goes, does.
 pub const SCHEMA: u32 = 1;
-
-/// The intervals that may be asked for, in milliseconds.
-pub const INTERVALS: RangeInclusive<u64> = 50..=60_000;
-
-/// A request of a client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Request {
-    /// The time from one snapshot to the next, in milliseconds.
-    pub interval_ms: u64,
-}
-
-/// The reason for which a client is sent no more snapshots.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Failure {
-    /// The version of the form.
-    pub schema: u32,
-    /// The mistake and the expected form, in one line.
-    pub error: String,
-}
 
 /// A process at one moment. Counts are those since its start.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Default)]
@@ -47,9 +27,13 @@ pub struct Snapshot {
     pub version: String,
     /// The number of the process.
     pub process: u32,
+    /// The start of the process, in seconds since 1970; 0 for a server of an earlier version.
+    #[serde(default)]
+    pub started_seconds: u64,
     /// The time since its start, in nanoseconds.
     pub uptime_ns: u64,
-    /// The time from one snapshot to the next for this client, in milliseconds.
+    /// The time from one snapshot to the next for this client, in milliseconds; 0 if there is no
+    /// next one.
     pub interval_ms: u64,
     /// The name of the back-end that all engines have.
     pub backend: String,
@@ -288,26 +272,41 @@ fn counts_by_name(counts: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap
 
 impl Snapshot {
     /// Sets the moment of the snapshot.
-    pub(super) fn set_uptime(&mut self, uptime: std::time::Duration) {
+    pub fn set_uptime(&mut self, uptime: std::time::Duration) {
         self.uptime_ns = nanos(uptime);
     }
 
     /// Returns an empty snapshot of this process.
-    pub(super) fn new(program: &str, backend: &str, uptime: std::time::Duration) -> Snapshot {
+    pub fn new(
+        program: &str,
+        backend: &str,
+        started_seconds: u64,
+        uptime: std::time::Duration,
+    ) -> Snapshot {
         Snapshot {
             schema: SCHEMA,
             program: program.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
+            started_seconds,
             uptime_ns: nanos(uptime),
             backend: backend.to_owned(),
             ..Snapshot::default()
         }
     }
 
+    /// Adds the figures of another process of the same server, without its traffic.
+    pub fn add(&mut self, other: Snapshot) {
+        self.started_seconds = self.started_seconds.min(other.started_seconds);
+        self.uptime_ns = self.uptime_ns.max(other.uptime_ns);
+        self.connections += other.connections;
+        self.active_ratio = ActiveRatio::sum([self.active_ratio, other.active_ratio].into_iter());
+        self.engines.extend(other.engines);
+    }
+
     /// Adds the engines of worker processes, by their places: those of a worker have the same
     /// numbers as those of the process before it in its place.
-    pub(super) fn add_all(&mut self, mut all: Vec<(u32, Snapshot)>, processes: &mut Processes) {
+    pub fn add_all(&mut self, mut all: Vec<(u32, Snapshot)>, processes: &mut Processes) {
         let traffic =
             all.iter_mut().filter_map(|(_, one)| Some((one.process, one.traffic.take()?)));
         self.traffic = Some(processes.sum(traffic));
@@ -333,7 +332,8 @@ impl Snapshot {
 }
 
 impl Engine {
-    pub(in crate::telemetry) fn new(
+    /// Returns the figures of an engine, with its counters if the program counts by engine.
+    pub fn new(
         number: usize,
         at: std::time::Duration,
         stats: &Stats,

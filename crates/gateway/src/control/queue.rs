@@ -1,9 +1,9 @@
-//! The commands on their way from the statistics socket to the program, and the facts on theirs
+//! The commands on their way from the API to the program, and the facts on theirs
 //! back.
 //!
 //! ```text
-//! client ---line---> statistics socket ----CommandCall---> CommandQueue (the program)
-//!        <--reply---                   <--CommandAnswer--- CommandCall::succeed or refuse
+//! client --request--> statistics socket or --CommandCall--> CommandQueue (the program)
+//!        <-response--   admin listener     <---outcome----- CommandCall::succeed or refuse
 //! ```
 //!
 //! The program takes one call after another next to its signals, so that a command does just what
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_channel::{mpsc, oneshot};
 use futures_lite::StreamExt;
-use superpoll_http::admin::command::{CommandAnswer, CommandOutcome, ServerCommand, ServerFacts};
+use superpoll_http::admin::{CommandOutcome, Refusal, ServerCommand, ServerFacts};
 use superpoll_rt::time;
 
 /// The most calls that the program has not answered.
@@ -52,7 +52,7 @@ impl Drop for CountGuard {
 pub struct CommandCall {
     /// The command.
     pub command: ServerCommand,
-    answer: oneshot::Sender<(CommandAnswer, CountGuard)>,
+    answer: oneshot::Sender<(Result<CommandOutcome, Refusal>, CountGuard)>,
     unwritten: Arc<AtomicUsize>,
     _unanswered: CountGuard,
 }
@@ -62,15 +62,15 @@ superpoll::debug_fields!(CommandCall, it => command: it.command);
 impl CommandCall {
     /// Says that the command was carried out.
     pub fn succeed(self, outcome: CommandOutcome) {
-        self.answer(CommandAnswer::Done(outcome));
+        self.answer(Ok(CommandOutcome { process: std::process::id(), ..outcome }));
     }
 
     /// Says why the command was not carried out.
     pub fn refuse(self, error: impl Into<String>) {
-        self.answer(CommandAnswer::Error(error.into()));
+        self.answer(Err(Refusal::refused(error)));
     }
 
-    fn answer(self, answer: CommandAnswer) {
+    fn answer(self, answer: Result<CommandOutcome, Refusal>) {
         // The client may have gone.
         let _ = self.answer.send((answer, CountGuard::new(&self.unwritten)));
     }
@@ -148,17 +148,27 @@ pub struct CommandSender {
 superpoll::debug_fields!(CommandSender);
 
 impl CommandSender {
-    /// Gives the program a command, and returns its answer; `None` if the program ends.
-    pub(super) async fn call(&self, command: ServerCommand) -> Option<(CommandAnswer, CountGuard)> {
+    /// Gives the program a command, and returns its answer. The guard counts until the answer is
+    /// written.
+    pub(super) async fn call(
+        &self,
+        command: ServerCommand,
+    ) -> (Result<CommandOutcome, Refusal>, Option<CountGuard>) {
         let _unanswered = CountGuard::new(&self.unanswered);
         if self.unanswered.load(Ordering::Acquire) > CALLS {
             let error = format!("{CALLS} commands wait already, expected to be tried again later");
-            return Some((CommandAnswer::Error(error), CountGuard::new(&self.unwritten)));
+            return (Err(Refusal::unavailable(error)), None);
         }
         let (answer, answered) = oneshot::channel();
         let call = CommandCall { command, answer, unwritten: self.unwritten.clone(), _unanswered };
-        self.calls.unbounded_send(call).ok()?;
-        answered.await.ok()
+        let answer = match self.calls.unbounded_send(call) {
+            Ok(()) => answered.await.ok(),
+            Err(_) => None,
+        };
+        match answer {
+            Some((answer, unwritten)) => (answer, Some(unwritten)),
+            None => (Err(Refusal::unavailable("the server is about to end")), None),
+        }
     }
 
     pub(super) fn facts(&self) -> ServerFacts {
@@ -183,13 +193,10 @@ mod tests {
                 let mut call = std::pin::pin!(sender.call(ServerCommand::Reload));
                 assert!(poll_once(call.as_mut()).await.is_none());
             }
-            let Some((CommandAnswer::Error(error), written)) =
-                sender.call(ServerCommand::Reload).await
-            else {
+            let (Err(refusal), _) = sender.call(ServerCommand::Reload).await else {
                 panic!("there are more calls than there may be")
             };
-            assert!(error.contains("64 commands wait already"), "{error}");
-            drop(written);
+            assert!(refusal.message.contains("64 commands wait already"), "{refusal:?}");
             queue.next().await.refuse("no");
             let mut call = std::pin::pin!(sender.call(ServerCommand::Drain));
             assert!(poll_once(call.as_mut()).await.is_none());
@@ -199,8 +206,8 @@ mod tests {
             let given = queue.next().await;
             assert_eq!(given.command, ServerCommand::Drain);
             given.succeed(CommandOutcome::default());
-            let (answer, written) = call.await.unwrap();
-            assert_eq!(answer, CommandAnswer::Done(CommandOutcome::default()));
+            let (answer, written) = call.await;
+            assert_eq!(answer.unwrap().process, std::process::id());
             assert!(poll_once(queue.written()).await.is_none());
             drop(written);
             queue.written().await;
@@ -209,7 +216,8 @@ mod tests {
                 drop(queue.next().await);
                 std::future::pending().await
             };
-            assert!(or(sender.call(ServerCommand::Upgrade), drops).await.is_none());
+            let (refused, _) = or(sender.call(ServerCommand::Upgrade), drops).await;
+            assert!(refused.unwrap_err().message.contains("about to end"));
         });
     }
 }

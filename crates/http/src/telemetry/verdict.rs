@@ -25,10 +25,9 @@
 
 use std::fmt;
 
+use super::ratio::ActiveRatio;
+use super::snapshot::{Costs, Engine};
 use serde::{Deserialize, Serialize};
-use superpoll_http::telemetry::ratio::ActiveRatio;
-
-use super::socket::{Costs, Engine};
 
 /// The share of the waits in which the loop sleeps.
 const SLEEPING: f64 = 0.5;
@@ -112,11 +111,7 @@ impl WatchingCost {
     /// Estimates the cost between two looks at the engines of a server with this many connections,
     /// or since its start if the engines were others. `None` if no engine knows its costs: on a
     /// back-end that does not place by cost.
-    pub(super) fn between(
-        before: &[Engine],
-        now: &[Engine],
-        connections: f64,
-    ) -> Option<WatchingCost> {
+    pub fn between(before: &[Engine], now: &[Engine], connections: f64) -> Option<WatchingCost> {
         let is_same = before.len() == now.len();
         let all: u64 = now.iter().map(counted).sum();
         let mut cost = WatchingCost { engine: 0.0, poll: 0.0, measured: true };
@@ -181,9 +176,8 @@ pub fn verdict(ratio: &ActiveRatio, cost: Option<&WatchingCost>) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use superpoll_http::telemetry::ratio::ActiveConnections;
-
-    use super::super::socket::{Connections, Set};
+    use super::super::ratio::ActiveConnections;
+    use super::super::snapshot::{Connections, Set};
     use super::*;
 
     fn costs() -> Costs {

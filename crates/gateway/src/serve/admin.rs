@@ -1,4 +1,5 @@
-//! The admin listener: the metrics, readiness, the live page, and an API in JSON for operators.
+//! The admin listener: the metrics, readiness, the live page, and the [API](crate::control) for
+//! operators.
 //!
 //! A client that reaches it controls the server, so that these requests are refused first:
 //!
@@ -12,17 +13,16 @@
 //!   that may change something;
 //! - a change by a page of another site, as browsers say in `Sec-Fetch-Site`;
 //! - a body that is not JSON: no page may send that to another site without asking first.
-//!
-//! `api` has the paths and methods, `answer` the form of responses.
-
-mod api;
 
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::{Bytes, BytesMut};
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use superpoll_http::admin::Operation;
 use superpoll_http::authority;
 use superpoll_http::body::Body;
 use superpoll_http::cors;
@@ -33,11 +33,19 @@ use superpoll_http::reply;
 use superpoll_http::rules::{Admission, RouteRules};
 use superpoll_http::upload::Upload;
 
-use self::api::refuse;
 use super::router::Reply;
 use super::shared::Shared;
 use crate::config;
+use crate::control::{self, Answer, Call, refuse};
 use crate::telemetry::overview::PAGE;
+
+/// The paths beside those of the API, for people.
+const PATHS: &str = "\
+GET    /metrics
+GET    /healthz
+GET    /readyz
+GET    /_superpoll/
+";
 
 /// The reason for which a request is refused, with its status.
 type Mistake = (StatusCode, String);
@@ -80,7 +88,7 @@ impl AdminService {
             Admission::Verifies(verification) => Some(verification),
         };
         if let Err((status, what)) = self.check(&request, exchange.peer()) {
-            return Reply::Now(closing(refuse(status, what)));
+            return Reply::Now(closing(refuse(status, what).map(Body::from)));
         }
         Reply::Later(Box::pin(async move {
             if let (Some(verification), Some(rules)) = (verification, &self.rules)
@@ -145,15 +153,49 @@ impl AdminService {
             return self.shared.overview.clone().page(request, exchange).await;
         }
         match path {
-            "/metrics" | "/readyz" | "/healthz" | "/" if !is_read => api::not_allowed("GET, HEAD"),
+            "/metrics" | "/readyz" | "/healthz" if !is_read => {
+                control::not_allowed("GET, HEAD").map(Body::from)
+            }
             "/metrics" => self.shared.overview.prometheus(request.headers()).await,
             "/readyz" => self.shared.overview.readiness(),
             // It answers: that is all.
             "/healthz" => reply::text(StatusCode::OK, "ok\n"),
-            "/" => api::index(),
-            _ => api::answer(&self.shared.admin_operations, request).await,
+            _ => self.answer_api(request).await.unwrap_or_else(|refused| refused).map(Body::from),
         }
     }
+
+    /// Answers a request of the API.
+    async fn answer_api(&self, request: Request<Upload>) -> Result<Answer, Answer> {
+        let (head, body) = request.into_parts();
+        let body = read(body).await?;
+        let (operation, only) = match control::route(&head, &body).map_err(|refused| *refused)? {
+            Call::Index => return Ok(control::index(PATHS)),
+            Call::Operate(operation) => (operation, None),
+            Call::Upstream(name) => (Operation::Upstreams, Some(name)),
+            Call::Snapshots(_) | Call::FollowedDrain => {
+                let what =
+                    "only the statistics socket has streams, expected one of the other paths";
+                return Ok(refuse(StatusCode::NOT_FOUND, what));
+            }
+        };
+        let outcome = self.shared.admin_operations.operate(operation.clone()).await;
+        Ok(control::answer(&operation, only.as_deref(), outcome))
+    }
+}
+
+/// Reads the body of a request.
+async fn read(mut body: Upload) -> Result<Bytes, Answer> {
+    body.limit(control::LARGEST);
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        match frame.map(http_body::Frame::into_data) {
+            Ok(Ok(data)) => all.extend_from_slice(&data),
+            // Trailers have no meaning here.
+            Ok(Err(_)) => {}
+            Err(error) => return Err(refuse(StatusCode::BAD_REQUEST, error.to_string())),
+        }
+    }
+    Ok(all.freeze())
 }
 
 /// Makes a response of HTTP/1, which the admin listener speaks, the last one of its connection.
