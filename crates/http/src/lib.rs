@@ -54,6 +54,7 @@ pub mod parked_stream;
 pub mod parking_lot;
 pub mod peer;
 pub mod plain_stream;
+pub mod progress;
 pub mod proxy_protocol;
 pub mod rate_table;
 pub mod ready;

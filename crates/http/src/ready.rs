@@ -1,14 +1,25 @@
 //! Answers that are there when the head of a request was read: files in memory, and statuses.
 //!
 //! They are made into responses only where a handler or HTTP/2 needs one. Otherwise their lines are
-//! written as they are (`upstream::lane`).
+//! written as they are ([`pass_on`]).
 
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Poll, ready};
 
 use http::{Response, StatusCode};
+use hyper::rt::Write;
+use superpoll_http1::{
+    After, Asked, BodyWriter, FieldLines, Framing, Version as Http1Version, Writer,
+};
 
+use crate::answers::{Additions, lines};
 use crate::body::Body;
+use crate::buffer::WriteBuffer;
 use crate::files::Representation;
+use crate::progress::{Passed, Progress};
 use crate::reply;
 
 /// An answer that needs no waiting.
@@ -46,4 +57,82 @@ impl From<StatusCode> for Ready {
     fn from(status: StatusCode) -> Ready {
         Ready::Status(status)
     }
+}
+
+/// Gives an answer that is there: the lines of its fields, and its bytes unless the request was
+/// `HEAD`.
+pub async fn pass_on(
+    ready: &Ready,
+    (version, asked): (Http1Version, Asked),
+    additions: &Additions,
+    progress: &Progress,
+    client: &mut (impl Write + Unpin),
+) -> Passed {
+    let mut out = WriteBuffer::default();
+    let is_last = progress.is_last.get();
+    progress.says_close.set(is_last);
+    let shape = (version, asked, is_last);
+    let text;
+    let (status, body, bytes) = match ready {
+        Ready::File(file) => {
+            let lines = (StatusCode::OK, file.lines(), file.length());
+            let body = head(lines, additions, shape, &mut out.0);
+            (StatusCode::OK, body, file.in_memory().map_or(&[][..], |bytes| bytes))
+        }
+        Ready::NotModified(file) => {
+            let lines = (StatusCode::NOT_MODIFIED, file.lines_of_version(), 0);
+            (lines.0, head(lines, additions, shape, &mut out.0), &[][..])
+        }
+        Ready::Status(status) => {
+            text = reply::text_of(*status);
+            let length = text.len() as u64;
+            let body = reply::with_lines(|lines| {
+                head((*status, lines, length), additions, shape, &mut out.0)
+            });
+            (*status, body, text.as_bytes())
+        }
+        Ready::Response(_) => return Passed::Cut,
+    };
+    progress.status.set(status.as_u16());
+    let (head, bytes) = (&out.0, if body.drops_data() { &[] } else { bytes });
+    let mut at = 0;
+    let written = poll_fn(|cx| {
+        while at < head.len() + bytes.len() {
+            // The transport joins short pieces, and sends a file region without a copy.
+            let parts = [
+                IoSlice::new(head.get(at..).unwrap_or_default()),
+                IoSlice::new(&bytes[at.saturating_sub(head.len())..]),
+            ];
+            let parts = if at < head.len() { &parts[..] } else { &parts[1..] };
+            match ready!(Pin::new(&mut *client).poll_write_vectored(cx, parts))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => at += count,
+            }
+            progress.body.set(at.saturating_sub(head.len()) as u64);
+        }
+        Pin::new(&mut *client).poll_flush(cx)
+    })
+    .await;
+    match written {
+        Ok(()) => Passed::Whole,
+        Err(_) => Passed::Cut,
+    }
+}
+
+/// Appends the head of a response with so many bytes, with these fields.
+fn head(
+    (status, fields, length): (StatusCode, &FieldLines, u64),
+    additions: &Additions,
+    (version, asked, is_last): (Http1Version, Asked, bool),
+    to: &mut Vec<u8>,
+) -> BodyWriter {
+    let mut writer = Writer::response(to, version, status, None, asked);
+    lines::kept(fields, additions.rules.is_none(), |name| additions.keeps(name), &mut writer);
+    lines::add(additions, additions.hsts.as_ref(), false, &mut writer);
+    let framing = match status {
+        // It need not be told.
+        StatusCode::NOT_MODIFIED => Framing::None,
+        _ => Framing::Length(length),
+    };
+    writer.body(framing, if is_last { After::Closes } else { After::Stays })
 }

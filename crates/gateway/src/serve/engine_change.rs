@@ -2,8 +2,8 @@
 //!
 //! The routes are built some at a time, and the engine serves by the routes before until all are
 //! there. Then the routes and the listeners change in one step. If another generation comes to the
-//! engine meanwhile, this one is dropped: the next one would not know the channels that this one has
-//! made.
+//! engine meanwhile, this one is dropped: the next one would not know the channels that this one
+//! has made.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -6,15 +6,15 @@
 //! ```
 //!
 //! A [`Preparation`] opens and makes everything that a configuration names, apart from its
-//! listeners, on a thread that serves no requests: it reads files, and takes long for many routes or
-//! certificates. Parts that have not changed since the generation before are taken from there, so
-//! that connections, counts and rates continue.
+//! listeners, on a thread that serves no requests: it reads files, and takes long for many routes
+//! or certificates. Parts that have not changed since the generation before are taken from there,
+//! so that connections, counts and rates continue.
 //!
 //! Once the listeners are open as well, nothing can fail any more, and the generation takes the
 //! place of the one before. Each engine builds its routes from it, some at a time, and changes over
-//! in one step (`engine_change`). When all have done so, the generation before is freed, on a thread
-//! that serves no requests. A request keeps the routes that it began with, and these keep the parts
-//! that they need: what an old request uses is freed with it.
+//! in one step (`engine_change`). When all have done so, the generation before is freed, on a
+//! thread that serves no requests. A request keeps the routes that it began with, and these keep
+//! the parts that they need: what an old request uses is freed with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -32,14 +32,13 @@ use superpoll_http::log::{BrokenBy, Entry};
 use superpoll_http::message::to_request;
 use superpoll_http::parking_lot::Note;
 use superpoll_http::peer::RequestForm;
-use superpoll_http::ready::Ready;
+use superpoll_http::progress::{Passed, Progress};
+use superpoll_http::ready::{self, Ready};
 use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::transport::Transport;
 use superpoll_http::upload::Upload;
 use superpoll_http::upstream::Forwarder;
-use superpoll_http::upstream::lane::{
-    ClientFacts, LimitTimer, Passed, Progress, Sent, is_plain, pass_ready,
-};
+use superpoll_http::upstream::lane::{ClientFacts, LimitTimer, Sent, is_plain};
 use superpoll_http1::{
     Asked, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version, has_end, request,
 };
@@ -225,7 +224,8 @@ async fn pass(
                     forwarder.pass_on(sent, to, &mut session, client, timer).await
                 }
                 Work::Ready(ready) => {
-                    pass_ready(ready, (form.version, form.asked), additions, &progress, io).await
+                    ready::pass_on(ready, (form.version, form.asked), additions, &progress, io)
+                        .await
                 }
             }
         });

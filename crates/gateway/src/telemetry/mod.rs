@@ -9,7 +9,7 @@
 //! | `page` | the page at `/_superpoll/`, which shows a snapshot and refreshes it |
 //!
 //! What is counted where a request is served is below, in `superpoll_http::telemetry`: the counters
-//! of engines, durations, refusals, and the form of `traffic` and of a `snapshot`, which the API has.
+//! of engines, durations, refusals, and the forms of `traffic` and `snapshot`, which the API has.
 
 mod broker;
 mod channel_traffic;

@@ -19,6 +19,7 @@
 
 mod compression;
 mod error_pages;
+pub(crate) mod lines;
 
 use std::rc::Rc;
 use std::sync::Arc;

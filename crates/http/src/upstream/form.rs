@@ -1,4 +1,4 @@
-//! A request as its server gets it: lines for HTTP/1.1, and a map of fields made of them for HTTP/2.
+//! A request as its server gets it: lines for HTTP/1.1, and a map made of them for HTTP/2.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST};
@@ -109,8 +109,8 @@ impl ServerHead {
         let target = PathAndQuery::from_maybe_shared(head.slice_ref(words.next()?)).ok()?;
         let mut authority = None;
         for line in lines.take_while(|line| !line.is_empty()) {
-            // The name of a field has no colon, and a value here neither begins nor ends with a blank
-            // (RFC 9113, section 8.2.1).
+            // The name of a field has no colon, and a value here neither begins nor ends with a
+            // blank (RFC 9113, section 8.2.1).
             let (name, value) = line.split_at(memchr(b':', line)?);
             let value = head.slice_ref(value[1..].trim_ascii_start());
             match name {

@@ -10,7 +10,7 @@
 use std::net::IpAddr;
 
 use http::header::STRICT_TRANSPORT_SECURITY;
-use http::{HeaderValue, StatusCode, Version};
+use http::{HeaderValue, Version};
 use superpoll_config::HeaderChanges;
 use superpoll_http1::{
     After, Asked, BodyWriter, Field, FieldLines, FieldName, FieldValue, Framing, Method,
@@ -18,10 +18,9 @@ use superpoll_http1::{
 };
 
 use super::fields::{About, about, is_named, passes_back};
-use crate::answers::{self, Additions};
+use crate::answers::{self, Additions, lines};
 use crate::certificates::ClientCertificate;
 use crate::head::Fields;
-use crate::message::write_date;
 use crate::peer::Peer;
 use crate::trace::RequestTrace;
 
@@ -30,7 +29,6 @@ const FORWARDED_FOR: FieldName<'_> = FieldName::from_static("x-forwarded-for");
 const FORWARDED_HOST: FieldName<'_> = FieldName::from_static("x-forwarded-host");
 const FORWARDED_PREFIX: FieldName<'_> = FieldName::from_static("x-forwarded-prefix");
 const FORWARDED_PROTO: FieldName<'_> = FieldName::from_static("x-forwarded-proto");
-const LINK: FieldName<'_> = FieldName::from_static("link");
 const SET_COOKIE: FieldName<'_> = FieldName::from_static("set-cookie");
 const TE: FieldName<'_> = FieldName::from_static("te");
 const UPGRADE: FieldName<'_> = FieldName::from_static("upgrade");
@@ -282,7 +280,12 @@ pub(crate) fn request(
             writer.field(FORWARDED_PROTO, client.proto);
         }
     } else {
-        kept(&client.usual, changes.fields.is_none(), |name| changes.keeps(name), &mut writer);
+        lines::kept(
+            &client.usual,
+            changes.fields.is_none(),
+            |name| changes.keeps(name),
+            &mut writer,
+        );
     }
     if let Some(host) = head.host
         && !believed.has_host
@@ -290,7 +293,12 @@ pub(crate) fn request(
     {
         writer.field(FORWARDED_HOST, host);
     }
-    kept(&client.certificate, changes.fields.is_none(), |name| changes.keeps(name), &mut writer);
+    lines::kept(
+        &client.certificate,
+        changes.fields.is_none(),
+        |name| changes.keeps(name),
+        &mut writer,
+    );
     if let Some(prefix) = changes.prefix.filter(|_| changes.keeps(b"x-forwarded-prefix")) {
         writer.field(FORWARDED_PREFIX, text(prefix));
     }
@@ -348,7 +356,7 @@ pub(crate) fn response(
         });
     }
     let hsts = additions.hsts.as_ref().filter(|_| !has_hsts);
-    add(additions, hsts, has_date, &mut writer);
+    lines::add(additions, hsts, has_date, &mut writer);
     let framing = match (head.framing, head.length) {
         (Framing::None, Some(length)) if asked.is_head => Framing::Length(length),
         // It is not said how long a body is that nobody knows, or needs to know.
@@ -404,60 +412,6 @@ fn passed(
         }
     }
     found
-}
-
-/// Appends the head of a response with so many bytes, whose fields are `lines`.
-pub(crate) fn ready(
-    (status, lines, length): (StatusCode, &FieldLines, u64),
-    additions: &Additions,
-    (version, asked, is_last): (Http1Version, Asked, bool),
-    to: &mut Vec<u8>,
-) -> BodyWriter {
-    let mut writer = Writer::response(to, version, status, None, asked);
-    kept(lines, additions.rules.is_none(), |name| additions.keeps(name), &mut writer);
-    add(additions, additions.hsts.as_ref(), false, &mut writer);
-    let framing = match status {
-        // It need not be told.
-        StatusCode::NOT_MODIFIED => Framing::None,
-        _ => Framing::Length(length),
-    };
-    writer.body(framing, if is_last { After::Closes } else { After::Stays })
-}
-
-/// Writes the fields of some lines that stay, by their names.
-#[inline]
-fn kept(
-    lines: &FieldLines,
-    keeps_all: bool,
-    keeps: impl Fn(&[u8]) -> bool,
-    writer: &mut Writer<'_>,
-) {
-    if keeps_all {
-        return writer.lines(lines);
-    }
-    for Field { name, value } in lines.iter().filter(|field| keeps(field.name.as_bytes())) {
-        writer.field(name, value);
-    }
-}
-
-/// Writes the fields of a response that are ours.
-fn add(additions: &Additions, hsts: Option<&HeaderValue>, has_date: bool, to: &mut Writer<'_>) {
-    if let Some(link) = additions.link.as_ref().filter(|_| additions.keeps(b"link")) {
-        to.field(LINK, link.into());
-    }
-    if let Some(hsts) = hsts.filter(|_| additions.keeps(b"strict-transport-security")) {
-        to.field((&STRICT_TRANSPORT_SECURITY).into(), hsts.into());
-    }
-    if let Some(lines) = additions.lines() {
-        let replaces = |name: &[u8]| additions.trace.as_ref().is_some_and(|it| it.replaces(name));
-        kept(lines, additions.trace.is_none(), |name| !replaces(name), to);
-    }
-    if let Some(trace) = &additions.trace {
-        trace.mark_of_response(|name, value| to.field(name.into(), value.into()));
-    }
-    if !has_date {
-        write_date(to);
-    }
 }
 
 #[cfg(test)]

@@ -65,8 +65,8 @@ fn lasting_answer(answer: Answer) -> Answer {
     Answer { fields: lasting_fields(answer.fields), len: 0, ..answer }
 }
 
-/// The trailers that may be passed on: none about the end, the routing or the meaning of the message
-/// (RFC 9110, section 6.5.1).
+/// The trailers that may be passed on: none about the end, the routing or the meaning of the
+/// message (RFC 9110, section 6.5.1).
 fn lasting_trailers(trailers: Pairs) -> Pairs {
     const OTHERS: &str = " authorization cache-control connection content-encoding content-length \
                           content-range content-type expect host max-forwards set-cookie te \

@@ -11,7 +11,7 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body::Body as _;
-use hyper::rt::Write;
+use hyper::rt::Write as _;
 use superpoll_http1::{
     After, Asked, BodyReader, BodyWriter, FieldLines, Framing, Method as Http1Method,
     Progress as BodyProgress, Refusal, RequestHead, Response as ReadResponse, Room,
@@ -37,10 +37,9 @@ use crate::body::Body;
 use crate::buffer::{LARGEST, ReadBuffer, SIZE, WriteBuffer};
 use crate::head::Fields;
 use crate::io_activity::IoActivity;
-use crate::log::Entry;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::ready::Ready;
+use crate::progress::{Passed, Progress};
 use crate::reply;
 use crate::trace::RequestTrace;
 use crate::transport::poll_write_all;
@@ -61,16 +60,6 @@ const PIECE: usize = 16 << 10;
 /// How long the end of a client's side goes unseen where watching for it would register the
 /// connection with the poller. Most responses come sooner, and many connections have one request.
 const UNWATCHED: Duration = Duration::from_millis(10);
-
-/// The outcome of a request.
-pub enum Passed {
-    /// Its response was passed on, to the end.
-    Whole,
-    /// Its response has broken off, or its client is gone, maybe before there was a response.
-    Cut,
-    /// It is answered with this.
-    Answered(Response<Body>),
-}
 
 /// A request on its way.
 pub struct Sent {
@@ -175,21 +164,6 @@ impl Sent {
             self.io_activity.ends_with_client.set(true);
         }
     }
-}
-
-/// The state of an answer on its way to the client.
-#[derive(Default)]
-pub struct Progress {
-    /// The client's connection is to end with the response.
-    pub is_last: Cell<bool>,
-    /// The head of the response says so.
-    pub says_close: Cell<bool>,
-    /// The status of the response that is on its way to the client, or 0.
-    pub status: Cell<u16>,
-    /// The bytes of its body so far.
-    pub body: Cell<u64>,
-    /// The request's line of the access log, if there is a log.
-    pub entry: Option<Rc<Entry>>,
 }
 
 /// A request, the fields that are added to its response, and the state of that.
@@ -822,66 +796,6 @@ fn poll_data(
 /// Answers a client whose upload has ended too early.
 fn refusal(error: &UploadError) -> Passed {
     Passed::Answered(reply::status(status_of(error)))
-}
-
-/// Gives an answer that is there: the lines of its fields, and its bytes unless the request was
-/// `HEAD`.
-pub async fn pass_ready(
-    ready: &Ready,
-    (version, asked): (Http1Version, Asked),
-    additions: &Additions,
-    progress: &Progress,
-    client: &mut (impl Write + Unpin),
-) -> Passed {
-    let mut out = WriteBuffer::default();
-    let is_last = progress.is_last.get();
-    progress.says_close.set(is_last);
-    let shape = (version, asked, is_last);
-    let text;
-    let (status, body, bytes) = match ready {
-        Ready::File(file) => {
-            let lines = (StatusCode::OK, file.lines(), file.length());
-            let body = heads::ready(lines, additions, shape, &mut out.0);
-            (StatusCode::OK, body, file.in_memory().map_or(&[][..], |bytes| bytes))
-        }
-        Ready::NotModified(file) => {
-            let lines = (StatusCode::NOT_MODIFIED, file.lines_of_version(), 0);
-            (lines.0, heads::ready(lines, additions, shape, &mut out.0), &[][..])
-        }
-        Ready::Status(status) => {
-            text = reply::text_of(*status);
-            let length = text.len() as u64;
-            let body = reply::with_lines(|lines| {
-                heads::ready((*status, lines, length), additions, shape, &mut out.0)
-            });
-            (*status, body, text.as_bytes())
-        }
-        Ready::Response(_) => return Passed::Cut,
-    };
-    progress.status.set(status.as_u16());
-    let (head, bytes) = (&out.0, if body.drops_data() { &[] } else { bytes });
-    let mut at = 0;
-    let written = poll_fn(|cx| {
-        while at < head.len() + bytes.len() {
-            // The transport joins short pieces, and sends a file region without a copy.
-            let parts = [
-                IoSlice::new(head.get(at..).unwrap_or_default()),
-                IoSlice::new(&bytes[at.saturating_sub(head.len())..]),
-            ];
-            let parts = if at < head.len() { &parts[..] } else { &parts[1..] };
-            match ready!(Pin::new(&mut *client).poll_write_vectored(cx, parts))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                count => at += count,
-            }
-            progress.body.set(at.saturating_sub(head.len()) as u64);
-        }
-        Pin::new(&mut *client).poll_flush(cx)
-    })
-    .await;
-    match written {
-        Ok(()) => Passed::Whole,
-        Err(_) => Passed::Cut,
-    }
 }
 
 /// Writes bytes to a client.

@@ -1,4 +1,4 @@
-//! The lane: plain proxied requests, and answers that are there, without a map of fields.
+//! The lane: plain proxied requests, without a map of fields.
 //!
 //! A handler gets a request as a map of fields, and gives a response as another one. For a small
 //! request that is half of the proxy's work. The lane reads a head where it lies in the buffer, and
@@ -32,7 +32,7 @@ mod lost;
 mod request;
 mod splice;
 
-pub use exchange::{Passed, Progress, Sent, pass_ready};
+pub use exchange::Sent;
 pub use lost::LimitTimer;
 pub use request::is_plain;
 pub use splice::Client;
