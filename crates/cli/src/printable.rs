@@ -67,6 +67,12 @@ pub(crate) fn printable_json(line: &[u8]) -> Vec<u8> {
     shown.into_bytes()
 }
 
+/// Returns a value as a line of JSON with the same meaning, without any character that a terminal
+/// obeys.
+pub(crate) fn printable_line(value: &Value) -> serde_json::Result<String> {
+    Ok(String::from_utf8_lossy(&printable_json(&serde_json::to_vec(value)?)).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

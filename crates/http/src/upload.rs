@@ -18,6 +18,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use superpoll_rt::time::{self, Sleep, sleep};
@@ -38,6 +39,18 @@ pub enum UploadError {
     Broken(Box<dyn Error + Send + Sync>),
     /// It ended before the length that was announced.
     Short,
+}
+
+impl UploadError {
+    /// Returns the status of the response to such a request.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
+            UploadError::Broken(_) | UploadError::Short => StatusCode::BAD_REQUEST,
+        }
+    }
 }
 
 impl fmt::Display for UploadError {

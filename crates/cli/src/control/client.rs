@@ -195,23 +195,24 @@ impl Exchange {
         }
     }
 
-    /// Returns the body, an object of JSON, or the error in it.
+    /// Returns the body, an object of JSON as it came, or the error in it.
     pub(crate) async fn value(&mut self) -> Result<Value, End> {
         while self.read_data().await? {}
         let read = serde_json::from_slice(&self.data);
-        let value = read.map_err(|error| self.wrong(&format!("its answer is no JSON: {error}")))?;
-        let value = map_texts(value, printable_lines);
-        let Some(Head { status, version, .. }) = &self.head else { return Err(End::Ended) };
+        let value: Value =
+            read.map_err(|error| self.wrong(&format!("its answer is no JSON: {error}")))?;
+        let Some(Head { status, .. }) = &self.head else { return Err(End::Ended) };
         if status.is_success() {
             return Ok(value);
         }
         let error = value.get("error").and_then(Value::as_str);
-        let error = error.map_or_else(|| format!("the answer is {status}"), str::to_owned);
-        let is_unknown = matches!(*status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
-        Err(End::Wrong(match is_unknown && *version != env!("CARGO_PKG_VERSION") {
-            true => format!("{error}; {}", self.instead(version)),
-            false => error,
-        }))
+        let error = error.map_or_else(|| format!("the answer is {status}"), printable_lines);
+        let is_unknown = matches!(
+            *status,
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
+        );
+        let remedy = if is_unknown { self.remedy() } else { String::new() };
+        Err(End::Wrong(format!("{error}{remedy}")))
     }
 
     /// Returns the body.
@@ -222,8 +223,9 @@ impl Exchange {
 
     /// Returns the meaning of a body or a line.
     pub(crate) fn understand<T: DeserializeOwned>(&self, value: Value) -> Result<T, End> {
-        serde_json::from_value(value)
-            .map_err(|error| self.wrong(&format!("its answer cannot be read: {error}")))
+        serde_json::from_value(map_texts(value, printable_lines)).map_err(|error| {
+            self.wrong(&format!("its answer cannot be read: {error}{}", self.remedy()))
+        })
     }
 
     /// Returns the next line of the body. Nothing is lost if this is dropped.
@@ -304,6 +306,16 @@ impl Exchange {
         }
         let line = self.read.split(|byte| *byte == b'\n').next().unwrap_or_default();
         serde_json::from_slice(line).map(printable_value).unwrap_or_default()
+    }
+
+    /// Returns the end of an error that another version of the server may be the reason for.
+    fn remedy(&self) -> String {
+        match &self.head {
+            Some(head) if head.version != env!("CARGO_PKG_VERSION") => {
+                format!("; {}", self.instead(&head.version))
+            }
+            _ => String::new(),
+        }
     }
 
     /// Returns the remedy where a server has another version than this program.

@@ -14,6 +14,7 @@ use superpoll_gateway::control::{
 
 use super::target::Meant;
 use super::{LastSeen, ServerName, converse, not_answering, processes, say, target, within};
+use crate::printable::printable_line;
 use crate::quantity::count;
 use crate::table::Table;
 
@@ -139,7 +140,7 @@ fn operate<T: DeserializeOwned>(
         seen.borrow_mut().path.clone_from(path);
         let mut exchange = converse(path, &ApiRequest::from(operation), seen).await?;
         let value = exchange.value().await?;
-        let text = serde_json::to_string(&value)?;
+        let text = printable_line(&value)?;
         let covered: Covered<T> = exchange.understand(value)?;
         match is_json {
             true => say(&text)?,

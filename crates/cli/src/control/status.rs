@@ -11,6 +11,7 @@ use superpoll_gateway::telemetry::snapshot::verdict;
 
 use super::target::Meant;
 use super::{ServerName, converse, not_answering, say, target, within};
+use crate::printable::printable_line;
 use crate::quantity;
 
 /// Options of `status`.
@@ -34,7 +35,7 @@ pub(crate) fn run(options: &StatusOptions) -> Result<(), Box<dyn Error>> {
         let mut exchange = converse(path, &ApiRequest::from(&Operation::Status), seen).await?;
         let value = exchange.value().await?;
         match options.json {
-            true => say(&serde_json::to_string(&value)?),
+            true => say(&printable_line(&value)?),
             false => say(text(&exchange.understand(value)?, seconds_now()).trim_end()),
         }
     })

@@ -2,15 +2,17 @@
 //!
 //! A server of one process is told by its keeper that another one takes over, and answers with the
 //! number of that. A supervisor stays the process that it is, and its program is replaced: it
-//! cannot answer, and the new program is asked for the outcome.
+//! answers that this is about to happen, and the new program is asked for the outcome.
 
 use std::cell::RefCell;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use superpoll_gateway::control::{
-    self, ApiRequest, CommandOutcome, Operation, ServerCommand, ServerStatus, UpgradeState,
+    self, ApiRequest, CommandOutcome, HandedOverStatus, Operation, ServerCommand, UpgradeState,
+    WorkerStatus,
 };
 use superpoll_rt::time;
 
@@ -24,12 +26,15 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// Makes the program on disk take over from a server, and prints which process serves then.
 pub(super) async fn upgrade(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
-    // For its version.
-    let before = status(path).await?;
+    // For its version. A server that speaks another protocol is told of below.
+    let before = identity(path).await.unwrap_or_default();
     let mut exchange = Exchange::begin(path, &ServerCommand::Upgrade.into()).await?;
-    let process = exchange.process.take();
-    seen.borrow_mut().process = process.as_ref().map(|process| process.number);
-    match (exchange.answer().await, process) {
+    seen.borrow_mut().process = exchange.process.as_ref().map(|process| process.number);
+    let answer = exchange.answer().await;
+    match (answer, exchange.process.take()) {
+        (Ok(CommandOutcome { is_under_way: true, process, .. }), _) => {
+            replaced(path, &before, &ServerProcess::new(process), seen).await
+        }
         (Ok(outcome), _) => succeeded(path, &before, &outcome).await,
         (Err(End::Ended), Some(process)) => replaced(path, &before, &process, seen).await,
         (Err(End::Ended), None) => Err(ended(None).into()),
@@ -37,20 +42,31 @@ pub(super) async fn upgrade(path: &Path, seen: &RefCell<LastSeen>) -> Result<(),
     }
 }
 
-async fn status(path: &Path) -> Result<ServerStatus, End> {
+/// The parts of a server's state that an upgrade needs, which is between two versions.
+#[derive(Default, Deserialize)]
+struct Identity {
+    process: u32,
+    version: String,
+    #[serde(default)]
+    upgrade: Option<UpgradeState>,
+    #[serde(default)]
+    processes: Vec<WorkerStatus>,
+    #[serde(default)]
+    handed_over: Option<HandedOverStatus>,
+}
+
+async fn identity(path: &Path) -> Result<Identity, End> {
     Exchange::begin(path, &ApiRequest::from(&Operation::Status)).await?.answer().await
 }
 
 /// Waits for the answer of the process that has taken over.
 async fn succeeded(
     path: &Path,
-    before: &ServerStatus,
+    before: &Identity,
     outcome: &CommandOutcome,
 ) -> Result<(), Box<dyn Error>> {
-    let (from, message) = (
-        format!("process {} ({})", before.snapshot.process, before.snapshot.version),
-        &outcome.message,
-    );
+    let from = format!("process {} ({})", before.process, before.version);
+    let message = &outcome.message;
     let Some(number) = outcome.successor else {
         return say(&format!("another process has taken over from {from}: {message}"));
     };
@@ -60,8 +76,8 @@ async fn succeeded(
         // It may have been started with another path.
         let paths: [Option<PathBuf>; 2] = [control::of_process(number), Some(path.to_path_buf())];
         for path in paths.into_iter().flatten() {
-            let answer = time::timeout(ANSWER, status(&path)).await;
-            if let Ok(Ok(ServerStatus { snapshot: now, .. })) = answer
+            let answer = time::timeout(ANSWER, identity(&path)).await;
+            if let Ok(Ok(now)) = answer
                 && now.process == number
             {
                 let version = &now.version;
@@ -83,7 +99,7 @@ async fn succeeded(
 /// Waits until the new program of a supervisor has replaced the workers.
 async fn replaced(
     path: &Path,
-    before: &ServerStatus,
+    before: &Identity,
     process: &ServerProcess,
     seen: &RefCell<LastSeen>,
 ) -> Result<(), Box<dyn Error>> {
@@ -92,8 +108,8 @@ async fn replaced(
         // Until its socket is back.
         let request = ApiRequest::from(&Operation::Status);
         let Ok(mut asked) = Exchange::begin(path, &request).await else { continue };
-        let ServerStatus { facts, snapshot: now } = match asked.answer().await {
-            Ok(status) => status,
+        let now: Identity = match asked.answer().await {
+            Ok(now) => now,
             Err(End::Ended) => continue,
             Err(End::Wrong(error)) => {
                 return Err(format!("the program of process {number} was replaced: {error}").into());
@@ -102,8 +118,8 @@ async fn replaced(
         if now.process != number {
             break;
         }
-        let (old, new) = (&before.snapshot.version, &now.version);
-        match &facts.upgrade {
+        let (old, new) = (&before.version, &now.version);
+        match &now.upgrade {
             Some(UpgradeState::UnderWay) => {
                 seen.borrow_mut().last = Some("its workers are being replaced".to_owned());
             }
@@ -112,9 +128,9 @@ async fn replaced(
             }
             Some(UpgradeState::Done) => {
                 let workers: Vec<String> =
-                    facts.processes.iter().map(|one| one.process.to_string()).collect();
+                    now.processes.iter().map(|one| one.process.to_string()).collect();
                 let workers = workers.join(", ");
-                let numbers = facts.handed_over.map_or_else(String::new, |handed| {
+                let numbers = now.handed_over.map_or_else(String::new, |handed| {
                     format!(": {}", quantity::handed_over(handed.elsewhere, handed.here))
                 });
                 return say(&format!(

@@ -411,6 +411,9 @@ pub(crate) fn answer(operation: &Operation, only: Option<&str>, outcome: Outcome
         (Report::Reopened(reopened), _) => json(status, &covered.with(reopened)),
         (Report::Status(server), _) => json(status, server),
         (Report::Snapshot(snapshot), _) => json(status, snapshot),
+        (Report::Command(outcome), _) if outcome.is_under_way => {
+            json(StatusCode::ACCEPTED, outcome)
+        }
         (Report::Command(outcome), _) => json(status, outcome),
     }
 }

@@ -108,13 +108,13 @@ pub(super) async fn serve(stream: UnixStream, subject: Arc<Subject>, places: Rc<
     let _place = Place::take(&places.clients);
     let mut client = Client { stream: &stream, version: Version::Http11, asked: Asked::default() };
     let read = if places.clients.get() > CLIENTS + COMMANDS {
-        Ok(Err(full("clients")))
+        Ok(Err(full(CLIENTS + COMMANDS, "clients")))
     } else if !is_own(&stream) {
         Ok(Err(refuse(StatusCode::FORBIDDEN, "this process is another user's")))
     } else if places.clients.get() > CLIENTS {
         time::timeout(COMMAND_WAIT, client.read())
             .await
-            .unwrap_or_else(|_| Ok(Err(full("clients"))))
+            .unwrap_or_else(|_| Ok(Err(full(CLIENTS, "clients"))))
     } else {
         let late = || refuse(StatusCode::REQUEST_TIMEOUT, "no request has come, expected HTTP/1.1");
         time::timeout(REQUEST_WAIT, client.read()).await.unwrap_or_else(|_| Ok(Err(late())))
@@ -130,8 +130,8 @@ pub(super) async fn serve(stream: UnixStream, subject: Arc<Subject>, places: Rc<
     }
 }
 
-fn full(of: &str) -> Answer {
-    let what = format!("there are {VIEWERS} {of} already, expected to be tried again later");
+fn full(most: usize, of: &str) -> Answer {
+    let what = format!("there are {most} {of} already, expected to be tried again later");
     refuse(StatusCode::SERVICE_UNAVAILABLE, what)
 }
 
@@ -293,7 +293,7 @@ impl Client<'_> {
             Call::Operate(operation) => (operation, None),
             Call::Upstream(name) => (Operation::Upstreams, Some(name)),
             Call::Snapshots(_) if places.viewers.get() >= VIEWERS => {
-                return self.send(&full("viewers")).await;
+                return self.send(&full(VIEWERS, "viewers")).await;
             }
             Call::Snapshots(interval) => {
                 let _viewer = Place::take(&places.viewers);

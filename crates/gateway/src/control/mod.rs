@@ -23,6 +23,7 @@ mod subject;
 pub(crate) use api::{Answer, Call, LARGEST, answer, index, not_allowed, refuse, route};
 pub use api::{ApiRequest, INTERVALS};
 pub use client::VIEWERS;
+pub(crate) use queue::CountGuard;
 pub use queue::{CommandCall, CommandQueue, CommandSender};
 pub use socket::{ProcessSocket, Socket, Statistics, list, of_process};
 pub use subject::Subject;

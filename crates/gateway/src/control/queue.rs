@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// One of several, which counts until it is dropped.
-pub(super) struct CountGuard(Arc<AtomicUsize>);
+pub(crate) struct CountGuard(Arc<AtomicUsize>);
 
 impl CountGuard {
     fn new(count: &Arc<AtomicUsize>) -> CountGuard {

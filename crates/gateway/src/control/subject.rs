@@ -176,6 +176,8 @@ impl Subject {
     /// Shows the figures of requests, servers and channels as well.
     #[must_use]
     pub(crate) fn with_traffic(mut self, source: Arc<Overview>) -> Subject {
+        // The server may be described anew, and is as old as before.
+        (self.started, self.started_seconds) = source.began();
         if let Engines::Here { overview, .. } = &mut self.engines {
             *overview = Some(source);
         }
@@ -190,15 +192,18 @@ impl Subject {
 }
 
 /// Carries out an operation in JSON, which another process has asked for. Returns the outcome in
-/// JSON.
-pub(crate) async fn carry_out(subject: Option<Arc<Subject>>, operation: &[u8]) -> Vec<u8> {
-    let outcome = match (subject, serde_json::from_slice::<Operation>(operation)) {
-        (Some(subject), Ok(operation)) => subject.operate(operation).await,
-        (None, _) => Err(Refusal::unavailable("the server is about to begin")),
-        (_, Err(error)) => Err(Refusal::invalid(error.to_string())),
+/// JSON, with the guard of it until it is sent.
+pub(crate) async fn carry_out(
+    subject: Option<Arc<Subject>>,
+    operation: &[u8],
+) -> (Vec<u8>, Option<CountGuard>) {
+    let (outcome, unwritten) = match (subject, serde_json::from_slice::<Operation>(operation)) {
+        (Some(subject), Ok(operation)) => subject.carry_out(operation).await,
+        (None, _) => (Err(Refusal::unavailable("the server is about to begin")), None),
+        (_, Err(error)) => (Err(Refusal::invalid(error.to_string())), None),
     };
     // These types have no map with other keys than texts.
-    serde_json::to_vec(&outcome).unwrap_or_default()
+    (serde_json::to_vec(&outcome).unwrap_or_default(), unwritten)
 }
 
 impl Relay {

@@ -126,6 +126,16 @@ impl SupervisorLink {
         }
     }
 
+    /// Whether a message is to be sent: a question, only while its answer is awaited.
+    pub(super) fn is_due(&self, message: &FromWorker) -> bool {
+        match message {
+            FromWorker::Collect { id, .. } | FromWorker::Operate { id, .. } => {
+                lock(&self.asked).contains_key(id)
+            }
+            _ => true,
+        }
+    }
+
     /// Returns the place of this process among the workers.
     pub(crate) fn slot(&self) -> u32 {
         self.place.slot
@@ -178,7 +188,11 @@ impl SupervisorLink {
         let operation = bytes.map_err(|error| Refusal::invalid(error.to_string()))?;
         let answer = self.ask(OPERATE, |id| FromWorker::Operate { id, operation }).await;
         let outcome = answer.and_then(|(all, _)| serde_json::from_slice(all.first()?).ok());
-        outcome.unwrap_or_else(|| Err(Refusal::unavailable("the supervisor has not answered")))
+        outcome.unwrap_or_else(|| {
+            Err(Refusal::unavailable(
+                "the supervisor has not answered; whether it has done it is not known",
+            ))
+        })
     }
 
     /// Asks the supervisor, with the number of the question.

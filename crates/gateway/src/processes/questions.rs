@@ -64,10 +64,7 @@ impl Supervisor {
         for (connection, member) in self.members.borrow().iter() {
             processes.push(member.process);
             let is_asked = member.unanswered.get() < most
-                && member
-                    .outgoing
-                    .unbounded_send(ToWorker::Count { id, kind: kind.clone() })
-                    .is_ok();
+                && member.say(ToWorker::Count { id, kind: kind.clone() });
             if is_asked {
                 member.unanswered.set(member.unanswered.get() + 1);
                 missing.push(*connection);

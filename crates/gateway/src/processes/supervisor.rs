@@ -31,7 +31,7 @@ use super::operations::Operations;
 use super::questions::Asked;
 use super::workers::{Answers, Question, WorkerAnswer, Workers};
 use crate::config::{Action, Address, Config, Listener};
-use crate::control::{Subject, carry_out};
+use crate::control::{CountGuard, Subject, carry_out};
 use crate::inherited::Inherited;
 use crate::serve::{Error, front_of};
 use crate::telemetry::reload::ReloadState;
@@ -86,13 +86,23 @@ pub enum WorkerEvent {
     },
 }
 
+/// A message for a worker, with the guard of the answer in it until that is sent.
+pub(super) type Outgoing = (ToWorker, Option<CountGuard>);
+
 /// A worker that is connected.
 pub(super) struct ConnectedWorker {
     pub(super) slot: u32,
     pub(super) process: u32,
-    pub(super) outgoing: mpsc::UnboundedSender<ToWorker>,
+    pub(super) outgoing: mpsc::UnboundedSender<Outgoing>,
     /// How many questions it has not answered.
     pub(super) unanswered: Cell<u32>,
+}
+
+impl ConnectedWorker {
+    /// Sends a message, and returns whether the worker is there to get it.
+    pub(super) fn say(&self, message: ToWorker) -> bool {
+        self.outgoing.unbounded_send((message, None)).is_ok()
+    }
 }
 
 /// A supervisor. It belongs to the first engine of a runtime.
@@ -263,7 +273,7 @@ impl Supervisor {
         self.reload.set(state);
         for member in self.members.borrow().values() {
             // It may be about to go.
-            let _ = member.outgoing.unbounded_send(ToWorker::Reload(state));
+            let _ = member.say(ToWorker::Reload(state));
         }
         // Settings were forgotten with their servers; a worker may never have seen the
         // configuration without them.
@@ -379,7 +389,7 @@ impl Supervisor {
         let settings = self.operations.settings();
         for member in self.members.borrow().values() {
             // It may be about to go.
-            let _ = member.outgoing.unbounded_send(ToWorker::Settings(settings.clone()));
+            let _ = member.say(ToWorker::Settings(settings.clone()));
         }
     }
 
@@ -474,10 +484,10 @@ impl Supervisor {
         let (outgoing, mut messages) = mpsc::unbounded();
         let tickets = self.tickets.borrow().to_vec();
         // The queue is there, and empty.
-        let _ = outgoing.unbounded_send(ToWorker::Settings(self.operations.settings()));
-        let _ = outgoing.unbounded_send(ToWorker::Reload(self.reload.get()));
+        let _ = outgoing.unbounded_send((ToWorker::Settings(self.operations.settings()), None));
+        let _ = outgoing.unbounded_send((ToWorker::Reload(self.reload.get()), None));
         if !tickets.is_empty() {
-            let _ = outgoing.unbounded_send(ToWorker::Tickets(tickets));
+            let _ = outgoing.unbounded_send((ToWorker::Tickets(tickets), None));
         }
         let id = self.next_id();
         self.members
@@ -490,8 +500,9 @@ impl Supervisor {
             Ok(())
         };
         let writes = async {
-            while let Some(message) = messages.next().await {
+            while let Some((message, unwritten)) = messages.next().await {
                 ipc::send(stream, &message).await?;
+                drop(unwritten);
             }
             Ok(())
         };
@@ -532,17 +543,19 @@ impl Supervisor {
                     let Answers { all, missing } = workers.ask(kind).await;
                     let all = all.into_iter().map(|answer| answer.bytes).collect();
                     // It may have gone.
-                    let _ = outgoing.unbounded_send(ToWorker::Collected { id, all, missing });
+                    let collected = ToWorker::Collected { id, all, missing };
+                    let _ = outgoing.unbounded_send((collected, None));
                 })
                 .detach();
             }
             FromWorker::Operate { id, operation } => {
                 let (subject, outgoing) = (self.operations.subject(), outgoing.clone());
                 spawn(async move {
-                    let all = vec![carry_out(subject, &operation).await];
-                    let missing = Vec::new();
+                    let (outcome, unwritten) = carry_out(subject, &operation).await;
+                    let (all, missing) = (vec![outcome], Vec::new());
                     // As above.
-                    let _ = outgoing.unbounded_send(ToWorker::Collected { id, all, missing });
+                    let collected = ToWorker::Collected { id, all, missing };
+                    let _ = outgoing.unbounded_send((collected, unwritten));
                 })
                 .detach();
             }
@@ -562,7 +575,7 @@ impl Supervisor {
             // All others get the new ones, or this one those that there are.
             if (*id == from) != is_newer {
                 // It may be about to go.
-                let _ = member.outgoing.unbounded_send(ToWorker::Tickets(tickets.to_vec()));
+                let _ = member.say(ToWorker::Tickets(tickets.to_vec()));
             }
         }
     }

@@ -162,7 +162,9 @@ async fn talk(
                     unsent = messages.next().await;
                 }
                 let Some(message) = &unsent else { break };
-                if ipc::send(&stream, message).await.is_err() {
+                // Whoever asked before the connection broke was told that there is no answer: the
+                // next supervisor must not do it after all.
+                if link.is_due(message) && ipc::send(&stream, message).await.is_err() {
                     break;
                 }
                 unsent = None;

@@ -192,7 +192,7 @@ async fn read(mut body: Upload) -> Result<Bytes, Answer> {
             Ok(Ok(data)) => all.extend_from_slice(&data),
             // Trailers have no meaning here.
             Ok(Err(_)) => {}
-            Err(error) => return Err(refuse(StatusCode::BAD_REQUEST, error.to_string())),
+            Err(error) => return Err(refuse(error.status(), error.to_string())),
         }
     }
     Ok(all.freeze())

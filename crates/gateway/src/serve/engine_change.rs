@@ -16,7 +16,7 @@ use superpoll_hub::channel::ChannelEngine;
 use superpoll_rt::{next_turn, spawn};
 
 use super::accepting::{self, Accepting};
-use super::generation::{self, EngineTables, Generation};
+use super::generation::{EngineTables, Generation};
 use super::listener_context::{ListenerContext, Opening};
 use super::local::{LocalServer, SERVERS, local_server};
 use super::opening::Part;
@@ -67,9 +67,8 @@ impl EngineChange {
             if self.is_newest() {
                 return self.finish(builder.finish());
             }
-            let generation = self.generation.clone();
-            drop((self, builder));
-            generation::free(generation);
+            drop(self);
+            builder.give_up();
         };
         spawn(task).detach();
     }

@@ -67,7 +67,7 @@ use superpoll_http::upstream;
 use superpoll_hub::broker::{Broker, Brokers};
 use superpoll_hub::channel::Hub;
 use superpoll_hub::succession::Succession;
-use superpoll_rt::{JoinHandle, Runtime, spawn, time};
+use superpoll_rt::{JoinHandle, Runtime, blocking, spawn, time};
 
 use crate::acme::{Automatic, Plan};
 use crate::config::{Address, Config};
@@ -185,8 +185,9 @@ impl Server {
         if let Some(worker) = &shared.worker {
             shared.overview.join(worker);
             shared.admin_operations.join(worker);
-            let statistics = Arc::new(server.subject());
-            let source = ServerSource { shared: shared.clone(), statistics };
+            let (overview, tickets) = (shared.overview.clone(), shared.tickets.clone());
+            let (statistics, operations) = (Arc::new(server.subject()), shared.operations.clone());
+            let source = ServerSource { overview, tickets, statistics, operations };
             worker.answer_by(Arc::new(source));
         }
         Ok(server)
@@ -236,7 +237,14 @@ impl Server {
             self.shared.operations.reopen_prepared(log).await;
         }
         let (done, is_done) = oneshot::channel();
-        let opened = self.open(runtime, &prepared.generation)?;
+        let opened = match self.open(runtime, &prepared.generation) {
+            Ok(opened) => opened,
+            Err(error) => {
+                // This engine would take long to free thousands of routes.
+                blocking::unblock(move || drop(prepared)).detach();
+                return Err(error);
+            }
+        };
         let begun = self.begin(prepared, opened)?;
         let tell = async move {
             let _ = begun.await;
@@ -264,8 +272,9 @@ impl Server {
         let PreparedConfig { generation, tables, plans, watch, brokers, .. } = prepared;
         let encrypted = fronts.iter().filter_map(Frontend::encrypted_port).collect();
         let generation = Arc::new(generation.after(&self.current, encrypted, brokers.clone()));
-        let former = std::mem::replace(&mut self.current, generation);
+        // This may fail, and then all stays as it is. The rest fails only if the runtime has ended.
         self.take_on_brokers(brokers)?;
+        let former = std::mem::replace(&mut self.current, generation);
         self.change_channels(&former);
         self.describe(&fronts);
         self.limit();

@@ -19,11 +19,12 @@ use superpoll_http::peer::Peer;
 use superpoll_http::telemetry::counters::{ActiveTask, EngineCounters};
 use superpoll_hub::channel::ChannelEngine;
 
+use super::operations::ServerOperations;
 use super::router::{BuiltRouter, Router};
-use super::shared::Shared;
 use crate::config::{Limits, Timeouts};
 use crate::control::{Kept, Subject, carry_out};
 use crate::processes::{Counters, Kind, Source};
+use crate::telemetry::overview::Overview;
 
 /// One engine's part of a server.
 pub(super) struct Worker {
@@ -270,21 +271,24 @@ impl Drop for TaskRegistration {
 
 /// The parts of a server that the supervisor asks about.
 pub(super) struct ServerSource {
-    pub(super) shared: Arc<Shared>,
+    // Not all of `Shared`, which has the connection to the supervisor, and so this.
+    pub(super) overview: Arc<Overview>,
+    pub(super) tickets: Arc<TicketSecrets>,
     pub(super) statistics: Arc<Subject>,
+    pub(super) operations: Arc<ServerOperations>,
 }
 
 impl Source for ServerSource {
     fn tickets(&self) -> &Arc<TicketSecrets> {
-        &self.shared.tickets
+        &self.tickets
     }
 
     fn set(&self, settings: Settings) {
-        self.shared.operations.set(settings);
+        self.operations.set(settings);
     }
 
     fn counters(&self) -> Counters {
-        let (overview, statistics) = (self.shared.overview.clone(), self.statistics.clone());
+        let (overview, statistics) = (self.overview.clone(), self.statistics.clone());
         let kept = Rc::new(Kept::default());
         Rc::new(move |kind| {
             let (overview, statistics, kept) = (overview.clone(), statistics.clone(), kept.clone());
@@ -297,7 +301,7 @@ impl Source for ServerSource {
                         postcard::to_allocvec(&kept.take_snapshot(statistics, channels).await).ok()
                     }
                     Kind::Operation(operation) => {
-                        Some(carry_out(Some(statistics), &operation).await)
+                        Some(carry_out(Some(statistics), &operation).await.0)
                     }
                 }
             })

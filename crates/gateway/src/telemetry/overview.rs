@@ -322,6 +322,11 @@ impl Overview {
         }
     }
 
+    /// Returns the moment at which the server was started, and the same in seconds since 1970.
+    pub(crate) const fn began(&self) -> (Instant, u64) {
+        (self.started, self.started_seconds)
+    }
+
     /// Whether a look at many channels is under way.
     #[cfg(test)]
     pub(super) fn is_looking(&self) -> bool {

@@ -204,7 +204,7 @@ fn bodies_and_names_that_are_wrong_change_nothing_and_say_what_was_expected() {
         (format!("PATCH {at}"), JSON, "{", 400, "cannot be read"),
         (format!("PATCH {at}"), JSON, "", 400, "expected an object"),
         (format!("PATCH {at}"), JSON, "{}", 400, "nothing to change"),
-        (format!("PATCH {at}"), JSON, &long, 400, "more than 4096 bytes"),
+        (format!("PATCH {at}"), JSON, &long, 413, "more than 4096 bytes"),
         (
             "PATCH /api/upstreams/ap/servers/127.0.0.1:1".to_owned(),
             JSON,

@@ -297,6 +297,10 @@ pub struct CommandOutcome {
     /// The process that has carried it out.
     #[serde(default)]
     pub process: u32,
+    /// It has only begun, and the state of the server has the outcome: the program of a supervisor
+    /// is replaced, and cannot answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_under_way: bool,
 }
 
 /// How far a drain is.

@@ -15,6 +15,7 @@ use http::header::{
 };
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Uri, Version};
+use superpoll_http1::FieldValue;
 
 use crate::head::Fields;
 
@@ -63,23 +64,38 @@ pub(super) fn about(name: &[u8]) -> About {
     }
 }
 
-/// Whether `Connection` names a field, which belongs to the connection then. It cannot remove a
+/// The fields that `Connection` names, which belong to the connection then. It cannot remove a
 /// field that a message needs to be understood. `close` is no name of a field.
-#[cold]
-pub(super) fn is_named(fields: Fields<'_>, name: &[u8]) -> bool {
-    name != b"close" && fields.has_element("connection", name)
+#[derive(Default)]
+pub(super) struct Named(Vec<Vec<u8>>);
+
+impl Named {
+    /// Returns those of a message. They are sorted: there may be thousands, and each field of the
+    /// message is looked for among them.
+    #[cold]
+    pub(super) fn of(fields: Fields<'_>) -> Named {
+        let elements = fields.checked("connection").flat_map(FieldValue::elements);
+        let elements = elements.filter(|element| !element.is_empty());
+        let mut named: Vec<Vec<u8>> = elements.map(<[u8]>::to_ascii_lowercase).collect();
+        named.sort_unstable();
+        Named(named)
+    }
+
+    /// Whether a field is one of them, by its name in lower case.
+    #[inline]
+    pub(super) fn has(&self, name: &[u8]) -> bool {
+        !self.0.is_empty()
+            && name != b"close"
+            && self.0.binary_search_by(|one| one.as_slice().cmp(name)).is_ok()
+    }
 }
 
 /// Whether a field of a response is passed on to the client. `Connection` may name fields of the
 /// response, and fields may follow its body for the client.
 #[inline]
-pub(super) fn passes_back(
-    name: &[u8],
-    fields: Fields<'_>,
-    (names_fields, has_trailers): (bool, bool),
-) -> bool {
+pub(super) fn passes_back(name: &[u8], named: &Named, has_trailers: bool) -> bool {
     match about(name) {
-        About::Cookie | About::Other => !(names_fields && is_named(fields, name)),
+        About::Cookie | About::Other => !named.has(name),
         About::Asker | About::Message => true,
         About::Trailer => has_trailers,
         About::Connection | About::Certificate => false,
@@ -159,9 +175,12 @@ pub(super) fn response(
     one_length(headers)?;
     let may_follow = is_chunked
         || (head.version == Version::HTTP_2 && (is_h2 || !headers.contains_key(CONTENT_LENGTH)));
-    let facts = (headers.contains_key(CONNECTION), reads_trailers && may_follow);
-    let passes =
-        |name: &&HeaderName| passes_back(name.as_str().as_bytes(), Fields::Map(headers), facts);
+    let named = match headers.contains_key(CONNECTION) {
+        true => Named::of(Fields::Map(headers)),
+        false => Named::default(),
+    };
+    let has_trailers = reads_trailers && may_follow;
+    let passes = |name: &&HeaderName| passes_back(name.as_str().as_bytes(), &named, has_trailers);
     let gone: Vec<HeaderName> = headers.keys().filter(|name| !passes(name)).cloned().collect();
     for name in gone {
         headers.remove(name);

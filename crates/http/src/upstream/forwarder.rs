@@ -223,7 +223,7 @@ impl Forwarder {
             let body = match is_kept {
                 true => match kept(upload).await {
                     Ok(body) => body,
-                    Err(error) => return reply::status(status_of(&error)),
+                    Err(error) => return reply::status(error.status()),
                 },
                 false if is_empty => Outgoing::empty(),
                 false => Outgoing::upload(upload),
@@ -331,7 +331,7 @@ impl Forwarder {
                 Err(failed) => failed,
             };
             if let Some(fault) = report.and_then(|report| report.fault.take()) {
-                return Err(reply::status(status_of(&fault)));
+                return Err(reply::status(fault.status()));
             }
             attempts.failed(failed, request.is_some()).map_err(|response| *response)?;
         }
@@ -501,12 +501,4 @@ async fn kept(mut upload: Upload) -> Result<Outgoing, UploadError> {
 pub(super) fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
         || *method == Method::TRACE
-}
-
-pub(super) fn status_of(error: &UploadError) -> StatusCode {
-    match error {
-        UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
-        UploadError::Broken(_) | UploadError::Short => StatusCode::BAD_REQUEST,
-    }
 }

@@ -17,7 +17,7 @@ use superpoll_http1::{
     RequestHead, ResponseHead, Target, Version as Http1Version, Writer,
 };
 
-use super::fields::{About, about, is_named, passes_back};
+use super::fields::{About, Named, about, passes_back};
 use crate::answers::{self, Additions, lines};
 use crate::certificates::ClientCertificate;
 use crate::head::Fields;
@@ -159,6 +159,12 @@ fn is_disguised(name: &[u8]) -> bool {
     name.contains(&b'_') && about(&plain().collect::<Vec<_>>()) != About::Other
 }
 
+/// Returns the fields that `Connection` names, if it may name any.
+#[inline]
+fn named(names_fields: bool, fields: Fields<'_>) -> Named {
+    if names_fields { Named::of(fields) } else { Named::default() }
+}
+
 /// Returns a value that was text before.
 fn text(value: &str) -> FieldValue<'_> {
     FieldValue::new(value.as_bytes()).unwrap_or(FieldValue::from_static(""))
@@ -203,7 +209,8 @@ impl Passing<'_, '_> {
         let Passing { head, client, changes, writer, believed, has_cookie } = self;
         let passes_all = changes.fields.is_none() && changes.trace.is_none();
         let has_underscore = head.fields.may_have_underscore();
-        let is_named = |name: &[u8]| head.names_fields && is_named(head.fields, name);
+        let named = named(head.names_fields, head.fields);
+        let is_named = |name: &[u8]| named.has(name);
         for Field { name, value } in fields {
             let text = name.as_bytes();
             let subject = about(text);
@@ -392,13 +399,12 @@ fn passed(
     writer: &mut Writer<'_>,
 ) -> Passed {
     let passes_all = additions.keep_all();
-    let fields = Fields::Lines(head.fields);
+    let named = named(head.names_fields, Fields::Lines(head.fields));
     let has_trailers = takes_trailers && head.framing == Framing::Chunked;
     let mut found = Passed { has_date: false, has_hsts: false };
     for Field { name, value } in head.fields.iter() {
         let text = name.as_bytes();
-        let passes = passes_back(text, fields, (head.names_fields, has_trailers));
-        if !passes {
+        if !passes_back(text, &named, has_trailers) {
             continue;
         }
         match text {

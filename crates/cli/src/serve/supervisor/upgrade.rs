@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use superpoll_gateway::Level;
 use superpoll_gateway::config::Log;
-use superpoll_gateway::control::{CommandCall, UpgradeState};
+use superpoll_gateway::control::{CommandCall, CommandOutcome, UpgradeState};
 use superpoll_rt::time;
 
 use super::super::signals::Signals;
@@ -107,7 +107,13 @@ impl Supervision<'_> {
         };
         let program = command.get_program().display();
         self.log(Level::Notice, "upgrading", format!("upgrading: {program} takes over"));
-        // Answers that are on their way would be lost with this program.
+        // Answers that are on their way would be lost with this program, and so would this call.
+        if let Some(call) = self.upgrade_call.take() {
+            let message =
+                "the program of this process is being replaced; the outcome is in its status";
+            let message = message.to_owned();
+            call.succeed(CommandOutcome { message, is_under_way: true, ..Default::default() });
+        }
         self.queue.written().await;
         // From here on signals wait for the new program, in this thread: the one that writes the
         // log has ended before, unless it is stuck. What has happened until now would be lost with
@@ -126,8 +132,7 @@ impl Supervision<'_> {
             Ok(earlier) => {
                 self.take(earlier)?;
                 self.is_upgrading = false;
-                let call = self.upgrade_call.take();
-                self.check_upgrade(call);
+                self.check_upgrade(None);
             }
             Err(error) => self.upgrade_failed(&error),
         }

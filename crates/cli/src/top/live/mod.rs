@@ -15,6 +15,7 @@ mod view;
 
 use std::error::Error;
 use std::io::{self, IsTerminal, stdin, stdout};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
@@ -102,6 +103,23 @@ impl Signals {
     }
 }
 
+/// Returns the figures at another interval, in milliseconds, and the first of them. `None`: the
+/// process does not answer at once, has no place for another viewer, or is another one.
+async fn at_interval(
+    path: &Path,
+    interval_ms: u64,
+    before: &Exchange,
+) -> Option<(Exchange, Box<Snapshot>)> {
+    let begins = async {
+        let mut next = Exchange::begin(path, &ApiRequest::snapshots(interval_ms)).await.ok()?;
+        let snapshot = next.snapshot().await.ok()?;
+        Some((next, Box::new(snapshot)))
+    };
+    let begun = time::timeout(TICK, begins).await.ok()??;
+    let number = |of: &Exchange| of.process.as_ref().map(|process| process.number);
+    (number(&begun.0) == number(before)).then_some(begun)
+}
+
 /// Shows the screen until the end.
 async fn show(options: &Options) -> Result<(), Box<dyn Error>> {
     let path = &locate(options.name.get(), Meant::Any).await?;
@@ -153,16 +171,25 @@ async fn show(options: &Options) -> Result<(), Box<dyn Error>> {
                 state.silent = (quiet > late).then_some(quiet.as_secs());
             }
             Happening::Pressed(keys) => {
+                let (before, mut is_other) = (state.interval_ms, false);
                 for key in keys {
                     match state.press(key, &model) {
                         Effect::None => {}
-                        Effect::Interval => {
-                            // Its place among the viewers is free then.
-                            drop(stream);
-                            let request = ApiRequest::snapshots(state.interval_ms);
-                            stream = Exchange::begin(path, &request).await?;
-                        }
+                        Effect::Interval => is_other = true,
                         Effect::Quit => return Ok(()),
+                    }
+                }
+                if is_other {
+                    match at_interval(path, state.interval_ms, &stream).await {
+                        Some((next, snapshot)) => {
+                            stream = next;
+                            heard = Instant::now();
+                            if !state.paused {
+                                model.take(*snapshot);
+                            }
+                        }
+                        // The figures go on as before.
+                        None => state.interval_ms = before,
                     }
                 }
             }

@@ -412,6 +412,31 @@ fn the_admin_listener_reloads_and_drains() {
     }
 }
 
+/// The program cannot answer once it is replaced, so it says before that this has begun.
+#[test]
+fn an_upgrade_of_a_supervisor_is_answered_before_its_program_is_replaced() {
+    let gateway = Gateway::new();
+    let server = gateway.start(2);
+    for _ in 0..2 {
+        let workers = server.workers(2);
+        let (code, told) = gateway.ask("POST", "/api/upgrade", "");
+        assert_eq!((code, &told["process"]), (202, &server.child().id().into()), "{told}");
+        assert_eq!(told["is_under_way"], true, "{told}");
+        until("all workers are new", || {
+            let now = server.workers(2);
+            now.iter().all(|worker| !workers.contains(worker))
+        });
+        until("the outcome is in the status", || {
+            let mut status = gateway.command("status", &["--json"]);
+            let output = status.arg(&gateway.stage.stats).output().unwrap();
+            let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            told["upgrade"] == "done" && gateway.stage.serving() == 2
+        });
+    }
+    server.signal("TERM");
+    server.ended();
+}
+
 #[test]
 fn a_proxy_has_nothing_to_list() {
     let gateway = Gateway::new();

@@ -128,6 +128,16 @@ fn a_server_of_another_version_is_named_with_the_signal_that_it_knows() {
             format!("there is nothing at this path; {}, or kill -TERM {own}\n", other("9.9.9")),
         ),
         ("drain", answers("404 Not Found", &same, nothing), "at this path\n".to_owned()),
+        (
+            "reload",
+            answers("400 Bad Request", "superpoll/9.9.9", "{\"error\":\"unknown key\"}"),
+            format!("unknown key; {}, or kill -HUP {own}\n", other("9.9.9")),
+        ),
+        (
+            "reload",
+            answers("200 OK", "superpoll/9.9.9", "{}"),
+            format!("`message`; {}, or kill -HUP {own}\n", other("9.9.9")),
+        ),
         ("reload", answers("503 Busy", &same, "{\"error\":\"a\\u001bb\"}"), "a\\u{1b}b".to_owned()),
         ("reload", answers("200 OK", "nginx", "{}"), "is no superpoll".to_owned()),
         ("reload", answers("200 OK", &same, "{}"), "its answer cannot be read".to_owned()),
@@ -141,6 +151,12 @@ fn a_server_of_another_version_is_named_with_the_signal_that_it_knows() {
         assert!(line.lines().count() == 1 && line.contains(&expected), "{name}: {line}");
         speaks.join().unwrap();
     }
+    // For an upgrade its version is asked for first.
+    let path = stage.site.path("other");
+    let speaks = speak(&path, [line.to_owned(), line.to_owned()]);
+    let told = refused(&mut command("upgrade", &path, &[]));
+    assert!(told.contains(&format!("{early}, or kill -USR2 {own}\n")), "{told}");
+    speaks.join().unwrap();
     // It may take the request for a wrong line before it has said its version.
     let path = stage.site.path("other");
     let wrong = "{\"schema\":1,\"error\":\"the line cannot be read\"}\n";

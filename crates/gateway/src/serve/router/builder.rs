@@ -13,9 +13,10 @@ use superpoll_http::trace::TraceRules;
 use superpoll_http::trusted_proxies::TrustedProxies;
 use superpoll_http::upstream::Forwarder;
 use superpoll_hub::channel::{ChannelEngine, Channels, LocalRoute, Rights};
+use superpoll_rt::blocking;
 
 use super::handler::{Handler, Target};
-use super::{HostRoutes, Router, Routes};
+use super::{HostRoutes, Router, Routes, release};
 use crate::config::{self, Host, RedirectTarget, Rewrite};
 use crate::serve::admin::AdminService;
 use crate::serve::generation::{EngineTables, Generation};
@@ -156,6 +157,13 @@ impl RouterBuilder {
             }
         }
         self.host == config.hosts.len()
+    }
+
+    /// Frees what was built, some of it at a time, and the rest on another thread.
+    pub(in crate::serve) fn give_up(self) {
+        let RouterBuilder { routes, folders, durations, generation, .. } = self;
+        release(routes);
+        blocking::unblock(move || drop((folders, durations, generation))).detach();
     }
 
     /// Returns the routes, all of which are built.

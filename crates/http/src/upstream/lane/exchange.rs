@@ -47,7 +47,7 @@ use crate::upload::{Upload, UploadError};
 use crate::upstream::attempts::{Attempts, RequestFacts};
 use crate::upstream::dial::{ClientAddresses, dial};
 use crate::upstream::fault::FailedAttempt;
-use crate::upstream::forwarder::{Forwarder, KEPT_BODY, is_idempotent, status_of};
+use crate::upstream::forwarder::{Forwarder, KEPT_BODY, is_idempotent};
 use crate::upstream::heads::{self, ClientFacts, Shape};
 use crate::upstream::http1::{Http1Connection, LIMITS, MOST_INTERIM, SendFailure};
 use crate::upstream::outgoing::{Outgoing, UploadProgress};
@@ -155,7 +155,7 @@ impl Sent {
     /// Returns the response to a client whose upload has ended too early.
     fn refusal(&self) -> Option<Response<Body>> {
         let error = self.stream.as_ref()?.progress.fault.take()?;
-        Some(reply::status(status_of(&error)))
+        Some(reply::status(error.status()))
     }
 
     /// Watches the client's side from now on, if the request ends with it.
@@ -795,7 +795,7 @@ fn poll_data(
 
 /// Answers a client whose upload has ended too early.
 fn refusal(error: &UploadError) -> Passed {
-    Passed::Answered(reply::status(status_of(error)))
+    Passed::Answered(reply::status(error.status()))
 }
 
 /// Writes bytes to a client.
