@@ -297,7 +297,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the first line of what has come.
+    /// Returns the first line that arrives.
     async fn line_of_json(&mut self) -> Value {
         while !self.read.contains(&b'\n') && self.read.len() < LONGEST {
             if self.read_more().await.is_err() {

@@ -74,7 +74,7 @@ POST   /api/drain                            ?follow=true: its progress, on the 
 /// A response as a whole.
 pub(crate) type Answer = Response<Bytes>;
 
-/// What a request asks for.
+/// The meaning of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
     /// The list of paths.
@@ -89,7 +89,7 @@ pub(crate) enum Call {
     FollowedDrain,
 }
 
-/// Returns what a request asks for.
+/// Returns the meaning of a request.
 ///
 /// # Errors
 ///
@@ -392,8 +392,7 @@ pub(crate) fn answer(operation: &Operation, only: Option<&str>, outcome: Outcome
         true => StatusCode::ACCEPTED,
         false => StatusCode::OK,
     };
-    let report = covered.report.clone();
-    match (&report, only) {
+    match (&covered.report, only) {
         (Report::Upstreams(all), Some(name)) => {
             match all.iter().find(|upstream| upstream.name == name) {
                 Some(one) => json(status, &covered.with(one)),

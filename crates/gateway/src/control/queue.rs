@@ -1,5 +1,4 @@
-//! The commands on their way from the API to the program, and the facts on theirs
-//! back.
+//! The commands on their way from the API to the program, and the facts on theirs back.
 //!
 //! ```text
 //! client --request--> statistics socket or --CommandCall--> CommandQueue (the program)

@@ -86,7 +86,7 @@ use worker::ServerSource;
 pub struct Server {
     /// The parts that all configurations have in common.
     shared: Arc<Shared>,
-    /// What the configuration that is served has made.
+    /// The generation in use.
     current: Arc<Generation>,
     /// The addresses that are served.
     fronts: Vec<Frontend>,

@@ -194,7 +194,7 @@ struct PageStatus {
     /// With the last figures of processes that have not answered.
     #[serde(flatten)]
     snapshot: Snapshot,
-    /// The ratio, what watching has cost since the last message, and what `poll` would cost.
+    /// The ratio, the cost of watching since the last message, and the cost of `poll`.
     verdict: Option<String>,
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn on_each_backend(test: impl Fn(BackendKind) + Sync) {
 /// How long an event may take before it counts as never.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a test has its server do.
+/// An order of a test to its server.
 enum Order {
     Change(Box<Config>),
     /// Lets time pass, and answers.

@@ -70,8 +70,9 @@ pub struct Covered<T> {
 
 impl<T> Covered<T> {
     /// Returns another answer that is about the same processes.
-    pub fn with<U>(self, report: U) -> Covered<U> {
-        let Covered { applied_processes, missing_processes, .. } = self;
+    pub fn with<U>(&self, report: U) -> Covered<U> {
+        let (applied, missing) = (&self.applied_processes, &self.missing_processes);
+        let (applied_processes, missing_processes) = (applied.clone(), missing.clone());
         Covered { report, applied_processes, missing_processes }
     }
 }

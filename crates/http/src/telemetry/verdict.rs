@@ -1,5 +1,5 @@
-//! The verdict on a server's ratio of active connections: what watching costs it, and what `poll`
-//! would cost.
+//! The verdict on a server's ratio of active connections: the cost of watching, and the cost that
+//! `poll` would have.
 //!
 //! `poll` pays for each descriptor that it is asked about, ready or not; the engine pays for those
 //! that are active. Both are estimated from the same counts of one period, with the costs that the
