@@ -12,11 +12,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::Write;
-use superpoll_http1::ResponseHead;
 
-use crate::answers::{Additions, AnswerRules};
+use crate::answers::AnswerRules;
 use crate::transport::poll_write_all;
-use crate::upstream::lane::write_interim;
 
 /// The interim responses of the request under way.
 #[derive(Default)]
@@ -39,11 +37,14 @@ impl InterimResponses {
         !self.bytes.borrow().is_empty()
     }
 
-    /// Passes one on.
-    pub(crate) fn push(&self, head: &ResponseHead<'_>) {
-        let rules = self.rules.borrow().clone();
-        let additions = Additions { rules, ..Additions::default() };
-        write_interim(head, &additions, &mut self.bytes.borrow_mut());
+    /// Returns the rules for their fields.
+    pub(crate) fn rules(&self) -> Option<Arc<AnswerRules>> {
+        self.rules.borrow().clone()
+    }
+
+    /// Passes the lines of one on.
+    pub(crate) fn push(&self, lines: &[u8]) {
+        self.bytes.borrow_mut().extend_from_slice(lines);
     }
 
     /// Writes the one that is under way; whether there was one.

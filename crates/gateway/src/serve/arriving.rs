@@ -24,7 +24,7 @@ use hyper::rt::Write;
 use superpoll_http::buffer::ReadBuffer;
 use superpoll_http::transport::poll_write_all;
 use superpoll_http::upload::{RequestBody, UploadSlot};
-use superpoll_http::upstream::lane::Client;
+use superpoll_http::upstream::Client;
 use superpoll_http1::{BodyReader, Framing, Progress, Refusal, RequestHead};
 use superpoll_rt::pipe::PipeReader;
 
@@ -245,6 +245,8 @@ pub(super) struct Session<'a> {
 }
 
 impl Client for Session<'_> {
+    const TAKES_LINES: bool = true;
+
     fn stream(&mut self) -> &mut (impl Write + Unpin) {
         &mut *self.io
     }

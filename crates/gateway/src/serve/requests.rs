@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{Response, StatusCode};
 use superpoll_http::answers::Additions;
 use superpoll_http::body::Body;
@@ -37,8 +38,7 @@ use superpoll_http::ready::{self, Ready};
 use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::transport::Transport;
 use superpoll_http::upload::Upload;
-use superpoll_http::upstream::Forwarder;
-use superpoll_http::upstream::lane::{ClientFacts, LimitTimer, Sent, is_plain};
+use superpoll_http::upstream::{ClientFacts, Forwarder, LimitTimer, ServerRequest};
 use superpoll_http1::{
     Asked, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version, has_end, request,
 };
@@ -92,7 +92,7 @@ struct Direct {
 /// The way to an answer.
 #[expect(clippy::large_enum_variant, reason = "it is never moved")]
 enum Work {
-    Proxy(Rc<Forwarder>, Sent),
+    Proxy(Rc<Forwarder>, ServerRequest),
     Ready(Ready),
 }
 
@@ -391,9 +391,9 @@ fn prepare(
     head: &RequestHead<'_>,
     facts: &ClientFacts,
     begun: &Begun,
-) -> Option<(Option<Sent>, ArrivingBody, usize)> {
+) -> Option<(Option<ServerRequest>, ArrivingBody, usize)> {
     let worker = &state.context.worker;
-    let forwarder = match &begun.routed.decision {
+    let (forwarder, target) = match &begun.routed.decision {
         Decision::Ready(ready) => {
             let is_whole = match ready {
                 Ready::Response(_) => false,
@@ -404,17 +404,19 @@ fn prepare(
             let is_alone = matches!(head.framing, Framing::None | Framing::Length(0));
             return (is_whole && is_alone).then(|| (None, ArrivingBody::none(), head.len));
         }
-        Decision::Forward(forwarder) => forwarder,
+        Decision::Forward(forwarder, target) => (forwarder, target.as_ref()),
         Decision::Handle(_) => return None,
     };
     let trace = begun.trace.as_deref();
-    if !forwarder.has_lane() || !is_plain(head) || trace.is_some_and(|trace| trace.is_loop()) {
+    let target = target.map(PathAndQuery::as_str);
+    if !forwarder.takes(head, target, trace) {
         return None;
     }
     let most = begun.routed.body_bytes.unwrap_or_else(|| worker.limits.get().body_bytes);
     let (behind, about) = ((&bytes[head.len..], most), (facts, &*begun.peer));
     // The handler's way refuses a body that is too large.
-    let (mut sent, body) = forwarder.prepare(head, behind, about, &state.io_activity, trace)?;
+    let (mut sent, body) =
+        forwarder.prepare((head, target), behind, about, &state.io_activity, trace)?;
     let (arriving, whole) = match body {
         Ok(whole) => {
             if let Some(entry) = &begun.entry {
@@ -435,12 +437,12 @@ fn prepare(
 impl Direct {
     fn new(
         begun: Begun,
-        sent: Option<Sent>,
+        sent: Option<ServerRequest>,
         (arriving, form): (ArrivingBody, ResponseForm),
     ) -> Direct {
         let Begun { running, timer, entry, trace, peer, routed } = begun;
         let work = match (routed.decision, sent) {
-            (Decision::Forward(forwarder), Some(sent)) => Work::Proxy(forwarder, sent),
+            (Decision::Forward(forwarder, _), Some(sent)) => Work::Proxy(forwarder, sent),
             (Decision::Ready(ready), _) => Work::Ready(ready),
             // No other one was prepared.
             _ => Work::Ready(StatusCode::INTERNAL_SERVER_ERROR.into()),

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use superpoll_http::answers::{Additions, AnswerRules};
 use superpoll_http::authority;
 use superpoll_http::body::Body;
@@ -131,8 +132,8 @@ type AnswerAll = Box<dyn FnOnce(Request<Upload>, Exchange) -> Reply>;
 pub(super) enum Decision {
     /// It is there.
     Ready(Ready),
-    /// Its server's response is passed on.
-    Forward(Rc<Forwarder>),
+    /// Its server's response is passed on. A target may stand in place of its own.
+    Forward(Rc<Forwarder>, Option<PathAndQuery>),
     /// By a handler that needs all of the request.
     Handle(AnswerAll),
 }
@@ -148,12 +149,28 @@ impl Decision {
             Decision::Ready(ready) => {
                 Reply::Now(ready.into_response(*request.method() == Method::HEAD))
             }
-            Decision::Forward(forwarder) => {
-                forwarder.answer(request, exchange).map_or_else(Reply::from, Reply::Later)
+            Decision::Forward(forwarder, target) => {
+                let request = match target {
+                    None => Ok(request),
+                    Some(target) => with_target(request, target),
+                };
+                let answer = request.and_then(|request| forwarder.answer(request, exchange));
+                answer.map_or_else(Reply::from, Reply::Later)
             }
             Decision::Handle(handle) => handle(request, exchange),
         }
     }
+}
+
+/// Puts a path and query in place of those of a request.
+fn with_target(
+    mut request: Request<Upload>,
+    target: PathAndQuery,
+) -> Result<Request<Upload>, StatusCode> {
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.path_and_query = Some(target);
+    *request.uri_mut() = Uri::from_parts(parts).map_err(|_| StatusCode::BAD_REQUEST)?;
+    Ok(request)
 }
 
 impl From<Response<Body>> for Decision {

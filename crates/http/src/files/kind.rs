@@ -43,8 +43,8 @@ impl Kind {
 
 /// Whether bodies with this Content-Type are text of some sort, which compression makes much
 /// shorter.
-pub(super) fn is_text(field: &HeaderValue) -> bool {
-    let mime = field.to_str().ok().and_then(|field| field.parse().ok());
+pub(super) fn is_text(field: &[u8]) -> bool {
+    let mime = std::str::from_utf8(field).ok().and_then(|field| field.parse().ok());
     mime.is_some_and(|mime| is_compressible(&mime))
 }
 

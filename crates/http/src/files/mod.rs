@@ -49,6 +49,6 @@ pub(crate) fn media_type(name: &str) -> http::HeaderValue {
 
 /// Whether bodies with this Content-Type are text of some sort, which compression makes much
 /// shorter.
-pub(crate) fn is_text(kind: &http::HeaderValue) -> bool {
+pub(crate) fn is_text(kind: &[u8]) -> bool {
     kind::is_text(kind)
 }

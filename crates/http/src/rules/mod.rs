@@ -54,8 +54,6 @@ pub struct RouteRules {
     login: Option<Arc<Login>>,
     /// The largest body of a request, if the route has a limit of its own.
     pub body_bytes: Option<u64>,
-    /// Errors of the servers behind get pages as well.
-    replaces_errors: bool,
 }
 
 /// The decision about a request.
@@ -135,7 +133,6 @@ impl HostRules {
             limits: opened(host.rate.as_ref(), host, None, before, &mut limits).collect(),
             login: login(host.basic_auth.as_ref(), &CLIENTS)?,
             body_bytes: None,
-            replaces_errors: false,
         };
         let mut routes = Vec::new();
         for route in &host.routes {
@@ -193,10 +190,6 @@ impl RouteRules {
             Action::Channel(_) => ErrorPages::default(),
             _ => ErrorPages::open(&rules.errors)?.or(of_host),
         };
-        let replaces_errors = match &route.action {
-            Action::Proxy(proxy) => proxy.replace_errors && !pages.is_empty(),
-            _ => false,
-        };
         let login = match (&rules.basic_auth, &host.basic_auth) {
             (Some(users), Some(all)) if Arc::ptr_eq(users, all) => clients.login.clone(),
             (users, _) => login(users.as_ref(), &CLIENTS)?,
@@ -207,7 +200,6 @@ impl RouteRules {
             limits: Vec::new(),
             login,
             body_bytes: rules.body_bytes,
-            replaces_errors,
         })
     }
 
@@ -219,7 +211,6 @@ impl RouteRules {
             limits: Vec::new(),
             login: login(rules.basic_auth.as_ref(), &OPERATORS)?,
             body_bytes: None,
-            replaces_errors: false,
         };
         Ok((!all.is_empty()).then(|| Arc::new(all)))
     }
@@ -297,11 +288,6 @@ impl RouteRules {
             Some(login) => login.verify(verification).await,
             None => Ok(()),
         }
-    }
-
-    /// Whether errors of the servers behind get pages.
-    pub fn replaces_errors(&self) -> bool {
-        self.replaces_errors
     }
 
     /// Whether all users of the rules before are users with the same passwords in the rules now.

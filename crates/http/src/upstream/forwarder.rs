@@ -2,53 +2,71 @@
 //!
 //! The servers that get it, one after another, are chosen in `attempts`.
 
-mod ask;
+mod attempt;
+mod body;
+mod lost;
+mod plain;
+mod question;
+mod splice;
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, SET_COOKIE, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, SET_COOKIE, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use superpoll_config::{HeaderChanges, Proxy, Timeouts};
-use superpoll_http1::{FieldLines, FieldValue, Framing, Method as Http1Method, Target};
+use superpoll_http1::{
+    Asked, BodyWriter, FieldLines, FieldValue, Framing, Method as Http1Method, RequestHead, Target,
+};
 
+pub(super) use self::attempt::{Answer, Missed, Out, ask};
+pub use self::lost::LimitTimer;
+use self::plain::whole;
 use super::attempts::{Attempts, RequestFacts};
-use super::dial::{ClientAddresses, Dialled, dial};
-use super::fault::{FailedAttempt, Fault, Outcome};
+use super::client::{Apart, Client, unless_gone};
+use super::dial::ClientAddresses;
+use super::fault::{Fault, Outcome};
 use super::fields;
-use super::form::ServerRequest;
 use super::group::Group;
-use super::heads::{Changes, ClientFacts, ClientHead};
-use super::http1::{Http1Connection, SendFailure};
-use super::http2::Http2Connection;
+use super::heads::{self, Changes, ClientFacts, ClientHead};
 use super::incoming::{Incoming, Relayed};
-use super::outgoing::Outgoing;
 use super::pool::{Lease, Pool};
+use super::request::ServerRequest;
 use super::sticky::ClientCookie;
 use super::{strict, tunnel};
-use crate::answers::{self, FromServer};
+use crate::answers::{self, Additions, Compression, FromServer};
 use crate::body::Body;
 use crate::exchange::{Exchange, LocalFuture};
 use crate::head::Fields;
-use crate::interim::InterimResponses;
-use crate::log::Entry;
+use crate::io_activity::IoActivity;
 use crate::message::recycle;
 use crate::peer::Peer;
+use crate::progress::{Passed, Progress};
 use crate::reply;
 use crate::trace::RequestTrace;
-use crate::upload::{Upload, UploadError};
+use crate::upload::Upload;
 
-/// The largest body that is read before its request is forwarded.
-pub(super) const KEPT_BODY: u64 = 64 << 10;
+/// The room for a head at first: enough for most.
+const HEAD_ROOM: usize = 1 << 10;
+
+/// The errors for which a route has pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pages {
+    /// None.
+    None,
+    /// Those that this server has found.
+    Own,
+    /// Those, and those of the servers.
+    All,
+}
 
 /// Forwards the requests of one route on one engine.
 pub struct Forwarder {
@@ -65,49 +83,14 @@ pub struct Forwarder {
     prefix: Option<String>,
     /// The changes of requests' fields, and the fields that they add, as lines.
     fields: Option<(HeaderChanges, FieldLines)>,
-    /// Whether responses of the servers are marked, so that they get no pages for errors.
-    pub marks: bool,
+    /// The errors that get pages.
+    pub pages: Pages,
     /// Whether responses are compressed.
-    pub compresses: bool,
+    compresses: bool,
     pub(super) connect: Duration,
     pub(super) response: Duration,
     pub(super) body: Duration,
     tunnel: Duration,
-}
-
-/// The facts about a request in addition to the request itself.
-#[derive(Default)]
-pub(super) struct RequestContext {
-    /// It may be sent again.
-    repeats: bool,
-    /// The protocols, instead of HTTP, that it asks for.
-    upgrade: Option<Box<HeaderValue>>,
-    addresses: ClientAddresses,
-    client: Option<IpAddr>,
-    /// The client speaks HTTP/2, which has trailers of its own.
-    is_h2: bool,
-    /// It reads trailers of HTTP/1.1.
-    takes_trailers: bool,
-    /// The cookie that it has, if the upstream gives one.
-    sticky: Option<Box<ClientCookie>>,
-    /// Its id and its trace.
-    trace: Option<Rc<RequestTrace>>,
-    /// Its line of the access log, if there is a log.
-    entry: Option<Rc<Entry>>,
-    /// The interim responses for the client, if it understands them.
-    pub(super) interim: Option<Rc<InterimResponses>>,
-}
-
-impl RequestContext {
-    fn facts(&self) -> RequestFacts<'_> {
-        RequestFacts {
-            sticky: self.sticky.as_deref(),
-            client: self.client,
-            addresses: self.addresses,
-            trace: self.trace.as_ref(),
-            entry: self.entry.as_ref(),
-        }
-    }
 }
 
 impl Forwarder {
@@ -125,7 +108,7 @@ impl Forwarder {
             host: host.and_then(|host| HeaderValue::from_str(host).ok()),
             prefix,
             fields: (!fields.is_empty()).then(|| (fields.clone(), answers::lines(fields))),
-            marks: false,
+            pages: Pages::None,
             compresses: proxy.compress,
             connect: timeouts.connect,
             response: timeouts.response,
@@ -134,9 +117,9 @@ impl Forwarder {
         }
     }
 
-    /// Whether plain requests of clients take the lane.
-    pub fn has_lane(&self) -> bool {
-        !self.pool.group.config().h2
+    /// Whether its servers may speak HTTP/2.
+    fn is_h2(&self) -> bool {
+        self.pool.group.config().h2
     }
 
     /// Returns the addresses that a server is told by the PROXY protocol.
@@ -170,10 +153,84 @@ impl Forwarder {
         fields: Fields<'_>,
         peer: &Peer,
         trusts: bool,
-    ) -> Option<Box<ClientCookie>> {
+    ) -> Option<Rc<ClientCookie>> {
         let sticky = self.pool.group.rules.sticky.as_ref()?;
         let is_encrypted = peer.is_encrypted || (trusts && fields::was_encrypted(fields));
-        Some(Box::new(sticky.client(fields, is_encrypted)))
+        Some(Rc::new(sticky.client(fields, is_encrypted)))
+    }
+
+    /// Whether a request whose head lies where it was read can be forwarded. All others are
+    /// answered or refused by [`answer`](Forwarder::answer).
+    #[must_use]
+    pub fn takes(
+        &self,
+        head: &RequestHead<'_>,
+        target: Option<&str>,
+        trace: Option<&RequestTrace>,
+    ) -> bool {
+        plain::is_plain(head, target) && trace.is_none_or(|trace| !trace.is_loop())
+    }
+
+    /// Prepares a regular request, whose body of at most `most` bytes begins at `behind`. A target
+    /// may stand in place of its own. Returns the length of the body there, if it is whole, or how
+    /// to write it; `None` if the request cannot be forwarded.
+    pub fn prepare(
+        &self,
+        (head, target): (&RequestHead<'_>, Option<&str>),
+        (behind, most): (&[u8], u64),
+        (client, peer): (&ClientFacts, &Peer),
+        io_activity: &Rc<IoActivity>,
+        trace: Option<&RequestTrace>,
+    ) -> Option<(ServerRequest, Result<usize, BodyWriter>)> {
+        if matches!(head.framing, Framing::Length(length) if length > most) {
+            return None;
+        }
+        let trusts = self.believes(peer, trace);
+        let mut of_client = ClientHead::from(head);
+        if let Some(target) = target {
+            of_client.target = Target::new(head.method, target).ok()?;
+        }
+        let mut size = 0;
+        // A server of HTTP/2 gets no chunks.
+        let is_whole = !(self.is_h2() && head.framing == Framing::Chunked);
+        let taken = is_whole.then(|| whole(head.framing, behind, |data| size += data.len()));
+        let taken = taken.flatten().filter(|_| size as u64 <= most);
+        size = if taken.is_some() { size } else { 0 };
+        let mut bytes = Vec::with_capacity(head.len + size + 256);
+        let mut writer =
+            heads::request(&of_client, client, self.changes(trusts, trace), &mut bytes);
+        let len = bytes.len();
+        let body = match taken {
+            None => Err(writer),
+            Some(taken) => {
+                // All data in one piece; no length is exceeded.
+                let _ = writer.begin_piece(size as u64, &mut bytes);
+                whole(head.framing, behind, |data| bytes.extend_from_slice(data));
+                writer.end(&mut bytes);
+                Ok(taken)
+            }
+        };
+        let asked = Asked { is_head: head.method == Http1Method::Head, ..Asked::default() };
+        let fields = Fields::Lines(head.fields);
+        let request = ServerRequest {
+            body: size as u64,
+            version: head.version,
+            takes_trailers: head.wants.trailers,
+            // As elsewhere, where a body without a length is not kept.
+            repeats: is_idempotent(head.method) && head.framing != Framing::Chunked,
+            waits: head.wants.continues,
+            compression: self.compression(fields, asked.is_head),
+            replaces_errors: self.pages == Pages::All,
+            addresses: self.addresses_of(peer),
+            sticky: self.sticky(fields, peer, trusts),
+            io_activity: io_activity.clone(),
+            ..ServerRequest::new(bytes, len, asked)
+        };
+        Some((request, body))
+    }
+
+    fn compression(&self, fields: Fields<'_>, is_head: bool) -> Option<Compression> {
+        self.compresses.then(|| Compression::new(fields, is_head))
     }
 
     /// Answers a request with a server's response, or at once if it is not forwarded.
@@ -198,211 +255,173 @@ impl Forwarder {
         if self.aborts {
             exchange.end_with_client();
         }
-        let peer = exchange.peer();
-        let upgrade = match exchange.can_take_over() && upload.is_end_stream() {
-            true => fields::upgrade(&head.headers),
-            false => None,
-        };
-        let expects = head.headers.contains_key(http::header::EXPECT);
-        let is_empty = upload.is_end_stream();
-        let repeats = is_idempotent(&head.method);
-        let is_kept = !is_empty && repeats && !expects && is_small(&upload);
-        let context = RequestContext {
-            repeats,
-            upgrade: upgrade.map(Box::new),
-            addresses: self.addresses_of(peer),
-            client: peer.client.map(|client| client.ip()),
-            is_h2: head.version == Version::HTTP_2,
-            takes_trailers: takes_trailers(&head),
-            sticky: self.sticky(Fields::Map(&head.headers), peer, trusts),
-            trace: exchange.trace.clone(),
-            entry: exchange.entry.clone(),
-            interim: exchange.interim.clone(),
-        };
+        let mut request =
+            self.prepare_map(&head, upload, trusts, &exchange).ok_or(StatusCode::BAD_REQUEST)?;
+        recycle(head.headers);
         Ok(Box::pin(async move {
-            let body = match is_kept {
-                true => match kept(upload).await {
-                    Ok(body) => body,
-                    Err(error) => return reply::status(error.status()),
-                },
-                false if is_empty => Outgoing::empty(),
-                false => Outgoing::upload(upload),
+            let mut client = Apart { interim: exchange.interim.clone() };
+            let rules = client.interim.as_ref().and_then(|interim| interim.rules());
+            let (trace, entry) = (exchange.trace.clone(), exchange.entry.clone());
+            let additions = Additions { rules, trace, ..Additions::default() };
+            let progress = Progress { entry, ..Progress::default() };
+            let address = exchange.peer().client.map(|client| client.ip());
+            let (mut out, mut timer) = (Out::default(), LimitTimer::default());
+            let way = (&mut request, &additions, &progress);
+            let outcome = (&mut out, &mut timer);
+            let found = self.find(way, &mut client, address, outcome).await;
+            let given = match found {
+                Ok((Answer::Given(response), lease)) => (response, lease),
+                Ok((Answer::Passing(_), _)) | Err(Passed::Whole | Passed::Cut) => {
+                    return reply::status(StatusCode::REQUEST_TIMEOUT);
+                }
+                Err(Passed::Answered(response)) => return response,
             };
-            let made = {
-                let facts = ClientFacts::from_peer(exchange.peer().connection());
-                let changes = self.changes(trusts, context.trace.as_deref());
-                let host = fields::host(&head.uri, &head.headers);
-                let head = (&head, host.as_ref(), context.upgrade.as_deref());
-                self.request_for(head, &facts, changes, body)
-            };
-            recycle(head.headers);
-            match made {
-                None => reply::status(StatusCode::BAD_REQUEST),
-                made => self.relay(made, &context, &exchange).await,
-            }
+            self.give(given, &mut request, out.cookie, Some(&exchange)).await
         }))
     }
 
-    /// Returns a client's request as the servers get it; `None` if its target cannot be written.
-    fn request_for(
+    /// Prepares a request whose head is a map of fields; `None` if its target cannot be written.
+    fn prepare_map(
         &self,
-        (head, host, upgrade): (&Parts, Option<&HeaderValue>, Option<&HeaderValue>),
-        facts: &ClientFacts,
-        changes: Changes<'_>,
-        body: Outgoing,
+        head: &Parts,
+        upload: Upload,
+        trusts: bool,
+        exchange: &Exchange,
     ) -> Option<ServerRequest> {
-        let method = Http1Method::new(head.method.as_str())?;
+        let (peer, headers) = (exchange.peer(), &head.headers);
+        let is_empty = upload.is_end_stream();
+        let upgrade = match exchange.can_take_over() && is_empty {
+            true => fields::upgrade(headers),
+            false => None,
+        };
+        let framing = match upload.size_hint().exact() {
+            _ if is_empty && !headers.contains_key(CONTENT_LENGTH) => Framing::None,
+            _ if is_empty => Framing::Length(0),
+            Some(length) => Framing::Length(length),
+            None => Framing::Chunked,
+        };
+        let facts = ClientFacts::from_peer(peer.connection());
+        let changes = self.changes(trusts, exchange.trace.as_deref());
+        let host = fields::host(&head.uri, headers);
         let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let with_path;
         let target = match target.starts_with('?') {
             // It may have a query behind its host.
-            true => {
-                with_path = format!("/{target}");
-                &with_path
-            }
-            false => target,
+            true => Cow::Owned(format!("/{target}")),
+            false => Cow::Borrowed(target),
         };
-        let framing = body.framing(head.headers.contains_key(CONTENT_LENGTH));
-        let is_h2 = self.pool.group.config().h2;
-        let head = ClientHead {
-            method,
-            target: Target::new(method, target).ok()?,
-            host: host.map(FieldValue::from),
-            fields: Fields::Map(&head.headers),
-            framing,
-            // By HTTP/2 they may follow any body.
-            may_have_trailers: framing == Framing::Chunked || (is_h2 && framing != Framing::None),
-            takes_trailers: takes_trailers(head),
-            names_fields: head.headers.contains_key(CONNECTION),
-            upgrade,
+        let about = (&*target, host.as_ref(), upgrade.as_ref());
+        let of_client = client_head(head, about, (framing, self.is_h2()))?;
+        let (method, takes_trailers) = (of_client.method, of_client.takes_trailers);
+        let mut bytes = Vec::with_capacity(HEAD_ROOM);
+        let writer = heads::request(&of_client, &facts, changes, &mut bytes);
+        let asked = Asked {
+            is_head: method == Http1Method::Head,
+            has_upgrade: upgrade.is_some(),
+            ..Asked::default()
         };
-        Some(ServerRequest::from_client(&head, facts, changes, body))
+        let len = bytes.len();
+        let mut request = ServerRequest {
+            is_h2: head.version == Version::HTTP_2,
+            takes_trailers,
+            repeats: is_idempotent(method),
+            waits: headers.contains_key(EXPECT),
+            lacks_host: self.host.is_none() && host.is_none(),
+            compression: self.compression(Fields::Map(headers), asked.is_head),
+            upgrade: upgrade.map(Box::new),
+            addresses: self.addresses_of(peer),
+            sticky: self.sticky(Fields::Map(headers), peer, trusts),
+            io_activity: exchange.io_activity.clone(),
+            ..ServerRequest::new(bytes, len, asked)
+        };
+        if !is_empty {
+            request.expect(writer, upload);
+        }
+        Some(request)
     }
 
-    /// Forwards a request and passes the response on.
-    async fn relay(
+    /// Forwards a request and passes the response on. Flushing the client's stream tells whether
+    /// the client is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// A cancelled request ends the server's connection. The client's connection must end, too.
+    pub async fn pass_on(
         &self,
-        mut request: Option<ServerRequest>,
-        context: &RequestContext,
-        exchange: &Exchange,
-    ) -> Response<Body> {
-        match self.forward(&mut request, context).await {
-            Ok((mut response, lease)) => {
-                if let (Some(sticky), Some(client)) =
-                    (&self.pool.group.rules.sticky, &context.sticky)
-                {
-                    let cookie = sticky.given(&lease.server, client);
-                    let headers = response.headers_mut();
-                    headers.extend(cookie.map(|cookie| (SET_COOKIE, cookie)));
-                }
-                let mut answered = Some((response, lease));
-                poll_fn(|cx| match answered.take() {
-                    Some((response, lease)) => {
-                        Poll::Ready(self.pass(cx, response, lease, context, Some(exchange)))
-                    }
-                    None => Poll::Pending,
-                })
-                .await
+        request: &mut ServerRequest,
+        (additions, progress): (&Additions, &Progress),
+        client: &mut impl Client,
+        address: Option<IpAddr>,
+        timer: &mut LimitTimer,
+    ) -> Passed {
+        let mut out = Out::default();
+        let way = (&mut *request, additions, progress);
+        let found = self.find(way, client, address, (&mut out, &mut *timer)).await;
+        match found {
+            Ok((Answer::Passing(begun), lease)) => {
+                let way = (&*request, progress);
+                self.pass_body(way, lease, begun, (out.bytes, timer), client).await
             }
-            Err(response) => response,
+            Ok((Answer::Given(response), lease)) => {
+                // Most requests have a smaller future.
+                let given = self.give((response, lease), request, out.cookie.take(), None);
+                Passed::Answered(Box::pin(given).await)
+            }
+            Err(passed) => passed,
         }
     }
 
     /// Finds a server that answers.
-    async fn forward(
+    ///
+    /// # Errors
+    ///
+    /// There is none. The client was answered otherwise, or is to be, or is gone.
+    async fn find(
         &self,
-        request: &mut Option<ServerRequest>,
-        context: &RequestContext,
-    ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
-        let mut attempts = Attempts::new(self, context.facts());
+        (request, additions, progress): (&mut ServerRequest, &Additions, &Progress),
+        client: &mut impl Client,
+        address: Option<IpAddr>,
+        (out, timer): (&mut Out, &mut LimitTimer),
+    ) -> Result<(Answer, Lease), Passed> {
+        request.begin(client).await?;
+        let sticky = request.sticky.clone();
+        let facts = RequestFacts {
+            sticky: sticky.as_deref(),
+            client: address,
+            addresses: request.addresses,
+            trace: additions.trace.as_ref(),
+            entry: progress.entry.as_ref(),
+        };
+        let mut attempts = Attempts::new(self, facts);
         if let Some(lookup) = attempts.lookup() {
-            lookup.await;
+            if unless_gone(client, lookup).await.is_none() {
+                return Err(Passed::Cut);
+            }
             attempts.choose();
         }
         loop {
-            let mut lease = attempts.lease().map_err(|response| *response)?;
-            let report = request.as_ref().and_then(|request| request.body.report());
-            let must_dial = attempts.must_dial;
-            let failed = match self.attempt(&mut lease, request, context, must_dial).await {
-                Ok(response) => {
-                    lease.answered(response.status());
-                    return Ok((response, lease));
-                }
-                Err(failed) => failed,
+            let mut lease = match attempts.lease() {
+                Ok(lease) => lease,
+                Err(response) => return Err(out.answer(client, *response).await),
             };
-            if let Some(fault) = report.and_then(|report| report.fault.take()) {
-                return Err(reply::status(fault.status()));
-            }
-            attempts.failed(failed, request.is_some()).map_err(|response| *response)?;
-        }
-    }
-
-    /// Sends a request to a server, on an idle connection or on another one.
-    async fn attempt(
-        &self,
-        lease: &mut Lease,
-        request: &mut Option<ServerRequest>,
-        context: &RequestContext,
-        must_dial: bool,
-    ) -> Result<Response<Incoming>, FailedAttempt> {
-        if !must_dial && let Some(connection) = lease.server.take_usable(lease.addresses).await {
-            lease.connection = Some(connection);
-            return self.send(lease, request, context, true).await;
-        }
-        // Rare cases are kept out of the future that each request has.
-        Box::pin(self.attempt_elsewhere(lease, request, context, must_dial)).await
-    }
-
-    /// Sends a request to a server on a connection that is shared, or new.
-    async fn attempt_elsewhere(
-        &self,
-        lease: &mut Lease,
-        request: &mut Option<ServerRequest>,
-        context: &RequestContext,
-        must_dial: bool,
-    ) -> Result<Response<Incoming>, FailedAttempt> {
-        let (pool, server, addresses) = (&self.pool, lease.server.clone(), lease.addresses);
-        let lost = |lost, was_idle| FailedAttempt::lost(lost, was_idle, self.response);
-        let shared = if must_dial { None } else { server.shared(addresses) };
-        let was_idle = shared.is_some();
-        let mut connection = match shared {
-            Some(shared) => shared,
-            None => {
-                let dialled = dial(&pool.group, &server, addresses, self.connect).await;
-                let Dialled { stream, is_h2 } = dialled.map_err(FailedAttempt::unsent)?;
-                lease.dialled();
-                if !is_h2 {
-                    lease.connection = Some(Box::new(Http1Connection::new(stream)));
-                    return self.send(lease, request, context, false).await;
+            request.name_server(lease.server.named_address());
+            let way = (&*request, additions, progress);
+            let outcome = (&mut *out, &mut *timer);
+            let attempt = self.attempt(&mut lease, attempts.must_dial, way, client, outcome);
+            let (failed, is_sent) = match attempt.await {
+                Ok(answer) => {
+                    lease.answered(answer.status());
+                    return Ok((answer, lease));
                 }
-                let opened = Http2Connection::open(stream).await;
-                let opened = opened.map_err(|_| lost(SendFailure::Unsent, false))?;
-                pool.share(&server, addresses, &opened);
-                opened
+                Err(Missed::ClientGone) => return Err(Passed::Cut),
+                Err(Missed::Failed(failed, is_sent)) => (failed, is_sent),
+            };
+            if let Some(refusal) = request.refusal() {
+                return Err(out.answer(client, refusal).await);
             }
-        };
-        let sent = connection.send(request, context.repeats, self.response).await;
-        Ok(sent.map_err(|failure| lost(failure, was_idle))?.map(Incoming::Http2))
-    }
-
-    /// Sends a request on the connection of a lease.
-    async fn send(
-        &self,
-        lease: &mut Lease,
-        request: &mut Option<ServerRequest>,
-        context: &RequestContext,
-        was_idle: bool,
-    ) -> Result<Response<Incoming>, FailedAttempt> {
-        let lost = |lost| FailedAttempt::lost(lost, was_idle, self.response);
-        let Some(connection) = &mut lease.connection else {
-            return Err(lost(SendFailure::Unsent));
-        };
-        if let Some(request) = request {
-            request.head.name_server(lease.server.named_address());
+            if let Err(response) = attempts.failed(failed, request.repeats || !is_sent) {
+                return Err(out.answer(client, *response).await);
+            }
         }
-        let interim = context.interim.as_deref();
-        let sent = connection.send(request, context.repeats, self.response, interim).await;
-        Ok(sent.map_err(lost)?.map(|()| Incoming::Http1))
     }
 
     /// Answers in place of a server whose response cannot be passed on.
@@ -418,23 +437,24 @@ impl Forwarder {
         reply::status(status)
     }
 
-    /// Passes a response on. Without an exchange the protocol cannot be changed.
-    pub(super) fn pass(
+    /// Gives a response to the client, which has its request alone. Without an exchange the protocol
+    /// cannot be changed.
+    async fn give(
         &self,
-        cx: &mut Context<'_>,
-        response: Response<Incoming>,
-        mut lease: Lease,
-        context: &RequestContext,
+        (response, mut lease): (Response<Incoming>, Lease),
+        request: &mut ServerRequest,
+        cookie: Option<HeaderValue>,
         exchange: Option<&Exchange>,
     ) -> Response<Body> {
         let (mut head, incoming) = response.into_parts();
-        let asked = context.upgrade.as_deref();
-        let protocol = asked.and_then(|asked| fields::agreed(asked, &head.headers));
+        let protocol =
+            request.upgrade.as_deref().and_then(|asked| fields::agreed(asked, &head.headers));
         // Clients of HTTP/1.1 have to accept trailers (RFC 9110, section 6.5.1).
-        let reads_trailers = context.is_h2 || context.takes_trailers;
-        if let Err(why) = fields::response(&mut head, (reads_trailers, context.is_h2)) {
+        let reads_trailers = request.is_h2 || request.takes_trailers;
+        if let Err(why) = fields::response(&mut head, (reads_trailers, request.is_h2)) {
             return self.refuse(&lease, why);
         }
+        head.headers.extend(cookie.map(|cookie| (SET_COOKIE, cookie)));
         if let Some(trace) = &lease.trace {
             trace.add_via(head.version, &mut head.headers);
         }
@@ -461,14 +481,45 @@ impl Forwarder {
             });
             return Response::from_parts(head, Body::empty());
         }
-        if self.marks {
+        if self.pages == Pages::Own {
             head.extensions.insert(FromServer);
         }
-        match Relayed::new(incoming, lease, self.body).into_body(cx) {
+        let mut relayed = Some(Relayed::new(incoming, lease, self.body));
+        let body = poll_fn(|cx| match relayed.take() {
+            Some(relayed) => Poll::Ready(relayed.into_body(cx)),
+            None => Poll::Pending,
+        });
+        let response = match body.await {
             Ok(body) => Response::from_parts(head, body),
-            Err(_) => reply::status(StatusCode::BAD_GATEWAY),
+            Err(_) => return reply::status(StatusCode::BAD_GATEWAY),
+        };
+        match request.compression.take() {
+            Some(compression) => compression.apply(response),
+            None => response,
         }
     }
+}
+
+/// Returns the head of a client's request, which is a map of fields; `None` if its target cannot be
+/// written.
+fn client_head<'a>(
+    head: &'a Parts,
+    (target, host, upgrade): (&'a str, Option<&'a HeaderValue>, Option<&'a HeaderValue>),
+    (framing, is_h2): (Framing, bool),
+) -> Option<ClientHead<'a>> {
+    let method = Http1Method::new(head.method.as_str())?;
+    Some(ClientHead {
+        method,
+        target: Target::new(method, target).ok()?,
+        host: host.map(FieldValue::from),
+        fields: Fields::Map(&head.headers),
+        framing,
+        // By HTTP/2 they may follow any body.
+        may_have_trailers: framing == Framing::Chunked || (is_h2 && framing != Framing::None),
+        takes_trailers: takes_trailers(head),
+        names_fields: head.headers.contains_key(CONNECTION),
+        upgrade,
+    })
 }
 
 /// Whether a client reads fields that follow the body of a response. HTTP/1.0 knows none.
@@ -476,29 +527,8 @@ fn takes_trailers(head: &Parts) -> bool {
     head.version > Version::HTTP_10 && Fields::Map(&head.headers).has_element("te", b"trailers")
 }
 
-fn is_small(upload: &Upload) -> bool {
-    upload.size_hint().exact().is_some_and(|length| length <= KEPT_BODY)
-}
-
-/// Reads a whole body, so that it can be sent again.
-async fn kept(mut upload: Upload) -> Result<Outgoing, UploadError> {
-    let mut bytes = Bytes::new();
-    let mut trailers = None;
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut upload).poll_frame(cx)).await {
-        match frame?.into_data() {
-            Ok(data) if bytes.is_empty() => bytes = data,
-            Ok(data) => {
-                let mut all = BytesMut::from(bytes);
-                all.extend_from_slice(&data);
-                bytes = all.freeze();
-            }
-            Err(other) => trailers = other.into_trailers().ok().map(Box::new),
-        }
-    }
-    Ok(Outgoing::Memory { bytes, trailers })
-}
-
-pub(super) fn is_idempotent(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
-        || *method == Method::TRACE
+/// Whether a request with a method can be carried out twice (RFC 9110, section 9.2.2).
+fn is_idempotent(method: Http1Method<'_>) -> bool {
+    use Http1Method::{Delete, Get, Head, Options, Put, Trace};
+    matches!(method, Get | Head | Options | Put | Delete | Trace)
 }

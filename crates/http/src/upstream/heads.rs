@@ -431,8 +431,7 @@ mod tests {
     use crate::message::{header_map, to_request};
     use crate::trace::TraceRules;
     use crate::upstream::fields::{self, host};
-    use crate::upstream::form::ServerRequest;
-    use crate::upstream::outgoing::Outgoing;
+    use crate::upstream::request::ServerRequest;
 
     const CLIENT: &str = "[::ffff:192.0.2.7]:80";
 
@@ -472,11 +471,14 @@ mod tests {
             names_fields: made.headers().contains_key("connection"),
             ..head
         };
-        let whole = ServerRequest::from_client(&of_map, client, changes, Outgoing::empty());
-        let (written, by_map) = (parsed(&lines), parsed(&whole.head.lines));
+        let mut whole = Vec::new();
+        let its_writer = request(&of_map, client, changes, &mut whole);
+        let (written, by_map) = (parsed(&lines), parsed(&whole));
         assert_eq!(written, by_map, "{text}");
-        assert_eq!(writer, whole.head.writer);
-        let by_h2 = whole.head.to_h2(Outgoing::empty(), true).unwrap();
+        assert_eq!(writer, its_writer);
+        let len = whole.len();
+        let whole = ServerRequest::new(whole, len, Asked::default());
+        let by_h2 = whole.to_h2(true).unwrap();
         let target = by_h2.uri().path_and_query().map_or("", PathAndQuery::as_str);
         assert_eq!(written.0, format!("{} {target} HTTP/1.1", by_h2.method()));
         assert_eq!(by_h2.uri().scheme_str(), Some("https"));
@@ -626,12 +628,16 @@ mod tests {
                 upgrade: None,
             };
             let changes = Changes { host: set, ..PLAIN };
-            let mut request =
-                ServerRequest::from_client(&head, &facts(false), changes, Outgoing::empty());
+            let mut lines = Vec::new();
+            let _ = request(&head, &facts(false), changes, &mut lines);
+            let (len, lacks_host) = (lines.len(), set.is_none() && said.is_none());
+            let own = ServerRequest::new(lines, len, Asked::default());
+            let mut request = ServerRequest { lacks_host, ..own };
             // The second of two attempts may have another server.
-            request.head.name_server(&"10.0.0.1:8080".parse().unwrap());
-            request.head.name_server(&address);
-            let lines = String::from_utf8(request.head.lines).unwrap();
+            request.name_server(&"10.0.0.1:8080".parse().unwrap());
+            request.name_server(&address);
+            assert_eq!(request.head, request.bytes.len());
+            let lines = String::from_utf8(request.bytes).unwrap();
             assert_eq!(lines.lines().nth(1), Some(expected));
             assert_eq!(lines.contains("x-forwarded-host"), said.is_some());
         }

@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
 use http::uri::InvalidUri;
 use http::{HeaderValue, Request};
@@ -18,12 +19,12 @@ use superpoll_rt::time::{sleep, timeout};
 
 use super::balance::mix;
 use super::dial::{Dialled, dial, dial_for_relay};
-use super::fault::Fault;
-use super::form::{ServerRequest, address_as_host};
+use super::fault::{FailedAttempt, Fault};
 use super::group::Group;
-use super::http1::{Http1Connection, SendFailure};
+use super::http1::Http1Connection;
 use super::http2::Http2Connection;
-use super::outgoing::Outgoing;
+use super::own_request;
+use super::request::{ServerRequest, address_as_host};
 use super::server::GroupServer;
 use crate::proxy_protocol;
 
@@ -95,31 +96,27 @@ async fn accepts(group: &Group, server: &GroupServer, health: &Health) -> Result
 
 /// Checks that a server answers a request of HTTP.
 async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result<(), CheckError> {
-    let mut request = Request::new(Outgoing::empty());
+    let mut request = Request::new(Bytes::new());
     let no_path = |error: InvalidUri| CheckError::Unwell(error.to_string());
     *request.uri_mut() = health.path.parse().map_err(no_path)?;
     let headers = request.headers_mut();
     headers.insert(HOST, address_as_host(server.named_address()));
     headers.insert(USER_AGENT, HeaderValue::from_static("superpoll-health"));
     let unfit = |why: Refusal| CheckError::Unwell(why.to_string());
-    let request = ServerRequest::own(request).map_err(unfit)?;
+    let unfit_target = || unfit(Refusal::Target);
+    let request = ServerRequest::own(&request).map_err(unfit)?;
     let limit = health.timeout;
     let dialled = dial(group, server, None, limit).await;
     let Dialled { stream, is_h2 } = dialled.map_err(Fault::Connect)?;
     let describe = |error: hyper::Error| CheckError::from(Fault::Broken(error.into()));
-    let lost = |lost: SendFailure| match lost {
-        SendFailure::Unsent => CheckError::Unwell("the connection was closed at once".to_owned()),
-        SendFailure::Broken(error) => Fault::Broken(error).into(),
-        SendFailure::Malformed(what) => Fault::Head(what).into(),
-        SendFailure::TimedOut => Fault::Silent(limit).into(),
-    };
     let status = if is_h2 {
         let mut connection = Http2Connection::open(stream).await.map_err(describe)?;
-        connection.send(&mut Some(request), false, limit).await.map_err(lost)?.status()
+        let request = request.to_h2(connection.is_encrypted()).ok_or_else(unfit_target)?;
+        let sent = connection.send(request, limit).await;
+        sent.map_err(|(lost, _)| FailedAttempt::lost(lost, false, limit).fault)?.status()
     } else {
         let mut connection = Http1Connection::new(stream);
-        let response = connection.send(&mut Some(request), false, limit, None).await;
-        let response = response.map_err(lost)?;
+        let response = own_request::send(&mut connection, &request, limit).await?;
         // If the connection is closed with its response half read, a server may log a broken
         // connection.
         while let Some(frame) = poll_fn(|cx| connection.poll_body(cx)).await {

@@ -16,31 +16,21 @@
 //! The lane reads heads and bodies of responses by itself, and writes them to the client.
 
 use std::error::Error;
-use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_io::AsyncRead;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Frame;
-use hyper::client::conn::TrySendError;
-use superpoll_http1::{
-    After, Asked, BodyReader, Field, Framing, Limits, Progress, Refusal, Response as ReadResponse,
-    ResponseHead, Room, Version as Http1Version, response,
-};
+use superpoll_http1::{After, BodyReader, Field, Framing, Limits, Progress, Refusal};
 use superpoll_rt::pipe::PipeWriter;
-use superpoll_rt::time::{self, Sleep, sleep};
 use superpoll_rt::transfer::poll_splice;
 
-use super::form::{ServerHead, ServerRequest};
-use super::outgoing::{Interrupted, Outgoing, UploadProgress};
-use crate::buffer::{LARGEST, ReadBuffer, WriteBuffer};
-use crate::interim::InterimResponses;
-use crate::message::{Message, ReasonPhrase, header_map};
+use super::outgoing::{Interrupted, Outgoing};
+use crate::buffer::{LARGEST, ReadBuffer};
+use crate::message::Message;
 use crate::transport::{Plain, Upstream, poll_write_all};
 
 /// The most interim responses before a final one.
@@ -62,22 +52,6 @@ pub(super) enum SendFailure {
 }
 
 impl SendFailure {
-    /// Classifies an error of HTTP/2; the body of a request that was not sent goes back to its
-    /// place.
-    pub(super) fn new(
-        mut error: TrySendError<Request<Outgoing>>,
-        slot: &mut Option<Outgoing>,
-    ) -> SendFailure {
-        if let Some(unsent) = error.take_message() {
-            *slot = Some(unsent.into_body());
-            return SendFailure::Unsent;
-        }
-        match error.into_error() {
-            error if error.is_parse() => SendFailure::Malformed(error.to_string()),
-            error => SendFailure::Broken(error.into()),
-        }
-    }
-
     /// The server has ended its side before its response.
     pub(super) fn at_end() -> SendFailure {
         let what = "connection closed before message completed";
@@ -88,41 +62,6 @@ impl SendFailure {
 impl From<Refusal> for SendFailure {
     fn from(why: Refusal) -> SendFailure {
         SendFailure::Malformed(why.to_string())
-    }
-}
-
-/// A limit on the time that the head of a response may take, from the end of the request.
-pub(super) struct ResponseTimer {
-    limit: Duration,
-    timer: Option<Sleep>,
-    report: Option<Rc<UploadProgress>>,
-    frames: u64,
-    was_over: bool,
-}
-
-impl ResponseTimer {
-    pub(super) fn new(limit: Duration, report: Option<Rc<UploadProgress>>) -> ResponseTimer {
-        ResponseTimer { limit, timer: None, report, frames: 0, was_over: false }
-    }
-
-    /// Lets the time begin with the next poll.
-    fn restart(&mut self) {
-        self.timer = None;
-    }
-
-    /// Ready when the time is over.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(report) = &self.report {
-            // The time runs from the last frame that was sent.
-            let (frames, is_over) = (report.frames.get(), report.is_over.get());
-            if (frames, is_over) != (self.frames, self.was_over) {
-                (self.frames, self.was_over) = (frames, is_over);
-                if let Some(timer) = &mut self.timer {
-                    timer.reset(time::now() + self.limit);
-                }
-            }
-        }
-        Pin::new(self.timer.get_or_insert_with(|| sleep(self.limit))).poll(cx)
     }
 }
 
@@ -144,111 +83,6 @@ impl Http1Connection {
     pub(super) fn new(stream: Upstream) -> Http1Connection {
         let (read, reader) = (ReadBuffer::default(), BodyReader::new(Framing::None));
         Http1Connection { stream, read, unsent: None, reader, trailers: None, stays: true }
-    }
-
-    /// Sends a request and waits for the head of its response; its body is that of the connection.
-    ///
-    /// The request is taken from its place. It is there again after a failure if nothing of it was
-    /// sent, or if it `repeats` and its body is in memory. Interim responses are shown to the
-    /// client, if it is one that understands them.
-    pub(super) async fn send(
-        &mut self,
-        slot: &mut Option<ServerRequest>,
-        repeats: bool,
-        limit: Duration,
-        shown: Option<&InterimResponses>,
-    ) -> Result<Response<()>, SendFailure> {
-        let Some(ServerRequest { head, body }) = slot.take() else {
-            return Err(SendFailure::Unsent);
-        };
-        let mut timer = ResponseTimer::new(limit, body.report());
-        let spare = if repeats { body.again() } else { None };
-        let ServerHead { lines, writer, asked, .. } = &head;
-        let message = Message::new(lines.clone(), writer.clone(), body, true);
-        self.unsent = Some(Box::new(message.put_back()));
-        let mut interim = 0;
-        let answered = poll_fn(|cx| {
-            let sent = self.poll_unsent(cx);
-            // The client has to take one interim response before the next.
-            while !shown.is_some_and(InterimResponses::is_pending) {
-                let may_show = shown.filter(|_| interim < MOST_INTERIM);
-                match self.head(*asked, may_show) {
-                    Ok(Some(response)) if is_interim(&response) => {
-                        interim += 1;
-                        if interim > MOST_INTERIM {
-                            let what = "too many interim responses".to_owned();
-                            return Poll::Ready(Err(SendFailure::Malformed(what)));
-                        }
-                        continue;
-                    }
-                    Ok(Some(response)) => return Poll::Ready(Ok(response)),
-                    Ok(None) => {}
-                    Err(why) => return Poll::Ready(Err(why.into())),
-                }
-                match self.read.poll_read(cx, &mut self.stream) {
-                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(SendFailure::at_end())),
-                    Poll::Ready(Ok(_)) => {}
-                    Poll::Ready(Err(error)) => {
-                        return Poll::Ready(Err(SendFailure::Broken(error.into())));
-                    }
-                    Poll::Pending => break,
-                }
-            }
-            if let Poll::Ready(Err(error)) = sent {
-                return Poll::Ready(Err(SendFailure::Broken(error.into())));
-            }
-            if shown.is_some_and(InterimResponses::is_pending) {
-                // The client takes its time, and not the server.
-                timer.restart();
-                return Poll::Pending;
-            }
-            timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
-        })
-        .await;
-        let failure = match answered {
-            Ok(response) => return Ok(response),
-            Err(failure) => failure,
-        };
-        self.stays = false;
-        let body = self.unsent.take().and_then(|unsent| unsent.into_body());
-        let body = body.map(|(mut body, data)| {
-            body.put_back(data);
-            body
-        });
-        let is_unsent = body.is_some();
-        *slot = body.or(spare).map(|body| ServerRequest { head, body });
-        Err(if is_unsent { SendFailure::Unsent } else { failure })
-    }
-
-    /// Reads the head of a response, if it is there.
-    fn head(
-        &mut self,
-        asked: Asked,
-        shown: Option<&InterimResponses>,
-    ) -> Result<Option<Response<()>>, Refusal> {
-        let bytes = self.read.bytes();
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        let mut names = WriteBuffer::default();
-        let mut room = Room::new(&mut names.0);
-        let Some(response) = response(bytes, asked, &LIMITS, &mut room)? else {
-            self.read.make_room(LARGEST);
-            return Ok(None);
-        };
-        let head = response.head();
-        let is_final = !matches!(response, ReadResponse::Interim(_));
-        let (answer, len) = (to_response(head, bytes, is_final), head.len);
-        if let (false, Some(shown)) = (is_final || head.status == StatusCode::CONTINUE, shown) {
-            // The client was told by this server to continue.
-            shown.push(head);
-        }
-        if is_final {
-            self.reader = BodyReader::new(head.framing);
-            self.stays &= head.after == After::Stays;
-        }
-        self.read.consume(len);
-        Ok(Some(answer))
     }
 
     /// Polls for a frame of the response's body.
@@ -335,9 +169,22 @@ impl Http1Connection {
         self.unsent = Some(message);
     }
 
-    /// Takes a request of which nothing was sent.
-    pub(super) fn take_unused(&mut self) -> Option<Box<Message<Outgoing>>> {
-        self.unsent.take().filter(|unsent| !unsent.is_used())
+    /// Takes the body of a request of which nothing was sent.
+    pub(super) fn take_unused(&mut self) -> Option<Outgoing> {
+        let (mut body, data) = self.unsent.take()?.into_body()?;
+        body.put_back(data);
+        Some(body)
+    }
+
+    /// No other request follows the response.
+    pub(super) fn end_with_response(&mut self) {
+        self.stays = false;
+    }
+
+    /// Notes the head of a response whose body follows.
+    pub(super) fn begin_body(&mut self, framing: Framing, after: After) {
+        self.reader = BodyReader::new(framing);
+        self.stays &= after == After::Stays;
     }
 
     /// Sends the rest of a request. After an error there is none any more.
@@ -407,81 +254,16 @@ impl Http1Connection {
     }
 }
 
-/// Makes one exchange on a connection of its own. The body of the response has at most `most`
-/// bytes.
-///
-/// # Errors
-///
-/// The exchange broke, took longer than `limit` for the head, or its response is malformed or too
-/// large.
-pub async fn exchange(
-    stream: Upstream,
-    request: Request<Bytes>,
-    limit: Duration,
-    most: usize,
-) -> Result<Response<Bytes>, String> {
-    let mut connection = Http1Connection::new(stream);
-    let request = request.map(|bytes| Outgoing::Memory { bytes, trailers: None });
-    let request = ServerRequest::own(request).map_err(|why| why.to_string())?;
-    let sent = connection.send(&mut Some(request), false, limit, None).await;
-    let response = sent.map_err(|failure| match failure {
-        SendFailure::Unsent => "the connection was closed at once".to_owned(),
-        SendFailure::Broken(error) => error.to_string(),
-        SendFailure::Malformed(what) => what,
-        SendFailure::TimedOut => format!("no answer within {limit:?}"),
-    })?;
-    let mut body = BytesMut::new();
-    while let Some(frame) = poll_fn(|cx| connection.poll_body(cx)).await {
-        let data = frame.map_err(|error| error.to_string())?.into_data().unwrap_or_default();
-        if data.len() > most - body.len() {
-            return Err(format!("its body has more than {most} bytes"));
-        }
-        body.extend_from_slice(&data);
-    }
-    Ok(response.map(|()| body.freeze()))
-}
-
 /// Whether the client's upload is the reason for an error.
 pub(super) fn is_interrupted(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|error| error.is::<Interrupted>())
-}
-
-/// Whether another response to the same request follows.
-fn is_interim(response: &Response<()>) -> bool {
-    let status = response.status();
-    status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
-}
-
-/// Returns the head of a response, which was read at the beginning of some bytes.
-fn to_response(head: &ResponseHead<'_>, bytes: &[u8], is_final: bool) -> Response<()> {
-    let mut response = Response::new(());
-    *response.status_mut() = head.status;
-    if !is_final {
-        return response;
-    }
-    *response.version_mut() = match head.version {
-        Http1Version::Http10 => Version::HTTP_10,
-        Http1Version::Http11 => Version::HTTP_11,
-    };
-    *response.headers_mut() = header_map(head.fields, &bytes[..head.len]);
-    let reason = head.reason.as_bytes();
-    let usual = head.status.canonical_reason().unwrap_or_default();
-    if !reason.is_empty() && reason != usual.as_bytes() {
-        response.extensions_mut().insert(ReasonPhrase(Bytes::copy_from_slice(reason)));
-    }
-    response
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
     use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
 
-    use futures_lite::future::zip;
-    use http::header::{HOST, UPGRADE};
-    use http_body::Body as _;
-    use proptest::prelude::*;
     use superpoll_rt::Runtime;
 
     use super::*;
@@ -519,234 +301,5 @@ mod tests {
             }
             assert!(seen == request, "{} of {} bytes", seen.len(), request.len());
         });
-    }
-
-    fn post(body: Outgoing) -> Option<ServerRequest> {
-        ServerRequest::own(Request::post("/a").header(HOST, "a").body(body).unwrap()).ok()
-    }
-
-    fn memory(bytes: &[u8], trailers: Option<HeaderMap>) -> Outgoing {
-        let bytes = Bytes::copy_from_slice(bytes);
-        Outgoing::Memory { bytes, trailers: trailers.map(Box::new) }
-    }
-
-    async fn frames(body: &mut Outgoing) -> (Vec<u8>, Option<HeaderMap>) {
-        let (mut data, mut trailers) = (Vec::new(), None);
-        while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
-            match frame.unwrap().into_data() {
-                Ok(piece) => data.extend_from_slice(&piece),
-                Err(frame) => trailers = frame.into_trailers().ok(),
-            }
-        }
-        (data, trailers)
-    }
-
-    /// Nothing of a request went to a server that is gone: it can be sent to another one, whole.
-    #[test]
-    fn a_request_that_was_not_sent_comes_back_whole() {
-        let trailers: HeaderMap = [(UPGRADE, HeaderValue::from_static("b"))].into_iter().collect();
-        Runtime::new().unwrap().block_on(async {
-            for (data, trailers) in [(&b""[..], None), (b"abc", None), (b"abc", Some(trailers))] {
-                let (plain, theirs) = narrow();
-                drop(theirs);
-                let mut connection = Http1Connection::new(Upstream::Plain(plain));
-                let mut slot = post(memory(data, trailers.clone()));
-                let sent = connection.send(&mut slot, false, Duration::MAX, None).await;
-                assert!(matches!(sent, Err(SendFailure::Unsent)));
-                let mut again = slot.unwrap();
-                assert!(again.head.lines.starts_with(b"POST /a HTTP/1.1\r\nhost: a\r\n"));
-                assert!(again.head.lines.ends_with(b"\r\n\r\n"));
-                assert_eq!(frames(&mut again.body).await, (data.to_vec(), trailers));
-                assert!(!connection.is_at_rest());
-            }
-        });
-    }
-
-    /// One that was sent comes back only if it may be sent again.
-    #[test]
-    fn a_request_that_may_have_arrived_comes_back_if_it_repeats() {
-        Runtime::new().unwrap().block_on(async {
-            for repeats in [false, true] {
-                let (plain, mut theirs) = narrow();
-                let mut connection = Http1Connection::new(Upstream::Plain(plain));
-                let mut slot = post(memory(b"abc", None));
-                let ended = async {
-                    let mut room = [0; 100];
-                    while theirs.read(&mut room).is_err() {
-                        superpoll_rt::next_turn().await;
-                    }
-                    drop(theirs);
-                };
-                let send = connection.send(&mut slot, repeats, Duration::MAX, None);
-                let (sent, ()) = zip(send, ended).await;
-                assert!(matches!(sent, Err(SendFailure::Broken(_))));
-                assert_eq!(slot.is_some(), repeats);
-            }
-        });
-    }
-
-    /// The server has answered and reads no more: it has seen a part of a request.
-    #[test]
-    fn a_connection_with_a_request_that_was_cut_is_not_used_again() {
-        Runtime::new().unwrap().block_on(async {
-            let (plain, mut theirs) = narrow();
-            let mut connection = Http1Connection::new(Upstream::Plain(plain));
-            let mut slot = post(memory(&[b'x'; 200_000], None));
-            let answer = async {
-                let mut room = [0; 9000];
-                while theirs.read(&mut room).is_err() {
-                    superpoll_rt::next_turn().await;
-                }
-                // There is room for more of the request when the answer comes.
-                while theirs.read(&mut room).is_ok() {}
-                theirs.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
-                theirs.shutdown(std::net::Shutdown::Read).unwrap();
-            };
-            let send = connection.send(&mut slot, false, Duration::MAX, None);
-            let (sent, ()) = zip(send, answer).await;
-            assert_eq!(sent.ok().unwrap().status(), StatusCode::OK);
-            poll_fn(|cx| connection.poll_unsent(cx)).await.unwrap_or_default();
-            assert!(connection.has_read_all() && !connection.is_at_rest());
-        });
-    }
-
-    /// The framing of a response.
-    #[derive(Clone, Copy, Debug)]
-    enum Shape {
-        Length,
-        Chunks { size: usize, has_trailers: bool },
-        UntilClose,
-        NoContent,
-    }
-
-    fn shapes() -> impl Strategy<Value = Shape> {
-        prop_oneof![
-            Just(Shape::Length),
-            (5..5000_usize, any::<bool>())
-                .prop_map(|(size, has_trailers)| Shape::Chunks { size, has_trailers }),
-            Just(Shape::UntilClose),
-            Just(Shape::NoContent),
-        ]
-    }
-
-    fn written(shape: Shape, data: &[u8], interim: usize) -> Vec<u8> {
-        let mut bytes = b"HTTP/1.1 102 Processing\r\nX: y\r\n\r\n".repeat(interim);
-        let mut text = |text: &str| bytes.extend_from_slice(text.as_bytes());
-        match shape {
-            Shape::Length => {
-                text(&format!("HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: {}\r\n\r\n", data.len()));
-                bytes.extend_from_slice(data);
-            }
-            Shape::Chunks { size, has_trailers } => {
-                text("HTTP/1.1 200 OK\r\na:b\r\nTransfer-Encoding: chunked\r\n\r\n");
-                for piece in data.chunks(size) {
-                    bytes.extend_from_slice(format!("{:x};x=y\r\n", piece.len()).as_bytes());
-                    bytes.extend_from_slice(piece);
-                    bytes.extend_from_slice(b"\r\n");
-                }
-                bytes.extend_from_slice(b"0\r\n");
-                bytes.extend_from_slice(if has_trailers { b"T: u\r\n\r\n" } else { b"\r\n" });
-            }
-            Shape::UntilClose => {
-                text("HTTP/1.0 200 Fine\r\nA: b\r\n\r\n");
-                bytes.extend_from_slice(data);
-            }
-            Shape::NoContent => text("HTTP/1.1 204 No Content\r\nA: b\r\n\r\n"),
-        }
-        bytes
-    }
-
-    /// Reads what has come, and writes a piece.
-    async fn serve(theirs: &mut UnixStream, pieces: &[&[u8]], seen: &mut Vec<u8>) {
-        let mut room = [0; 9000];
-        for piece in pieces {
-            let mut at = 0;
-            while at < piece.len() {
-                while let Ok(count @ 1..) = theirs.read(&mut room) {
-                    seen.extend_from_slice(&room[..count]);
-                }
-                // An answer before the request would be no answer.
-                if !seen.is_empty() {
-                    at += theirs.write(&piece[at..]).unwrap_or(0);
-                }
-                superpoll_rt::next_turn().await;
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
-
-        /// Whatever the pieces are in which a response comes, while the request is still sent or
-        /// behind it: the body is the server's, and the server's request is ours.
-        #[test]
-        fn requests_and_responses_come_whole(
-            upload in prop::collection::vec(any::<u8>(), 0..30_000),
-            data in prop::collection::vec(any::<u8>(), 0..40_000),
-            shape in shapes(),
-            interim in 0..3_usize,
-            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
-        ) {
-            let bytes = written(shape, &data, interim);
-            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
-            at.extend([0, bytes.len()]);
-            at.sort_unstable();
-            let pieces: Vec<&[u8]> = at.windows(2).map(|two| &bytes[two[0]..two[1]]).collect();
-            Runtime::new().unwrap().block_on(async {
-                let (plain, mut theirs) = narrow();
-                let mut connection = Http1Connection::new(Upstream::Plain(plain));
-                let mut seen = Vec::new();
-                let ours = async {
-                    let mut slot = post(memory(&upload, None));
-                    let sent = connection.send(&mut slot, false, Duration::MAX, None).await;
-                    let response = sent.ok().expect("there is a response");
-                    let (mut body, mut trailers) = (Vec::new(), HeaderMap::new());
-                    while let Some(frame) = poll_fn(|cx| connection.poll_body(cx)).await {
-                        match frame.unwrap().into_data() {
-                            Ok(piece) => body.extend_from_slice(&piece),
-                            Err(frame) => trailers = frame.into_trailers().unwrap(),
-                        }
-                    }
-                    (response, body, trailers)
-                };
-                let served = async {
-                    serve(&mut theirs, &pieces, &mut seen).await;
-                    if matches!(shape, Shape::UntilClose) {
-                        theirs.shutdown(std::net::Shutdown::Write).unwrap();
-                    }
-                };
-                let ((response, body, trailers), ()) = zip(ours, served).await;
-                let is_empty = matches!(shape, Shape::NoContent);
-                assert_eq!(response.headers()["a"], "b");
-                assert!(body == if is_empty { &[][..] } else { &data[..] });
-                let has_trailers = matches!(shape, Shape::Chunks { has_trailers: true, .. });
-                assert_eq!(trailers.contains_key("t"), has_trailers);
-                // The rest of the request goes on, and then another request may follow.
-                let mut room = [0; 9000];
-                let head = format!("POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", upload.len());
-                let whole = match upload.is_empty() {
-                    true => b"POST /a HTTP/1.1\r\nhost: a\r\n\r\n".to_vec(),
-                    false => [head.as_bytes(), &upload].concat(),
-                };
-                while seen.len() < whole.len() {
-                    poll_fn(|cx| {
-                        let _ = connection.poll_unsent(cx);
-                        Poll::Ready(())
-                    })
-                    .await;
-                    superpoll_rt::next_turn().await;
-                    if let Ok(count) = theirs.read(&mut room) {
-                        seen.extend_from_slice(&room[..count]);
-                    }
-                }
-                assert!(seen == whole, "{} of {} bytes", seen.len(), whole.len());
-                let stays = !matches!(shape, Shape::UntilClose);
-                let is_reusable = poll_fn(|cx| {
-                    let _ = connection.poll_unsent(cx);
-                    Poll::Ready((connection.is_at_rest(), connection.is_reusable(cx)))
-                });
-                assert_eq!(is_reusable.await, (stays, stays));
-            });
-        }
     }
 }

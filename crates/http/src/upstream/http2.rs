@@ -1,18 +1,20 @@
 //! A connection to a server on which HTTP/2 is spoken. Many requests share it, so it has a task.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Response;
+use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
+use superpoll_rt::time::{self, Sleep, sleep};
 
-use super::form::ServerRequest;
-use super::http1::{ResponseTimer, SendFailure};
-use super::outgoing::Outgoing;
+use super::http1::SendFailure;
+use super::outgoing::{Outgoing, UploadProgress};
 use crate::transport::Upstream;
 
 /// The most bytes of one response that may be on their way.
@@ -26,6 +28,36 @@ const PING: Duration = Duration::from_secs(20);
 
 /// How long the answer to that may take.
 const PONG: Duration = Duration::from_secs(10);
+
+/// A limit on the time that the head of a response may take, from the end of the request.
+struct ResponseTimer {
+    limit: Duration,
+    timer: Option<Sleep>,
+    report: Option<Rc<UploadProgress>>,
+    frames: u64,
+    was_over: bool,
+}
+
+impl ResponseTimer {
+    fn new(limit: Duration, report: Option<Rc<UploadProgress>>) -> ResponseTimer {
+        ResponseTimer { limit, timer: None, report, frames: 0, was_over: false }
+    }
+
+    /// Ready when the time is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(report) = &self.report {
+            // The time runs from the last frame that was sent.
+            let (frames, is_over) = (report.frames.get(), report.is_over.get());
+            if (frames, is_over) != (self.frames, self.was_over) {
+                (self.frames, self.was_over) = (frames, is_over);
+                if let Some(timer) = &mut self.timer {
+                    timer.reset(time::now() + self.limit);
+                }
+            }
+        }
+        Pin::new(self.timer.get_or_insert_with(|| sleep(self.limit))).poll(cx)
+    }
+}
 
 /// A handle to a connection. All clones share it; the connection ends with the last.
 #[derive(Clone)]
@@ -56,33 +88,37 @@ impl Http2Connection {
         !self.sender.is_closed()
     }
 
-    /// As [`Http1Connection::send`](super::http1::Http1Connection::send), with the body in the
-    /// response.
+    /// Whether it is encrypted.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
+
+    /// Sends a request and waits for the head of its response. The body of a request that was not
+    /// sent comes back.
     pub(super) async fn send(
         &mut self,
-        slot: &mut Option<ServerRequest>,
-        repeats: bool,
+        request: Request<Outgoing>,
         limit: Duration,
-    ) -> Result<Response<Incoming>, SendFailure> {
-        let Some(ServerRequest { head, body }) = slot.take() else {
-            return Err(SendFailure::Unsent);
-        };
-        let mut spare = if repeats { body.again() } else { None };
-        let mut timer = ResponseTimer::new(limit, body.report());
-        let Some(request) = head.to_h2(body, self.is_encrypted) else {
-            return Err(SendFailure::Malformed("its target is none of HTTP/2".to_owned()));
-        };
+    ) -> Result<Response<Incoming>, (SendFailure, Option<Outgoing>)> {
+        let mut timer = ResponseTimer::new(limit, request.body().report());
         let mut reply = pin!(self.sender.try_send_request(request));
-        let answered = poll_fn(|cx| {
+        poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
-                return Poll::Ready(reply.map_err(|error| SendFailure::new(error, &mut spare)));
+                return Poll::Ready(reply.map_err(classified));
             }
-            timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
+            timer.poll(cx).map(|()| Err((SendFailure::TimedOut, None)))
         })
-        .await;
-        if answered.is_err() {
-            *slot = spare.map(|body| ServerRequest { head, body });
-        }
-        answered
+        .await
+    }
+}
+
+/// Classifies an error. The body of a request that was not sent is with it.
+fn classified(mut error: TrySendError<Request<Outgoing>>) -> (SendFailure, Option<Outgoing>) {
+    if let Some(unsent) = error.take_message() {
+        return (SendFailure::Unsent, Some(unsent.into_body()));
+    }
+    match error.into_error() {
+        error if error.is_parse() => (SendFailure::Malformed(error.to_string()), None),
+        error => (SendFailure::Broken(error.into()), None),
     }
 }

@@ -10,7 +10,9 @@
 //! | `forwarder` | a request's way to a server and back |
 //! | `attempts` | the choice of the next server after a failure |
 //! | `strict`, `fields` | requests that are refused, and the fields that are passed on |
-//! | `heads`, `form` | the heads that are passed on: their lines, and the form that a server gets |
+//! | `heads`, `request` | the heads that are passed on, and a request on its way |
+//! | `client` | the client's side of a request |
+//! | `own_request` | requests of this server's own |
 //! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
 //! | `balance`, `health` | the choice among servers that are up, and their checks |
 //! | `operator`, `operator_setting` | servers that operators have taken out, and their weights |
@@ -21,19 +23,18 @@
 //! | `local_shortage` | shortages on this machine, which are no faults of a server |
 //! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
-//! | `lane` | plain requests and responses, without a map of fields |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
 //! | `tunnel` | connections that have left HTTP: WebSocket |
 
 mod attempts;
 mod balance;
+mod client;
 mod client_tls;
 mod dial;
 mod ejection;
 mod error_record;
 mod fault;
 mod fields;
-mod form;
 mod forwarder;
 mod group;
 mod heads;
@@ -41,7 +42,6 @@ mod health;
 mod http1;
 mod http2;
 mod incoming;
-pub mod lane;
 mod local_shortage;
 mod named_servers;
 mod names;
@@ -49,18 +49,23 @@ mod operator;
 mod operator_setting;
 mod outcomes;
 mod outgoing;
+mod own_request;
 mod pool;
+mod request;
 mod server;
 mod sticky;
 mod strict;
 mod tunnel;
 
+pub use client::Client;
 pub use client_tls::client_tls;
 pub use dial::{connect, connect_any, dial_for_relay};
-pub use forwarder::Forwarder;
+pub use forwarder::{Forwarder, LimitTimer, Pages};
 pub use group::{Group, ServerList};
-pub use http1::exchange;
+pub use heads::ClientFacts;
 pub use local_shortage::{LocalShortage, way_out};
 pub use names::watch;
+pub use own_request::exchange;
 pub use pool::{Pool, PooledServer, limit_idle_connections};
+pub use request::ServerRequest;
 pub use server::GroupServer;

@@ -6,9 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use superpoll_http1::Framing;
 
 use super::fields;
 use crate::upload::{Upload, UploadError};
@@ -25,17 +23,13 @@ pub(super) struct UploadProgress {
 
 /// The body of a forwarded request.
 pub(super) enum Outgoing {
-    /// Sent as often as necessary.
-    Memory { bytes: Bytes, trailers: Option<Box<HeaderMap>> },
+    /// In memory.
+    Memory(Bytes),
     /// Sent as it comes. `ahead` was taken before, and not sent.
     Upload { upload: Box<Upload>, ahead: Bytes, report: Rc<UploadProgress> },
 }
 
 impl Outgoing {
-    pub(super) fn empty() -> Outgoing {
-        Outgoing::Memory { bytes: Bytes::new(), trailers: None }
-    }
-
     /// Sent as it comes.
     pub(super) fn upload(upload: Upload) -> Outgoing {
         let report = Rc::new(UploadProgress::default());
@@ -46,34 +40,14 @@ impl Outgoing {
     pub(super) fn put_back(&mut self, data: Bytes) {
         match self {
             _ if data.is_empty() => {}
-            Outgoing::Memory { bytes, .. } => *bytes = data,
+            Outgoing::Memory(bytes) => *bytes = data,
             Outgoing::Upload { ahead, .. } => *ahead = data,
-        }
-    }
-
-    /// Returns the same body once more, if possible.
-    pub(super) fn again(&self) -> Option<Outgoing> {
-        match self {
-            Outgoing::Memory { bytes, trailers } => {
-                Some(Outgoing::Memory { bytes: bytes.clone(), trailers: trailers.clone() })
-            }
-            Outgoing::Upload { .. } => None,
-        }
-    }
-
-    /// Returns the extent of the body in HTTP/1.1. An empty one may have had a length as well.
-    pub(super) fn framing(&self, has_length: bool) -> Framing {
-        match self {
-            Outgoing::Memory { trailers: Some(_), .. } => Framing::Chunked,
-            body if body.is_end_stream() && has_length => Framing::Length(0),
-            body if body.is_end_stream() => Framing::None,
-            body => body.size_hint().exact().map_or(Framing::Chunked, Framing::Length),
         }
     }
 
     pub(super) fn report(&self) -> Option<Rc<UploadProgress>> {
         match self {
-            Outgoing::Memory { .. } => None,
+            Outgoing::Memory(_) => None,
             Outgoing::Upload { report, .. } => Some(report.clone()),
         }
     }
@@ -88,14 +62,9 @@ impl Body for Outgoing {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
         let (upload, ahead, report) = match self.get_mut() {
-            Outgoing::Memory { bytes, trailers } => {
-                if !bytes.is_empty() {
-                    return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))));
-                }
-                return Poll::Ready(trailers.take().map(|mut trailers| {
-                    fields::trailers(&mut trailers);
-                    Ok(Frame::trailers(*trailers))
-                }));
+            Outgoing::Memory(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            Outgoing::Memory(bytes) => {
+                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))));
             }
             Outgoing::Upload { upload, ahead, report } => (upload, ahead, report),
         };
@@ -126,14 +95,14 @@ impl Body for Outgoing {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Outgoing::Memory { bytes, trailers } => bytes.is_empty() && trailers.is_none(),
+            Outgoing::Memory(bytes) => bytes.is_empty(),
             Outgoing::Upload { upload, ahead, .. } => ahead.is_empty() && upload.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Outgoing::Memory { bytes, .. } => SizeHint::with_exact(bytes.len() as u64),
+            Outgoing::Memory(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Outgoing::Upload { upload, ahead, .. } => match upload.size_hint().exact() {
                 Some(rest) => SizeHint::with_exact(rest + ahead.len() as u64),
                 None => SizeHint::default(),

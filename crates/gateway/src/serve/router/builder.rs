@@ -11,7 +11,7 @@ use superpoll_http::rules::RouteRules;
 use superpoll_http::telemetry::durations::RequestDurations;
 use superpoll_http::trace::TraceRules;
 use superpoll_http::trusted_proxies::TrustedProxies;
-use superpoll_http::upstream::Forwarder;
+use superpoll_http::upstream::{Forwarder, Pages};
 use superpoll_hub::channel::{ChannelEngine, Channels, LocalRoute, Rights};
 use superpoll_rt::blocking;
 
@@ -199,7 +199,11 @@ impl RouterBuilder {
                 let mut forwarder = Forwarder::new(group, proxy, path, timeouts);
                 let answers = rules.as_ref().and_then(|rules| rules.answers.as_ref());
                 let has_pages = answers.is_some_and(|answers| answers.has_pages());
-                forwarder.marks = has_pages && !proxy.replace_errors;
+                forwarder.pages = match (has_pages, proxy.replace_errors) {
+                    (false, _) => Pages::None,
+                    (true, false) => Pages::Own,
+                    (true, true) => Pages::All,
+                };
                 Handler::Proxy(Rc::new(forwarder))
             }
         };

@@ -6,8 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
-use http::{Request, StatusCode, Uri};
-use superpoll_http::answers::Compression;
+use http::{Request, StatusCode};
 use superpoll_http::exchange::Exchange;
 use superpoll_http::files::{Embedded, Site};
 use superpoll_http::head::Head;
@@ -193,37 +192,7 @@ fn decide_by(
         }
         // TRACE would show a page's script fields that only the server is to know.
         Handler::Proxy(_) if head.method == Method::Trace => StatusCode::NOT_IMPLEMENTED.into(),
-        Handler::Proxy(forwarder) => {
-            let replaces_errors = rules.is_some_and(|rules| rules.replaces_errors());
-            if target.is_none() && !forwarder.compresses && !replaces_errors {
-                return Decision::Forward(forwarder.clone());
-            }
-            let forwarder = forwarder.clone();
-            Decision::handle(move |request, exchange| forward(forwarder, target, request, exchange))
-        }
-    }
-}
-
-/// Forwards a request whose head or response is changed by more than fields.
-fn forward(
-    forwarder: Rc<Forwarder>,
-    target: Option<PathAndQuery>,
-    mut request: Request<Upload>,
-    exchange: Exchange,
-) -> Reply {
-    if let Some(target) = target {
-        let mut parts = std::mem::take(request.uri_mut()).into_parts();
-        parts.path_and_query = Some(target);
-        match Uri::from_parts(parts) {
-            Ok(uri) => *request.uri_mut() = uri,
-            Err(_) => return StatusCode::BAD_REQUEST.into(),
-        }
-    }
-    let compression = forwarder.compresses.then(|| Compression::from_request(&request));
-    let reply = forwarder.answer(request, exchange).map_or_else(Reply::from, Reply::Later);
-    match compression {
-        Some(compression) => reply.map(move |response| compression.apply(response)),
-        None => reply,
+        Handler::Proxy(forwarder) => Decision::Forward(forwarder.clone(), target),
     }
 }
 

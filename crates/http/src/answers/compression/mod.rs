@@ -26,7 +26,7 @@ use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
     ETAG, VARY,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 
 use self::body::Compressed;
@@ -46,12 +46,7 @@ const LONGEST_AT_ONCE: usize = 32 << 10;
 const CODINGS: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
 
 /// The fields that say something about the bytes of a body, which compression would make wrong.
-const DIGESTS: [HeaderName; 4] = [
-    HeaderName::from_static("content-md5"),
-    HeaderName::from_static("digest"),
-    HeaderName::from_static("content-digest"),
-    HeaderName::from_static("repr-digest"),
-];
+const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
 
 /// The fields of a request about the compression of its answer.
 pub struct Compression {
@@ -62,13 +57,17 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Reads a request.
-    pub fn from_request<B>(request: &Request<B>) -> Compression {
-        Compression {
-            accepted: Accepted::of_values(Fields::Map(request.headers()).values("accept-encoding")),
-            is_head: *request.method() == Method::HEAD,
-            is_refused: forbids(request.headers()),
-        }
+    /// Reads the fields of a request.
+    pub(crate) fn new(fields: Fields<'_>, is_head: bool) -> Compression {
+        let accepted = Accepted::of_values(fields.values("accept-encoding"));
+        Compression { accepted, is_head, is_refused: forbids(fields) }
+    }
+
+    /// Whether a response may be another one because of it. Most others are told by these fields.
+    pub(crate) fn concerns(&self, fields: Fields<'_>) -> bool {
+        let is_other = |kind| !files::is_text(kind);
+        let is_never = fields.value(CONTENT_TYPE.as_str()).is_some_and(is_other);
+        !is_never && !fields.has(CONTENT_ENCODING.as_str())
     }
 
     /// Compresses the response, if that is possible and of use.
@@ -80,7 +79,7 @@ impl Compression {
         }
         let length = body.size_hint().exact();
         let is_short = !self.is_head && length.is_some_and(|length| length < SHORTEST);
-        if is_short || !is_compressible(head.status, &head.headers) {
+        if is_short || !is_compressible(head.status, Fields::Map(&head.headers)) {
             return Response::from_parts(head, body);
         }
         vary(&mut head.headers);
@@ -125,29 +124,25 @@ fn at_once(mut encoder: Encoder, bytes: &Bytes) -> Option<Bytes> {
 }
 
 /// Whether Cache-Control says that nothing may be changed.
-fn forbids(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(CACHE_CONTROL).into_iter();
-    let mut words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+fn forbids(fields: Fields<'_>) -> bool {
+    fields.has_element(CACHE_CONTROL.as_str(), b"no-transform")
 }
 
 /// Whether a response would be compressed for a client that accepts it.
-fn is_compressible(status: StatusCode, headers: &HeaderMap) -> bool {
+fn is_compressible(status: StatusCode, fields: Fields<'_>) -> bool {
     let has_no_body = status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT);
-    let is_part = status == StatusCode::PARTIAL_CONTENT || headers.contains_key(CONTENT_RANGE);
-    if has_no_body || is_part || headers.contains_key(CONTENT_ENCODING) || forbids(headers) {
+    let is_part = status == StatusCode::PARTIAL_CONTENT || fields.has(CONTENT_RANGE.as_str());
+    if has_no_body || is_part || fields.has(CONTENT_ENCODING.as_str()) || forbids(fields) {
         return false;
     }
-    if DIGESTS.iter().any(|name| headers.contains_key(name)) {
+    if DIGESTS.iter().any(|name| fields.has(name)) {
         return false;
     }
-    let mut kinds = headers.get_all(CONTENT_TYPE).into_iter();
+    let mut kinds = fields.values(CONTENT_TYPE.as_str());
     let (Some(kind), None) = (kinds.next(), kinds.next()) else { return false };
-    let is_stream = kind
-        .as_bytes()
-        .get(..17)
-        .is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"));
+    let is_stream =
+        kind.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"));
     !is_stream && files::is_text(kind)
 }
 
@@ -178,6 +173,8 @@ fn weaken(headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderName, Request};
+
     use super::*;
 
     fn response(
@@ -208,7 +205,9 @@ mod tests {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        Compression::from_request(&request.body(()).unwrap()).apply(response)
+        let request = request.body(()).unwrap();
+        let is_head = request.method() == http::Method::HEAD;
+        Compression::new(request.headers().into(), is_head).apply(response)
     }
 
     fn field(response: &Response<Body>, name: &str) -> String {

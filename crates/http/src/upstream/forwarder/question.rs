@@ -8,9 +8,19 @@ use http::header::{HeaderName, VIA};
 use http::response::Parts;
 use http::{HeaderMap, Request, StatusCode};
 use http_body::Body as _;
+use superpoll_http1::{Asked, Framing};
 
-use super::{Changes, ClientFacts, Forwarder, Outgoing, Relayed, RequestContext, fields};
+use super::attempt::{Answer, Out};
+use super::lost::LimitTimer;
+use super::{Forwarder, client_head};
+use crate::answers::Additions;
 use crate::exchange::Exchange;
+use crate::progress::{Passed, Progress};
+use crate::upstream::client::Apart;
+use crate::upstream::fields;
+use crate::upstream::heads::{self, Changes, ClientFacts};
+use crate::upstream::incoming::Relayed;
+use crate::upstream::request::ServerRequest;
 
 /// The most bytes that are read of a body that nobody needs, so that its connection can be used
 /// again.
@@ -45,24 +55,31 @@ impl Forwarder {
             }
         }
         let (mut head, ()) = Request::new(()).into_parts();
-        head.uri = path.parse().map_err(|_| StatusCode::BAD_GATEWAY)?;
         head.headers = headers;
         let host = fields::host(about.uri(), about.headers());
         let facts = ClientFacts::new(client, peer.is_encrypted, peer.certificate());
         let changes = Changes { trace: trace.as_deref(), ..Changes::default() };
-        let request = self
-            .request_for((&head, host.as_ref(), None), &facts, changes, Outgoing::empty())
-            .ok_or(StatusCode::BAD_GATEWAY)?;
-        // It is a request of the gateway's own, and has no line of the access log.
-        let context = RequestContext {
+        let about = (path, host.as_ref(), None);
+        let of_client =
+            client_head(&head, about, (Framing::None, false)).ok_or(StatusCode::BAD_GATEWAY)?;
+        let mut bytes = Vec::new();
+        let _ = heads::request(&of_client, &facts, changes, &mut bytes);
+        let len = bytes.len();
+        let mut request = ServerRequest {
             repeats: true,
             addresses: self.addresses_of(peer),
-            client,
-            trace,
-            ..RequestContext::default()
+            ..ServerRequest::new(bytes, len, Asked::default())
         };
-        let answered = self.forward(&mut Some(request), &context).await;
-        let (response, lease) = answered.map_err(|response| response.status())?;
+        // It is a request of the gateway's own, and has no line of the access log.
+        let (additions, progress) =
+            (Additions { trace, ..Additions::default() }, Progress::default());
+        let (mut out, mut timer) = (Out::default(), LimitTimer::default());
+        let (way, outcome) = ((&mut request, &additions, &progress), (&mut out, &mut timer));
+        let (response, lease) = match self.find(way, &mut Apart::default(), client, outcome).await {
+            Ok((Answer::Given(response), lease)) => (response, lease),
+            Err(Passed::Answered(response)) => return Err(response.status()),
+            Ok(_) | Err(_) => return Err(StatusCode::BAD_GATEWAY),
+        };
         let (head, incoming) = response.into_parts();
         // The connection can be used again if the body is read to its end.
         let mut body = Relayed::new(incoming, lease, self.body);

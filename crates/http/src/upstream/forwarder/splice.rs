@@ -6,16 +6,15 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use hyper::rt::Write;
 use rustix::pipe::fcntl_setpipe_size;
 use superpoll_rt::pipe::{PipeReader, PipeWriter, pipe};
 use superpoll_rt::time;
 
 use super::lost::{LimitTimer, Lost};
+use crate::upstream::client::Client;
 use crate::upstream::http1::Http1Connection;
 
 /// Bodies with fewer bytes to come are copied.
@@ -73,47 +72,6 @@ impl Drop for Pipe {
     }
 }
 
-/// The client's side of a request that is passed on.
-pub trait Client {
-    /// Returns its stream.
-    fn stream(&mut self) -> &mut (impl Write + Unpin);
-
-    /// Reads some of the request's body, if that is waited for. Ready when there is more of it. The
-    /// client is not invited to send it while or after it `gets` a response, interim ones included.
-    ///
-    /// # Errors
-    ///
-    /// The client is gone.
-    fn poll_feed(&mut self, cx: &mut Context<'_>, gets: bool) -> Poll<io::Result<()>>;
-
-    /// Writes the rest of an invitation that has begun, before anything else is written.
-    ///
-    /// # Errors
-    ///
-    /// The client is gone.
-    fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-
-    /// Whether bytes may go to its socket as they are.
-    fn can_splice(&self) -> bool;
-
-    /// Moves bytes out of a pipe, up to `length`.
-    fn poll_splice(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &PipeReader,
-        length: usize,
-    ) -> Poll<io::Result<usize>>;
-
-    /// Writes the last bytes of a connection after the position `at`, which it moves. The end of
-    /// the sending side goes with the last byte, where one packet can have both.
-    fn poll_write_last(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-        at: &mut usize,
-    ) -> Poll<io::Result<()>>;
-}
-
 /// Whether it is worth while to splice so many bytes to a client, and possible.
 pub(super) fn is_for(connection: &Http1Connection, client: &impl Client, length: u64) -> bool {
     length >= LEAST && connection.can_splice() && client.can_splice()
@@ -154,7 +112,7 @@ pub(super) async fn pass(
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(Lost::Server(error))),
                 Poll::Pending => {
-                    if let Poll::Ready(Err(_)) = Pin::new(client.stream()).poll_flush(cx) {
+                    if client.is_gone(cx) {
                         return Poll::Ready(Err(Lost::Client));
                     }
                     let silent = || Err(Lost::Server(io::ErrorKind::TimedOut.into()));
