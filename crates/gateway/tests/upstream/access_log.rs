@@ -1,4 +1,4 @@
-//! The access log of forwarded requests, by the lane and by handlers.
+//! The access log of forwarded requests.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;

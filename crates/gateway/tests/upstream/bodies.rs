@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, HANDLERS, MOST, all, config, wait, whole};
+use crate::gateway::{GIVEN, Gateway, MOST, all, config, wait, whole};
 use crate::origin::{Client, Origin};
 
 /// The most bytes of a body.
@@ -172,7 +172,7 @@ fn a_slow_upload_behind_the_beginning_of_an_answer_is_waited_for() {
         line.body(&mut seen)?;
         line.send("done")
     });
-    let text = config(&[&origin.address], "", HANDLERS) + "[timeouts]\nbody = \"100s\"\n";
+    let text = config(&[&origin.address], "", GIVEN) + "[timeouts]\nbody = \"100s\"\n";
     let gateway = Gateway::start(MOST[0], &text);
     let mut client = Client::connect(&gateway.address);
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n");
@@ -399,7 +399,7 @@ fn an_answer_may_come_before_the_upload_is_over() {
 /// A server may wait for a whole chunk before it reacts, and its client for that.
 #[test]
 fn each_chunk_of_an_upload_comes_with_its_end() {
-    for lane in ["", HANDLERS] {
+    for lane in ["", GIVEN] {
         let (tell, told) = std::sync::mpsc::channel();
         let tell = std::sync::Mutex::new(tell);
         let origin = Origin::start(move |line| {

@@ -29,6 +29,36 @@ fn compressing(backend: BackendKind, server: &str) -> Gateway {
     Gateway::start(backend, &config(&[server], "", ", compress = true"))
 }
 
+/// Responses that cannot be compressed are passed on from the lines of their heads.
+#[test]
+fn images_and_compressed_texts_are_passed_on_as_they_are() {
+    for backend in MOST {
+        let origin = Origin::start(|line| {
+            loop {
+                let seen = line.request()?;
+                let fields = match seen.line().contains("image") {
+                    true => "Content-Type: image/png",
+                    false => "Content-Type: text/plain\r\nContent-Encoding: x",
+                };
+                let text = text(2000);
+                line.send(format!(
+                    "HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: 2000\r\n\r\n{text}"
+                ))?;
+            }
+        });
+        let gateway = compressing(backend, &origin.address);
+        let mut client = Client::connect(&gateway.address);
+        for path in ["/image", "/compressed"] {
+            let reply =
+                ask(&mut client, &format!("GET {path} HTTP/1.1"), "Accept-Encoding: gzip\r\n");
+            assert_eq!((reply.text(), reply.field("vary")), (&*text(2000), None));
+        }
+        let passed: u64 =
+            gateway.call(|_, server| server.engines().iter().map(|one| one.lane.get()).sum());
+        assert_eq!(passed, 2);
+    }
+}
+
 fn ask(client: &mut Client, line: &str, fields: &str) -> Reply {
     client.send(format!("{line}\r\nHost: a.example\r\n{fields}\r\n"));
     client.reply_to(line.split(' ').next().unwrap()).unwrap()

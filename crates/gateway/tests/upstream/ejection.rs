@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, HANDLERS, config, wait};
+use crate::gateway::{GIVEN, Gateway, config, wait};
 use crate::origin::{Client, Origin, get};
 
 /// A server that answers with its name, or with an error as long as it fails.
@@ -44,7 +44,7 @@ fn of(counts: &[(&str, usize)]) -> BTreeMap<String, usize> {
 
 #[test]
 fn a_server_that_answers_with_errors_is_left_out() {
-    for lane in ["", HANDLERS] {
+    for lane in ["", GIVEN] {
         let fails = Arc::new(AtomicBool::new(true));
         let a = failing("a", &fails);
         let b = Origin::named("b");
@@ -69,7 +69,7 @@ fn a_server_that_answers_with_errors_is_left_out() {
 /// A client can feign a loop, by writing the name of the server into `Via`.
 #[test]
 fn a_loop_is_no_error_of_the_server_that_has_found_it() {
-    for lane in ["", HANDLERS] {
+    for lane in ["", GIVEN] {
         let a = Origin::start(|line| {
             loop {
                 line.request()?;
@@ -89,7 +89,7 @@ fn a_loop_is_no_error_of_the_server_that_has_found_it() {
 #[test]
 fn responses_that_break_off_are_errors_and_no_answers() {
     let rule = "eject = { errors = 3, within = \"1h\", share = \"100%\", for = \"1h\" }";
-    for lane in ["", HANDLERS] {
+    for lane in ["", GIVEN] {
         let a = Origin::start(|line| {
             line.request()?;
             line.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc")?;

@@ -24,16 +24,16 @@ pub(crate) fn all() -> Vec<BackendKind> {
     BackendKind::available()
 }
 
-/// Set where all requests go to handlers, also those that the lane would take.
-pub(crate) const ALL_BY_HANDLERS: &str = "SUPERPOLL_TEST_BY_HANDLERS";
+/// Set where clients are given all responses, also those whose lines would be passed on.
+pub(crate) const ALL_GIVEN: &str = "SUPERPOLL_TEST_GIVEN";
 
-/// A key of a proxy by which all its requests go to handlers. Of responses without a
-/// `Content-Type` it changes only those with the status 304, which get a `Vary`.
-pub(crate) const HANDLERS: &str = ", compress = true";
+/// A key of a proxy by which clients are given responses: those without a `Content-Type`, of which
+/// it changes only those with the status 304, which get a `Vary`.
+pub(crate) const GIVEN: &str = ", compress = true";
 
-/// Returns the keys of a proxy by which requests take the lane, or go to handlers.
+/// Returns the keys of a proxy by which the lines of responses are passed on, or are given.
 pub(crate) fn way(lane: bool) -> &'static str {
-    if lane { "" } else { HANDLERS }
+    if lane { "" } else { GIVEN }
 }
 
 type Call = Box<dyn FnOnce(&Runtime, &mut Server) + Send>;
@@ -53,8 +53,8 @@ pub(crate) fn config(servers: &[&str], upstream: &str, proxy: &str) -> String {
 }
 
 pub(crate) fn whole(upstream: &str, proxy: &str, rest: &str) -> String {
-    let by_handlers = std::env::var_os(ALL_BY_HANDLERS).is_some() && !proxy.contains(HANDLERS);
-    let way = way(!by_handlers);
+    let are_given = std::env::var_os(ALL_GIVEN).is_some() && !proxy.contains(GIVEN);
+    let way = way(!are_given);
     format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
          proxy = {{ upstream = \"app\" {proxy}{way} }}\n{rest}\n[upstreams.app]\n{upstream}\n"

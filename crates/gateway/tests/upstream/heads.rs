@@ -2,7 +2,7 @@
 
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, HANDLERS, MOST, config};
+use crate::gateway::{GIVEN, Gateway, MOST, config};
 use crate::origin::{Client, Origin};
 
 /// Requests as they are written, and whether and in which form each reaches the server.
@@ -385,7 +385,7 @@ fn heads_of_responses_may_be_large() {
                 line.send(&answer)?;
             }
         });
-        for lane in ["", HANDLERS] {
+        for lane in ["", GIVEN] {
             let gateway = Gateway::start(MOST[0], &config(&[&origin.address], "", lane));
             let mut client = Client::connect(&gateway.address);
             for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Requests by the lane, next to the same requests by handlers.
+//! Responses whose lines are passed on, next to the same responses as maps of fields.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, HANDLERS, MOST, config, wait};
+use crate::gateway::{GIVEN, Gateway, MOST, config, wait};
 use crate::origin::{Client, Origin, Seen};
 
 /// The first line of a head, and its fields in no order.
@@ -81,7 +81,7 @@ fn exchange(
             if method != "HEAD" && !head.1.remove("transfer-encoding: chunked") {
                 head.1.remove(&length);
             }
-            if proxy.contains(HANDLERS) && head.0.contains(" 304 ") {
+            if proxy.contains(GIVEN) && head.0.contains(" 304 ") {
                 assert!(head.1.remove("vary: accept-encoding"), "{head:?}");
             }
             (head, reply.body, reply.trailers)
@@ -115,8 +115,8 @@ fn compared(requests: &[&'static str], answers: &'static [Answer]) -> u64 {
     let mut passed = Vec::new();
     for backend in MOST {
         let (lane, count) = exchange(backend, "", requests, answers);
-        let (handlers, none) = exchange(backend, HANDLERS, requests, answers);
-        assert_eq!(lane, handlers, "{backend:?} {requests:?} {answers:?}");
+        let (given, none) = exchange(backend, GIVEN, requests, answers);
+        assert_eq!(lane, given, "{backend:?} {requests:?} {answers:?}");
         assert_eq!(none, 0);
         passed.push(count);
     }
@@ -152,7 +152,7 @@ fn usual_requests_take_the_lane() {
 
 /// The changes of a route are made by the lane as well.
 #[test]
-fn requests_are_changed_as_by_handlers() {
+fn requests_are_changed_either_way() {
     const FIELDS: [&str; 5] = [
         "",
         "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\n",
@@ -171,9 +171,9 @@ fn requests_are_changed_as_by_handlers() {
                 let head = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
                 let request = &*Box::leak(head.into_boxed_str());
                 let (lane, passed) = exchange(BackendKind::Epoll, options, &[request], &[]);
-                let off = format!("{options}{HANDLERS}");
-                let (handlers, _) = exchange(BackendKind::Epoll, &off, &[request], &[]);
-                assert_eq!(lane, handlers, "{options} {request}");
+                let off = format!("{options}{GIVEN}");
+                let (given, _) = exchange(BackendKind::Epoll, &off, &[request], &[]);
+                assert_eq!(lane, given, "{options} {request}");
                 assert_eq!(passed, 2, "{options} {request}");
             }
         }
@@ -291,6 +291,19 @@ fn irregular_requests_go_the_long_way_and_the_next_ones_do_not() {
     }
 }
 
+/// A target that is a host with a query, where the head is a map of fields.
+#[test]
+fn a_target_has_a_path() {
+    let origin = Origin::named("x");
+    let gateway = Gateway::start(BackendKind::Epoll, &config(&[&origin.address], "", ""));
+    let mut client = Client::connect(&gateway.address);
+    for fields in ["", "Upgrade: foo\r\nConnection: upgrade\r\n"] {
+        client.send(format!("GET http://a?b HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        assert_eq!(client.reply().status, 200);
+        assert_eq!(origin.seen().pop().unwrap().line(), "GET /?b HTTP/1.1");
+    }
+}
+
 /// Each response is one that the lane passes on: the request and the one behind count.
 #[test]
 fn usual_responses_are_passed_on() {
@@ -364,7 +377,7 @@ fn unusual_responses_are_passed_on() {
 /// Each interim response reaches the client before its server goes on; 100 was not asked for.
 #[test]
 fn interim_responses_are_passed_on_as_they_come() {
-    for (backend, proxy) in MOST.into_iter().flat_map(|kind| [(kind, ""), (kind, HANDLERS)]) {
+    for (backend, proxy) in MOST.into_iter().flat_map(|kind| [(kind, ""), (kind, GIVEN)]) {
         let seen: Arc<AtomicUsize> = Arc::default();
         let counted = seen.clone();
         let origin = Origin::start(move |line| {
@@ -411,7 +424,7 @@ fn interim_responses_without_an_end_are_a_bad_gateway() {
             line.send("HTTP/1.1 102 Processing\r\n\r\n")?;
         }
     });
-    for proxy in ["", HANDLERS] {
+    for proxy in ["", GIVEN] {
         let gateway = Gateway::start(BackendKind::Epoll, &config(&[&origin.address], "", proxy));
         let mut client = Client::connect(&gateway.address);
         client.send(PLAIN);
@@ -441,7 +454,7 @@ fn an_answer_follows_an_interim_response_whatever_server_it_is_of() {
         }
     });
     let servers = [&*gone.address, &*other.address];
-    let ways = ["", HANDLERS].map(|proxy| config(&servers, "", proxy));
+    let ways = ["", GIVEN].map(|proxy| config(&servers, "", proxy));
     let gateways = ways.map(|text| Gateway::start(BackendKind::Epoll, &text));
     for gateway in gateways.iter().cycle().take(8) {
         let mut client = Client::connect(&gateway.address);
@@ -456,7 +469,7 @@ fn an_answer_follows_an_interim_response_whatever_server_it_is_of() {
 
 /// A server that breaks the protocol gets the same answer in the client's place.
 #[test]
-fn broken_responses_are_answered_as_by_handlers() {
+fn broken_responses_are_answered_either_way() {
     const ANSWERS: [&[Answer]; 8] = [
         &[("", true)],
         &[("nonsense\r\n\r\n", false)],
@@ -484,7 +497,7 @@ fn broken_bodies_are_cut_off() {
     ];
     for answers in ANSWERS {
         for backend in MOST {
-            for proxy in ["", HANDLERS] {
+            for proxy in ["", GIVEN] {
                 let (outcome, _) = exchange(backend, proxy, &[FIRST], answers);
                 // Before the client has seen anything of it, it can be told.
                 if let Some(((first, _), ..)) = &outcome.replies[0] {
@@ -528,7 +541,7 @@ fn bytes_behind_a_response_reach_nobody() {
 
 /// The changes of a route that has a path.
 #[test]
-fn a_path_is_taken_off_as_by_handlers() {
+fn a_path_is_taken_off_either_way() {
     const FIELDS: [&str; 3] =
         ["", "X-Forwarded-Prefix: /b\r\n", "X-Forwarded-Prefix: /b\r\nX-Forwarded-Prefix: /c\r\n"];
     for options in [", strip_path = true", ", strip_path = true, trust_forwarded = true"] {
@@ -544,7 +557,7 @@ fn a_path_is_taken_off_as_by_handlers() {
                     assert_eq!(client.reply().status, 200);
                     lines(&origin.seen()[0].head)
                 };
-                assert_eq!(seen(""), seen(HANDLERS), "{options} {path} {fields}");
+                assert_eq!(seen(""), seen(GIVEN), "{options} {path} {fields}");
             }
         }
     }
@@ -577,7 +590,7 @@ fn bytes_that_a_client_should_have_encoded_reach_the_server() {
 /// it is the last one.
 #[test]
 fn a_request_behind_a_response_is_answered_before_the_end() {
-    for proxy in [HANDLERS, ""] {
+    for proxy in [GIVEN, ""] {
         let stopped: Arc<AtomicUsize> = Arc::default();
         let goes_on = stopped.clone();
         let origin = Origin::start(move |line| {
@@ -611,7 +624,7 @@ fn a_request_behind_a_response_is_answered_before_the_end() {
 
 /// Fields of requests in a response.
 #[test]
-fn fields_of_requests_in_responses_are_passed_on_as_by_handlers() {
+fn fields_of_requests_in_responses_are_passed_on_either_way() {
     const ANSWERS: [&[Answer]; 2] = [
         &[("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nHost: b\r\n\r\nabc", false)],
         &[("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nCookie: a=b\r\n\r\nabc", false)],
@@ -619,17 +632,17 @@ fn fields_of_requests_in_responses_are_passed_on_as_by_handlers() {
     let mut wrong = Vec::new();
     for answers in ANSWERS {
         let lane = exchange(BackendKind::Epoll, "", &[FIRST], answers).0;
-        let handlers = exchange(BackendKind::Epoll, HANDLERS, &[FIRST], answers).0;
-        if lane != handlers {
-            wrong.push((lane.replies, handlers.replies));
+        let given = exchange(BackendKind::Epoll, GIVEN, &[FIRST], answers).0;
+        if lane != given {
+            wrong.push((lane.replies, given.replies));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A request that fails on a connection that was idle before is sent as often as by handlers.
+/// A request that fails on a connection that was idle before is sent as often either way.
 #[test]
-fn a_body_in_chunks_is_sent_as_often_as_by_handlers() {
+fn a_body_in_chunks_is_sent_as_often_either_way() {
     const ANSWERS: &[Answer] = &[("", true)];
     for request in [
         "POST /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
@@ -645,7 +658,7 @@ fn a_body_in_chunks_is_sent_as_often_as_by_handlers() {
 /// A response to a handler that cannot be passed on is a failure like others.
 #[test]
 fn refused_responses_count_as_failures() {
-    for proxy in [HANDLERS, ""] {
+    for proxy in [GIVEN, ""] {
         let origin = Origin::start(|line| {
             if line.request()?.line().contains("coded") {
                 line.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n")?;
@@ -679,7 +692,7 @@ fn bytes_behind_an_irregular_response_reach_nobody() {
 /// A client of HTTP/1.0 gets no chunks, and the end of a body of unknown length is that of its
 /// connection.
 #[test]
-fn clients_of_http_1_0_are_answered_as_by_handlers() {
+fn clients_of_http_1_0_are_answered_either_way() {
     const ANSWERS: [&[Answer]; 5] = [
         &[("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", false)],
         &[("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", false)],
@@ -702,8 +715,8 @@ fn clients_of_http_1_0_are_answered_as_by_handlers() {
                 let requests: [&'static str; 1] = [Box::leak(request.into_boxed_str())];
                 for backend in MOST {
                     let (lane, _) = exchange(backend, "", &requests, answers);
-                    let (handlers, _) = exchange(backend, HANDLERS, &requests, answers);
-                    assert_eq!(lane, handlers, "{backend:?} {requests:?} {answers:?}");
+                    let (given, _) = exchange(backend, GIVEN, &requests, answers);
+                    assert_eq!(lane, given, "{backend:?} {requests:?} {answers:?}");
                 }
             }
         }
@@ -712,9 +725,9 @@ fn clients_of_http_1_0_are_answered_as_by_handlers() {
 
 /// Bodies that their clients send when they are invited, and those that they send at once.
 #[test]
-fn invitations_are_sent_as_by_handlers() {
+fn invitations_are_sent_either_way() {
     for backend in MOST {
-        for proxy in ["", HANDLERS] {
+        for proxy in ["", GIVEN] {
             let origin = Origin::echo();
             let gateway = Gateway::start(backend, &config(&[&origin.address], "", proxy));
             let mut client = Client::connect(&gateway.address);

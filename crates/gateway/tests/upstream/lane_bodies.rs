@@ -6,7 +6,7 @@ use std::time::Duration;
 use superpoll_rt::BackendKind;
 use superpoll_test_support::connect_narrow;
 
-use crate::gateway::{Gateway, HANDLERS, all, config};
+use crate::gateway::{GIVEN, Gateway, all, config};
 use crate::origin::{Client, Origin};
 
 /// Bytes that depend on their place.
@@ -95,7 +95,7 @@ fn long_bodies_come_whole_and_alone() {
 /// before.
 #[test]
 fn a_body_in_chunks_that_is_too_large_is_refused() {
-    for proxy in [HANDLERS, ""] {
+    for proxy in [GIVEN, ""] {
         let origin = Origin::echo();
         let text = config(&[&origin.address], "", proxy) + "[limits]\nbody_bytes = 100\n";
         let gateway = Gateway::start(BackendKind::Epoll, &text);

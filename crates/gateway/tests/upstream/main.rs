@@ -28,11 +28,11 @@ mod trusted_proxies;
 mod websocket2;
 mod websockets;
 
-/// The tests of the proxy itself once more, without the lane.
+/// The tests of the proxy itself once more, where responses are maps of fields.
 #[test]
-fn all_of_this_holds_where_everything_goes_to_handlers() {
+fn all_of_this_holds_where_responses_are_given() {
     let modules = ["access_log::", "balance::", "bodies::", "failures::", "heads::", "streams::"];
     superpoll_test_support::rerun(&modules, |command| {
-        command.env(gateway::ALL_BY_HANDLERS, "1").args(["--skip", "lane_bodies::"]);
+        command.env(gateway::ALL_GIVEN, "1").args(["--skip", "lane_bodies::"]);
     });
 }

@@ -271,6 +271,7 @@ fn a_server_gets_the_rewritten_path() {
             }
             let seen = origin.seen();
             let lines = seen.iter().map(|seen| seen.line().split(' ').nth(1).unwrap());
+            assert_eq!(count(&gateway), if expected.is_empty() { 0 } else { 3 });
             let expected = if expected.is_empty() { vec![] } else { vec![expected; 3] };
             assert_eq!(lines.collect::<Vec<_>>(), expected, "{backend:?} {rewrite} {asked}");
         }

@@ -43,7 +43,7 @@ fn admitted(gateway: &Gateway, path: &str, fields: &[&str], count: usize) -> usi
 }
 
 #[test]
-fn each_request_counts_once_by_the_lane_and_by_handlers() {
+fn each_request_counts_once_either_way() {
     for backend in MOST {
         for lane in [true, false] {
             let origin = Origin::named("x");

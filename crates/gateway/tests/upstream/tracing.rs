@@ -1,4 +1,4 @@
-//! Ids of requests, traces and `Via` on the way to a server and back, by the lane and by handlers.
+//! Ids of requests, traces and `Via` on the way to a server and back.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use superpoll_gateway::{Config, Event};
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, HANDLERS, LOG_PERIOD, MOST, config, wait, whole};
+use crate::gateway::{GIVEN, Gateway, LOG_PERIOD, MOST, config, wait, whole};
 use crate::http2::certificate;
 use crate::origin::{Client, Origin, Reply, Seen, get, refuses};
 
@@ -25,7 +25,7 @@ fn is_new(id: &str) -> bool {
 
 /// Sends a request with some fields by the lane, and by a handler on another connection.
 fn both(proxy: &str, tracing: &str, fields: &str, answer: &'static str) -> [(Seen, Reply); 2] {
-    ["", HANDLERS].map(|lane| {
+    ["", GIVEN].map(|lane| {
         let origin = Origin::start(move |line| {
             loop {
                 line.request()?;
@@ -123,10 +123,10 @@ fn both_ways_add_the_same_fields() {
             ", request_headers = { remove = [\"via\", \"traceparent\"], add = { x-request-id = \"2\" } }",
         ] {
             for fields in [&String::new(), &all, &invalid, &mine] {
-                let [lane, handlers] = both(proxy, tracing, fields, SERVERS);
+                let [lane, given] = both(proxy, tracing, fields, SERVERS);
                 let context = format!("{tracing} {proxy} {fields}");
-                assert_eq!(normal(&lane.0.head), normal(&handlers.0.head), "{context}");
-                assert_eq!(normal(&lane.1.head), normal(&handlers.1.head), "{context}");
+                assert_eq!(normal(&lane.0.head), normal(&given.0.head), "{context}");
+                assert_eq!(normal(&lane.1.head), normal(&given.1.head), "{context}");
                 outcomes.insert(format!("{:?}", (normal(&lane.0.head), normal(&lane.1.head))));
             }
         }
@@ -144,7 +144,7 @@ fn the_id_comes_behind_the_rules_for_responses() {
         ("remove = [\"x-request-id\", \"via\"]", None),
         ("add = { x-request-id = \"more\" }", Some("1.1 a|1.1 gate")),
     ] {
-        for lane in ["", HANDLERS] {
+        for lane in ["", GIVEN] {
             let origin = Origin::start(|line| {
                 loop {
                     line.request()?;
@@ -166,7 +166,7 @@ fn the_id_comes_behind_the_rules_for_responses() {
 
 #[test]
 fn a_server_gets_the_id_of_the_response_and_each_request_has_another() {
-    for lane in ["", HANDLERS] {
+    for lane in ["", GIVEN] {
         for backend in MOST {
             let origin = Origin::named("x");
             let text = following(&origin.address, lane, "request_id = true\ntrace = true");
@@ -208,7 +208,7 @@ fn a_trace_goes_on_with_this_server_as_the_parent() {
 /// The id of a failed request is in the response, and in the event about it.
 #[test]
 fn failures_tell_the_id_of_their_request() {
-    for lane in ["", HANDLERS] {
+    for lane in ["", GIVEN] {
         let (_socket, address) = refuses();
         let text = following(&address, lane, "request_id = true\ntrace = true\nvia = \"gate\"");
         let gateway = Gateway::start(BackendKind::Epoll, &text);
@@ -225,7 +225,7 @@ fn failures_tell_the_id_of_their_request() {
         assert!(text.ends_with(&format!("the client gets 502 (request {id})")), "{text}");
     }
     // A body that breaks off, and a group without a server.
-    for lane in ["", HANDLERS] {
+    for lane in ["", GIVEN] {
         let origin = Origin::start(|line| {
             line.request()?;
             line.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")?;
@@ -252,7 +252,7 @@ fn field(event: &Event, name: &str) -> Option<String> {
 /// The access log has the id that the response has, and that the server has got.
 #[test]
 fn the_access_log_has_the_id_that_counts() {
-    for lane in ["", HANDLERS] {
+    for lane in ["", GIVEN] {
         for (trusts, sent, is_kept) in [
             (", trust_forwarded = true", "mine-1", true),
             (", trust_forwarded = true", "\"}\u{1b}[2J", false),
@@ -295,7 +295,7 @@ fn the_access_log_has_the_id_that_counts() {
 /// Two gateways, each of which is the server of the other.
 #[test]
 fn a_loop_is_found_and_told() {
-    for lane in ["", HANDLERS] {
+    for lane in ["", GIVEN] {
         // The first one does not know the address of the second one yet.
         let (_socket, nowhere) = refuses();
         let of = |server: &str, via: &str| {
@@ -333,7 +333,7 @@ fn a_loop_is_found_and_told() {
 /// A request that is sent again is the same request.
 #[test]
 fn a_retry_has_the_same_id() {
-    for lane in ["", HANDLERS] {
+    for lane in ["", GIVEN] {
         let asked: Arc<AtomicUsize> = Arc::default();
         let ids: Arc<Mutex<Vec<String>>> = Arc::default();
         let serve = || {
@@ -393,7 +393,7 @@ fn unusual_responses_have_the_fields_once() {
         "HTTP/1.1 200 OK\nContent-Length: 3\n\nabc",
     ];
     for (answer, via) in ANSWERS.into_iter().zip(["1.0 gate", "1.1 gate"]) {
-        for lane in ["", HANDLERS] {
+        for lane in ["", GIVEN] {
             let origin = Origin::start(move |line| {
                 line.request()?;
                 line.send(answer)

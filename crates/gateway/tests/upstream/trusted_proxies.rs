@@ -1,4 +1,4 @@
-//! Clients behind a trusted proxy, by the lane and by handlers.
+//! Clients behind a trusted proxy.
 
 use crate::gateway::{Gateway, MOST, way, whole};
 use crate::origin::{Client, Origin, Reply};
