@@ -73,6 +73,24 @@ fn a_request_that_was_not_sent_is_sent_whole_to_another_server() {
     });
 }
 
+/// A server of HTTP/2 has not taken it, and the next one speaks HTTP/1.1.
+#[test]
+fn a_body_that_comes_back_is_sent_to_another_server() {
+    Runtime::new().unwrap().block_on(async {
+        let request = post(b"abc", true);
+        let made = request.to_h2(true).unwrap();
+        assert!(request.to_h2(true).is_none());
+        request.put_back(Some(made.into_body()));
+        let (plain, mut theirs) = narrow();
+        let mut connection = Http1Connection::new(Upstream::Plain(plain));
+        let mut sent = pin!(send(&mut connection, &request));
+        assert!(poll_fn(|cx| Poll::Ready(sent.as_mut().poll(cx).is_pending())).await);
+        let mut room = [0; 200];
+        let count = theirs.read(&mut room).unwrap();
+        assert!(room[..count].ends_with(b"\r\n\r\nabc"));
+    });
+}
+
 /// Whether it may be sent again depends on whether something of it was sent.
 #[test]
 fn a_request_that_may_have_arrived_counts_as_sent() {
