@@ -90,7 +90,6 @@ struct Direct {
 }
 
 /// The way to an answer.
-#[expect(clippy::large_enum_variant, reason = "it is never moved")]
 enum Work {
     Proxy(Rc<Forwarder>, ServerRequest),
     Ready(Ready),

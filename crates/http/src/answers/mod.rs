@@ -10,8 +10,8 @@
 //! 3. the changes of the configuration, those of the host and then those of the route. So they can
 //!    also replace or remove the fields before.
 //!
-//! Responses of handlers have a map of fields ([`Additions::apply_to`]). The lane
-//! copies the lines of fields instead, and asks for each whether it stays (`Additions::keeps`). A
+//! Responses of handlers have a map of fields ([`Additions::apply_to`]). Where lines of
+//! a server are passed on, each field is asked for whether it stays (`Additions::keeps`). A
 //! subscriber of a channel that was parked is answered behind the back of the router, and its
 //! channel has the rules ([`AnswerRules::change`]).
 //!
@@ -103,8 +103,8 @@ pub struct Additions {
     pub rules: Option<Arc<AnswerRules>>,
     /// The request was HEAD, so that a page has no body.
     pub is_head: bool,
-    /// The id of the request and its trace, in the lane. Otherwise they are added with the end of
-    /// the response's head.
+    /// The id of the request and its trace, where lines are written. Otherwise they are added with
+    /// the end of the response's head.
     pub trace: Option<Rc<RequestTrace>>,
 }
 

@@ -82,7 +82,7 @@ pub struct EngineCounters {
     pub parkings: Counter,
     /// Requests by the first digit of their response's status, 1 to 5.
     pub responses: [Counter; 5],
-    /// Requests that took the lane, and files that were answered from heads.
+    /// Requests whose responses were passed on as lines, and files that were answered from heads.
     pub lane: Counter,
     /// Requests under way now.
     pub running: Counter,

@@ -17,8 +17,8 @@
 //! over.
 //!
 //! A request is written for its server without the lines that do not pass
-//! (`RequestTrace::passes`), and with lines of its own (`RequestTrace::forwarded`). Responses of
-//! handlers are maps of fields, and the lane writes lines. Both ways have the same decisions here:
+//! (`RequestTrace::passes`), and with lines of its own (`RequestTrace::forwarded`). Responses are
+//! maps of fields, or lines that are passed on. Both ways have the same decisions here:
 //! [`RequestTrace::mark`] next to `RequestTrace::replaces` and `RequestTrace::mark_of_response`.
 
 mod context;

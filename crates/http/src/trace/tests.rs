@@ -301,7 +301,7 @@ fn pair(name: &HeaderName, value: &HeaderValue) -> (String, Vec<u8>) {
 }
 
 proptest! {
-    /// The lane leaves out and appends lines to the effect that handlers have on a map.
+    /// Lines are left out and appended to the effect that a map is changed.
     #[test]
     fn both_ways_make_the_same_changes(
         fields in prop::collection::vec(a_field(), 0..6),

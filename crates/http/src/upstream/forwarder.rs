@@ -1,6 +1,24 @@
 //! From a request to the response of a server.
 //!
-//! The servers that get it, one after another, are chosen in `attempts`.
+//! A request is written for its server from its head, which lies where it was read or is a map of
+//! fields. The servers that get it, one after another, are chosen in `attempts`. The lines of the
+//! response are written to the client as they come, or it is given the response.
+//!
+//! ```text
+//!                                      failed: another server
+//!                                     +-----------------------+
+//!                                     v                       |
+//!   head as it was read: prepare -+-> REQUEST --> attempt ----+--> lines: pass_body
+//!   head as a map: answer --------+   its small body is read  |
+//!                                                             +--> a response: give
+//! ```
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `plain` | the requests that are written from where their heads were read |
+//! | `attempt` | from a connection to the head of a response |
+//! | `body`, `splice`, `lost` | the body behind lines, long ones without a copy, and its early end |
+//! | `question` | questions to servers on behalf of the gateway itself |
 
 mod attempt;
 mod body;
@@ -37,7 +55,7 @@ use super::fault::{Fault, Outcome};
 use super::fields;
 use super::group::Group;
 use super::heads::{self, Changes, ClientFacts, ClientHead};
-use super::incoming::{Incoming, Relayed};
+use super::incoming::Relayed;
 use super::pool::{Lease, Pool};
 use super::request::ServerRequest;
 use super::sticky::ClientCookie;
@@ -223,14 +241,13 @@ impl Forwarder {
             replaces_errors: self.pages == Pages::All,
             addresses: self.addresses_of(peer),
             sticky: self.sticky(fields, peer, trusts),
-            io_activity: io_activity.clone(),
-            ..ServerRequest::new(bytes, len, asked)
+            ..ServerRequest::new(bytes, len, asked, io_activity.clone())
         };
         Some((request, body))
     }
 
-    fn compression(&self, fields: Fields<'_>, is_head: bool) -> Option<Compression> {
-        self.compresses.then(|| Compression::new(fields, is_head))
+    fn compression(&self, fields: Fields<'_>, is_head: bool) -> Option<Box<Compression>> {
+        self.compresses.then(|| Box::new(Compression::new(fields, is_head)))
     }
 
     /// Answers a request with a server's response, or at once if it is not forwarded.
@@ -268,15 +285,11 @@ impl Forwarder {
             let (mut out, mut timer) = (Out::default(), LimitTimer::default());
             let way = (&mut request, &additions, &progress);
             let outcome = (&mut out, &mut timer);
-            let found = self.find(way, &mut client, address, outcome).await;
-            let given = match found {
-                Ok((Answer::Given(response), lease)) => (response, lease),
-                Ok((Answer::Passing(_), _)) | Err(Passed::Whole | Passed::Cut) => {
-                    return reply::status(StatusCode::REQUEST_TIMEOUT);
-                }
-                Err(Passed::Answered(response)) => return response,
-            };
-            self.give(given, &mut request, out.cookie, Some(&exchange)).await
+            match self.find(way, &mut client, address, outcome).await {
+                Ok(lease) => self.give(lease, &mut request, out, Some(&exchange)).await,
+                Err(Passed::Answered(response)) => response,
+                Err(Passed::Whole | Passed::Cut) => reply::status(StatusCode::REQUEST_TIMEOUT),
+            }
         }))
     }
 
@@ -330,8 +343,7 @@ impl Forwarder {
             upgrade: upgrade.map(Box::new),
             addresses: self.addresses_of(peer),
             sticky: self.sticky(Fields::Map(headers), peer, trusts),
-            io_activity: exchange.io_activity.clone(),
-            ..ServerRequest::new(bytes, len, asked)
+            ..ServerRequest::new(bytes, len, asked, exchange.io_activity.clone())
         };
         if !is_empty {
             request.expect(writer, upload);
@@ -355,22 +367,20 @@ impl Forwarder {
     ) -> Passed {
         let mut out = Out::default();
         let way = (&mut *request, additions, progress);
-        let found = self.find(way, client, address, (&mut out, &mut *timer)).await;
-        match found {
-            Ok((Answer::Passing(begun), lease)) => {
-                let way = (&*request, progress);
-                self.pass_body(way, lease, begun, (out.bytes, timer), client).await
-            }
-            Ok((Answer::Given(response), lease)) => {
-                // Most requests have a smaller future.
-                let given = self.give((response, lease), request, out.cookie.take(), None);
-                Passed::Answered(Box::pin(given).await)
-            }
-            Err(passed) => passed,
+        let lease = match self.find(way, client, address, (&mut out, &mut *timer)).await {
+            Ok(lease) => lease,
+            Err(passed) => return passed,
+        };
+        if let Some(Answer::Passing(begun)) = &mut out.answer {
+            let (way, to) = ((&*request, progress), (&mut out.bytes.0, timer));
+            return self.pass_body(way, lease, begun, to, client).await;
         }
+        request.watch();
+        // Most requests have a smaller future.
+        Passed::Answered(Box::pin(self.give(lease, request, out, None)).await)
     }
 
-    /// Finds a server that answers.
+    /// Finds a server that answers. Its answer is in its place then.
     ///
     /// # Errors
     ///
@@ -381,7 +391,7 @@ impl Forwarder {
         client: &mut impl Client,
         address: Option<IpAddr>,
         (out, timer): (&mut Out, &mut LimitTimer),
-    ) -> Result<(Answer, Lease), Passed> {
+    ) -> Result<Lease, Passed> {
         request.begin(client).await?;
         let sticky = request.sticky.clone();
         let facts = RequestFacts {
@@ -408,9 +418,9 @@ impl Forwarder {
             let outcome = (&mut *out, &mut *timer);
             let attempt = self.attempt(&mut lease, attempts.must_dial, way, client, outcome);
             let (failed, is_sent) = match attempt.await {
-                Ok(answer) => {
-                    lease.answered(answer.status());
-                    return Ok((answer, lease));
+                Ok(status) => {
+                    lease.answered(status);
+                    return Ok(lease);
                 }
                 Err(Missed::ClientGone) => return Err(Passed::Cut),
                 Err(Missed::Failed(failed, is_sent)) => (failed, is_sent),
@@ -426,10 +436,7 @@ impl Forwarder {
 
     /// Answers in place of a server whose response cannot be passed on.
     fn refuse(&self, lease: &Lease, why: &str) -> Response<Body> {
-        self.refuse_for(lease, Fault::Head(why.to_owned()))
-    }
-
-    pub(super) fn refuse_for(&self, lease: &Lease, fault: Fault) -> Response<Body> {
+        let fault = Fault::Head(why.to_owned());
         let (group, status) = (&lease.pool.group, StatusCode::BAD_GATEWAY);
         lease.failed();
         let (outcome, trace) = (Outcome::Answered(status), lease.trace.as_ref());
@@ -441,11 +448,14 @@ impl Forwarder {
     /// cannot be changed.
     async fn give(
         &self,
-        (response, mut lease): (Response<Incoming>, Lease),
+        mut lease: Lease,
         request: &mut ServerRequest,
-        cookie: Option<HeaderValue>,
+        Out { answer, cookie, .. }: Out,
         exchange: Option<&Exchange>,
     ) -> Response<Body> {
+        let Some(Answer::Given(response)) = answer else {
+            return self.refuse(&lease, "it has none");
+        };
         let (mut head, incoming) = response.into_parts();
         let protocol =
             request.upgrade.as_deref().and_then(|asked| fields::agreed(asked, &head.headers));

@@ -2,10 +2,10 @@
 //!
 //! Every request for a server is written here from the head that its client has sent, whether that
 //! lies where it was read or is a map of fields. What happens to the fields on their way is decided
-//! here and in `fields`. A server of HTTP/2 gets the same lines, as a map (`form`).
+//! here and in `fields`. A server of HTTP/2 gets the same lines, as a map (`request`).
 //!
-//! Responses for clients of HTTP/1 are written here if the lane passes them on. For all others the
-//! same fields are removed from a map (`fields::response`).
+//! So are responses whose lines are passed on to a client of HTTP/1. From all others the same fields
+//! are removed in a map (`fields::response`).
 
 use std::net::IpAddr;
 
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(written, by_map, "{text}");
         assert_eq!(writer, its_writer);
         let len = whole.len();
-        let whole = ServerRequest::new(whole, len, Asked::default());
+        let whole = ServerRequest::new(whole, len, Asked::default(), Default::default());
         let by_h2 = whole.to_h2(true).unwrap();
         let target = by_h2.uri().path_and_query().map_or("", PathAndQuery::as_str);
         assert_eq!(written.0, format!("{} {target} HTTP/1.1", by_h2.method()));
@@ -631,7 +631,7 @@ mod tests {
             let mut lines = Vec::new();
             let _ = request(&head, &facts(false), changes, &mut lines);
             let (len, lacks_host) = (lines.len(), set.is_none() && said.is_none());
-            let own = ServerRequest::new(lines, len, Asked::default());
+            let own = ServerRequest::new(lines, len, Asked::default(), Default::default());
             let mut request = ServerRequest { lacks_host, ..own };
             // The second of two attempts may have another server.
             request.name_server(&"10.0.0.1:8080".parse().unwrap());

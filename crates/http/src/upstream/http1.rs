@@ -13,7 +13,7 @@
 //!
 //! A server may answer before it has read all of a request, and read no more. So the rest of a
 //! request is sent while the response is read, and no other request follows before that is done.
-//! The lane reads heads and bodies of responses by itself, and writes them to the client.
+//! Heads are read in `forwarder/attempt`, and bodies whose lines are passed on in `forwarder/body`.
 
 use std::error::Error;
 use std::io;
@@ -72,7 +72,7 @@ pub(crate) struct Http1Connection {
     pub(super) read: ReadBuffer,
     unsent: Option<Box<Message<Outgoing>>>,
     /// The body of the response.
-    reader: BodyReader,
+    pub(super) reader: BodyReader,
     /// The fields that have followed it so far.
     trailers: Option<Box<HeaderMap>>,
     /// Another request may follow, as far as the last one and its response say.

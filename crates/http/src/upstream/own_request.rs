@@ -27,10 +27,14 @@ pub(super) async fn send(
     let (mut out, mut timer) = (Out::default(), LimitTimer::default());
     let (way, outcome) = ((request, &additions, &progress), (&mut out, &mut timer));
     match ask((connection, false), way, &mut Apart::default(), outcome, limit).await {
-        Ok(Answer::Given(response)) => Ok(response),
-        Err(Missed::Failed(FailedAttempt { fault, .. }, _)) => Err(fault),
+        Ok(_) => {}
+        Err(Missed::Failed(FailedAttempt { fault, .. }, _)) => return Err(fault),
         // It has no client.
-        Ok(Answer::Passing(_)) | Err(Missed::ClientGone) => Err(Fault::Silent(limit)),
+        Err(Missed::ClientGone) => return Err(Fault::Silent(limit)),
+    }
+    match out.answer {
+        Some(Answer::Given(response)) => Ok(response),
+        _ => Err(Fault::Silent(limit)),
     }
 }
 

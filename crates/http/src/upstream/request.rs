@@ -61,9 +61,9 @@ pub struct ServerRequest {
     /// The length of the head.
     pub(super) head: usize,
     /// The body that has not come whole, and how it is written, until the request is on its way.
-    pub(super) upload: Option<(BodyWriter, Upload)>,
+    pub(super) upload: Option<Box<(BodyWriter, Upload)>>,
     /// The same from then on, unless it was read first.
-    pub(super) stream: Option<Stream>,
+    pub(super) stream: Option<Box<Stream>>,
     /// The bytes of a body that has come whole.
     pub body: u64,
     pub(super) asked: Asked,
@@ -82,7 +82,7 @@ pub struct ServerRequest {
     /// The protocols, instead of HTTP, that it asks for.
     pub(super) upgrade: Option<Box<HeaderValue>>,
     /// How its response is compressed, if it is.
-    pub(super) compression: Option<Compression>,
+    pub(super) compression: Option<Box<Compression>>,
     /// The errors of servers get pages.
     pub(super) replaces_errors: bool,
     /// The addresses for the PROXY protocol.
@@ -106,7 +106,12 @@ pub(super) struct Stream {
 
 impl ServerRequest {
     /// Returns a request whose head and body are all in memory.
-    pub(super) fn new(bytes: Vec<u8>, head: usize, asked: Asked) -> ServerRequest {
+    pub(super) fn new(
+        bytes: Vec<u8>,
+        head: usize,
+        asked: Asked,
+        io_activity: Rc<IoActivity>,
+    ) -> ServerRequest {
         ServerRequest {
             bytes,
             head,
@@ -125,7 +130,7 @@ impl ServerRequest {
             replaces_errors: false,
             addresses: None,
             sticky: None,
-            io_activity: Rc::default(),
+            io_activity,
             is_unwatched: Cell::new(false),
         }
     }
@@ -152,12 +157,12 @@ impl ServerRequest {
         let head = bytes.len();
         bytes.extend_from_slice(body);
         let asked = Asked { is_head: method == Http1Method::Head, ..Asked::default() };
-        Ok(ServerRequest::new(bytes, head, asked))
+        Ok(ServerRequest::new(bytes, head, asked, Rc::default()))
     }
 
     /// Makes the body that has not come whole be sent as it comes.
     pub fn expect(&mut self, writer: BodyWriter, upload: Upload) {
-        self.upload = Some((writer, upload));
+        self.upload = Some(Box::new((writer, upload)));
     }
 
     /// Makes the request end with the client's side. On a new connection that is watched only when
@@ -192,7 +197,8 @@ impl ServerRequest {
     ///
     /// The client is gone, or its response is this.
     pub(super) async fn begin(&mut self, client: &mut impl Client) -> Result<(), Passed> {
-        let Some((mut writer, mut upload)) = self.upload.take() else { return Ok(()) };
+        let Some(upload) = self.upload.take() else { return Ok(()) };
+        let (mut writer, mut upload) = *upload;
         let most = if self.repeats { KEPT_BODY } else { SIZE as u64 };
         // Trailers follow chunks only, whose sum is not known.
         if self.waits || writer.left().is_none_or(|length| length > most) {
@@ -210,7 +216,8 @@ impl ServerRequest {
     pub(super) fn send_as_it_comes(&mut self, writer: BodyWriter, body: Outgoing) {
         let progress = body.report().unwrap_or_default();
         let body = Cell::new(Some(body));
-        (self.stream, self.repeats) = (Some(Stream { writer, body, progress }), false);
+        self.stream = Some(Box::new(Stream { writer, body, progress }));
+        self.repeats = false;
     }
 
     /// Gives the request to a connection, if its body is sent as it comes.

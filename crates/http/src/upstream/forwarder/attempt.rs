@@ -26,7 +26,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, Version};
 use superpoll_http1::{
-    After, BodyReader, FieldLines, Framing, Refusal, Response as ReadResponse, ResponseHead, Room,
+    After, FieldLines, Framing, Refusal, Response as ReadResponse, ResponseHead, Room,
     Version as Http1Version, response,
 };
 use superpoll_rt::time;
@@ -64,15 +64,6 @@ pub(in crate::upstream) enum Answer {
     Given(Response<Incoming>),
 }
 
-impl Answer {
-    pub(super) fn status(&self) -> StatusCode {
-        match self {
-            Answer::Passing(begun) => begun.status,
-            Answer::Given(response) => response.status(),
-        }
-    }
-}
-
 /// The heads for the client.
 #[derive(Default)]
 pub(in crate::upstream) struct Out {
@@ -83,6 +74,8 @@ pub(in crate::upstream) struct Out {
     shown: usize,
     /// The cookie that the final response gives.
     pub(super) cookie: Option<HeaderValue>,
+    /// The answer, once it is there. It is large, and never moved.
+    pub(in crate::upstream) answer: Option<Answer>,
 }
 
 impl Out {
@@ -142,7 +135,7 @@ impl Forwarder {
         way: Way<'_>,
         client: &mut impl Client,
         (out, timer): (&mut Out, &mut LimitTimer),
-    ) -> Result<Answer, Missed> {
+    ) -> Result<StatusCode, Missed> {
         let sticky = lease.pool.group.rules.sticky.as_ref().zip(way.0.sticky.as_ref());
         out.cookie = sticky.and_then(|(sticky, client)| sticky.given(&lease.server, client));
         if !must_dial && let Some(connection) = lease.server.take_usable(lease.addresses).await {
@@ -152,7 +145,7 @@ impl Forwarder {
         way.0.watch();
         let (server, addresses) = (lease.server.clone(), lease.addresses);
         if !must_dial && let Some(shared) = server.shared(addresses) {
-            return send_shared((shared, true), way.0, client, self.response).await;
+            return send_shared((shared, true), way.0, client, (out, self.response)).await;
         }
         // Rare cases are kept out of the future that each request has.
         let dialled = Box::pin(dial(&self.pool.group, &server, addresses, self.connect));
@@ -168,7 +161,7 @@ impl Forwarder {
         let opened =
             opened.map_err(|_| Missed::lost(SendFailure::Unsent, false, self.response, false))?;
         self.pool.share(&server, addresses, &opened);
-        send_shared((opened, false), way.0, client, self.response).await
+        send_shared((opened, false), way.0, client, (out, self.response)).await
     }
 }
 
@@ -177,8 +170,8 @@ async fn send_shared(
     (mut connection, was_idle): (Http2Connection, bool),
     request: &ServerRequest,
     client: &mut impl Client,
-    limit: Duration,
-) -> Result<Answer, Missed> {
+    (out, limit): (&mut Out, Duration),
+) -> Result<StatusCode, Missed> {
     let failed = |(lost, body): (SendFailure, _)| {
         let is_sent = !matches!(lost, SendFailure::Unsent);
         request.put_back(body);
@@ -190,7 +183,10 @@ async fn send_shared(
     };
     let sent = Box::pin(connection.send(made, limit));
     let sent = unless_gone(client, sent).await.ok_or(Missed::ClientGone)?;
-    sent.map(|response| Answer::Given(response.map(Incoming::Http2))).map_err(failed)
+    let response = sent.map_err(failed)?;
+    let status = response.status();
+    out.answer = Some(Answer::Given(response.map(Incoming::Http2)));
+    Ok(status)
 }
 
 /// Sends a request on a connection of HTTP/1, which was idle before or not, and reads the head of
@@ -201,7 +197,7 @@ pub(in crate::upstream) async fn ask<C: Client>(
     client: &mut C,
     (out, timer): (&mut Out, &mut LimitTimer),
     limit: Duration,
-) -> Result<Answer, Missed> {
+) -> Result<StatusCode, Missed> {
     let begun = time::now();
     let (mut due, mut at, mut interim) = (begun + limit, 0, 0);
     let mut moved = None;
@@ -223,17 +219,14 @@ pub(in crate::upstream) async fn ask<C: Client>(
                 }
                 let way = (request, additions, progress);
                 match begin::<C>(connection, way, out) {
-                    Ok(Some(Head::Final(mut answer))) => {
-                        let is_broken = matches!(written, Poll::Ready(Err(_)));
-                        match &mut answer {
-                            Answer::Passing(begun) => begun.stays &= !is_broken,
-                            Answer::Given(_) if is_broken => connection.end_with_response(),
-                            Answer::Given(_) => {}
+                    Ok(Some(Head::Final(status))) => {
+                        if matches!(written, Poll::Ready(Err(_))) {
+                            connection.end_with_response();
                         }
                         if written.is_pending() && request.stream.is_none() {
                             connection.send_along(&request.bytes[at..]);
                         }
-                        return Poll::Ready(Ok(answer));
+                        return Poll::Ready(Ok(status));
                     }
                     Ok(Some(Head::Interim)) => {
                         interim += 1;
@@ -303,7 +296,7 @@ pub(in crate::upstream) async fn ask<C: Client>(
 enum Head {
     /// Another one follows.
     Interim,
-    Final(Answer),
+    Final(StatusCode),
 }
 
 /// Reads the head of a response, and writes that for the client to `out`; `None` if more bytes are
@@ -311,7 +304,7 @@ enum Head {
 fn begin<C: Client>(
     connection: &mut Http1Connection,
     (request, additions, progress): Way<'_>,
-    Out { bytes: out, cookie, .. }: &mut Out,
+    Out { bytes: out, cookie, answer, .. }: &mut Out,
 ) -> Result<Option<Head>, Refusal> {
     let out = &mut out.0;
     let bytes = connection.read.bytes();
@@ -336,43 +329,40 @@ fn begin<C: Client>(
             return Ok(Some(Head::Interim));
         }
     };
-    if !C::TAKES_LINES || request.changes(&head) {
-        let response = to_response(&head, bytes).map(|()| Incoming::Http1);
-        let (len, framing, after) = (head.len, head.framing, head.after);
-        connection.read.consume(len);
-        connection.begin_body(framing, after);
-        return Ok(Some(Head::Final(Answer::Given(response))));
-    }
-    let length = match head.framing {
-        Framing::None => Some(0),
-        Framing::Length(length) => Some(length),
-        Framing::Chunked | Framing::UntilClose => None,
-    };
-    // The rest of the request goes nowhere once the response is over.
-    let is_over = length.is_some_and(|length| length <= (bytes.len() - head.len) as u64);
-    let is_cut = is_over && request.stream.as_ref().is_some_and(|it| !it.progress.is_over.get());
-    let is_last = progress.is_last.get() || is_cut;
-    progress.says_close.set(is_last);
-    let shape = Shape {
-        version: request.version,
-        asked: request.asked,
-        takes_trailers: request.takes_trailers,
-        is_last,
-        cookie: cookie.as_ref(),
-    };
-    let writer = heads::response(&head, additions, shape, out);
-    let begun = Begun {
-        status: head.status,
-        reader: BodyReader::new(head.framing),
-        is_plain: matches!(head.framing, Framing::Length(_)) && !writer.drops_data(),
-        writer: Some(writer),
-        trailers: request.takes_trailers.then(FieldLines::new),
-        stays: head.after == After::Stays,
-        after: After::Stays,
-    };
-    let len = head.len;
+    let (status, len, framing, after) = (head.status, head.len, head.framing, head.after);
+    *answer = Some(if !C::TAKES_LINES || request.changes(&head) {
+        Answer::Given(to_response(&head, bytes).map(|()| Incoming::Http1))
+    } else {
+        let length = match framing {
+            Framing::None => Some(0),
+            Framing::Length(length) => Some(length),
+            Framing::Chunked | Framing::UntilClose => None,
+        };
+        // The rest of the request goes nowhere once the response is over.
+        let is_over = length.is_some_and(|length| length <= (bytes.len() - len) as u64);
+        let is_cut =
+            is_over && request.stream.as_ref().is_some_and(|it| !it.progress.is_over.get());
+        let is_last = progress.is_last.get() || is_cut;
+        progress.says_close.set(is_last);
+        let shape = Shape {
+            version: request.version,
+            asked: request.asked,
+            takes_trailers: request.takes_trailers,
+            is_last,
+            cookie: cookie.as_ref(),
+        };
+        let writer = heads::response(&head, additions, shape, out);
+        Answer::Passing(Begun {
+            status,
+            is_plain: matches!(framing, Framing::Length(_)) && !writer.drops_data(),
+            writer: Some(writer),
+            trailers: request.takes_trailers.then(FieldLines::new),
+            after: After::Stays,
+        })
+    });
     connection.read.consume(len);
-    Ok(Some(Head::Final(Answer::Passing(begun))))
+    connection.begin_body(framing, after);
+    Ok(Some(Head::Final(status)))
 }
 
 /// Returns the head of a response, which was read at the beginning of some bytes.

@@ -10,13 +10,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::StatusCode;
-use superpoll_http1::{After, BodyReader, BodyWriter, FieldLines, Progress as BodyProgress};
+use superpoll_http1::{After, BodyWriter, FieldLines, Progress as BodyProgress};
 use superpoll_rt::time;
 
 use super::Forwarder;
 use super::lost::{LimitTimer, Lost};
 use super::splice;
-use crate::buffer::{ReadBuffer, WriteBuffer};
 use crate::progress::{Passed, Progress};
 use crate::reply;
 use crate::transport::poll_write_all;
@@ -31,15 +30,12 @@ const PIECE: usize = 16 << 10;
 /// A response whose head is on its way to the client.
 pub(in crate::upstream) struct Begun {
     pub(super) status: StatusCode,
-    pub(super) reader: BodyReader,
     /// `None` once the end is written.
     pub(super) writer: Option<BodyWriter>,
     /// The body has as many bytes on both sides, and nothing between them.
     pub(super) is_plain: bool,
     /// The fields that follow the body, if the client reads them.
     pub(super) trailers: Option<FieldLines>,
-    /// The server's connection can be used again.
-    pub(super) stays: bool,
     /// The fate of the client's connection, once the end is written.
     pub(super) after: After,
 }
@@ -52,12 +48,12 @@ impl Begun {
     /// The body is malformed.
     fn take(
         &mut self,
-        from: &mut ReadBuffer,
+        Http1Connection { read: from, reader, .. }: &mut Http1Connection,
         to: &mut Vec<u8>,
         count: &Cell<u64>,
     ) -> Result<BodyProgress, Lost> {
         let malformed = |what: String| Lost::Server(io::Error::other(what));
-        let Begun { reader, writer, trailers, after, .. } = self;
+        let Begun { writer, trailers, after, .. } = self;
         loop {
             let piece = reader.step(from.bytes()).map_err(|why| malformed(why.to_string()))?;
             let data = &from.bytes()[piece.data.clone()];
@@ -85,18 +81,18 @@ impl Begun {
     }
 
     /// Counts data that has gone to the client past this.
-    fn skip(&mut self, count: u64) {
-        self.reader.skip(count);
+    fn skip(&mut self, connection: &mut Http1Connection, count: u64) {
+        connection.reader.skip(count);
         if let Some(writer) = &mut self.writer {
             // It has the length of the reader, and writes nothing before data.
             let _ = writer.begin_piece(count, &mut Vec::new());
         }
     }
+}
 
-    /// Ends the body with the server's side of the connection.
-    fn end(&mut self) -> Result<(), Lost> {
-        self.reader.end().map_err(|_| Lost::at_end())
-    }
+/// Ends the body with the server's side of the connection.
+fn end(connection: &mut Http1Connection) -> Result<(), Lost> {
+    connection.reader.end().map_err(|_| Lost::at_end())
 }
 
 impl Forwarder {
@@ -105,11 +101,10 @@ impl Forwarder {
         &self,
         (request, progress): (&ServerRequest, &Progress),
         mut lease: Lease,
-        mut begun: Begun,
-        (mut out, timer): (WriteBuffer, &mut LimitTimer),
+        begun: &mut Begun,
+        (out, timer): (&mut Vec<u8>, &mut LimitTimer),
         client: &mut impl Client,
     ) -> Passed {
-        let out = &mut out.0;
         let status = begun.status.as_u16();
         let mut may_splice = begun.is_plain;
         let has_begun = || progress.status.get() > 0;
@@ -118,7 +113,7 @@ impl Forwarder {
         }
         let lost = loop {
             let Some(connection) = &mut lease.connection else { break Lost::Client };
-            let step = match begun.take(&mut connection.read, out, &progress.body) {
+            let step = match begun.take(connection, out, &progress.body) {
                 Ok(step) => step,
                 Err(lost) => break lost,
             };
@@ -130,9 +125,6 @@ impl Forwarder {
                     progress.status.set(status);
                     if begun.after == After::Closes {
                         progress.says_close.set(true);
-                    }
-                    if !begun.stays || !connection.read.is_empty() {
-                        lease.connection = None;
                     }
                     // Before the client has it, so that its next request finds the connection.
                     lease.end();
@@ -152,7 +144,7 @@ impl Forwarder {
                 BodyProgress::More if has_begun() && !out.is_empty() => {}
                 BodyProgress::More if has_begun() => {
                     let limit = (self.body, &mut *timer);
-                    let length = begun.reader.run();
+                    let length = connection.reader.run();
                     let passed = if may_splice && splice::is_for(connection, client, length) {
                         let mut left = length;
                         let passed =
@@ -160,11 +152,11 @@ impl Forwarder {
                         let passed = passed.await;
                         // Without a pipe it is copied.
                         may_splice = left < length;
-                        begun.skip(length - left);
+                        begun.skip(connection, length - left);
                         passed
                     } else {
                         match more(connection, client, request, limit).await {
-                            Ok(0) => begun.end(),
+                            Ok(0) => end(connection),
                             outcome => outcome.map(drop),
                         }
                     };
@@ -175,7 +167,7 @@ impl Forwarder {
                 // As long as the client has seen nothing, it can be told what is wrong.
                 BodyProgress::More => {
                     match poll_fn(|cx| Poll::Ready(poll_more(connection, cx))).await {
-                        Poll::Ready(Ok(0)) => match begun.end() {
+                        Poll::Ready(Ok(0)) => match end(connection) {
                             Ok(()) => continue,
                             Err(lost) => break lost,
                         },

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::{HeaderName, VIA};
@@ -68,17 +69,18 @@ impl Forwarder {
         let mut request = ServerRequest {
             repeats: true,
             addresses: self.addresses_of(peer),
-            ..ServerRequest::new(bytes, len, Asked::default())
+            ..ServerRequest::new(bytes, len, Asked::default(), Rc::default())
         };
         // It is a request of the gateway's own, and has no line of the access log.
         let (additions, progress) =
             (Additions { trace, ..Additions::default() }, Progress::default());
         let (mut out, mut timer) = (Out::default(), LimitTimer::default());
         let (way, outcome) = ((&mut request, &additions, &progress), (&mut out, &mut timer));
-        let (response, lease) = match self.find(way, &mut Apart::default(), client, outcome).await {
-            Ok((Answer::Given(response), lease)) => (response, lease),
-            Err(Passed::Answered(response)) => return Err(response.status()),
-            Ok(_) | Err(_) => return Err(StatusCode::BAD_GATEWAY),
+        let found = self.find(way, &mut Apart::default(), client, outcome).await;
+        let (response, lease) = match (found, out.answer) {
+            (Ok(lease), Some(Answer::Given(response))) => (response, lease),
+            (Err(Passed::Answered(response)), _) => return Err(response.status()),
+            _ => return Err(StatusCode::BAD_GATEWAY),
         };
         let (head, incoming) = response.into_parts();
         // The connection can be used again if the body is read to its end.

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
+use std::rc::Rc;
 
 use futures_lite::future::zip;
 use http::header::HOST;
@@ -29,7 +30,7 @@ fn post(body: &[u8], is_stream: bool) -> ServerRequest {
     let writer = Writer::request(&mut lines, Method::Post, target, FieldValue::from_static("a"));
     let writer = writer.body(Framing::Length(body.len() as u64), After::Stays);
     let len = lines.len();
-    let mut request = ServerRequest::new(lines, len, Asked::default());
+    let mut request = ServerRequest::new(lines, len, Asked::default(), Rc::default());
     request.send_as_it_comes(writer, Outgoing::Memory(body));
     request
 }
@@ -43,9 +44,13 @@ async fn send(
     let (way, outcome) = ((request, &additions, &progress), (&mut out, &mut timer));
     let limit = Duration::from_secs(600);
     match ask((connection, false), way, &mut Apart::default(), outcome, limit).await {
-        Ok(Answer::Given(response)) => Ok(response),
-        Err(Missed::Failed(failed, is_sent)) => Err((failed, is_sent)),
-        Ok(Answer::Passing(_)) | Err(Missed::ClientGone) => panic!("it has no client of its own"),
+        Ok(_) => {}
+        Err(Missed::Failed(failed, is_sent)) => return Err((failed, is_sent)),
+        Err(Missed::ClientGone) => panic!("it has no client of its own"),
+    }
+    match out.answer {
+        Some(Answer::Given(response)) => Ok(response),
+        _ => panic!("it has no client that takes lines"),
     }
 }
 
