@@ -176,11 +176,6 @@ impl Http1Connection {
         Some(body)
     }
 
-    /// No other request follows the response.
-    pub(super) fn end_with_response(&mut self) {
-        self.stays = false;
-    }
-
     /// Notes the head of a response whose body follows.
     pub(super) fn begin_body(&mut self, framing: Framing, after: After) {
         self.reader = BodyReader::new(framing);
@@ -223,7 +218,9 @@ impl Http1Connection {
         bytes: &[u8],
         at: &mut usize,
     ) -> Poll<io::Result<()>> {
-        poll_write_all(&mut self.stream, cx, bytes, at)
+        let sent = poll_write_all(&mut self.stream, cx, bytes, at);
+        self.stays &= !matches!(sent, Poll::Ready(Err(_)));
+        sent
     }
 
     /// Whether bytes can be spliced from it, past those that were read.

@@ -220,9 +220,6 @@ pub(in crate::upstream) async fn ask<C: Client>(
                 let way = (request, additions, progress);
                 match begin::<C>(connection, way, out) {
                     Ok(Some(Head::Final(status))) => {
-                        if matches!(written, Poll::Ready(Err(_))) {
-                            connection.end_with_response();
-                        }
                         if written.is_pending() && request.stream.is_none() {
                             connection.send_along(&request.bytes[at..]);
                         }

@@ -122,23 +122,25 @@ fn a_request_that_may_have_arrived_counts_as_sent() {
 #[test]
 fn a_connection_with_a_request_that_was_cut_is_not_used_again() {
     Runtime::new().unwrap().block_on(async {
-        let (plain, mut theirs) = narrow();
-        let mut connection = Http1Connection::new(Upstream::Plain(plain));
-        let request = post(&[b'x'; 200_000], true);
-        let answer = async {
-            let mut room = [0; 9000];
-            while theirs.read(&mut room).is_err() {
-                superpoll_rt::next_turn().await;
-            }
-            // There is room for more of the request when the answer comes.
-            while theirs.read(&mut room).is_ok() {}
-            theirs.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
-            theirs.shutdown(std::net::Shutdown::Read).unwrap();
-        };
-        let (sent, ()) = zip(send(&mut connection, &request), answer).await;
-        assert_eq!(sent.ok().unwrap().status(), StatusCode::OK);
-        poll_fn(|cx| connection.poll_unsent(cx)).await.unwrap_or_default();
-        assert!(connection.has_read_all() && !connection.is_at_rest());
+        for is_stream in [true, false] {
+            let (plain, mut theirs) = narrow();
+            let mut connection = Http1Connection::new(Upstream::Plain(plain));
+            let request = post(&[b'x'; 200_000], is_stream);
+            let answer = async {
+                let mut room = [0; 9000];
+                while theirs.read(&mut room).is_err() {
+                    superpoll_rt::next_turn().await;
+                }
+                // There is room for more of the request when the answer comes.
+                while theirs.read(&mut room).is_ok() {}
+                theirs.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+                theirs.shutdown(std::net::Shutdown::Read).unwrap();
+            };
+            let (sent, ()) = zip(send(&mut connection, &request), answer).await;
+            assert_eq!(sent.ok().unwrap().status(), StatusCode::OK);
+            poll_fn(|cx| connection.poll_unsent(cx)).await.unwrap_or_default();
+            assert!(connection.has_read_all() && !connection.is_at_rest(), "{is_stream}");
+        }
     });
 }
 
