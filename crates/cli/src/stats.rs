@@ -1,6 +1,7 @@
 //! The statistics socket of this process, a server or a proxy.
 
 use std::error::Error;
+use std::sync::Arc;
 
 use superpoll_gateway::control::{Socket, SocketPath, Statistics, Subject};
 
@@ -28,7 +29,7 @@ pub(crate) fn bind(
 /// the error.
 pub(crate) fn open(
     socket: Option<Socket>,
-    subject: Subject,
+    subject: impl Into<Arc<Subject>>,
     warn: impl FnOnce(String),
 ) -> Option<Statistics> {
     socket?.open(subject).map_err(|error| warn(error.to_string())).ok()
@@ -55,7 +56,7 @@ impl Kept {
     pub(crate) fn change(
         &mut self,
         place: SocketPath,
-        subject: Subject,
+        subject: impl Into<Arc<Subject>>,
     ) -> Result<(), Box<dyn Error>> {
         if place == self.place {
             return Ok(());

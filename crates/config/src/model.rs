@@ -234,6 +234,22 @@ impl Listener {
             is_admin: false,
         }
     }
+
+    /// Returns the address that the listener has, with the port that the kernel has chosen, as
+    /// users write it.
+    #[must_use]
+    pub fn front(&self, address: &Address) -> String {
+        match (&self.relay, address, &self.tls) {
+            (Some(relay), ..) => format!("{address}, relayed to {relay}"),
+            (None, Address::Unix(_), _) if self.is_admin => {
+                format!("HTTP on {address}, for administration")
+            }
+            (None, _, None) if self.is_admin => format!("http://{address}/, for administration"),
+            (None, Address::Unix(_), _) => format!("HTTP on {address}"),
+            (None, _, None) => format!("http://{address}/"),
+            (None, _, Some(_)) => format!("https://{address}/"),
+        }
+    }
 }
 
 /// A virtual host: the routes that are served under some names.

@@ -146,8 +146,8 @@ impl Inherited {
         ))
     }
 
-    /// Takes the socket that listens on an address.
-    pub(crate) fn at(&mut self, address: &Address) -> Option<Bound> {
+    /// Takes the socket that listens on an address, if there is one.
+    pub fn at(&mut self, address: &Address) -> Option<Bound> {
         if let Some(index) = self.given.iter().position(|(known, _)| known == address) {
             return Some(self.given.remove(index).1);
         }

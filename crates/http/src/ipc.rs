@@ -22,7 +22,7 @@ const LARGEST: usize = 256 << 20;
 
 /// The number of the protocol, and of the form in which a supervisor leaves its state. It grows
 /// with each change of a type that is sent between processes, or left for the next program.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 
 /// The first message of a connection to the supervisor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub enum Purpose {
         /// The text of the error that the sender reports.
         error: String,
     },
-    /// It asks for the configuration that is in use.
+    /// It asks for the configuration that is in use: its number, and its text.
     Configuration,
     /// It asks for the listeners.
     Listeners,

@@ -23,12 +23,12 @@ use std::sync::Arc;
 use sd_notify::NotifyState;
 use superpoll::limits;
 use superpoll_gateway::config::{KeeperKind, Log};
-use superpoll_gateway::processes::Left;
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::{Error as RuntimeError, Runtime};
 
 pub(crate) use options::Options;
+use supervisor::SupervisorState;
 
 use crate::secrecy;
 
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 }
 
 fn begin(options: &Options) -> Result<(), Box<dyn Error>> {
-    let left = Left::take()?;
+    let left = SupervisorState::take()?;
     let inherited = Inherited::take()?;
     let mut addresses = inherited.addresses()?;
     addresses.extend(options.passed.iter().cloned());
@@ -115,7 +115,7 @@ fn begin(options: &Options) -> Result<(), Box<dyn Error>> {
     options.set_keeper(&mut config)?;
     let processes = options.processes(&config)?;
     check_keeper(&config, processes)?;
-    if options.takes_over.is_some_and(|form| form != Left::PROTOCOL) {
+    if options.takes_over.is_some_and(|form| form != SupervisorState::PROTOCOL) {
         let why =
             "it cannot take over the state of the program that runs; end that and start this one";
         return Err(why.into());

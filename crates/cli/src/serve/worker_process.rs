@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use superpoll_gateway::Address;
-use superpoll_gateway::processes::{Left, WorkerPlace};
+use superpoll_gateway::processes::WorkerPlace;
 use superpoll_rt::{AsyncFd, process, time};
 
-use super::{arguments_with, called_program};
+use super::{SupervisorState, arguments_with, called_program};
 use crate::running_program::running_program;
 
 /// How long the check of another program may take.
@@ -39,7 +39,7 @@ fn remove(command: &mut Command, variables: &[&str]) {
 fn hide_from_child(command: &mut Command) {
     remove(command, &OF_MANAGER);
     remove(command, &OF_SOCKETS);
-    remove(command, &[Left::VARIABLE]);
+    remove(command, &[SupervisorState::VARIABLE]);
 }
 
 /// Adds the arguments of this process, more options, and the addresses of sockets that a service
@@ -92,7 +92,7 @@ pub(super) fn replacement(
 ///
 /// The reason for which it would not begin.
 pub(super) async fn check_replacement(passed: &[Address]) -> Result<(), String> {
-    let form = Left::PROTOCOL.to_string();
+    let form = SupervisorState::PROTOCOL.to_string();
     check_program(vec!["--takes-over".into(), form.into()], passed).await
 }
 

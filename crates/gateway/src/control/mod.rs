@@ -23,11 +23,10 @@ mod subject;
 pub(crate) use api::{Answer, Call, LARGEST, answer, index, not_allowed, refuse, route};
 pub use api::{ApiRequest, INTERVALS};
 pub use client::VIEWERS;
-pub(crate) use queue::CountGuard;
-pub use queue::{CommandCall, CommandQueue, CommandSender};
+pub use queue::{CommandCall, CommandQueue, CommandSender, CountGuard};
 pub use socket::{ProcessSocket, Socket, Statistics, list, of_process};
+pub(crate) use subject::Kept;
 pub use subject::Subject;
-pub(crate) use subject::{Kept, carry_out};
 pub use superpoll_http::admin::{
     ChannelList, ChannelQuery, ChannelReport, ClientFilter, CommandOutcome, ConnectionList,
     ConnectionQuery, ConnectionReport, Covered, DrainProgress, HandedOverStatus, LastReload,

@@ -31,8 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The time between two looks at the answers that are not written yet.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// One of several, which counts until it is dropped.
-pub(crate) struct CountGuard(Arc<AtomicUsize>);
+/// One of several, such as an answer that is on its way ([`CommandQueue::written`]), which counts
+/// until it is dropped.
+#[derive(Debug)]
+pub struct CountGuard(Arc<AtomicUsize>);
 
 impl CountGuard {
     fn new(count: &Arc<AtomicUsize>) -> CountGuard {

@@ -77,8 +77,8 @@ impl Socket {
     /// # Errors
     ///
     /// If the runtime has ended, or if the socket cannot be put in the place of another.
-    pub fn open(self, subject: Subject) -> io::Result<Statistics> {
-        let Socket { listener, mut file } = self;
+    pub fn open(self, subject: impl Into<Arc<Subject>>) -> io::Result<Statistics> {
+        let (Socket { listener, mut file }, subject) = (self, subject.into());
         file.put_in_place().map_err(|error| {
             let what = format!("listening for statistics at {}: {error}", file.path().display());
             io::Error::new(error.kind(), what)
@@ -88,7 +88,7 @@ impl Socket {
         let begin = move || {
             // It fails only outside of an engine.
             let Ok(listener) = UnixListener::from_std(listener) else { return };
-            spawn(accept(listener, closes, Arc::new(subject))).detach();
+            spawn(accept(listener, closes, subject)).detach();
         };
         handle.call_on(0, begin).map_err(io::Error::other)?;
         Ok(Statistics { closing, file })

@@ -24,7 +24,7 @@ use superpoll_http::unix_time::seconds_now;
 use superpoll_rt::{Handle, JoinHandle, Runtime, Stats, TurnWatch, spawn, time};
 
 use super::queue::{CommandSender, CountGuard};
-use crate::processes::{Answers, Kind, Workers};
+use crate::processes::{Answers, Question, Workers};
 use crate::relay::Relay;
 use crate::telemetry::overview::Overview;
 
@@ -52,7 +52,7 @@ pub(super) enum Engines {
         overview: Option<Arc<Overview>>,
     },
     /// In the processes of workers.
-    There(Workers),
+    There(Arc<dyn Workers>),
 }
 
 impl Subject {
@@ -68,16 +68,12 @@ impl Subject {
         Subject::with_engines(program, backend, handle, engines)
     }
 
-    /// Creates the subject of a supervisor: the engines of its workers.
-    pub(crate) fn of_workers(
-        program: &'static str,
-        backend: &'static str,
-        handle: Handle,
-        workers: Workers,
-    ) -> Subject {
-        let operate = Arc::new(workers.clone());
-        let engines = Engines::There(workers);
-        Subject::with_engines(program, backend, handle, engines).operated_by(operate)
+    /// Creates the subject of a server of several processes: the engines of its workers, which have
+    /// this back-end, in a supervisor with this runtime.
+    #[must_use]
+    pub fn of_workers(backend: &'static str, handle: Handle, workers: Arc<dyn Workers>) -> Subject {
+        let engines = Engines::There(workers.clone());
+        Subject::with_engines("serve", backend, handle, engines).operated_by(workers)
     }
 
     fn with_engines(
@@ -136,6 +132,22 @@ impl Subject {
         (Ok(report.into()), None)
     }
 
+    /// Carries out an operation in JSON, which another process has asked for. Returns the outcome
+    /// in JSON, with a guard of the answer that the program may wait for
+    /// ([`CommandQueue::written`](super::CommandQueue::written)): drop it when the answer is sent.
+    /// If the future is dropped, the operation may have had its effect or not.
+    pub async fn carry_out_json(
+        self: &Arc<Subject>,
+        operation: &[u8],
+    ) -> (Vec<u8>, Option<CountGuard>) {
+        let (outcome, unwritten) = match serde_json::from_slice(operation) {
+            Ok(operation) => self.carry_out(operation).await,
+            Err(error) => (Err(Refusal::invalid(error.to_string())), None),
+        };
+        // These types have no map with other keys than texts.
+        (serde_json::to_vec(&outcome).unwrap_or_default(), unwritten)
+    }
+
     /// Carries out an operation, for an answer that the program does not wait for.
     pub(crate) async fn operate(self: &Arc<Subject>, operation: Operation) -> Outcome {
         self.carry_out(operation).await.0
@@ -189,21 +201,6 @@ impl Subject {
     pub fn with_commands(self, commands: CommandSender) -> Subject {
         Subject { commands: Some(commands), ..self }
     }
-}
-
-/// Carries out an operation in JSON, which another process has asked for. Returns the outcome in
-/// JSON, with the guard of it until it is sent.
-pub(crate) async fn carry_out(
-    subject: Option<Arc<Subject>>,
-    operation: &[u8],
-) -> (Vec<u8>, Option<CountGuard>) {
-    let (outcome, unwritten) = match (subject, serde_json::from_slice::<Operation>(operation)) {
-        (Some(subject), Ok(operation)) => subject.carry_out(operation).await,
-        (None, _) => (Err(Refusal::unavailable("the server is about to begin")), None),
-        (_, Err(error)) => (Err(Refusal::invalid(error.to_string())), None),
-    };
-    // These types have no map with other keys than texts.
-    (serde_json::to_vec(&outcome).unwrap_or_default(), unwritten)
 }
 
 impl Relay {
@@ -292,7 +289,7 @@ impl Collector {
                 }
             }
             Engines::There(workers) => {
-                let asked = Kind::Statistics(self.processes.wanted());
+                let asked = Question::Statistics(self.processes.wanted());
                 let Answers { all, missing } = workers.ask(asked).await;
                 snapshot.set_uptime(time::now() - subject.started);
                 snapshot.missing_processes = missing;

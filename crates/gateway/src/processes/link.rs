@@ -17,7 +17,7 @@ use superpoll_hub::broker::local;
 use superpoll_rt::{spawn, time};
 use zeroize::Zeroizing;
 
-use super::messages::{FromWorker, Kind, ToWorker};
+use super::messages::{FromWorker, Question, ToWorker};
 use crate::telemetry::reload::ReloadState;
 
 /// How long the counters of all workers may take.
@@ -55,8 +55,8 @@ impl FromStr for WorkerPlace {
     }
 }
 
-/// Counts for the supervisor, on the engine that talks with it.
-pub(crate) type Counters = Rc<dyn Fn(Kind) -> BoxedLocal<Option<Vec<u8>>>>;
+/// Answers the supervisor, on the engine that talks with it.
+pub(crate) type Counters = Rc<dyn Fn(Question) -> BoxedLocal<Option<Vec<u8>>>>;
 
 /// A server, as far as the supervisor asks about it.
 pub(crate) trait Source: Send + Sync {
@@ -178,8 +178,8 @@ impl SupervisorLink {
 
     /// Returns the counters of all workers, with the processes of those that have not answered.
     /// `None` if the supervisor does not answer, or has too many questions already.
-    pub(crate) async fn collect(&self, kind: Kind) -> Option<Collected> {
-        self.ask(COLLECT, |id| FromWorker::Collect { id, kind }).await
+    pub(crate) async fn collect(&self, question: Question) -> Option<Collected> {
+        self.ask(COLLECT, |id| FromWorker::Collect { id, question }).await
     }
 
     /// Makes the supervisor carry out an operation.
@@ -241,16 +241,17 @@ impl SupervisorLink {
                     source.set(settings);
                 }
             }
-            ToWorker::Count { id, kind } => {
+            ToWorker::Ask { id, question } => {
                 // A server that has just begun has no counters. Every question is answered.
                 let Some(source) = source else {
-                    return self.say(FromWorker::Counters { id, bytes: Vec::new() });
+                    return self.say(FromWorker::Answer { id, bytes: Vec::new() });
                 };
-                let counted = counters.borrow_mut().get_or_insert_with(|| source.counters())(kind);
+                let counted =
+                    counters.borrow_mut().get_or_insert_with(|| source.counters())(question);
                 let link = self.clone();
                 let answer = async move {
                     let bytes = counted.await.unwrap_or_default();
-                    link.say(FromWorker::Counters { id, bytes });
+                    link.say(FromWorker::Answer { id, bytes });
                 };
                 spawn(answer).detach();
             }

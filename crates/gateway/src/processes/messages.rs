@@ -10,20 +10,52 @@ use crate::telemetry::reload::ReloadState;
 
 /// From a worker to its supervisor.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum FromWorker {
-    /// It serves these addresses, and clients are to trust these files.
-    Ready { fronts: Vec<String>, roots: Vec<PathBuf> },
-    /// It has taken on the configuration of that number, or says why not.
-    Reloaded { number: u64, outcome: Result<(), String> },
-    /// It asks for the counters of all workers.
-    Collect { id: u64, kind: Kind },
-    /// A client of its admin listener asks for an operation, in JSON.
-    Operate { id: u64, operation: Vec<u8> },
-    /// Its own counters, as it was asked.
-    Counters { id: u64, bytes: Vec<u8> },
+pub enum FromWorker {
+    /// It has changed.
+    News(WorkerNews),
+    /// It asks for the answers of all workers to a question.
+    Collect {
+        /// The worker's number of this message.
+        id: u64,
+        /// The question.
+        question: Question,
+    },
+    /// A client of its admin listener asks for an operation.
+    Operate {
+        /// The worker's number of this message.
+        id: u64,
+        /// The operation, in JSON.
+        operation: Vec<u8>,
+    },
+    /// Its own answer to a question.
+    Answer {
+        /// The supervisor's number of the question.
+        id: u64,
+        /// The answer; empty if it has none.
+        bytes: Vec<u8>,
+    },
     /// Its secrets of tickets have changed.
     Tickets(Vec<u8>),
-    /// Another process has taken over its keeper: it drains from now on.
+}
+
+/// A change of a worker, which its supervisor acts on.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum WorkerNews {
+    /// It serves.
+    Ready {
+        /// The addresses that are served, as users write them.
+        fronts: Vec<String>,
+        /// The files of certificates that clients are to trust.
+        roots: Vec<PathBuf>,
+    },
+    /// It has read the configuration again.
+    Reloaded {
+        /// The number of the configuration.
+        number: u64,
+        /// The mistake, if it continues with the configuration before.
+        outcome: Result<(), String>,
+    },
+    /// Another process has taken over its keeper; it drains and ends.
     Yields,
     /// It accepts no connections any more, and ends when those that it has are closed.
     Drains(WorkerDrain),
@@ -31,12 +63,23 @@ pub(super) enum FromWorker {
 
 /// From the supervisor to a worker.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum ToWorker {
-    /// Its own counters are asked for.
-    Count { id: u64, kind: Kind },
-    /// The counters of all workers, as it asked, and the numbers of the processes that have not
-    /// answered.
-    Collected { id: u64, all: Vec<Vec<u8>>, missing: Vec<u32> },
+pub enum ToWorker {
+    /// It is asked a question.
+    Ask {
+        /// The supervisor's number of the question.
+        id: u64,
+        /// The question.
+        question: Question,
+    },
+    /// The answers of all workers, as it asked, or the outcome of its operation.
+    Collected {
+        /// The worker's number of its message.
+        id: u64,
+        /// The answers.
+        all: Vec<Vec<u8>>,
+        /// The numbers of the processes that have not answered.
+        missing: Vec<u32>,
+    },
     /// The secrets of tickets that all workers have.
     Tickets(Vec<u8>),
     /// The outcome of the last attempt to take on a configuration.
@@ -56,17 +99,10 @@ pub struct WorkerDrain {
     pub requests: u64,
 }
 
-/// The text of a configuration, and its number. There is none if the server has no file.
-#[derive(Clone, Default, Debug, Serialize, Deserialize)]
-pub(super) struct Configuration {
-    pub number: u64,
-    pub text: String,
-}
-
-/// The counters for someone.
+/// A question to a worker, for its counters or to operate on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Kind {
-    /// For metrics.
+pub enum Question {
+    /// The counters for metrics.
     Overview,
     /// For the live page: the engines.
     Engines,
@@ -76,11 +112,4 @@ pub(crate) enum Kind {
     Traffic(Vec<ChannelName>),
     /// The outcome of an operation, both in JSON.
     Operation(Vec<u8>),
-}
-
-/// The head of the message with which a listener comes.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ListenerHead {
-    /// The address as the configuration has it; `None`: there are no more.
-    pub address: Option<String>,
 }

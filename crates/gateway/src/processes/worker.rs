@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{spawn, time};
 
 use super::link::{SupervisorLink, WorkerPlace, lock};
-use super::messages::{Configuration, FromWorker, ListenerHead, ToWorker, WorkerDrain};
-use crate::config::Address;
+use super::listeners::take_listeners;
+use super::messages::{FromWorker, ToWorker, WorkerDrain, WorkerNews};
 use crate::inherited::Inherited;
 use crate::serve::Server;
 
@@ -30,9 +29,6 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The time between two looks at the messages that are not written yet.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// The most bytes of the head of a listener.
-const HEAD: usize = 4096;
 
 /// A worker process, as a member of its server.
 pub struct Worker {
@@ -71,9 +67,8 @@ impl Worker {
     /// If the supervisor cannot be reached, or is another version.
     pub async fn configuration(place: &WorkerPlace) -> io::Result<(u64, String)> {
         let stream = ipc::connect(&place.name, Purpose::Configuration).await?;
-        let told: Option<Configuration> = ipc::receive(&stream).await?;
-        let Configuration { number, text } = told.ok_or(io::ErrorKind::UnexpectedEof)?;
-        Ok((number, text))
+        let told: Option<(u64, String)> = ipc::receive(&stream).await?;
+        Ok(told.ok_or(io::ErrorKind::UnexpectedEof)?)
     }
 
     /// Takes the listeners of another configuration.
@@ -88,17 +83,22 @@ impl Worker {
     /// Says that the server serves.
     pub fn report_ready(&self, server: &Server) {
         let roots = server.roots().map(|root| root.to_path_buf()).collect();
-        self.link.say(FromWorker::Ready { fronts: server.fronts().collect(), roots });
+        let fronts = server.fronts().collect();
+        self.report(WorkerNews::Ready { fronts, roots });
     }
 
     /// Says that another process has taken over from the keeper, so that this one drains and ends.
     pub fn report_yield(&self) {
-        self.link.say(FromWorker::Yields);
+        self.report(WorkerNews::Yields);
     }
 
     /// Says that the process drains and ends, with these connections.
     pub fn report_drain(&self, drain: WorkerDrain) {
-        self.link.say(FromWorker::Drains(drain));
+        self.report(WorkerNews::Drains(drain));
+    }
+
+    fn report(&self, news: WorkerNews) {
+        self.link.say(FromWorker::News(news));
     }
 
     /// Waits until the supervisor has been sent all messages, for a second at most.
@@ -120,7 +120,7 @@ impl Worker {
 
     /// Says whether the configuration of a number is in use now.
     pub fn report_reload(&self, number: u64, outcome: Result<(), String>) {
-        self.link.say(FromWorker::Reloaded { number, outcome });
+        self.report(WorkerNews::Reloaded { number, outcome });
     }
 
     /// Ready when there is no supervisor any more.
@@ -193,24 +193,5 @@ async fn talk(
                 }
             }
         };
-    }
-}
-
-/// Takes the listeners of the supervisor, with their addresses in the configuration.
-async fn take_listeners(place: &WorkerPlace) -> io::Result<Vec<(Address, OwnedFd)>> {
-    let stream = ipc::connect(&place.name, Purpose::Listeners).await?;
-    let mut listeners = Vec::new();
-    let mut room = vec![0; HEAD];
-    loop {
-        // Each comes when the one before was taken.
-        ipc::send(&stream, &()).await?;
-        let received = stream.recv_with_fds(&mut room, 1).await?;
-        let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-        let head: ListenerHead = postcard::from_bytes(&room[..received.length])
-            .map_err(|_| wrong("the supervisor has sent no listener"))?;
-        let Some(address) = head.address else { return Ok(listeners) };
-        let address = address.parse().map_err(|_| wrong("the address of a listener is none"))?;
-        let socket = received.fds.into_iter().next();
-        listeners.push((address, socket.ok_or_else(|| wrong("a listener without a socket"))?));
     }
 }

@@ -1,22 +1,13 @@
-//! The workers of a supervisor, for those who ask them from other tasks and threads.
+//! The workers of a supervisor, as the API asks them.
 
-use std::sync::Arc;
+use futures_lite::future::BoxedLocal;
+use superpoll_http::admin::Operate;
 
-use futures_channel::{mpsc, oneshot};
-use superpoll_http::admin::{Operate, Operation, Outcome, Refusal};
-use superpoll_http::exchange::LocalFuture;
-
-use super::messages::Kind;
-
-/// A question for the workers, from any thread.
-pub(super) enum Question {
-    Count(Kind, oneshot::Sender<Answers>),
-    Operate(Operation, oneshot::Sender<Outcome>),
-}
+use super::messages::Question;
 
 /// The answer of a worker.
 #[derive(Debug)]
-pub(crate) struct WorkerAnswer {
+pub struct WorkerAnswer {
     /// Its place among the workers.
     pub slot: u32,
     /// The number of its process.
@@ -27,35 +18,16 @@ pub(crate) struct WorkerAnswer {
 
 /// The answers of all workers to a question.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub struct Answers {
     /// In the order of their places.
     pub all: Vec<WorkerAnswer>,
     /// The processes of the workers that have not answered in time.
     pub missing: Vec<u32>,
 }
 
-/// The workers, for those who want their counters, and operations on them.
-#[derive(Clone, Debug)]
-pub(crate) struct Workers(pub(super) mpsc::UnboundedSender<Question>);
-
-impl Workers {
-    /// Returns the counters of all workers, and which of them have not answered in time.
-    pub(crate) async fn ask(&self, kind: Kind) -> Answers {
-        let (answer, answered) = oneshot::channel();
-        // A supervisor that is about to end answers nothing.
-        let _ = self.0.unbounded_send(Question::Count(kind, answer));
-        answered.await.unwrap_or_default()
-    }
-}
-
-impl Operate for Workers {
-    fn operate(self: Arc<Workers>, operation: Operation) -> LocalFuture<Outcome> {
-        Box::pin(async move {
-            let (answer, answered) = oneshot::channel();
-            // As for counters.
-            let _ = self.0.unbounded_send(Question::Operate(operation, answer));
-            let ends = |_| Err(Refusal::unavailable("the server is about to end"));
-            answered.await.unwrap_or_else(ends)
-        })
-    }
+/// The workers of a supervisor, whose figures and operations are those of the whole server. See
+/// [`Subject::of_workers`](crate::control::Subject::of_workers).
+pub trait Workers: Operate {
+    /// Asks all workers, in a task of an engine. If the future is dropped, the answers are lost.
+    fn ask(&self, question: Question) -> BoxedLocal<Answers>;
 }

@@ -69,10 +69,6 @@ pub enum Error {
     Keeper(superpoll_keeper::Error),
     /// The poller of idle connections cannot be created.
     ParkingLot(io::Error),
-    /// Workers cannot be listened for.
-    Workers(io::Error),
-    /// The system gives no random bytes.
-    RandomBytes,
     /// The runtime has ended.
     Runtime(superpoll_rt::Error),
 }
@@ -103,8 +99,6 @@ impl fmt::Display for Error {
             Error::ParkingLot(error) => {
                 write!(f, "creating the poller of idle connections: {error}")
             }
-            Error::Workers(error) => write!(f, "listening for workers: {error}"),
-            Error::RandomBytes => f.write_str("the system gives no random bytes"),
             Error::Runtime(error) => write!(f, "starting the server: {error}"),
         }
     }
@@ -118,8 +112,7 @@ impl std::error::Error for Error {
             | Error::AccessLog { source, .. }
             | Error::Relay { source, .. }
             | Error::Demonstration(source)
-            | Error::ParkingLot(source)
-            | Error::Workers(source) => Some(source),
+            | Error::ParkingLot(source) => Some(source),
             Error::Certificate(error) => Some(error),
             Error::Keeper(error) => Some(error),
             Error::Runtime(error) => Some(error),
@@ -129,8 +122,7 @@ impl std::error::Error for Error {
             | Error::Upstream { .. }
             | Error::AutomaticCertificates(_)
             | Error::UnknownUpstream(_)
-            | Error::Broker(_)
-            | Error::RandomBytes => None,
+            | Error::Broker(_) => None,
         }
     }
 }

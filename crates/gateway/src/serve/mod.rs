@@ -77,7 +77,6 @@ pub use error::Error;
 use generation::{EngineTables, Generation};
 pub use generation::{Preparation, PreparedConfig};
 use local::SERVERS;
-pub(crate) use observed::front_of;
 use opening::{Frontend, Kind, Opened, Part};
 use shared::Shared;
 use worker::ServerSource;
@@ -448,7 +447,7 @@ impl Server {
 
     /// Returns the same addresses as users write them: as URLs, for listeners of HTTP.
     pub fn fronts(&self) -> impl Iterator<Item = String> {
-        self.fronts.iter().map(|front| front_of(&front.asked, &front.listening))
+        self.fronts.iter().map(|front| front.asked.front(&front.listening))
     }
 
     /// Returns the files of certificates that clients are to trust: those of the server's own

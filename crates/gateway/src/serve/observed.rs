@@ -9,22 +9,7 @@ use superpoll_http::upstream::Group;
 use superpoll_rt::spawn;
 
 use super::Server;
-use crate::config::{Address, Listener};
 use crate::control::{CommandSender, Subject};
-
-/// Returns the address that a listener has, as users write it.
-pub(crate) fn front_of(asked: &Listener, address: &Address) -> String {
-    match (&asked.relay, address, &asked.tls) {
-        (Some(relay), ..) => format!("{address}, relayed to {relay}"),
-        (None, Address::Unix(_), _) if asked.is_admin => {
-            format!("HTTP on {address}, for administration")
-        }
-        (None, _, None) if asked.is_admin => format!("http://{address}/, for administration"),
-        (None, Address::Unix(_), _) => format!("HTTP on {address}"),
-        (None, _, None) => format!("http://{address}/"),
-        (None, _, Some(_)) => format!("https://{address}/"),
-    }
-}
 
 impl Server {
     /// Returns the groups of servers that requests are forwarded to, by name.

@@ -22,8 +22,8 @@ use superpoll_hub::channel::ChannelEngine;
 use super::operations::ServerOperations;
 use super::router::{BuiltRouter, Router};
 use crate::config::{Limits, Timeouts};
-use crate::control::{Kept, Subject, carry_out};
-use crate::processes::{Counters, Kind, Source};
+use crate::control::{Kept, Subject};
+use crate::processes::{Counters, Question, Source};
 use crate::telemetry::overview::Overview;
 
 /// One engine's part of a server.
@@ -290,18 +290,18 @@ impl Source for ServerSource {
     fn counters(&self) -> Counters {
         let (overview, statistics) = (self.overview.clone(), self.statistics.clone());
         let kept = Rc::new(Kept::default());
-        Rc::new(move |kind| {
+        Rc::new(move |question| {
             let (overview, statistics, kept) = (overview.clone(), statistics.clone(), kept.clone());
             Box::pin(async move {
-                match kind {
-                    Kind::Overview => overview.encoded().await,
-                    Kind::Engines => overview.encoded_engines().await,
-                    Kind::Traffic(channels) => overview.encoded_traffic(&channels).await,
-                    Kind::Statistics(channels) => {
+                match question {
+                    Question::Overview => overview.encoded().await,
+                    Question::Engines => overview.encoded_engines().await,
+                    Question::Traffic(channels) => overview.encoded_traffic(&channels).await,
+                    Question::Statistics(channels) => {
                         postcard::to_allocvec(&kept.take_snapshot(statistics, channels).await).ok()
                     }
-                    Kind::Operation(operation) => {
-                        Some(carry_out(Some(statistics), &operation).await.0)
+                    Question::Operation(operation) => {
+                        Some(statistics.carry_out_json(&operation).await.0)
                     }
                 }
             })

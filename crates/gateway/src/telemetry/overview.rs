@@ -223,7 +223,7 @@ impl Overview {
         let Some(link) = self.link() else {
             return self.count().await;
         };
-        let (all, _) = link.collect(processes::Kind::Overview).await.unwrap_or_default();
+        let (all, _) = link.collect(processes::Question::Overview).await.unwrap_or_default();
         let mut all = all.iter().filter_map(|bytes| postcard::from_bytes::<Counts>(bytes).ok());
         let Some(mut counts) = all.next() else { return self.count().await };
         all.for_each(|other| counts.add(other));

@@ -215,7 +215,7 @@ impl Overview {
         let mut traffic = match self.link() {
             None => self.traffic(&[]).await,
             Some(link) => {
-                let asked = processes::Kind::Traffic(processes.wanted());
+                let asked = processes::Question::Traffic(processes.wanted());
                 let (all, _) = link.collect(asked).await.unwrap_or_default();
                 processes.sum(all.iter().filter_map(|bytes| postcard::from_bytes(bytes).ok()))
             }
@@ -228,7 +228,7 @@ impl Overview {
     async fn page_text(&self, page: &mut PageProcesses) -> Option<String> {
         let mut snapshot = self.snapshot().await;
         if let Some(link) = self.link() {
-            let asked = link.collect(processes::Kind::Engines).await;
+            let asked = link.collect(processes::Question::Engines).await;
             let (all, missing) = asked.unwrap_or_default();
             let answers = all.iter().filter_map(|bytes| postcard::from_bytes(bytes).ok());
             snapshot = page.sum(answers, exists).unwrap_or(snapshot);

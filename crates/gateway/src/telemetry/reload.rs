@@ -10,7 +10,7 @@ use superpoll_http::unix_time::seconds_now;
 
 /// Whether the last attempt was a success, and when there last was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct ReloadState {
+pub struct ReloadState {
     is_successful: bool,
     /// In seconds since 1970.
     succeeded: u64,
@@ -29,12 +29,14 @@ families! {
 
 impl ReloadState {
     /// Returns the state of a configuration that is taken on now.
-    pub(crate) fn successful() -> ReloadState {
+    #[must_use]
+    pub fn successful() -> ReloadState {
         ReloadState { is_successful: true, succeeded: seconds_now() }
     }
 
     /// Returns the state after another attempt.
-    pub(crate) fn after(self, is_successful: bool) -> ReloadState {
+    #[must_use]
+    pub fn after(self, is_successful: bool) -> ReloadState {
         match is_successful {
             true => ReloadState::successful(),
             false => ReloadState { is_successful: false, ..self },

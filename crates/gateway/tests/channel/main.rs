@@ -23,7 +23,6 @@ mod parked_tls;
 mod poll;
 mod presence;
 mod pressure;
-mod processes;
 mod publication;
 mod publish;
 mod rate;

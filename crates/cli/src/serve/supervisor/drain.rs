@@ -158,7 +158,7 @@ impl Supervision<'_> {
         let is_awaited = all.any(|drains| drains.waits_for.contains(&process));
         let child = self.children.iter_mut().find(|child| child.process == process);
         is_awaited
-            && self.supervisor.has_member(process)
+            && self.service.has_member(process)
             && child.is_some_and(|child| !std::mem::replace(&mut child.has_ended, true))
     }
 

@@ -19,7 +19,13 @@
 //!   new one replaces the workers, one after the other. If a new one fails, the one before stays.
 
 mod drain;
+mod operations;
+mod questions;
 mod reload;
+mod service;
+mod state;
+#[cfg(test)]
+mod tests;
 mod upgrade;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,18 +38,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_channel::mpsc;
+use futures_lite::StreamExt;
 use futures_lite::future::or;
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::control::{
-    CommandCall, CommandOutcome, CommandQueue, ServerCommand, ServerPhase, UpgradeState,
+    CommandCall, CommandOutcome, CommandQueue, ServerCommand, ServerPhase, Subject, UpgradeState,
     WorkerStatus,
 };
-use superpoll_gateway::processes::{Left, Supervisor, WorkerEvent};
+use superpoll_gateway::processes::WorkerNews;
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
-use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, spawn, time};
+use superpoll_rt::{BackendKind, JoinSet, Runtime, spawn, time};
 
 use drain::{Drains, Wait};
+use questions::ServiceCalls;
+use service::{ProcessNews, WorkerService};
+pub(super) use state::SupervisorState;
 
 use super::signals::{Request, Signals};
 use super::worker_process;
@@ -105,7 +116,7 @@ enum Happening {
     Signal(Request),
     /// A command of a client of the statistics socket, which waits for its outcome.
     Command(CommandCall),
-    Worker(WorkerEvent),
+    Worker(ProcessNews),
     /// A process has ended.
     Ended(u32, io::Result<ExitStatus>),
     /// The pause of a slot is over.
@@ -143,7 +154,8 @@ struct Reload {
 struct Supervision<'a> {
     options: &'a Options,
     error_log: &'a ErrorLog,
-    supervisor: Rc<Supervisor>,
+    service: Rc<WorkerService>,
+    news: mpsc::UnboundedReceiver<ProcessNews>,
     /// The addresses of the sockets that a service manager has passed on.
     passed: Vec<Address>,
     config: Config,
@@ -153,8 +165,7 @@ struct Supervision<'a> {
     failures: BTreeMap<u32, u32>,
     happenings: JoinSet<Happening>,
     statistics: stats::Kept,
-    backend: &'static str,
-    handle: Handle,
+    subject: Arc<Subject>,
     /// A worker has served.
     has_served: bool,
     is_ending: bool,
@@ -168,8 +179,6 @@ struct Supervision<'a> {
     reading: Option<Vec<CommandCall>>,
     /// Those that wait for the next reading, if there is to be one.
     next_reading: Option<Vec<CommandCall>>,
-    /// The number of the configuration.
-    number: u64,
     queue: CommandQueue,
     /// The command that waits for the upgrade that is under way.
     upgrade_call: Option<CommandCall>,
@@ -189,7 +198,7 @@ pub(super) fn run(
     (config, text): (Config, Option<String>),
     processes: NonZeroUsize,
     inherited: Inherited,
-    mut left: Option<Left>,
+    mut left: Option<SupervisorState>,
     error_log: &Arc<ErrorLog>,
 ) -> Result<(), Box<dyn Error>> {
     raise_limit(error_log);
@@ -205,20 +214,25 @@ pub(super) fn run(
     let mut passed = options.passed.clone();
     passed.extend(inherited.addresses()?);
     let before = left.as_mut().map(|left| std::mem::take(&mut left.workers));
-    let supervisor = match left {
-        Some(left) => {
-            let supervisor = Supervisor::resume(left)?;
-            if let Err(error) = supervisor.change(&config) {
-                // The workers of the program before continue.
-                let message = format!("{error}; the listeners stay as they were");
-                error_log.write(&Event::new(Level::Error, "upgrade-failed", message));
-            }
-            supervisor
+    let queue = CommandQueue::default();
+    let (calls, called) = mpsc::unbounded();
+    let (backend, handle) = (runtime.backend(), runtime.handle());
+    let subject = Subject::of_workers(backend, handle, Arc::new(ServiceCalls(calls)));
+    let subject = Arc::new(subject.with_commands(queue.sender()));
+    let (told, news) = mpsc::unbounded();
+    let service = left
+        .map_or_else(SupervisorState::new, Ok)
+        .and_then(|state| WorkerService::new(state, error_log.clone(), subject.clone(), told))
+        .map_err(|error| format!("listening for workers: {error}"))?;
+    match service.change(&config, inherited) {
+        Err(error) if before.is_some() => {
+            // The workers of the program before continue.
+            let message = format!("{error}; the listeners stay as they were");
+            error_log.write(&Event::new(Level::Error, "upgrade-failed", message));
         }
-        None => Supervisor::new(&config, inherited)?,
-    };
-    let supervisor = Rc::new(supervisor);
-    let number = text.map_or(0, |text| supervisor.set_configuration(text));
+        outcome => outcome?,
+    }
+    text.into_iter().for_each(|text| service.set_configuration(text));
     let warn = |what: String| error_log.write(&Event::new(Level::Warning, "no-statistics", what));
     let place = options.stats.as_ref().unwrap_or(&config.server.stats).clone();
     let socket = match stats::bind(&place, before.is_some(), warn) {
@@ -228,19 +242,16 @@ pub(super) fn run(
         }
         outcome => outcome?,
     };
-    let (backend, handle) = (runtime.backend(), runtime.handle());
-    let queue = CommandQueue::default();
     queue.note(|facts| {
         *facts = commands::facts(options, &config, ServerPhase::Starting);
         facts.upgrade = before.as_ref().map(|_| UpgradeState::UnderWay);
     });
-    let subject = supervisor.subject(backend, handle.clone()).with_commands(queue.sender());
-    supervisor.accept_operations(backend, handle.clone(), queue.sender(), error_log);
-    let statistics = stats::open(socket, subject, warn);
+    let statistics = stats::open(socket, subject.clone(), warn);
     let mut supervision = Supervision {
         options,
         error_log,
-        supervisor: supervisor.clone(),
+        service: Rc::new(service),
+        news,
         passed,
         config,
         slots: u32::try_from(processes.get()).unwrap_or(u32::MAX),
@@ -248,8 +259,7 @@ pub(super) fn run(
         failures: BTreeMap::new(),
         happenings: JoinSet::new(),
         statistics: stats::Kept::new(place, statistics),
-        backend,
-        handle,
+        subject,
         has_served: before.is_some(),
         is_ending: false,
         is_upgrading: false,
@@ -258,7 +268,6 @@ pub(super) fn run(
         reload: None,
         reading: None,
         next_reading: None,
-        number,
         queue,
         upgrade_call: None,
         ending: None,
@@ -267,7 +276,7 @@ pub(super) fn run(
         drain_calls: Vec::new(),
     };
     runtime.try_block_on(async move {
-        supervisor.start()?;
+        supervision.service.start(called)?;
         supervision.begin(before);
         loop {
             supervision.note_facts();
@@ -290,7 +299,13 @@ impl Supervision<'_> {
     async fn next(&mut self, signals: &mut Signals) -> io::Result<Happening> {
         let signalled = async { Ok(Happening::Signal(signals.recv().await?)) };
         let commanded = async { Ok(Happening::Command(self.queue.next().await)) };
-        let workers = async { Ok(Happening::Worker(self.supervisor.event().await)) };
+        let workers = async {
+            match self.news.next().await {
+                Some(news) => Ok(Happening::Worker(news)),
+                // The service has a sender.
+                None => pending().await,
+            }
+        };
         let others = async {
             match self.happenings.join_next().await {
                 Some(Ok(happening)) => Ok(happening),
@@ -319,10 +334,10 @@ impl Supervision<'_> {
             },
         };
         let serving = self.children.iter().filter(|child| child.state == State::Serving);
-        self.supervisor.set_serving(serving.map(|child| child.process));
+        self.service.set_serving(serving.map(|child| child.process));
         self.queue.note(|facts| {
             facts.state = state;
-            facts.listeners = self.supervisor.fronts(&self.config);
+            facts.listeners = self.service.fronts(&self.config);
             facts.keeper = keeper_socket(&self.config).cloned();
             facts.processes = self.children.iter().map(worker).collect();
             facts.processes.sort_by_key(|worker| (worker.slot, worker.process));
@@ -396,7 +411,7 @@ impl Supervision<'_> {
     }
 
     fn start_with(&mut self, slot: u32, upgrades: bool) {
-        let place = self.supervisor.place(slot);
+        let place = self.service.place(slot);
         match worker_process::start(&place, &self.passed, upgrades) {
             Ok(process) => {
                 self.watch(slot, process, State::Starting);
@@ -453,7 +468,7 @@ impl Supervision<'_> {
             Happening::Checked(Ok(())) => self.is_checked = true,
             Happening::Checked(Err(error)) => self.upgrade_failed(&error),
             Happening::ReportsLate(wait) => self.reports_are_late(wait),
-            Happening::Worker(event) => self.heard(event)?,
+            Happening::Worker((process, news)) => self.heard(process, news)?,
             Happening::Ended(process, status) if self.may_report(process) => {
                 self.later_ended(process, status);
             }
@@ -509,27 +524,27 @@ impl Supervision<'_> {
         // It cannot be asked yet.
         let children = self.children.iter_mut().filter(starting);
         children.for_each(|child| child.has_former_logs = true);
-        let supervisor = self.supervisor.clone();
-        spawn(async move { supervisor.reopen_logs().await }).detach();
+        let service = self.service.clone();
+        spawn(async move { service.reopen_logs().await }).detach();
     }
 
-    fn heard(&mut self, event: WorkerEvent) -> Result<(), Box<dyn Error>> {
-        let (WorkerEvent::Ready { process, .. }
-        | WorkerEvent::Failed { process, .. }
-        | WorkerEvent::Reloaded { process, .. }
-        | WorkerEvent::Yielded { process }
-        | WorkerEvent::Draining { process, .. }) = event;
+    /// Takes the news of a process, or the reason for which it ends.
+    fn heard(
+        &mut self,
+        process: u32,
+        news: Result<WorkerNews, String>,
+    ) -> Result<(), Box<dyn Error>> {
         let found = self.children.iter_mut().find(|child| child.process == process);
         // A process that is none of its children is told nothing.
         let Some(child) = found else { return Ok(()) };
-        match event {
-            WorkerEvent::Failed { error, .. } => child.error = Some(error),
-            WorkerEvent::Draining { drain, .. } => self.reported(process, Some(drain)),
-            WorkerEvent::Reloaded { number, outcome, .. } => {
-                self.has_reloaded(process, number, outcome)
+        match news {
+            Err(error) => child.error = Some(error),
+            Ok(WorkerNews::Drains(drain)) => self.reported(process, Some(drain)),
+            Ok(WorkerNews::Reloaded { number, outcome }) => {
+                self.has_reloaded(process, number, outcome);
             }
-            WorkerEvent::Yielded { .. } if child.state != State::Serving => {}
-            WorkerEvent::Yielded { .. } => {
+            Ok(WorkerNews::Yields) if child.state != State::Serving => {}
+            Ok(WorkerNews::Yields) => {
                 child.state = State::Leaving;
                 let slot = child.slot;
                 self.await_end(process);
@@ -538,8 +553,8 @@ impl Supervision<'_> {
                     self.start(slot);
                 }
             }
-            WorkerEvent::Ready { .. } if child.state != State::Starting => {}
-            WorkerEvent::Ready { fronts, roots, .. } => {
+            Ok(WorkerNews::Ready { .. }) if child.state != State::Starting => {}
+            Ok(WorkerNews::Ready { fronts, roots }) => {
                 child.state = State::Serving;
                 child.since = Instant::now();
                 let (slot, is_stale) = (child.slot, std::mem::take(&mut child.is_stale));
@@ -574,7 +589,7 @@ impl Supervision<'_> {
         let index = self.children.iter().position(|child| child.process == process);
         let Some(index) = index else { return Ok(()) };
         let Child { slot, state, since, error, .. } = self.children.swap_remove(index);
-        self.has_reloaded(process, self.number, Ok(()));
+        self.has_reloaded(process, self.service.configuration_number(), Ok(()));
         let is_success = status.as_ref().is_ok_and(ExitStatus::success);
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         let why = error.unwrap_or_else(|| format!("it has ended: {status}"));

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::control::CommandCall;
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::{Config, Level, prepare};
+use superpoll_gateway::{Config, Inherited, Level, prepare};
 use superpoll_rt::blocking::unblock;
 
 use super::super::{
@@ -81,15 +81,15 @@ impl Supervision<'_> {
     fn take_on(&mut self, read: Read, calls: Vec<CommandCall>) {
         let Some(path) = &self.options.config else { return };
         let outcome = read.and_then(|(config, text, processes)| {
-            self.supervisor.change(&config).map_err(|error| error.to_string())?;
-            self.number = self.supervisor.set_configuration(text);
+            self.service.change(&config, Inherited::default())?;
+            self.service.set_configuration(text);
             Ok((config, processes))
         });
         let (config, processes) = match outcome {
             Ok(read) => read,
             Err(error) => {
                 notify(self.error_log, &[NotifyState::Ready]);
-                self.supervisor.note_reload(false);
+                self.service.note_reload(false);
                 // The one that is still under way is not the last one any more.
                 if let Some(reload) = &mut self.reload {
                     reload.is_followed = true;
@@ -104,7 +104,7 @@ impl Supervision<'_> {
             }
         };
         let mut reload = Reload {
-            number: self.number,
+            number: self.service.configuration_number(),
             waits_for: Vec::new(),
             is_refused: false,
             is_followed: false,
@@ -117,9 +117,7 @@ impl Supervision<'_> {
         change_log(self.error_log, &config);
         report_warnings(self.error_log, &config);
         let place = self.options.stats.as_ref().unwrap_or(&config.server.stats).clone();
-        let subject = self.supervisor.subject(self.backend, self.handle.clone());
-        let subject = subject.with_commands(self.queue.sender());
-        if let Err(error) = self.statistics.change(place, subject) {
+        if let Err(error) = self.statistics.change(place, self.subject.clone()) {
             self.error_log.write(&statistics_stay(&*error));
         }
         self.config = config;
@@ -139,7 +137,7 @@ impl Supervision<'_> {
         self.later(RELOAD, Happening::ReloadLate(reload.number));
         self.set_slots(u32::try_from(processes.get()).unwrap_or(u32::MAX));
         self.reload = Some(reload);
-        self.has_reloaded(0, self.number, Ok(()));
+        self.has_reloaded(0, self.service.configuration_number(), Ok(()));
     }
 
     /// Starts or ends workers until there are so many.
@@ -187,9 +185,9 @@ impl Supervision<'_> {
         if self.reading.is_none() {
             notify(self.error_log, &[NotifyState::Ready]);
         }
-        self.supervisor.note_reload(!reload.is_refused);
+        self.service.note_reload(!reload.is_refused);
         if reload.is_followed {
-            self.supervisor.note_reload(false);
+            self.service.note_reload(false);
         }
         let outcome = match reload.is_refused {
             true => Err(reload.errors.join("\n")),

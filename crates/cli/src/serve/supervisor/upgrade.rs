@@ -145,7 +145,7 @@ impl Supervision<'_> {
             self.children.iter().filter(|child| !child.has_ended).collect();
         workers.sort_by_key(|child| child.state != State::Leaving);
         let workers = workers.into_iter().map(|child| (child.slot, child.process)).collect();
-        let left = match self.supervisor.leave(workers) {
+        let left = match self.service.leave(workers) {
             Ok(left) => left,
             Err(error) => return format!("writing down what stays: {error}"),
         };

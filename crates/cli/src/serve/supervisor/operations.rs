@@ -4,54 +4,15 @@
 //! workers, and then asks the workers for the answer, on the same connections: a worker that
 //! answers has the settings already. Everything else is asked of all workers, and merged.
 
-use std::cell::RefCell;
-use std::sync::Arc;
-
+use superpoll_gateway::processes::{Answers, Question};
 use superpoll_http::admin::{
     LogReport, Operation, OperationReport, Outcome, Refusal, ReopenedLogs, Report, ServerChange,
-    Settings, Upstreams, merge,
+    merge,
 };
-use superpoll_http::log::{ErrorLog, Event, reopen};
-use superpoll_rt::Handle;
+use superpoll_http::log::reopen;
 
-use super::messages::Kind;
 use super::questions::most_unanswered;
-use super::supervisor::Supervisor;
-use super::workers::Answers;
-use crate::config::Config;
-use crate::control::{CommandSender, Subject};
-
-/// The supervisor's part of them.
-#[derive(Default)]
-pub(super) struct Operations {
-    settings: RefCell<Settings>,
-    upstreams: RefCell<Upstreams>,
-    /// The supervisor's own log.
-    log: RefCell<Option<Arc<ErrorLog>>>,
-    /// For the operations that come by the admin listener of a worker.
-    subject: RefCell<Option<Arc<Subject>>>,
-}
-
-impl Operations {
-    pub(super) fn new(settings: Settings) -> Operations {
-        Operations { settings: RefCell::new(settings), ..Operations::default() }
-    }
-
-    pub(super) fn settings(&self) -> Settings {
-        self.settings.borrow().clone()
-    }
-
-    pub(super) fn subject(&self) -> Option<Arc<Subject>> {
-        self.subject.borrow().clone()
-    }
-
-    /// Knows the upstreams of another configuration.
-    pub(super) fn change(&self, config: &Config) {
-        let upstreams = Upstreams::from_config(config);
-        self.settings.borrow_mut().retain(&upstreams);
-        *self.upstreams.borrow_mut() = upstreams;
-    }
-}
+use super::service::WorkerService;
 
 /// The answers of the workers to an operation.
 struct Asked {
@@ -89,46 +50,27 @@ fn only(change: &ServerChange, mut outcome: Outcome) -> Outcome {
     outcome
 }
 
-impl Supervisor {
-    /// Takes operations from now on: with the commands of a queue, and the log of this process.
-    pub fn accept_operations(
-        &self,
-        backend: &'static str,
-        handle: Handle,
-        commands: CommandSender,
-        log: &Arc<ErrorLog>,
-    ) {
-        log.level().set(self.operations.settings.borrow().log);
-        *self.operations.log.borrow_mut() = Some(log.clone());
-        let subject = self.subject(backend, handle).with_commands(commands);
-        *self.operations.subject.borrow_mut() = Some(Arc::new(subject));
-    }
-
+impl WorkerService {
     /// Carries out an operation.
     pub(super) async fn operate(&self, operation: Operation) -> Outcome {
-        let operations = &self.operations;
         match operation {
             Operation::SetServer(change) => {
-                let upstreams = operations.upstreams.borrow().clone();
-                operations.settings.borrow_mut().change(&change, &upstreams)?;
+                self.settings.borrow_mut().change(&change, &self.upstreams.borrow())?;
                 self.send_settings();
                 let asked = self.ask(&Operation::Upstreams).await?;
                 let unseen = Report::Upstreams(Vec::new());
                 only(&change, asked.changed(&Operation::Upstreams, unseen))
             }
             Operation::SetLog(level) => {
-                operations.settings.borrow_mut().log = level;
-                if let Some(log) = &*operations.log.borrow() {
-                    log.level().set(level);
-                }
+                self.settings.borrow_mut().log = level;
+                self.error_log.level().set(level);
                 self.send_settings();
-                let own = self.log_report()?;
                 // The level of this process is that of all; a worker that refuses to say has it
                 // too.
                 let asked = self.ask(&Operation::Log).await?;
-                Asked { reports: Vec::new(), ..asked }.changed(&Operation::Log, own)
+                Asked { reports: Vec::new(), ..asked }.changed(&Operation::Log, self.log_report())
             }
-            Operation::Log => self.log_report().map(OperationReport::from),
+            Operation::Log => Ok(self.log_report().into()),
             Operation::Close(_) => {
                 self.ask(&operation).await?.changed(&operation, Report::Closed(0))
             }
@@ -139,16 +81,14 @@ impl Supervisor {
 
     /// Opens the files of the logs of all processes again, which may have been moved away. The
     /// outcome is logged.
-    pub async fn reopen_logs(&self) {
+    pub(super) async fn reopen_logs(&self) {
         // Each process has logged its failures, and one that does not answer is still going to.
         let _ = self.reopen_all_logs().await;
     }
 
     async fn reopen_all_logs(&self) -> Outcome {
-        let log = self.operations.log.borrow().clone();
-        let own = log.as_ref().and_then(|log| log.reopening()).into_iter().collect();
-        let report = |event: &Event| log.iter().for_each(|log| log.write(event));
-        let mut all = reopen(own, report).await;
+        let own = self.error_log.reopening().into_iter().collect();
+        let mut all = reopen(own, |event| self.error_log.write(event)).await;
         let asked = self.ask(&Operation::ReopenLogs).await?;
         let unseen = Report::Reopened(ReopenedLogs::default());
         let mut outcome = asked.changed(&Operation::ReopenLogs, unseen)?;
@@ -159,13 +99,9 @@ impl Supervisor {
         Ok(outcome)
     }
 
-    fn log_report(&self) -> Result<Report, Refusal> {
-        match self.operations.log.borrow().as_ref().map(|log| log.level()) {
-            Some(log) => {
-                Ok(Report::Log(LogReport { level: log.get(), configured: log.configured() }))
-            }
-            None => Err(Refusal::unavailable("the server is about to begin")),
-        }
+    fn log_report(&self) -> Report {
+        let log = self.error_log.level();
+        Report::Log(LogReport { level: log.get(), configured: log.configured() })
     }
 
     /// Makes all workers carry out an operation.
@@ -173,7 +109,7 @@ impl Supervisor {
         let bytes =
             serde_json::to_vec(operation).map_err(|error| Refusal::invalid(error.to_string()))?;
         let most = most_unanswered(operation);
-        let Answers { all, missing } = self.collect_up_to(Kind::Operation(bytes), most).await;
+        let Answers { all, missing } = self.collect_up_to(Question::Operation(bytes), most).await;
         let answered = all.iter().map(|answer| answer.process).collect();
         // A worker that has just begun answers with no bytes, and has nothing yet.
         let outcomes =

@@ -1,22 +1,33 @@
-//! Several processes that are one server: a supervisor and its workers. Each has a thread here and
-//! a runtime of its own, and they share nothing but sockets, as processes do.
+//! The service for workers, and workers. Each has a thread here and a runtime of its own, and they
+//! share nothing but sockets, as processes do.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::net::TcpStream;
+use std::os::fd::{IntoRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use superpoll_gateway::processes::{Supervisor, Worker, WorkerEvent, WorkerPlace};
+use futures_lite::StreamExt;
+use rustix::fs::{MemfdFlags, memfd_create};
+use superpoll_gateway::config::Log;
+use superpoll_gateway::control::Subject;
+use superpoll_gateway::processes::{Worker, WorkerNews, WorkerPlace};
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::{Address, Config, Inherited};
+use superpoll_gateway::{Address, Config, ErrorLog, Inherited};
 use superpoll_rt::{BackendKind, Runtime, time};
 use superpoll_test_support::until;
 
-use crate::stage::{BACKENDS, PATIENCE};
+use super::questions::{ServiceCall, ServiceCalls};
+use super::service::{ProcessNews, WorkerService};
+use super::state::SupervisorState;
+
+/// The longest wait for a state.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A listener that a worker opens by itself: its supervisor does not know the address.
 const OWN: &str = "[[listeners]]\naddress = \"127.0.0.2:0\"\n";
@@ -66,10 +77,28 @@ impl Drop for Running {
     }
 }
 
+type Receiver<T> = futures_channel::mpsc::UnboundedReceiver<T>;
+
+/// Makes the service of a state listen, and returns it with the ends of its queues.
+fn service(
+    runtime: &Runtime,
+    state: SupervisorState,
+    config: &Config,
+) -> (Rc<WorkerService>, Receiver<ServiceCall>, Receiver<ProcessNews>) {
+    let (calls, called) = futures_channel::mpsc::unbounded();
+    let (told, news) = futures_channel::mpsc::unbounded();
+    let calls = Arc::new(ServiceCalls(calls));
+    let subject = Subject::of_workers(runtime.backend(), runtime.handle(), calls);
+    let error_log = Arc::new(ErrorLog::open(&Log::default()).unwrap());
+    let service = WorkerService::new(state, error_log, Arc::new(subject), told).unwrap();
+    service.change(config, Inherited::default()).unwrap();
+    (Rc::new(service), called, news)
+}
+
 /// A supervisor.
 struct Boss {
     place: WorkerPlace,
-    events: mpsc::Receiver<WorkerEvent>,
+    news: mpsc::Receiver<ProcessNews>,
     changes: mpsc::Sender<Config>,
     running: Running,
 }
@@ -77,33 +106,34 @@ struct Boss {
 impl Boss {
     fn new(text: &str) -> Boss {
         let config = config(text);
-        let (told, events) = mpsc::channel();
+        let (told, news) = mpsc::channel();
         let (changes, changed) = mpsc::channel::<Config>();
         let (placed, place) = mpsc::channel();
         let run = move |ends: Arc<AtomicBool>| {
             let runtime = Runtime::builder().backend(BackendKind::Epoll).build().unwrap();
-            let supervisor = Supervisor::new(&config, Inherited::default()).unwrap();
-            let supervisor = Rc::new(supervisor);
-            placed.send(supervisor.place(0)).unwrap();
+            let state = SupervisorState::new().unwrap();
+            let (service, calls, mut heard) = service(&runtime, state, &config);
+            placed.send(service.place(0)).unwrap();
             runtime.block_on(async {
-                supervisor.start().unwrap();
+                service.start(calls).unwrap();
                 while !ends.load(Ordering::Relaxed) {
-                    if let Ok(event) = time::timeout(NAP, supervisor.event()).await {
+                    if let Ok(Some(news)) = time::timeout(NAP, heard.next()).await {
                         // A test that has seen enough listens no more.
-                        let _ = told.send(event);
+                        let _ = told.send(news);
                     }
                     if let Ok(config) = changed.try_recv() {
-                        supervisor.change(&config).unwrap();
+                        service.change(&config, Inherited::default()).unwrap();
                     }
                 }
             });
         };
         let running = Running::start(run);
-        Boss { place: place.recv().unwrap(), events, changes, running }
+        Boss { place: place.recv().unwrap(), news, changes, running }
     }
 
-    fn event(&self) -> WorkerEvent {
-        self.events.recv_timeout(PATIENCE).expect("the supervisor hears of a worker")
+    /// Returns the news of the next worker.
+    fn hear(&self) -> Result<WorkerNews, String> {
+        self.news.recv_timeout(PATIENCE).expect("the supervisor hears of a worker").1
     }
 
     /// Starts a worker, which listens on an address of its own as well.
@@ -211,15 +241,15 @@ fn until_metrics(address: &Address, is_so: impl Fn(&str) -> bool) {
 
 #[test]
 fn workers_have_one_channel_one_address_and_one_sum_of_counters() {
-    for backend in BACKENDS {
+    for backend in BackendKind::ALL {
         let text = text(&["127.0.0.1:0"], 50);
         let boss = Boss::new(&text);
         let workers: Vec<OneWorker> =
             (0..3).map(|slot| boss.worker(backend, slot, &text)).collect();
-        let mut slots = BTreeSet::new();
+        let mut own = BTreeSet::new();
         for _ in &workers {
-            let WorkerEvent::Ready { slot, fronts, .. } = boss.event() else { panic!("ready") };
-            assert!(slots.insert(slot) && fronts.len() == 2, "{fronts:?}");
+            let Ok(WorkerNews::Ready { fronts, .. }) = boss.hear() else { panic!("ready") };
+            assert!(own.insert(fronts[0].clone()) && fronts.len() == 2, "{fronts:?}");
         }
         let address = workers[0].shared.clone();
         assert!(workers.iter().all(|worker| worker.shared == address));
@@ -286,7 +316,7 @@ fn a_new_configuration_opens_and_closes_addresses_on_all_workers() {
     let workers: Vec<OneWorker> =
         (0..2).map(|slot| boss.worker(BackendKind::Epoll, slot, &before)).collect();
     for _ in &workers {
-        assert!(matches!(boss.event(), WorkerEvent::Ready { .. }));
+        assert!(matches!(boss.hear(), Ok(WorkerNews::Ready { .. })));
     }
     let address = workers[0].shared.clone();
     // A port that is free now.
@@ -298,8 +328,8 @@ fn a_new_configuration_opens_and_closes_addresses_on_all_workers() {
         worker.changes.send(config(&(OWN.to_owned() + &after))).unwrap();
     }
     for _ in &workers {
-        let event = boss.event();
-        assert!(matches!(event, WorkerEvent::Reloaded { outcome: Ok(()), .. }), "{event:?}");
+        let news = boss.hear();
+        assert!(matches!(news, Ok(WorkerNews::Reloaded { outcome: Ok(()), .. })), "{news:?}");
     }
     until_ready(&free.to_string().parse().unwrap());
     let Address::Tcp { port, .. } = address else { panic!("it is TCP") };
@@ -326,6 +356,50 @@ fn a_worker_that_fails_says_why() {
     let place = boss.place.clone();
     assert_eq!(place.to_string().parse(), Ok(place.clone()));
     Runtime::new().unwrap().block_on(Worker::report_failure(&place, "no reason"));
-    let WorkerEvent::Failed { process, error } = boss.event() else { panic!("failed") };
-    assert_eq!((process, error.as_str()), (std::process::id(), "no reason"));
+    let (process, news) = boss.news.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(process, std::process::id());
+    assert_eq!(news.unwrap_err(), "no reason");
+}
+
+#[test]
+fn the_next_program_has_the_sockets_the_name_and_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("http");
+    let text = text(&["127.0.0.1:0", &format!("unix:{}", socket.display())], 3);
+    let config = config(&text);
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().unwrap();
+    let before = service(&runtime, SupervisorState::new().unwrap(), &config);
+    let fronts = before.0.fronts(&config);
+    let file = before.0.leave(vec![(0, 7), (1, 8)]).unwrap();
+    let (name, number) = file.variable();
+    assert_eq!(name, SupervisorState::VARIABLE);
+    // As if the program was replaced: nothing is closed, and nothing runs.
+    let place = before.0.place(3);
+    std::mem::forget((before, file));
+    let state = SupervisorState::from_number(number.parse().unwrap()).unwrap();
+    assert_eq!(state.workers, [(0, 7), (1, 8)]);
+    let after = service(&runtime, state, &config);
+    assert_eq!(after.0.place(3), place);
+    assert_eq!(after.0.fronts(&config), fronts);
+    let tcp = fronts[0].strip_prefix("http://").unwrap().trim_end_matches('/');
+    assert!(TcpStream::connect(tcp).is_ok());
+    assert!(socket.exists());
+    drop(after);
+    assert!(!socket.exists(), "the file is this program's now");
+}
+
+#[test]
+fn a_number_that_is_no_file_and_a_state_of_another_form_are_errors() {
+    assert!(SupervisorState::from_number(RawFd::MAX).is_err());
+    let own = SupervisorState::PROTOCOL;
+    for protocol in [None, Some(own), Some(own + 1)] {
+        let mut file = File::from(memfd_create("x", MemfdFlags::empty()).unwrap());
+        file.write_all(&protocol.map_or_else(Vec::new, |one| one.to_le_bytes().to_vec())).unwrap();
+        file.rewind().unwrap();
+        let number = file.into_raw_fd();
+        let Err(error) = SupervisorState::from_number(number) else { panic!("it is no state") };
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        let is_other = error.to_string().contains("another version");
+        assert_eq!(is_other, protocol != Some(own), "{error}");
+    }
 }

@@ -1,14 +1,15 @@
-//! Questions of a supervisor to all workers at a time.
+//! Questions to all workers at a time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_channel::oneshot;
-use superpoll_http::admin::Operation;
+use futures_channel::{mpsc, oneshot};
+use futures_lite::future::BoxedLocal;
+use superpoll_gateway::processes::{Answers, Question, ToWorker, WorkerAnswer, Workers};
+use superpoll_http::admin::{Operate, Operation, Outcome, Refusal};
 use superpoll_rt::time;
 
-use super::messages::{Kind, ToWorker};
-use super::supervisor::Supervisor;
-use super::workers::{Answers, WorkerAnswer};
+use super::service::WorkerService;
 
 /// How long workers may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -25,6 +26,34 @@ pub(super) fn most_unanswered(operation: &Operation) -> u32 {
     }
 }
 
+/// A call of the API, from any thread.
+pub(super) enum ServiceCall {
+    Ask(Question, oneshot::Sender<Answers>),
+    Operate(Operation, oneshot::Sender<Outcome>),
+}
+
+/// The workers, for the API.
+pub(super) struct ServiceCalls(pub mpsc::UnboundedSender<ServiceCall>);
+
+impl Workers for ServiceCalls {
+    fn ask(&self, question: Question) -> BoxedLocal<Answers> {
+        let (answer, answered) = oneshot::channel();
+        // A supervisor that is about to end answers nothing.
+        let _ = self.0.unbounded_send(ServiceCall::Ask(question, answer));
+        Box::pin(async { answered.await.unwrap_or_default() })
+    }
+}
+
+impl Operate for ServiceCalls {
+    fn operate(self: Arc<ServiceCalls>, operation: Operation) -> BoxedLocal<Outcome> {
+        let (answer, answered) = oneshot::channel();
+        // As for questions.
+        let _ = self.0.unbounded_send(ServiceCall::Operate(operation, answer));
+        let ends = |_| Err(Refusal::unavailable("the server is about to end"));
+        Box::pin(async move { answered.await.unwrap_or_else(ends) })
+    }
+}
+
 /// A question to all workers, and the answers until now.
 pub(super) struct Asked {
     /// The connections of those that have not answered.
@@ -33,7 +62,20 @@ pub(super) struct Asked {
     waker: Option<oneshot::Sender<()>>,
 }
 
-impl Supervisor {
+impl WorkerService {
+    /// Answers a call of the API.
+    pub(super) async fn respond(&self, call: ServiceCall) {
+        // The caller may have gone.
+        match call {
+            ServiceCall::Ask(question, answer) => {
+                let _ = answer.send(self.collect(question).await);
+            }
+            ServiceCall::Operate(operation, answer) => {
+                let _ = answer.send(self.operate(operation).await);
+            }
+        }
+    }
+
     /// Notes the answer of a worker, or that there will be none.
     pub(super) fn answered(&self, id: u64, member: u64, answer: Option<WorkerAnswer>) {
         let mut asked = self.asked.borrow_mut();
@@ -51,20 +93,20 @@ impl Supervisor {
         }
     }
 
-    /// Asks all workers for their counters.
-    pub(super) async fn collect(&self, kind: Kind) -> Answers {
-        self.collect_up_to(kind, UNANSWERED).await
+    /// Asks all workers that answer.
+    pub(super) async fn collect(&self, question: Question) -> Answers {
+        self.collect_up_to(question, UNANSWERED).await
     }
 
     /// Asks all workers that have fewer than `most` questions to answer.
-    pub(super) async fn collect_up_to(&self, kind: Kind, most: u32) -> Answers {
+    pub(super) async fn collect_up_to(&self, question: Question, most: u32) -> Answers {
         let id = self.next_id();
         let (waker, done) = oneshot::channel();
         let (mut missing, mut processes) = (Vec::new(), self.serving.borrow().clone());
         for (connection, member) in self.members.borrow().iter() {
             processes.push(member.process);
             let is_asked = member.unanswered.get() < most
-                && member.say(ToWorker::Count { id, kind: kind.clone() });
+                && member.say(ToWorker::Ask { id, question: question.clone() });
             if is_asked {
                 member.unanswered.set(member.unanswered.get() + 1);
                 missing.push(*connection);
@@ -72,8 +114,8 @@ impl Supervisor {
         }
         let mut all = Vec::new();
         if !missing.is_empty() {
-            let question = Asked { missing, answers: Vec::new(), waker: Some(waker) };
-            self.asked.borrow_mut().insert(id, question);
+            let asked = Asked { missing, answers: Vec::new(), waker: Some(waker) };
+            self.asked.borrow_mut().insert(id, asked);
             let _ = time::timeout(PATIENCE, done).await;
             let asked = self.asked.borrow_mut().remove(&id);
             all = asked.map_or_else(Vec::new, |question| question.answers);
