@@ -1,9 +1,9 @@
 //! Connections and requests of the Superpoll server: listening sockets, TLS, parked connections,
 //! requests and answers, rules, files, upstreams, logs and counters.
 //!
-//! A part of `superpoll-gateway`, without an interface of its own that would stay the same.
-//! Programs use that crate. `superpoll-hub`, the channels, is built on this one, and the gateway on
-//! both.
+//! A part of `superpoll-gateway` and of the command, without an interface of its own that would
+//! stay the same. Programs use `superpoll-gateway`. `superpoll-hub`, the channels, is built on this
+//! crate, and the gateway on both.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
