@@ -71,7 +71,7 @@ impl Config {
             self.also_named(name)?;
         }
         if let Automatic::Acme(acme) = &automatic {
-            acme.names(&self.hosts, &http)?;
+            acme.names(&self.hosts, &http).map_err(|error| error.to_string())?;
         }
         let tls = Tls {
             certificates: Vec::new(),

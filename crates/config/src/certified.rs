@@ -1,6 +1,7 @@
 //! The names that the certificates of a listener are for.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 
 use super::acme::{Acme, LETS_ENCRYPT, is_local};
@@ -21,9 +22,63 @@ impl Listener {
     }
 }
 
+/// A name that an authority cannot certify.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UncertifiedName {
+    /// The name.
+    pub name: String,
+    /// The reason.
+    pub reason: UncertifiedReason,
+}
+
+/// The reason for which an authority cannot certify a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UncertifiedReason {
+    /// It is a wildcard.
+    Wildcard,
+    /// It is an address.
+    Address,
+    /// It is a name of this machine alone, and the authority is a public one.
+    Local,
+}
+
+impl fmt::Display for UncertifiedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = match self.reason {
+            UncertifiedReason::Wildcard => "the authority verifies wildcards in the DNS only",
+            UncertifiedReason::Address => "it is an address",
+            UncertifiedReason::Local => "no public authority certifies names of one machine",
+        };
+        write!(
+            f,
+            "{:?} gets no certificate from the authority: {reason}, expected a listener with \
+             certificate = FILE or tls = \"internal\" for it",
+            self.name
+        )
+    }
+}
+
+/// No host has a name that the authority can certify.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NoNamesError {
+    /// The first of the names that it cannot certify.
+    pub uncertified: Option<UncertifiedName>,
+}
+
+impl fmt::Display for NoNamesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.uncertified {
+            write!(f, "{name}; ")?;
+        }
+        f.write_str("acme needs names of hosts, expected names = [\"example.org\"]")
+    }
+}
+
+impl std::error::Error for NoNamesError {}
+
 impl Acme {
-    /// Returns the names that certificates are wanted for: those of the hosts on a listener. The
-    /// second list says of the other names why the authority cannot certify them.
+    /// Returns the names that certificates are wanted for, those of the hosts on a listener, and
+    /// the names that the authority cannot certify.
     ///
     /// # Errors
     ///
@@ -32,32 +87,27 @@ impl Acme {
         &self,
         hosts: &[Host],
         listener: &Address,
-    ) -> Result<(Vec<String>, Vec<String>), String> {
-        let (mut names, mut left_out) = (Vec::new(), Vec::new());
+    ) -> Result<(Vec<String>, Vec<UncertifiedName>), NoNamesError> {
+        let (mut names, mut uncertified) = (Vec::new(), Vec::new());
         let is_here = |host: &&Host| host.listeners.is_empty() || host.listeners.contains(listener);
         for name in hosts.iter().filter(is_here).flat_map(|host| &host.names) {
             let reason = if name.starts_with('*') {
-                "the authority verifies wildcards in the DNS only"
+                UncertifiedReason::Wildcard
             } else if name.parse::<IpAddr>().is_ok() {
-                "it is an address"
+                UncertifiedReason::Address
             } else if self.directory == LETS_ENCRYPT && is_local(name) {
-                "no public authority certifies names of one machine"
+                UncertifiedReason::Local
             } else {
                 if !names.contains(name) {
                     names.push(name.clone());
                 }
                 continue;
             };
-            left_out.push(format!(
-                "{name:?} gets no certificate from the authority: {reason}, expected a listener \
-                 with certificate = FILE or tls = \"internal\" for it"
-            ));
+            uncertified.push(UncertifiedName { name: name.clone(), reason });
         }
         if names.is_empty() {
-            let first = left_out.first().map_or(String::new(), |first| format!("{first}; "));
-            let expected = "acme needs names of hosts, expected names = [\"example.org\"]";
-            return Err(format!("{first}{expected}"));
+            return Err(NoNamesError { uncertified: uncertified.into_iter().next() });
         }
-        Ok((names, left_out))
+        Ok((names, uncertified))
     }
 }

@@ -71,6 +71,7 @@ pub use self::address::{Address, AddressError};
 pub use self::authority::Authority;
 pub use self::broker::Broker;
 pub use self::broker_url::{BrokerTarget, BrokerUrl};
+pub use self::certified::{NoNamesError, UncertifiedName, UncertifiedReason};
 pub use self::channel::{Channel, HubOptions, Slow};
 pub use self::dns::{DNS_PORT, Dns, Family, ServerAddress, is_host_name};
 pub use self::draft::Draft;
@@ -86,7 +87,7 @@ pub use self::model::{
     Listener, Process, Proxy, Redirect, Route, Server, SocketPath, Timeouts, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
-pub use self::password::PasswordHash;
+pub use self::password::{PasswordHash, PasswordHashError};
 pub use self::rate::Rate;
 pub use self::redirect_target::RedirectTarget;
 pub use self::relay::{Relay, RelayEnd, RelayRoute};
@@ -96,10 +97,10 @@ pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule, is_private};
 pub use self::route_path::{has_parameters, literal_length};
 pub use self::rules::{
     Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, LARGEST_PAGE, RateKey,
-    RequestRate, Rules, check_user,
+    RequestRate, Rules, UserNameError, check_user,
 };
 pub use self::scalar::ProxyVersion;
 pub use self::sticky::{SameSite, Sticky};
-pub use self::token_key::TokenKey;
+pub use self::token_key::{TokenKey, TokenKeyError};
 pub use self::tracing::{RequestIds, Traces, Tracing};
 pub use self::workers::{Workers, parse_processes};

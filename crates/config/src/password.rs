@@ -13,6 +13,7 @@
 //! which is about a second of one processor and 128 MiB; a hash beyond it is refused when the
 //! configuration is read.
 
+use std::error::Error;
 use std::fmt;
 
 use argon2::Argon2;
@@ -61,26 +62,96 @@ impl fmt::Debug for PasswordHash {
 
 const EXPECTED: &str = "expected bcrypt ($2y$, as from: htpasswd -nB USER), Argon2 ($argon2id$) or SHA-crypt ($6$, $5$)";
 
+/// The reason for which a text is no hash of a password. It has nothing of the text.
+#[derive(Debug)]
+pub enum PasswordHashError {
+    /// It is longer than any hash.
+    TooLong,
+    /// It is of a form from which a password can be guessed, which is named.
+    Weak(&'static str),
+    /// It is of no form that is known.
+    Unknown,
+    /// It begins as a form does, which is named, and is not in that form.
+    Malformed {
+        /// The name of the form.
+        form: &'static str,
+        /// The mistake, if the form has a reader that names it.
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+    /// It has no salt or no sum; the name of its form.
+    Incomplete(&'static str),
+    /// A verification by bcrypt of this cost takes too long, or is too weak.
+    BcryptCost(u32),
+    /// A verification by Argon2 takes too much memory or time.
+    Argon2Work {
+        /// The memory, in KiB.
+        memory: u32,
+        /// How often it is filled.
+        passes: u32,
+    },
+    /// A verification by SHA-crypt of so many rounds takes too long, or is too weak.
+    ShaRounds(u32),
+}
+
+impl fmt::Display for PasswordHashError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use PasswordHashError as E;
+        match self {
+            E::TooLong => write!(f, "the hash of a password is longer than {LONGEST} bytes"),
+            E::Weak(form) => write!(f, "{form} is too weak for passwords, {EXPECTED}"),
+            E::Unknown => write!(f, "this is no known hash of a password, {EXPECTED}"),
+            E::Malformed { form, source: Some(source) } => {
+                write!(f, "this is no hash of {form}: {source}, {EXPECTED}")
+            }
+            E::Malformed { form, source: None } => {
+                write!(f, "this is no hash of {form}, {EXPECTED}")
+            }
+            E::Incomplete(form) => {
+                write!(f, "this is no hash of {form}: it has no salt or no hash, {EXPECTED}")
+            }
+            E::BcryptCost(cost) => {
+                write!(f, "a cost of {cost} is not usable, expected 4 to {BCRYPT_COST}")
+            }
+            E::Argon2Work { memory, passes } => write!(
+                f,
+                "m={memory},t={passes} takes too much memory or time, expected m of at most \
+                 {ARGON2_MEMORY}, and m times t of at most {ARGON2_WORK}"
+            ),
+            E::ShaRounds(rounds) => {
+                let least = sha_crypt::Params::ROUNDS_MIN;
+                write!(f, "rounds={rounds} is not usable, expected {least} to {SHA_ROUNDS}")
+            }
+        }
+    }
+}
+
+impl Error for PasswordHashError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            PasswordHashError::Malformed { source: Some(source), .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}
+
 impl PasswordHash {
     /// Reads a hash.
     ///
     /// # Errors
     ///
     /// Its form is not known, or a verification takes too long. The text has nothing of the hash.
-    pub fn parse(text: &str) -> Result<PasswordHash, String> {
+    pub fn parse(text: &str) -> Result<PasswordHash, PasswordHashError> {
         if text.len() > LONGEST {
-            return Err(format!("the hash of a password is longer than {LONGEST} bytes"));
+            return Err(PasswordHashError::TooLong);
         }
         let id = text.strip_prefix('$').and_then(|rest| rest.split('$').next()).unwrap_or("");
         let form = match id {
             "2a" | "2b" | "2y" => bcrypt_is_usable(text).map(|()| Form::Bcrypt),
             "argon2id" | "argon2i" | "argon2d" => argon2_is_usable(text).map(|()| Form::Argon2),
             "5" | "6" => sha_crypt_is_usable(text).map(|()| Form::ShaCrypt),
-            "apr1" | "1" => Err(format!("MD5 is too weak for passwords, {EXPECTED}")),
-            _ if text.starts_with("{SHA}") => {
-                Err(format!("SHA-1 is too weak for passwords, {EXPECTED}"))
-            }
-            _ => Err(format!("this is no known hash of a password, {EXPECTED}")),
+            "apr1" | "1" => Err(PasswordHashError::Weak("MD5")),
+            _ if text.starts_with("{SHA}") => Err(PasswordHashError::Weak("SHA-1")),
+            _ => Err(PasswordHashError::Unknown),
         };
         Ok(PasswordHash { form: form?, text: text.into() })
     }
@@ -96,48 +167,42 @@ impl PasswordHash {
     }
 }
 
-fn bcrypt_is_usable(text: &str) -> Result<(), String> {
-    let parts = text.parse::<bcrypt::HashParts>();
-    let parts = parts.map_err(|error| format!("this is no hash of bcrypt: {error}, {EXPECTED}"))?;
+fn bcrypt_is_usable(text: &str) -> Result<(), PasswordHashError> {
+    let parts = text.parse::<bcrypt::HashParts>().map_err(|error| malformed("bcrypt", error))?;
     match parts.get_cost() {
-        cost @ (0..=3 | BCRYPT_COST_ABOVE..) => {
-            Err(format!("a cost of {cost} is not usable, expected 4 to {BCRYPT_COST}"))
-        }
+        cost @ (0..=3 | BCRYPT_COST_ABOVE..) => Err(PasswordHashError::BcryptCost(cost)),
         _ => Ok(()),
     }
+}
+
+fn malformed(form: &'static str, error: impl Error + Send + Sync + 'static) -> PasswordHashError {
+    PasswordHashError::Malformed { form, source: Some(error.into()) }
 }
 
 /// The lowest cost that is refused.
 const BCRYPT_COST_ABOVE: u32 = BCRYPT_COST + 1;
 
-fn argon2_is_usable(text: &str) -> Result<(), String> {
-    let wrong =
-        |error: &dyn fmt::Display| format!("this is no hash of Argon2: {error}, {EXPECTED}");
-    let hash = phc::PasswordHash::new(text).map_err(|error| wrong(&error))?;
-    let parameters = argon2::Params::try_from(&hash).map_err(|error| wrong(&error))?;
+fn argon2_is_usable(text: &str) -> Result<(), PasswordHashError> {
+    let hash = phc::PasswordHash::new(text).map_err(|error| malformed("Argon2", error))?;
+    let parameters = argon2::Params::try_from(&hash).map_err(|error| malformed("Argon2", error))?;
     if hash.salt.is_none() || hash.hash.is_none() {
-        return Err(wrong(&"it has no salt or no hash"));
+        return Err(PasswordHashError::Incomplete("Argon2"));
     }
     let (memory, passes) = (parameters.m_cost(), parameters.t_cost());
     if memory > ARGON2_MEMORY || u64::from(memory) * u64::from(passes) > ARGON2_WORK {
-        let what = format!("m={memory},t={passes} takes too much memory or time");
-        let expected = format!(
-            "expected m of at most {ARGON2_MEMORY}, and m times t of at most {ARGON2_WORK}"
-        );
-        return Err(format!("{what}, {expected}"));
+        return Err(PasswordHashError::Argon2Work { memory, passes });
     }
     Ok(())
 }
 
-fn sha_crypt_is_usable(text: &str) -> Result<(), String> {
-    let wrong = || format!("this is no hash of SHA-crypt, {EXPECTED}");
+fn sha_crypt_is_usable(text: &str) -> Result<(), PasswordHashError> {
+    let wrong = || PasswordHashError::Malformed { form: "SHA-crypt", source: None };
     let hash = PasswordHashRef::new(text).map_err(|_| wrong())?;
     let mut fields = hash.fields().map(|field| field.as_str()).peekable();
     if let Some(rounds) = fields.peek().and_then(|field| field.strip_prefix("rounds=")) {
         let rounds = rounds.parse::<u32>().map_err(|_| wrong())?;
         if !(sha_crypt::Params::ROUNDS_MIN..=SHA_ROUNDS).contains(&rounds) {
-            let least = sha_crypt::Params::ROUNDS_MIN;
-            return Err(format!("rounds={rounds} is not usable, expected {least} to {SHA_ROUNDS}"));
+            return Err(PasswordHashError::ShaRounds(rounds));
         }
         fields.next();
     }
@@ -217,7 +282,7 @@ mod tests {
             (String::new(), "no known hash"),
             ("$".repeat(300), "longer than 256"),
         ] {
-            let error = PasswordHash::parse(&text).unwrap_err();
+            let error = PasswordHash::parse(&text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
             assert!(text.len() < 20 || !error.contains(&text[20..]), "{error}");
         }

@@ -1,6 +1,7 @@
 //! The rules of a route in addition to its action, and the rules of a host for all of its answers.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -245,19 +246,29 @@ impl RateKey {
     }
 }
 
+/// A text that is no name of a user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UserNameError(String);
+
+impl fmt::Display for UserNameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let expected = format!("expected 1 to {LONGEST_USER} bytes without a colon");
+        write!(f, "{:?} is no name of a user, {expected}", self.0)
+    }
+}
+
+impl std::error::Error for UserNameError {}
+
 /// Checks the name of a user.
 ///
 /// # Errors
 ///
-/// The mistake, and the expected value.
-pub fn check_user(user: &str) -> Result<(), String> {
+/// It is none.
+pub fn check_user(user: &str) -> Result<(), UserNameError> {
     let is_usable = !user.is_empty() && user.len() <= LONGEST_USER;
     match is_usable && !user.contains(|one: char| one == ':' || one.is_control()) {
         true => Ok(()),
-        false => {
-            let expected = format!("expected 1 to {LONGEST_USER} bytes without a colon");
-            Err(format!("{user:?} is no name of a user, {expected}"))
-        }
+        false => Err(UserNameError(user.to_owned())),
     }
 }
 

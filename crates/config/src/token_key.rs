@@ -1,5 +1,6 @@
 //! Keys of tokens as operators have them: a secret, or a public key as PEM.
 
+use std::error::Error;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -50,49 +51,80 @@ impl fmt::Debug for TokenKey {
     }
 }
 
+/// The reason for which bytes are no key of tokens. It has nothing of the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TokenKeyError {
+    /// There are none.
+    Empty,
+    /// They are something else, such as a private key: its name, and the remedy.
+    WrongKind(&'static str),
+    /// They are a key that cannot be read.
+    Malformed(&'static str),
+    /// They are a secret that can be guessed: its bytes.
+    ShortSecret(usize),
+    /// They are an RSA key that signatures are not verified with: its bits.
+    RsaLength(usize),
+}
+
+impl fmt::Display for TokenKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TokenKeyError::Empty => {
+                f.write_str("empty, expected a secret or -----BEGIN PUBLIC KEY-----")
+            }
+            TokenKeyError::WrongKind(what) | TokenKeyError::Malformed(what) => f.write_str(what),
+            TokenKeyError::ShortSecret(bytes) => write!(
+                f,
+                "a secret of {bytes} bytes, expected at least {SHORTEST_SECRET}, as from \
+                 openssl rand -hex 32"
+            ),
+            TokenKeyError::RsaLength(bits) => {
+                let (least, most) = RSA_BITS.into_inner();
+                write!(f, "an RSA key of {bits} bits, expected {least} to {most}")
+            }
+        }
+    }
+}
+
+impl Error for TokenKeyError {}
+
 impl TokenKey {
     /// Reads a secret, or a public key as PEM.
     ///
     /// # Errors
     ///
     /// It is no key; the text says why, without the key.
-    pub fn parse(bytes: &[u8]) -> Result<TokenKey, String> {
+    pub fn parse(bytes: &[u8]) -> Result<TokenKey, TokenKeyError> {
         if let Some(section) = section(bytes) {
-            return match section {
-                "PUBLIC KEY" => public_key(bytes),
-                "CERTIFICATE" => Err("a certificate, expected its public key: \
-                     openssl x509 -pubkey -noout"
-                    .to_owned()),
-                "RSA PUBLIC KEY" => Err("a PEM section RSA PUBLIC KEY, expected PUBLIC KEY: \
+            return Err(TokenKeyError::WrongKind(match section {
+                "PUBLIC KEY" => return public_key(bytes),
+                "CERTIFICATE" => {
+                    "a certificate, expected its public key: openssl x509 -pubkey -noout"
+                }
+                "RSA PUBLIC KEY" => {
+                    "a PEM section RSA PUBLIC KEY, expected PUBLIC KEY: \
                      openssl rsa -RSAPublicKey_in -pubout"
-                    .to_owned()),
-                kind if kind.contains("PRIVATE KEY") => Err(
+                }
+                kind if kind.contains("PRIVATE KEY") => {
                     "a private key, which only the signer of tokens needs, expected its public key: \
                      openssl pkey -pubout"
-                        .to_owned(),
-                ),
-                _ => {
-                    Err("a PEM section of another kind, expected -----BEGIN PUBLIC KEY-----".to_owned())
                 }
-            };
+                _ => "a PEM section of another kind, expected -----BEGIN PUBLIC KEY-----",
+            }));
         }
         if bytes.is_empty() {
-            return Err("empty, expected a secret or -----BEGIN PUBLIC KEY-----".to_owned());
+            return Err(TokenKeyError::Empty);
         }
         if is_der(bytes) {
-            return Err("a key in DER, expected PEM: openssl pkey -pubin -inform DER".to_owned());
+            let what = "a key in DER, expected PEM: openssl pkey -pubin -inform DER";
+            return Err(TokenKeyError::WrongKind(what));
         }
         if bytes.trim_ascii_start().starts_with(b"{") {
-            return Err(
-                "JSON, expected a secret or a PEM file; a set of keys is jwks = FILE".to_owned()
-            );
+            let what = "JSON, expected a secret or a PEM file; a set of keys is jwks = FILE";
+            return Err(TokenKeyError::WrongKind(what));
         }
         if bytes.len() < SHORTEST_SECRET {
-            let found = bytes.len();
-            return Err(format!(
-                "a secret of {found} bytes, expected at least {SHORTEST_SECRET}, as from \
-                 openssl rand -hex 32"
-            ));
+            return Err(TokenKeyError::ShortSecret(bytes.len()));
         }
         Ok(TokenKey::Secret(bytes.to_vec()))
     }
@@ -102,14 +134,13 @@ impl TokenKey {
     /// # Errors
     ///
     /// It is too short or too long.
-    pub fn rsa(modulus: &[u8], exponent: &[u8]) -> Result<TokenKey, String> {
+    pub fn rsa(modulus: &[u8], exponent: &[u8]) -> Result<TokenKey, TokenKeyError> {
         let start = modulus.iter().position(|&byte| byte != 0).unwrap_or(0);
         let modulus = &modulus[start..];
         let bits =
             modulus.len() * 8 - modulus.first().map_or(0, |byte| byte.leading_zeros() as usize);
         if !RSA_BITS.contains(&bits) {
-            let (least, most) = RSA_BITS.into_inner();
-            return Err(format!("an RSA key of {bits} bits, expected {least} to {most}"));
+            return Err(TokenKeyError::RsaLength(bits));
         }
         Ok(TokenKey::Rsa { modulus: modulus.to_vec(), exponent: exponent.to_vec() })
     }
@@ -119,14 +150,14 @@ impl TokenKey {
     /// # Errors
     ///
     /// These are none.
-    pub fn p256_coordinates(x: &[u8], y: &[u8]) -> Result<TokenKey, String> {
+    pub fn p256_coordinates(x: &[u8], y: &[u8]) -> Result<TokenKey, TokenKeyError> {
         TokenKey::p256(&[&[UNCOMPRESSED], x, y].concat())
     }
 
-    fn p256(point: &[u8]) -> Result<TokenKey, String> {
+    fn p256(point: &[u8]) -> Result<TokenKey, TokenKeyError> {
         match point {
             [UNCOMPRESSED, rest @ ..] if rest.len() == 64 => Ok(TokenKey::P256(point.to_vec())),
-            _ => Err("a key on P-256 whose point is no uncompressed one".to_owned()),
+            _ => Err(TokenKeyError::Malformed("a key on P-256 whose point is no uncompressed one")),
         }
     }
 
@@ -135,10 +166,10 @@ impl TokenKey {
     /// # Errors
     ///
     /// It has another length.
-    pub fn ed25519(point: &[u8]) -> Result<TokenKey, String> {
+    pub fn ed25519(point: &[u8]) -> Result<TokenKey, TokenKeyError> {
         match point.len() {
             32 => Ok(TokenKey::Ed25519(point.to_vec())),
-            _ => Err("a key on Ed25519 that has not 32 bytes".to_owned()),
+            _ => Err(TokenKeyError::Malformed("a key on Ed25519 that has not 32 bytes")),
         }
     }
 }
@@ -152,20 +183,24 @@ fn section(bytes: &[u8]) -> Option<&str> {
     Some(kind.strip_suffix("-----").unwrap_or(kind).trim())
 }
 
-fn public_key(bytes: &[u8]) -> Result<TokenKey, String> {
+fn public_key(bytes: &[u8]) -> Result<TokenKey, TokenKeyError> {
+    let malformed = TokenKeyError::Malformed;
     let der = SubjectPublicKeyInfoDer::from_pem_slice(bytes)
-        .map_err(|_| "no PEM file of a public key: it is cut off, or no base64".to_owned())?;
-    let (kind, key) = subject_public_key(&der).ok_or("a public key that cannot be read")?;
+        .map_err(|_| malformed("no PEM file of a public key: it is cut off, or no base64"))?;
+    let (kind, key) =
+        subject_public_key(&der).ok_or(malformed("a public key that cannot be read"))?;
     let is = |known: AlgorithmIdentifier| kind == known.as_ref();
     if is(alg_id::RSA_ENCRYPTION) {
-        let (modulus, exponent) = rsa_components(key).ok_or("an RSA key that cannot be read")?;
+        let (modulus, exponent) =
+            rsa_components(key).ok_or(malformed("an RSA key that cannot be read"))?;
         TokenKey::rsa(modulus, exponent)
     } else if is(alg_id::ECDSA_P256) {
         TokenKey::p256(key)
     } else if is(alg_id::ED25519) {
         TokenKey::ed25519(key)
     } else {
-        Err("a public key of another kind, expected RSA, P-256 or Ed25519".to_owned())
+        let what = "a public key of another kind, expected RSA, P-256 or Ed25519";
+        Err(TokenKeyError::WrongKind(what))
     }
 }
 

@@ -37,6 +37,26 @@
 
 #[cfg_attr(not(feature = "acme"), path = "without_acme.rs")]
 mod acme;
+mod automatic_error;
+pub mod causes {
+    //! The causes of an [`Error`](crate::serve::Error) that name a file or a setting.
+
+    pub use superpoll_config::{
+        NoNamesError, PasswordHashError, TokenKeyError, UncertifiedName, UncertifiedReason,
+        UserNameError,
+    };
+    pub use superpoll_http::answers::PageError;
+    pub use superpoll_http::certificates::CertificateError;
+    pub use superpoll_http::htpasswd::{LineError, UsersError, UsersErrorKind};
+    pub use superpoll_http::rules::RulesError;
+    pub use superpoll_http::token::{KeyError, KeyPlace, KeySetError};
+    pub use superpoll_http::upstream::{AuthoritiesError, ClientTlsError};
+    pub use superpoll_hub::channel::ChannelKeyError;
+
+    pub use crate::automatic_error::{
+        AutomaticError, Damage, IssuedError, StorageError, StorageErrorKind,
+    };
+}
 pub mod channel {
     //! The channels of a server, for the program that it runs in.
 

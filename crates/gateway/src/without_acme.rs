@@ -7,11 +7,8 @@ use superpoll_http::certificates::CertificateStore;
 use superpoll_http::log::Report;
 use superpoll_rt::Handle;
 
+use crate::automatic_error::AutomaticError;
 use crate::config::{self, Address, Host};
-
-const ABSENT: &str = "this superpoll was built without automatic certificates, expected \
-                      certificate = FILE and key = FILE, or a build with the feature acme: \
-                      cargo install --path crates/cli --features acme";
 
 /// The certificates that a server would get by itself.
 #[derive(Default, Debug)]
@@ -50,16 +47,16 @@ impl Automatic {
         _automatic: &config::Automatic,
         _hosts: &[Host],
         _listener: &Address,
-    ) -> Result<(Arc<CertificateStore>, Option<Plan>), String> {
-        Err(ABSENT.to_owned())
+    ) -> Result<(Arc<CertificateStore>, Option<Plan>), AutomaticError> {
+        Err(AutomaticError::Absent)
     }
 
     pub(crate) fn check(
         _automatic: &config::Automatic,
         _hosts: &[Host],
         _listener: &Address,
-    ) -> Result<(), String> {
-        Err(ABSENT.to_owned())
+    ) -> Result<(), AutomaticError> {
+        Err(AutomaticError::Absent)
     }
 
     pub(crate) fn start(

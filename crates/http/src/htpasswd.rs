@@ -2,9 +2,11 @@
 //! lines and lines that begin with `#` count for nothing.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
-use superpoll_config::{PasswordHash, bounded_file, check_user};
+use superpoll_config::{PasswordHash, PasswordHashError, UserNameError, bounded_file, check_user};
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 4 << 20;
@@ -12,34 +14,118 @@ const LARGEST: u64 = 4 << 20;
 /// The most mistakes that are told of one file.
 const MOST_MISTAKES: usize = 10;
 
+/// The reason for which a file of users cannot be used.
+#[derive(Debug)]
+pub struct UsersError {
+    /// The file.
+    pub path: PathBuf,
+    /// The reason.
+    pub kind: UsersErrorKind,
+}
+
+/// The kind of a [`UsersError`].
+#[derive(Debug)]
+pub enum UsersErrorKind {
+    /// The file cannot be read, or is too large.
+    Read(io::Error),
+    /// The byte at this place is not UTF-8.
+    NotUtf8(usize),
+    /// Lines have mistakes; the first ones, with the numbers of the lines.
+    Lines(Vec<(usize, LineError)>),
+    /// There is no user.
+    NoUsers,
+}
+
+/// The mistake in a line of a file of users.
+#[derive(Debug)]
+pub enum LineError {
+    /// It has no colon.
+    NoColon,
+    /// Its name is none.
+    Name(UserNameError),
+    /// Its hash cannot be used.
+    Hash(PasswordHashError),
+    /// Its user is in a line before as well.
+    Twice(String),
+}
+
+impl fmt::Display for UsersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.path.display();
+        match &self.kind {
+            UsersErrorKind::Read(error) => write!(f, "cannot read the users of {name}: {error}"),
+            UsersErrorKind::NotUtf8(at) => {
+                write!(f, "cannot read the users of {name}: byte {at} is not UTF-8")
+            }
+            UsersErrorKind::Lines(lines) => {
+                for (index, (line, what)) in lines.iter().enumerate() {
+                    let before = if index == 0 { "" } else { "; " };
+                    write!(f, "{before}{name}:{line}: {what}")?;
+                }
+                Ok(())
+            }
+            UsersErrorKind::NoUsers => {
+                write!(f, "{name} has no users, expected lines as USER:HASH")
+            }
+        }
+    }
+}
+
+impl Error for UsersError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.kind {
+            UsersErrorKind::Read(error) => Some(error),
+            UsersErrorKind::Lines(lines) => lines.first().map(|(_, error)| error as _),
+            UsersErrorKind::NotUtf8(_) | UsersErrorKind::NoUsers => None,
+        }
+    }
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LineError::NoColon => f.write_str("no colon in the line, expected USER:HASH"),
+            LineError::Name(error) => error.fmt(f),
+            LineError::Hash(error) => error.fmt(f),
+            LineError::Twice(user) => {
+                write!(f, "the user {user:?} is there twice, expected each once")
+            }
+        }
+    }
+}
+
+impl Error for LineError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            LineError::Name(error) => Some(error),
+            LineError::Hash(error) => Some(error),
+            LineError::NoColon | LineError::Twice(_) => None,
+        }
+    }
+}
+
 /// Reads a file.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or has mistakes: each with the file and its line, joined by `; `.
-pub fn read(path: &Path) -> Result<BTreeMap<String, PasswordHash>, String> {
-    let name = path.display();
-    let cannot = |error| format!("cannot read the users of {name}: {error}");
-    let text = bounded_file::read(path, LARGEST).map_err(cannot)?;
-    let text = String::from_utf8(text).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        format!("cannot read the users of {name}: byte {at} is not UTF-8")
-    })?;
-    let (users, mistakes) = parse(&text);
-    let told: Vec<String> = mistakes
-        .into_iter()
-        .take(MOST_MISTAKES)
-        .map(|(line, what)| format!("{name}:{line}: {what}"))
-        .collect();
-    match (told.is_empty(), users.is_empty()) {
-        (false, _) => Err(told.join("; ")),
-        (true, true) => Err(format!("{name} has no users, expected lines as USER:HASH")),
+/// The file cannot be read, or has mistakes.
+pub fn read(path: &Path) -> Result<BTreeMap<String, PasswordHash>, UsersError> {
+    let wrong = |kind| UsersError { path: path.to_path_buf(), kind };
+    let text =
+        bounded_file::read(path, LARGEST).map_err(|error| wrong(UsersErrorKind::Read(error)))?;
+    let text = String::from_utf8(text)
+        .map_err(|error| wrong(UsersErrorKind::NotUtf8(error.utf8_error().valid_up_to())))?;
+    let (users, mut mistakes) = parse(&text);
+    mistakes.truncate(MOST_MISTAKES);
+    match (mistakes.is_empty(), users.is_empty()) {
+        (false, _) => Err(wrong(UsersErrorKind::Lines(mistakes))),
+        (true, true) => Err(wrong(UsersErrorKind::NoUsers)),
         (true, false) => Ok(users),
     }
 }
 
 /// Reads a text, and returns its mistakes with their lines.
-fn parse(text: &str) -> (BTreeMap<String, PasswordHash>, Vec<(usize, String)>) {
+fn parse(text: &str) -> (BTreeMap<String, PasswordHash>, Vec<(usize, LineError)>) {
     let (mut users, mut mistakes) = (BTreeMap::new(), Vec::new());
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
@@ -47,16 +133,18 @@ fn parse(text: &str) -> (BTreeMap<String, PasswordHash>, Vec<(usize, String)>) {
             continue;
         }
         let Some((user, hash)) = line.split_once(':') else {
-            mistakes.push((number, "no colon in the line, expected USER:HASH".to_owned()));
+            mistakes.push((number, LineError::NoColon));
             continue;
         };
         // Anything behind a second colon is a note.
         let hash = hash.split(':').next().unwrap_or(hash);
-        match check_user(user).and_then(|()| PasswordHash::parse(hash)) {
-            Err(what) => mistakes.push((number, what)),
+        let hash = check_user(user)
+            .map_err(LineError::Name)
+            .and_then(|()| PasswordHash::parse(hash).map_err(LineError::Hash));
+        match hash {
+            Err(error) => mistakes.push((number, error)),
             Ok(_) if users.contains_key(user) => {
-                let what = format!("the user {user:?} is there twice, expected each once");
-                mistakes.push((number, what));
+                mistakes.push((number, LineError::Twice(user.to_owned())));
             }
             Ok(hash) => drop(users.insert(user.to_owned(), hash)),
         }
@@ -73,26 +161,31 @@ mod tests {
         let hash = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
         let (users, mistakes) = parse(&format!("# users\n\njoe:{hash}\r\n  ann:{hash}:a note\n"));
         assert_eq!(users.keys().collect::<Vec<_>>(), ["ann", "joe"]);
-        assert_eq!(mistakes, []);
+        assert!(mistakes.is_empty(), "{mistakes:?}");
         let (_, mistakes) = parse(&format!("joe:{hash}\nx\njoe:{hash}\n:{hash}\nann:secret\n"));
         let places: Vec<usize> = mistakes.iter().map(|(line, _)| *line).collect();
         assert_eq!(places, [2, 3, 4, 5]);
-        assert!(mistakes.iter().all(|(_, what)| what.contains("expected")), "{mistakes:?}");
-        assert!(!mistakes[3].1.contains("secret"));
+        let texts: Vec<String> = mistakes.iter().map(|(_, error)| error.to_string()).collect();
+        assert!(texts.iter().all(|text| text.contains("expected")), "{texts:?}");
+        assert!(!texts[3].contains("secret"));
     }
 
     #[test]
     fn a_file_without_users_is_a_mistake() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "# nobody\n").unwrap();
-        assert!(read(file.path()).unwrap_err().contains("has no users"));
+        assert!(read(file.path()).unwrap_err().to_string().contains("has no users"));
         std::fs::write(file.path(), "joe:x\nann\n").unwrap();
         let error = read(file.path()).unwrap_err();
+        assert!(matches!(&error.kind, UsersErrorKind::Lines(lines) if lines[1].0 == 2));
+        let error = error.to_string();
         let name = file.path().display();
         assert!(
             error.contains(&format!("{name}:1: ")) && error.contains(&format!("{name}:2: ")),
             "{error}"
         );
-        assert!(read(Path::new("/nowhere/users")).unwrap_err().contains("cannot read"));
+        let error = read(Path::new("/nowhere/users")).unwrap_err();
+        assert!(matches!(error.kind, UsersErrorKind::Read(_)), "{error}");
+        assert!(error.to_string().contains("cannot read"), "{error}");
     }
 }

@@ -85,12 +85,12 @@ impl Check<'_> {
             .collect();
         for (place, (acme, listener)) in std::mem::take(&mut self.acme).into_iter().zip(all) {
             match acme.names(&listener.certified(hosts), &listener.address) {
-                Ok((_, left_out)) => {
-                    for what in left_out {
-                        self.warn(place.clone(), what);
+                Ok((_, uncertified)) => {
+                    for name in uncertified {
+                        self.warn(place.clone(), name.to_string());
                     }
                 }
-                Err(what) => self.missing(place.clone(), what),
+                Err(error) => self.missing(place.clone(), error.to_string()),
             }
             let agrees_to_none = listener.tls.as_ref().is_some_and(|tls| tls.alpn.is_empty());
             let is_relay = listener.relay.is_some();

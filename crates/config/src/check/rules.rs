@@ -316,11 +316,11 @@ impl Check<'_> {
         let mut hashes = BTreeMap::new();
         for (user, hash) in users {
             if let Err(what) = check_user(user.get_ref()) {
-                self.wrong(user.span(), what);
+                self.wrong(user.span(), what.to_string());
             }
             match PasswordHash::parse(hash.get_ref()) {
                 Ok(hash) => drop(hashes.insert(user.into_inner(), hash)),
-                Err(what) => self.wrong(hash.span(), what),
+                Err(what) => self.wrong(hash.span(), what.to_string()),
             }
         }
         let file = file.map(|file| {

@@ -7,7 +7,8 @@ use superpoll_rt::time::sleep;
 
 use super::http::CaClient;
 use super::order::{Failure, NONCES, is, write};
-use super::storage::{LOCK_PAUSE, Storage, StorageError};
+use super::storage::{LOCK_PAUSE, Storage};
+use crate::automatic_error::{Damage, StorageError};
 use crate::config::{Acme, ExternalAccount};
 
 const FILE: &str = "account.json";
@@ -28,8 +29,7 @@ fn stored(acme: &Acme, storage: &Storage) -> Result<Option<AccountRecord>, Stora
     match serde_json::from_str::<AccountRecord>(&text) {
         Err(error) => Err(StorageError::no_json(&path, "account", &error)),
         Ok(record) if record.directory != acme.directory => {
-            let what = format!("it is an account at {}", record.directory);
-            Err(StorageError::damaged(&path, what))
+            Err(StorageError::damaged(&path, Damage::OtherDirectory(record.directory)))
         }
         Ok(record) => Ok(Some(record)),
     }

@@ -11,6 +11,8 @@ use webpki::EndEntityCert;
 use yasna::models::{ObjectIdentifier, TaggedDerValue};
 use yasna::{ASN1Result, BERReader, Tag};
 
+use crate::automatic_error::IssuedError;
+
 /// The most certificates in a chain.
 const LONGEST_CHAIN: usize = 16;
 
@@ -37,26 +39,26 @@ pub(super) struct Certificate {
 
 impl Certificate {
     /// Reads a certificate for a name, with its issuers and its key; `source` stands for the texts
-    /// in errors. The error describes the fault in words.
+    /// in errors.
     pub(super) fn parse(
-        source: &str,
+        source: &'static str,
         name: &str,
         chain: &str,
         key: &str,
-    ) -> Result<Certificate, String> {
+    ) -> Result<Certificate, IssuedError> {
         let count = CertificateDer::pem_slice_iter(chain.as_bytes()).take(LONGEST_CHAIN + 1);
         if count.count() > LONGEST_CHAIN {
-            return Err(format!("{source} has more than {LONGEST_CHAIN} certificates"));
+            return Err(IssuedError::TooLong { source, most: LONGEST_CHAIN });
         }
         let usable = certificates::Certificate::from_pem(source, chain, key);
-        let usable = usable.map_err(|error| error.to_string())?;
+        let usable = usable.map_err(IssuedError::Unusable)?;
         let first = CertificateDer::from_pem_slice(chain.as_bytes())
-            .map_err(|error| format!("{source} is no PEM text: {error}"))?;
+            .map_err(|error| IssuedError::Malformed { source, error })?;
         let asked = ServerName::try_from(name).ok().zip(EndEntityCert::try_from(&first).ok());
         let verified = asked.map(|(name, one)| one.verify_is_valid_for_subject_name(&name));
         if !matches!(verified, Some(Ok(()))) {
-            let names = usable.names().join(", ");
-            return Err(format!("{source} is for the names {names:?} instead of {name:?}"));
+            let (names, wanted) = (usable.names().to_vec(), name.to_owned());
+            return Err(IssuedError::OtherNames { source, names, wanted });
         }
         let validity = Validity { from: usable.not_before(), to: usable.not_after() };
         let identifier = identifier(&first).ok().flatten();
@@ -204,7 +206,7 @@ mod tests {
             ("a.example", &many, &key, "more than 16"),
             ("a.example", &chain, &chain, "no private key"),
         ] {
-            let error = Certificate::parse("it", name, chain, key).unwrap_err();
+            let error = Certificate::parse("it", name, chain, key).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -19,18 +19,18 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures_rustls::TlsConnector;
 use futures_rustls::rustls::crypto::ring;
-use futures_rustls::rustls::pki_types::pem::PemObject;
-use futures_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use futures_rustls::rustls::pki_types::ServerName;
 use futures_rustls::rustls::{ClientConfig, RootCertStore};
 use http::header::{CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Uri};
 use http_body_util::{BodyExt, Collected};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use superpoll_http::transport::Upstream;
-use superpoll_http::upstream;
+use superpoll_http::upstream::{self, authorities};
 use superpoll_rt::spawn;
 use superpoll_rt::time::timeout;
 
+use crate::automatic_error::AutomaticError;
 use crate::config::Address;
 
 /// The time for an exchange with the authority.
@@ -80,37 +80,23 @@ pub(super) struct CaClient {
 }
 
 /// Returns a connector that trusts the certificates in a file, or those of the system.
-pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
-    let mut roots = RootCertStore::empty();
-    match ca {
-        Some(path) => {
-            let failed = |what: &dyn fmt::Display| {
-                format!("reading the certificates in directory_ca, {}: {what}", path.display())
-            };
-            for root in CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))? {
-                let root = root.map_err(|error| failed(&error))?;
-                roots.add(root).map_err(|error| failed(&error))?;
-            }
-            if roots.is_empty() {
-                return Err(failed(&"it has none, expected -----BEGIN CERTIFICATE-----"));
-            }
-        }
+pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, AutomaticError> {
+    let roots = match ca {
+        Some(path) => authorities(path)
+            .map_err(|source| AutomaticError::DirectoryCa { path: path.to_path_buf(), source })?,
         None => {
+            let mut roots = RootCertStore::empty();
             let found = rustls_native_certs::load_native_certs();
             roots.add_parsable_certificates(found.certs);
             if roots.is_empty() {
-                return Err(
-                    "this system has no certificates that the certificate authority could \
-                            be verified with; install the package ca-certificates, or name a file \
-                            with directory_ca"
-                        .to_owned(),
-                );
+                return Err(AutomaticError::NoSystemAuthorities);
             }
+            roots
         }
-    }
+    };
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
+        .map_err(AutomaticError::Tls)?
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

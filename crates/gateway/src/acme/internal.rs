@@ -26,7 +26,8 @@ use time::OffsetDateTime;
 
 use super::certificate::Validity;
 use super::schedule;
-use super::storage::{self, Storage, StorageError};
+use super::storage::{self, Storage};
+use crate::automatic_error::{AutomaticError, Damage, IssuedError, StorageError};
 use crate::config::Internal;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -77,13 +78,15 @@ fn root_params(key: &KeyPair, now: SystemTime) -> CertificateParams {
 
 impl Authority {
     /// Opens the authority that is stored, or makes it.
-    pub(crate) fn open(internal: &Internal, names: Vec<String>) -> Result<Authority, String> {
+    pub(crate) fn open(
+        internal: &Internal,
+        names: Vec<String>,
+    ) -> Result<Authority, AutomaticError> {
         let root = match &internal.storage {
             Some(folder) => folder.clone(),
             None => storage::default_folder()?,
         };
-        let storage = Storage::open(root).and_then(|root| root.within("internal"));
-        let storage = storage.map_err(|error| error.to_string())?;
+        let storage = Storage::open(root)?.within("internal")?;
         Authority::open_at(&storage, names, SystemTime::now())
     }
 
@@ -91,22 +94,19 @@ impl Authority {
         storage: &Storage,
         names: Vec<String>,
         now: SystemTime,
-    ) -> Result<Authority, String> {
+    ) -> Result<Authority, AutomaticError> {
         // Making a root takes less than a millisecond, so another process is not in the way for
         // long.
         let _lock = loop {
-            match storage.try_lock("root").map_err(|error| error.to_string())? {
+            match storage.try_lock("root")? {
                 Some(lock) => break lock,
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
         };
-        let known = match storage.read(FILE).map_err(|error| error.to_string())? {
-            Some(text) => Some(
-                Authority::parse(&text)
-                    .map_err(|what| StorageError::damaged(&storage.path(FILE), what).to_string())?,
-            ),
-            None => None,
-        };
+        let known = storage.read(FILE)?.map(|text| Authority::parse(&text)).transpose();
+        let known = known.map_err(|error| {
+            StorageError::damaged(&storage.path(FILE), Damage::Certificate(error))
+        })?;
         let key = match known {
             // The root outlives every certificate that it vouches for.
             Some((key, validity)) if validity.to > now + LIFE * 2 => key,
@@ -117,21 +117,23 @@ impl Authority {
         Ok(Authority { issuer, root: storage.path(ROOT), names, made: Mutex::default() })
     }
 
-    fn parse(text: &str) -> Result<(KeyPair, Validity), String> {
+    fn parse(text: &str) -> Result<(KeyPair, Validity), IssuedError> {
         let root = certificates::Certificate::from_pem("the root", text, text)
-            .map_err(|error| error.to_string())?;
-        let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|e| e.to_string())?;
-        let key = KeyPair::try_from(key.secret_der()).map_err(|error| error.to_string())?;
+            .map_err(IssuedError::Unusable)?;
+        let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
+            .map_err(|error| IssuedError::Key(error.into()))?;
+        let key =
+            KeyPair::try_from(key.secret_der()).map_err(|error| IssuedError::Key(error.into()))?;
         Ok((key, Validity { from: root.not_before(), to: root.not_after() }))
     }
 
-    fn make(storage: &Storage, now: SystemTime) -> Result<KeyPair, String> {
-        let failed = |error: rcgen::Error| format!("making a certificate authority: {error}");
+    fn make(storage: &Storage, now: SystemTime) -> Result<KeyPair, AutomaticError> {
+        let failed = |error: rcgen::Error| AutomaticError::Authority(error.into());
         let key = KeyPair::generate().map_err(failed)?;
         let root = root_params(&key, now).self_signed(&key).map_err(failed)?.pem();
         let both = format!("{}{root}", key.serialize_pem());
-        let written = storage.write(FILE, &both).and_then(|()| storage.write(ROOT, &root));
-        written.map_err(|error| error.to_string())?;
+        storage.write(FILE, &both)?;
+        storage.write(ROOT, &root)?;
         Ok(key)
     }
 
@@ -275,7 +277,7 @@ mod tests {
         assert_ne!(storage.read(ROOT).unwrap(), before);
         storage.write(FILE, "garbage").unwrap();
         let error = Authority::open_at(&storage, Vec::new(), now).unwrap_err();
-        assert!(error.contains("left as it is"), "{error}");
+        assert!(error.to_string().contains("left as it is"), "{error}");
         assert_eq!(storage.read(FILE).unwrap().as_deref(), Some("garbage"));
     }
 }

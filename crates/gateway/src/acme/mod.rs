@@ -41,6 +41,7 @@ pub(crate) use renewals::{Plan, RenewalCounters};
 use superpoll_http::certificates::CertificateStore;
 use superpoll_http::log::Report;
 
+use crate::automatic_error::AutomaticError;
 use crate::config::{self, Address, Host};
 use internal::Authority;
 use renewals::Running;
@@ -59,18 +60,18 @@ impl Automatic {
     ///
     /// # Errors
     ///
-    /// Why the folder of certificates or the certificates of the authority cannot be used.
+    /// The folder of certificates or the certificates of the authority cannot be used.
     pub(crate) fn open(
         shared: &Arc<Challenges>,
         automatic: &config::Automatic,
         hosts: &[Host],
         listener: &Address,
-    ) -> Result<(Arc<CertificateStore>, Option<Plan>), String> {
+    ) -> Result<(Arc<CertificateStore>, Option<Plan>), AutomaticError> {
         match automatic {
             config::Automatic::Acme(acme) => {
                 let challenges = shared.certificates().clone();
                 let store = CertificateStore::new(Some(challenges));
-                let (names, _) = acme.names(hosts, listener)?;
+                let (names, _) = acme.names(hosts, listener).map_err(AutomaticError::NoNames)?;
                 let plan = Plan::open(acme, names, store.clone(), shared.clone())?;
                 Ok((store, Some(plan)))
             }
@@ -91,10 +92,10 @@ impl Automatic {
         automatic: &config::Automatic,
         hosts: &[Host],
         listener: &Address,
-    ) -> Result<(), String> {
+    ) -> Result<(), AutomaticError> {
         match automatic {
             config::Automatic::Acme(acme) => {
-                acme.names(hosts, listener)?;
+                acme.names(hosts, listener).map_err(AutomaticError::NoNames)?;
                 http::connector(acme.directory_ca.as_deref()).map(drop)
             }
             config::Automatic::Internal(_) => Ok(()),

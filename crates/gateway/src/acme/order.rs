@@ -35,7 +35,8 @@ use super::certificate::Certificate;
 use super::challenges::{Challenges, Offer};
 use super::http::{CaClient, ExchangeError};
 use super::schedule::FailureKind;
-use super::storage::{Storage, StorageError};
+use super::storage::Storage;
+use crate::automatic_error::StorageError;
 use crate::config::ChallengeKind;
 
 /// How long the authority may take to verify a name, and to issue a certificate after that.
@@ -65,7 +66,8 @@ impl fmt::Display for Failure {
 
 impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Failure {
-        Failure::storage(error.to_string())
+        let kind = FailureKind::Unreachable;
+        Failure { kind, ..Failure::refused(error.to_string(), "check the folder of certificates") }
     }
 }
 
@@ -96,12 +98,6 @@ pub(super) fn is(problem: &Problem, kind: &str) -> bool {
 }
 
 impl Failure {
-    /// Creates a failure of the folder with certificates.
-    pub(super) fn storage(what: String) -> Failure {
-        let kind = FailureKind::Unreachable;
-        Failure { kind, ..Failure::refused(what, "check the folder of certificates") }
-    }
-
     /// Creates a failure of this server.
     pub(super) fn here(what: impl Into<String>) -> Failure {
         Failure::refused(what.into(), "check the configuration and this machine")
@@ -322,7 +318,7 @@ impl Ordering<'_> {
         let chain = chain.ok_or_else(|| unusable("it is not there yet".to_owned()));
         let certificate = chain.and_then(|chain| {
             let certificate = Certificate::parse("it", self.name, &chain, &record.key);
-            let certificate = certificate.map_err(unusable)?;
+            let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
             if SystemTime::now() >= certificate.validity.to {
                 return Err(unusable("it has ended".to_owned()));
             }

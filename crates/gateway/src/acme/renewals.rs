@@ -23,6 +23,7 @@ use super::http::{self, CaClient};
 use super::order::{self, Failure, Ordering as Order, file};
 use super::schedule::{self, FailureKind};
 use super::storage::{self, LOCK_PAUSE, Storage};
+use crate::automatic_error::{AutomaticError, Damage, StorageError};
 use crate::config::Acme;
 
 /// The most names that are worked on at the same time.
@@ -91,15 +92,13 @@ impl Plan {
         names: Vec<String>,
         store: Arc<CertificateStore>,
         challenges: Arc<Challenges>,
-    ) -> Result<Plan, String> {
+    ) -> Result<Plan, AutomaticError> {
         let root = match &acme.storage {
             Some(folder) => folder.clone(),
             None => storage::default_folder()?,
         };
-        let opened = Storage::open(root).and_then(|root| root.within("acme"));
-        let opened = opened.and_then(|storage| storage.within(&folder(&acme.directory)));
-        let storage = opened.map_err(|error| error.to_string())?;
-        account::check(acme, &storage).map_err(|error| error.to_string())?;
+        let storage = Storage::open(root)?.within("acme")?.within(&folder(&acme.directory))?;
+        account::check(acme, &storage)?;
         let tls = http::connector(acme.directory_ca.as_deref())?;
         let mut found = Vec::new();
         for name in names {
@@ -137,18 +136,17 @@ impl Plan {
 }
 
 /// Tries to get the lock of a name's orders.
-fn lock(storage: &Storage, name: &str) -> Result<Option<storage::Lock>, storage::StorageError> {
+fn lock(storage: &Storage, name: &str) -> Result<Option<storage::Lock>, StorageError> {
     storage.try_lock(&format!("{name}.order"))
 }
 
 /// Reads the certificate of a name that is stored.
-fn stored(storage: &Storage, name: &str) -> Result<Option<Certificate>, String> {
+fn stored(storage: &Storage, name: &str) -> Result<Option<Certificate>, StorageError> {
     let file = file(name);
-    let text = storage.read(&file).map_err(|error| error.to_string())?;
-    let Some(text) = text else { return Ok(None) };
+    let Some(text) = storage.read(&file)? else { return Ok(None) };
     let path = storage.path(&file);
     let certificate = Certificate::parse("the stored text", name, &text, &text);
-    let damaged = |what| storage::StorageError::damaged(&path, what).to_string();
+    let damaged = |error| StorageError::damaged(&path, Damage::Certificate(error));
     certificate.map(Some).map_err(damaged)
 }
 
@@ -302,7 +300,7 @@ impl Renewals {
             let entries = self.entries.borrow();
             entries[index].certificate.as_ref().map(|one| (one.validity, one.identifier.clone()))
         };
-        let stored = stored(&self.storage, name).map_err(Failure::storage)?;
+        let stored = stored(&self.storage, name)?;
         if let Some(stored) = stored {
             let known = current.as_ref().map(|(validity, _)| *validity);
             if known.is_none_or(|known| stored.validity.to > known.to)

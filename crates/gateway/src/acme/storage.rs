@@ -10,7 +10,6 @@
 //!
 //! Processes that share the folder exclude each other by locks, which end with their process.
 
-use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -20,43 +19,33 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
 
+use crate::automatic_error::{AutomaticError, Damage, StorageError, StorageErrorKind};
+
 /// How often a lock is tried that another process has.
 pub(super) const LOCK_PAUSE: Duration = Duration::from_secs(1);
 
 /// The largest file that is read.
 const LARGEST: u64 = 1 << 20;
 
-/// The reason for which the folder cannot be used.
-#[derive(Clone, Debug)]
-pub(crate) struct StorageError {
-    path: PathBuf,
-    what: String,
-}
-
-impl fmt::Display for StorageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.what)
-    }
-}
-
-impl std::error::Error for StorageError {}
-
 impl StorageError {
     /// Creates the error of a file whose text makes no sense.
-    pub(super) fn damaged(path: &Path, what: impl fmt::Display) -> StorageError {
-        let what = format!("{what}; the file is left as it is: move it away to begin anew");
-        StorageError { path: path.to_path_buf(), what }
+    pub(super) fn damaged(path: &Path, damage: Damage) -> StorageError {
+        StorageError { path: path.to_path_buf(), kind: StorageErrorKind::Damaged(damage) }
     }
 
     /// Creates the error of a file that is not what it should be. The text of the file, which has a
     /// key in it, is not shown.
-    pub(super) fn no_json(path: &Path, what: &str, error: &serde_json::Error) -> StorageError {
+    pub(super) fn no_json(
+        path: &Path,
+        expected: &'static str,
+        error: &serde_json::Error,
+    ) -> StorageError {
         let (line, column) = (error.line(), error.column());
-        StorageError::damaged(path, format!("it is no {what}: line {line}, column {column}"))
+        StorageError::damaged(path, Damage::Json { expected, line, column })
     }
 
     fn at_path(path: &Path) -> impl Fn(io::Error) -> StorageError {
-        move |error| StorageError { path: path.to_path_buf(), what: error.to_string() }
+        move |error| StorageError { path: path.to_path_buf(), kind: StorageErrorKind::Io(error) }
     }
 }
 
@@ -74,7 +63,7 @@ pub(crate) struct Lock {
 
 /// Returns the folder for state if the configuration names none: that of the service manager, else
 /// that of the user.
-pub(crate) fn default_folder() -> Result<PathBuf, String> {
+pub(crate) fn default_folder() -> Result<PathBuf, AutomaticError> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(folders) = variable("STATE_DIRECTORY") {
         // A service may have several folders, separated by colons.
@@ -87,9 +76,7 @@ pub(crate) fn default_folder() -> Result<PathBuf, String> {
     }
     match variable("HOME") {
         Some(home) => Ok(Path::new(&home).join(".local/state/superpoll")),
-        None => Err("no folder for keys and certificates: neither $STATE_DIRECTORY nor \
-                     $XDG_STATE_HOME nor $HOME is set, expected storage = FOLDER"
-            .to_owned()),
+        None => Err(AutomaticError::NoFolder),
     }
 }
 
@@ -111,15 +98,15 @@ impl Storage {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(StorageError::at_path(&folder))?;
         let found = fs::symlink_metadata(&folder).map_err(StorageError::at_path(&folder))?;
-        let refused = |what: String| Err(StorageError { path: folder.clone(), what });
+        let refused = |kind| Err(StorageError { path: folder.clone(), kind });
         if !found.is_dir() {
-            return refused("it is a link or a file, expected a folder".to_owned());
+            return refused(StorageErrorKind::NotAFolder);
         }
         if found.uid() != geteuid().as_raw() {
-            return refused(foreign(found.uid()));
+            return refused(StorageErrorKind::Foreign(found.uid()));
         }
         if found.mode() & 0o022 != 0 {
-            return refused("other users can write to the folder, expected chmod 700".to_owned());
+            return refused(StorageErrorKind::OpenFolder);
         }
         Ok(Storage { folder })
     }
@@ -137,7 +124,7 @@ impl Storage {
     /// Reads a file; `None` if there is none.
     pub(crate) fn read(&self, name: &str) -> Result<Option<String>, StorageError> {
         let path = self.path(name);
-        let refused = |what: String| Err(StorageError { path: path.clone(), what });
+        let refused = |kind| Err(StorageError { path: path.clone(), kind });
         let mut options = OpenOptions::new();
         // A pipe or a device must not stop the server.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -149,19 +136,19 @@ impl Storage {
         };
         let found = file.metadata().map_err(StorageError::at_path(&path))?;
         if !found.is_file() {
-            return refused("it is no file".to_owned());
+            return refused(StorageErrorKind::NotAFile);
         }
         if found.uid() != geteuid().as_raw() {
-            return refused(foreign(found.uid()));
+            return refused(StorageErrorKind::Foreign(found.uid()));
         }
         if found.mode() & 0o077 != 0 {
-            return refused("other users have access to the file, expected chmod 600".to_owned());
+            return refused(StorageErrorKind::OpenFile);
         }
         let mut text = String::new();
         let read = file.take(LARGEST + 1).read_to_string(&mut text);
-        read.map_err(|error| StorageError::damaged(&path, error))?;
+        read.map_err(|error| StorageError::damaged(&path, Damage::NotText(error)))?;
         if text.len() as u64 > LARGEST {
-            return Err(StorageError::damaged(&path, "it has more than 1 MiB"));
+            return Err(StorageError::damaged(&path, Damage::TooLarge));
         }
         Ok(Some(text))
     }
@@ -214,12 +201,6 @@ impl Storage {
             Err(error) => Err(StorageError::at_path(&path)(error.into())),
         }
     }
-}
-
-/// Says that a file belongs to another user.
-fn foreign(owner: u32) -> String {
-    let own = geteuid().as_raw();
-    format!("it belongs to the user {owner}, and the server runs as {own}, expected chown {own}")
 }
 
 #[cfg(test)]

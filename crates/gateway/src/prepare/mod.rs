@@ -53,8 +53,12 @@ fn prepare(mut draft: Draft) -> Result<Config, ConfigError> {
             }
             Resource::Listen(address) => listener(address),
             Resource::Authorities(path) => chain(path).map(drop).map_err(|error| error.to_string()),
-            Resource::TokenKey(rule) => Verifier::read(rule).map(drop),
-            Resource::Users(path) => htpasswd::read(path).map(drop),
+            Resource::TokenKey(rule) => {
+                Verifier::read(rule).map(drop).map_err(|error| error.to_string())
+            }
+            Resource::Users(path) => {
+                htpasswd::read(path).map(drop).map_err(|error| error.to_string())
+            }
             Resource::ErrorPage(path) => page(path),
             Resource::Folder(path) => folder(path),
             Resource::FileOfRoute { path, file } => not_one_file(path, file),

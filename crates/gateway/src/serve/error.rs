@@ -5,10 +5,15 @@ use std::{fmt, io};
 
 use superpoll_http::certificates::CertificateError;
 use superpoll_http::listen;
+use superpoll_http::rules::RulesError;
+use superpoll_http::upstream::ClientTlsError;
+use superpoll_hub::channel::ChannelKeyError;
 
+use crate::automatic_error::AutomaticError;
 use crate::config::Address;
 
-/// The reason for which a server did not start, or did not take on another configuration.
+/// The reason for which a server did not start, or did not take on another configuration. The types
+/// of its [causes](crate::causes) say which file or setting it is, and of which kind the mistake is.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,21 +44,21 @@ pub enum Error {
     /// The files of the demonstration, which are in the program, cannot be used.
     Demonstration(io::Error),
     /// The files of a rule of a host or a route cannot be used: users, or pages for errors.
-    Rules(String),
+    Rules(RulesError),
     /// The key of a channel's tokens cannot be used.
-    ChannelKey(String),
+    ChannelKey(ChannelKeyError),
     /// The certificates of an upstream cannot be used.
     Upstream {
         /// The name of the upstream.
         name: String,
-        /// The mistake.
-        what: String,
+        /// The reason.
+        source: ClientTlsError,
     },
     /// A certificate or its key cannot be used.
     Certificate(CertificateError),
     /// The folder, the authority or the names of certificates that the server gets by itself cannot
     /// be used.
-    AutomaticCertificates(String),
+    AutomaticCertificates(AutomaticError),
     /// A relay cannot be opened.
     Relay {
         /// The address that is relayed, or the server that it is relayed to.
@@ -86,12 +91,11 @@ impl fmt::Display for Error {
                 write!(f, "opening the access log {}: {source}", path.display())
             }
             Error::Demonstration(error) => write!(f, "preparing the demonstration: {error}"),
-            Error::Inherited(what)
-            | Error::Rules(what)
-            | Error::ChannelKey(what)
-            | Error::Upstream { what, .. }
-            | Error::AutomaticCertificates(what)
-            | Error::Broker(what) => f.write_str(what),
+            Error::Inherited(what) | Error::Broker(what) => f.write_str(what),
+            Error::Rules(error) => error.fmt(f),
+            Error::ChannelKey(error) => error.fmt(f),
+            Error::Upstream { source, .. } => source.fmt(f),
+            Error::AutomaticCertificates(error) => error.fmt(f),
             Error::Certificate(error) => error.fmt(f),
             Error::Relay { relay, source } => write!(f, "relaying to {relay}: {source}"),
             Error::UnknownUpstream(name) => write!(f, "the upstream {name} is not defined"),
@@ -116,13 +120,11 @@ impl std::error::Error for Error {
             Error::Certificate(error) => Some(error),
             Error::Keeper(error) => Some(error),
             Error::Runtime(error) => Some(error),
-            Error::Inherited(_)
-            | Error::Rules(_)
-            | Error::ChannelKey(_)
-            | Error::Upstream { .. }
-            | Error::AutomaticCertificates(_)
-            | Error::UnknownUpstream(_)
-            | Error::Broker(_) => None,
+            Error::Rules(error) => Some(error),
+            Error::ChannelKey(error) => Some(error),
+            Error::Upstream { source, .. } => Some(source),
+            Error::AutomaticCertificates(error) => Some(error),
+            Error::Inherited(_) | Error::UnknownUpstream(_) | Error::Broker(_) => None,
         }
     }
 }

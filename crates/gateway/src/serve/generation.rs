@@ -270,7 +270,7 @@ fn group(
     report: &Report,
 ) -> Result<Arc<Group>, Error> {
     let made = Group::new(name, upstream, before, report.clone());
-    made.map_err(|what| Error::Upstream { name: name.to_owned(), what })
+    made.map_err(|source| Error::Upstream { name: name.to_owned(), source })
 }
 
 /// Returns the certificates of a listener, and the part that does its handshakes.

@@ -4,6 +4,9 @@
 //! error may be that no file can be opened.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use http::header::{
@@ -33,6 +36,27 @@ const OF_BODY: [HeaderName; 13] = [
     HeaderName::from_static("repr-digest"),
 ];
 
+/// The file of a page for errors cannot be read, or is too large.
+#[derive(Debug)]
+pub struct PageError {
+    /// The file.
+    pub path: PathBuf,
+    /// The kernel's error.
+    pub source: io::Error,
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reading the page for errors {}: {}", self.path.display(), self.source)
+    }
+}
+
+impl Error for PageError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
 #[derive(Clone, Debug)]
 struct ErrorPage {
     kind: HeaderValue,
@@ -48,15 +72,15 @@ impl ErrorPages {
     ///
     /// # Errors
     ///
-    /// A file cannot be read, or is too large, in words.
-    pub(crate) fn open(paths: &superpoll_config::ErrorPages) -> Result<ErrorPages, String> {
+    /// A file cannot be read, or is too large.
+    pub(crate) fn open(paths: &superpoll_config::ErrorPages) -> Result<ErrorPages, PageError> {
         let pages = paths.iter().map(|(errors, path)| {
             let kind = files::media_type(&path.to_string_lossy());
-            let cannot = |error| format!("reading the page for errors {}: {error}", path.display());
+            let cannot = |source| PageError { path: path.clone(), source };
             let bytes = bounded_file::read(path, LARGEST_PAGE).map_err(cannot)?;
             Ok((*errors, ErrorPage { kind, bytes: bytes.into() }))
         });
-        pages.collect::<Result<_, String>>().map(ErrorPages)
+        pages.collect::<Result<_, PageError>>().map(ErrorPages)
     }
 
     /// Returns these pages, and those of `others` where these have none.

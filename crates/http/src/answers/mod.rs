@@ -31,6 +31,7 @@ use superpoll_http1::FieldLines;
 
 pub use self::compression::Compression;
 pub(crate) use self::error_pages::ErrorPages;
+pub use self::error_pages::PageError;
 use crate::body::Body;
 use crate::trace::RequestTrace;
 

@@ -38,6 +38,7 @@ use superpoll_rt::blocking::unblock;
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
+use super::error::RulesError;
 use super::refusal::{Reason, Refused};
 use crate::body::Body;
 use crate::head::Fields;
@@ -170,23 +171,25 @@ impl Login {
     ///
     /// # Errors
     ///
-    /// The file of users cannot be read or has mistakes, in words.
-    pub(super) fn open(rule: &Arc<BasicAuth>, queue: &'static LoginQueue) -> Result<Login, String> {
+    /// The file of users cannot be read or has mistakes.
+    pub(super) fn open(
+        rule: &Arc<BasicAuth>,
+        queue: &'static LoginQueue,
+    ) -> Result<Login, RulesError> {
         let mut users = match &rule.file {
-            Some(file) => htpasswd::read(file)?,
+            Some(file) => htpasswd::read(file).map_err(RulesError::Users)?,
             None => BTreeMap::new(),
         };
         users.extend(rule.users.iter().map(|(user, hash)| (user.clone(), hash.clone())));
         let realm = rule.realm.replace('\\', "\\\\").replace('"', "\\\"");
         let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
-        let wrong = |_| "the realm is no value of a field".to_owned();
         let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new());
         Ok(Login {
             rule: rule.clone(),
-            challenge: HeaderValue::try_from(challenge).map_err(wrong)?,
+            challenge: HeaderValue::try_from(challenge).map_err(|_| RulesError::Realm)?,
             users,
             queue,
-            key: key.map_err(|_| "the system has no random bytes".to_owned())?,
+            key: key.map_err(|_| RulesError::RandomBytes)?,
             known: Mutex::default(),
             failures: RateTable::new(rule.failures),
         })

@@ -16,6 +16,7 @@
 //! where the listener expects one. Fields as `X-Forwarded-For` say nothing here, as every client
 //! can write them.
 
+mod error;
 mod login;
 mod rates;
 mod refusal;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 
 use superpoll_config::{Access, Action, BasicAuth, Config, Host, RequestRate, Route, Rules};
 
+pub use self::error::RulesError;
 pub(crate) use self::login::Verification;
 pub use self::login::user;
 use self::login::{CLIENTS, Checked, Login, LoginQueue, OPERATORS, too_many_requests};
@@ -110,8 +112,8 @@ impl HostRules {
     ///
     /// # Errors
     ///
-    /// A file cannot be read, in words.
-    pub fn all(config: &Config, before: &[HostRules]) -> Result<Arc<[HostRules]>, String> {
+    /// A file cannot be read, or has mistakes.
+    pub fn all(config: &Config, before: &[HostRules]) -> Result<Arc<[HostRules]>, RulesError> {
         let mut known = ByPlace::new();
         for rules in before {
             let limits = rules.limits.iter();
@@ -124,7 +126,7 @@ impl HostRules {
         config.hosts.iter().map(|host| HostRules::open(host, &known)).chain(admin).collect()
     }
 
-    fn open(host: &Host, before: &ByPlace) -> Result<HostRules, String> {
+    fn open(host: &Host, before: &ByPlace) -> Result<HostRules, RulesError> {
         let pages = ErrorPages::open(&host.errors)?;
         let mut limits = ByPlace::new();
         let clients = RouteRules {
@@ -153,7 +155,7 @@ impl HostRules {
 fn login(
     rule: Option<&Arc<BasicAuth>>,
     queue: &'static LoginQueue,
-) -> Result<Option<Arc<Login>>, String> {
+) -> Result<Option<Arc<Login>>, RulesError> {
     Ok(rule.map(|rule| Login::open(rule, queue)).transpose()?.map(Arc::new))
 }
 
@@ -183,7 +185,7 @@ impl RouteRules {
         of_host: &ErrorPages,
         clients: &RouteRules,
         route: &Route,
-    ) -> Result<RouteRules, String> {
+    ) -> Result<RouteRules, RulesError> {
         let rules = &route.rules;
         let pages = match &route.action {
             // Clients of channels read the reason.
@@ -204,7 +206,7 @@ impl RouteRules {
     }
 
     /// Opens the rules of the admin listener: clients and users.
-    fn of_admin(rules: &Rules) -> Result<Option<Arc<RouteRules>>, String> {
+    fn of_admin(rules: &Rules) -> Result<Option<Arc<RouteRules>>, RulesError> {
         let all = RouteRules {
             answers: None,
             access: restrictions([&rules.access]),

@@ -5,15 +5,16 @@ use jsonwebtoken::jwk::{
     AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse,
 };
 use jsonwebtoken::{Algorithm, DecodingKey};
-use superpoll_config::TokenKey;
+use superpoll_config::{TokenKey, TokenKeyError};
 
 use super::Key;
+use super::read::KeySetError;
 
 /// The largest file of keys.
 pub(super) const LARGEST_FILE: u64 = 1 << 20;
 
 /// The most keys of a set.
-const MOST_KEYS: usize = 100;
+pub(super) const MOST_KEYS: usize = 100;
 
 impl Key {
     /// Returns a key that has no name.
@@ -32,32 +33,30 @@ impl Key {
 
 /// Reads a set of keys; the error says why it is none. Keys of other kinds, for other algorithms or
 /// for encryption are left out, as RFC 7517 (section 5) says.
-pub(super) fn read_set(bytes: &[u8]) -> Result<Vec<Key>, String> {
-    let set: JwkSet = serde_json::from_slice(bytes)
-        .map_err(|error| format!("no set of keys, expected {{\"keys\":[...]}}: {error}"))?;
+pub(super) fn read_set(bytes: &[u8]) -> Result<Vec<Key>, KeySetError> {
+    let set: JwkSet = serde_json::from_slice(bytes).map_err(KeySetError::Malformed)?;
     if set.keys.len() > MOST_KEYS {
-        return Err(format!("a set of {} keys, expected at most {MOST_KEYS}", set.keys.len()));
+        return Err(KeySetError::TooMany(set.keys.len()));
     }
     let mut keys = Vec::new();
     for (index, jwk) in set.keys.iter().enumerate() {
-        let key = of_set(jwk).map_err(|what| format!("a set whose key {} is {what}", index + 1))?;
+        let key = of_set(jwk).map_err(|source| KeySetError::Key { number: index + 1, source })?;
         keys.extend(key);
     }
     if keys.is_empty() {
-        let what = "a set without a key for HS256, RS256, ES256 or EdDSA";
-        return Err(format!("{what}, expected one"));
+        return Err(KeySetError::NoKey);
     }
     Ok(keys)
 }
 
 /// Returns a key of a set, unless it is for other purposes.
-fn of_set(jwk: &Jwk) -> Result<Option<Key>, String> {
+fn of_set(jwk: &Jwk) -> Result<Option<Key>, TokenKeyError> {
     if matches!(jwk.common.public_key_use, Some(PublicKeyUse::Encryption)) {
         return Ok(None);
     }
     let part = |text: &str| {
         let bytes = BASE64URL_NOPAD.decode(text.trim_end_matches('=').as_bytes());
-        bytes.map_err(|_| "no base64url".to_owned())
+        bytes.map_err(|_| TokenKeyError::Malformed("no base64url"))
     };
     let (algorithm, key) = match &jwk.algorithm {
         AlgorithmParameters::RSA(key) => {

@@ -27,9 +27,10 @@ use std::time::Duration;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+pub use read::{KeyError, KeyPlace, KeySetError};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value};
-use superpoll_config::TokenKey;
+use superpoll_config::{TokenKey, TokenKeyError};
 
 /// The largest token.
 pub(crate) const LARGEST: usize = 8 << 10;
@@ -125,12 +126,12 @@ impl Verifier {
     ///
     /// # Errors
     ///
-    /// It is no key; the text says why, without the key.
+    /// It is no key.
     pub(crate) fn with_key(
         key: &[u8],
         audience: Option<&str>,
         leeway: Duration,
-    ) -> Result<Verifier, String> {
+    ) -> Result<Verifier, TokenKeyError> {
         let keys = vec![Key::from_config(&TokenKey::parse(key)?)];
         Ok(Verifier::new(keys, key, audience, leeway, false))
     }
@@ -144,7 +145,7 @@ impl Verifier {
         set: &[u8],
         audience: Option<&str>,
         leeway: Duration,
-    ) -> Result<Verifier, String> {
+    ) -> Result<Verifier, KeySetError> {
         Ok(Verifier::new(keys::read_set(set)?, set, audience, leeway, true))
     }
 

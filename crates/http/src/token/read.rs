@@ -1,47 +1,179 @@
 //! Reading the keys that a configuration names.
 
-use superpoll_config::{KeySource, TokenRule, bounded_file};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+use superpoll_config::{KeySource, TokenKeyError, TokenRule, bounded_file};
 
 use super::Verifier;
-use super::keys::LARGEST_FILE;
+use super::keys::{LARGEST_FILE, MOST_KEYS};
+
+/// The place of a key, which the configuration names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeyPlace {
+    /// The configuration itself.
+    Text,
+    /// A file.
+    File(PathBuf),
+    /// A file with a set of keys.
+    Set(PathBuf),
+    /// A variable of the environment.
+    Variable(String),
+}
+
+/// The reason for which the keys of tokens cannot be used. It has nothing of a key.
+#[derive(Debug)]
+pub enum KeyError {
+    /// A file cannot be read, or is too large.
+    Read {
+        /// The file.
+        place: KeyPlace,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// A variable of the environment is not set.
+    Unset(String),
+    /// The contents of a place are no key.
+    Key {
+        /// The place.
+        place: KeyPlace,
+        /// The mistake.
+        source: TokenKeyError,
+    },
+    /// The contents of a file are no set of keys.
+    Set {
+        /// The file.
+        place: KeyPlace,
+        /// The mistake.
+        source: KeySetError,
+    },
+    /// The rule names neither a key nor a set of keys.
+    NoKey,
+}
+
+/// The reason for which a text is no set of keys.
+#[derive(Debug)]
+pub enum KeySetError {
+    /// It is not in the form of a set.
+    Malformed(serde_json::Error),
+    /// It has so many keys, which are too many.
+    TooMany(usize),
+    /// A key of it cannot be used.
+    Key {
+        /// The number of the key, from one.
+        number: usize,
+        /// The mistake.
+        source: TokenKeyError,
+    },
+    /// It has no key that tokens may be signed with.
+    NoKey,
+}
+
+impl fmt::Display for KeyPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyPlace::Text => f.write_str("key"),
+            KeyPlace::File(path) => write!(f, "the key in {}", path.display()),
+            KeyPlace::Set(path) => write!(f, "the set of keys {}", path.display()),
+            KeyPlace::Variable(name) => write!(f, "the variable {name}"),
+        }
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyError::Read { place, source } => write!(f, "cannot read {place}: {source}"),
+            KeyError::Unset(name) => {
+                write!(f, "the variable {name} is not set in the environment, expected a key")
+            }
+            KeyError::Key { place, source } => write!(f, "{place} is {source}"),
+            KeyError::Set { place, source } => write!(f, "{place} is {source}"),
+            KeyError::NoKey => f.write_str("tokens without a key"),
+        }
+    }
+}
+
+impl Error for KeyError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            KeyError::Read { source, .. } => Some(source),
+            KeyError::Key { source, .. } => Some(source),
+            KeyError::Set { source, .. } => Some(source),
+            KeyError::Unset(_) | KeyError::NoKey => None,
+        }
+    }
+}
+
+impl fmt::Display for KeySetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeySetError::Malformed(error) => {
+                write!(f, "no set of keys, expected {{\"keys\":[...]}}: {error}")
+            }
+            KeySetError::TooMany(count) => {
+                write!(f, "a set of {count} keys, expected at most {MOST_KEYS}")
+            }
+            KeySetError::Key { number, source } => {
+                write!(f, "a set whose key {number} is {source}")
+            }
+            KeySetError::NoKey => {
+                f.write_str("a set without a key for HS256, RS256, ES256 or EdDSA, expected one")
+            }
+        }
+    }
+}
+
+impl Error for KeySetError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            KeySetError::Malformed(error) => Some(error),
+            KeySetError::Key { source, .. } => Some(source),
+            KeySetError::TooMany(_) | KeySetError::NoKey => None,
+        }
+    }
+}
 
 impl Verifier {
     /// Reads the keys of a rule.
     ///
     /// # Errors
     ///
-    /// A key cannot be read, or is none; the text names its place and has nothing of it.
-    pub fn read(rule: &TokenRule) -> Result<Verifier, String> {
+    /// A key cannot be read, or is none.
+    pub fn read(rule: &TokenRule) -> Result<Verifier, KeyError> {
         let (audience, leeway) = (rule.audience.as_deref(), rule.leeway);
         if let Some(path) = &rule.jwks {
-            let place = format!("the set of keys {}", path.display());
-            let set = bounded_file::read(path, LARGEST_FILE)
-                .map_err(|error| format!("cannot read {place}: {error}"))?;
+            let (set, place) = read_file(path, KeyPlace::Set)?;
             let read = Verifier::with_set(&set, audience, leeway);
-            return read.map_err(|what| format!("{place} is {what}"));
+            return read.map_err(|source| KeyError::Set { place, source });
         }
-        let key = rule.key.as_ref().ok_or("tokens without a key")?;
-        let (key, place) = read_source(key)?;
+        let (key, place) = read_source(rule.key.as_ref().ok_or(KeyError::NoKey)?)?;
         let read = Verifier::with_key(&key, audience, leeway);
-        read.map_err(|what| format!("{place} is {what}"))
+        read.map_err(|source| KeyError::Key { place, source })
     }
 }
 
-/// Returns the key, and the words for its place.
-fn read_source(source: &KeySource) -> Result<(Vec<u8>, String), String> {
+/// Returns the contents of a file, and its place.
+fn read_file(
+    path: &Path,
+    place: impl Fn(PathBuf) -> KeyPlace,
+) -> Result<(Vec<u8>, KeyPlace), KeyError> {
+    let place = place(path.to_path_buf());
+    match bounded_file::read(path, LARGEST_FILE) {
+        Ok(bytes) => Ok((bytes, place)),
+        Err(source) => Err(KeyError::Read { place, source }),
+    }
+}
+
+/// Returns the key, and its place.
+fn read_source(source: &KeySource) -> Result<(Vec<u8>, KeyPlace), KeyError> {
     let (mut key, place) = match source {
-        KeySource::Text(text) => return Ok((text.clone().into_bytes(), "key".to_owned())),
-        KeySource::File(path) => {
-            let place = format!("the key in {}", path.display());
-            let key = bounded_file::read(path, LARGEST_FILE)
-                .map_err(|error| format!("cannot read {place}: {error}"))?;
-            (key, place)
-        }
+        KeySource::Text(text) => return Ok((text.clone().into_bytes(), KeyPlace::Text)),
+        KeySource::File(path) => read_file(path, KeyPlace::File)?,
         KeySource::Variable(name) => {
-            let key = std::env::var_os(name).ok_or_else(|| {
-                format!("the variable {name} is not set in the environment, expected a key")
-            })?;
-            (key.into_encoded_bytes(), format!("the variable {name}"))
+            let key = std::env::var_os(name).ok_or_else(|| KeyError::Unset(name.clone()))?;
+            (key.into_encoded_bytes(), KeyPlace::Variable(name.clone()))
         }
     };
     // The line end that editors and shells leave belongs to no secret.

@@ -295,7 +295,7 @@ fn what_is_no_key_is_refused_with_the_reason() {
         (b"-----BEGIN something or other\n", "a PEM section of another kind"),
         (b" {\"keys\": []} and more than thirty-two bytes", "JSON"),
     ] {
-        let error = Verifier::with_key(key, None, Duration::ZERO).unwrap_err();
+        let error = Verifier::with_key(key, None, Duration::ZERO).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
     let many = json!({ "keys": vec![json!({ "kty": "oct", "k": "AA" }); 101] }).to_string();
@@ -317,13 +317,14 @@ fn what_is_no_key_is_refused_with_the_reason() {
         (&many, "a set of 101 keys"),
     ] {
         let error = Verifier::with_set(set.as_bytes(), None, Duration::ZERO).unwrap_err();
+        let error = error.to_string();
         assert!(error.starts_with(expected), "{error}");
     }
 }
 
 #[test]
 fn no_error_contains_the_key_or_the_token() {
-    let error = Verifier::with_key(b"hunter2", None, Duration::ZERO).unwrap_err();
+    let error = Verifier::with_key(b"hunter2", None, Duration::ZERO).unwrap_err().to_string();
     assert!(!error.contains("hunter2"), "{error}");
     let verifier = verifier(SECRET);
     let token = signed(&json!({ "alg": "HS256" }), &json!({}), with_secret(&[7; 32]));

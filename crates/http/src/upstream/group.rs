@@ -25,7 +25,7 @@ use superpoll_config::{Balance, CertificateFiles, Health, ServerAddress, Upstrea
 use tokio::sync::watch;
 
 use super::balance::{self, Candidate};
-use super::client_tls::Tls;
+use super::client_tls::{ClientTlsError, Tls};
 use super::named_servers::NamedServers;
 use super::server::{Clock, Found, GroupServer, ServerRules};
 use super::sticky::Sticky;
@@ -113,7 +113,7 @@ impl Group {
         config: &Upstream,
         before: Option<&Group>,
         report: Arc<dyn Fn(&Event) + Send + Sync>,
-    ) -> Result<Arc<Group>, String> {
+    ) -> Result<Arc<Group>, ClientTlsError> {
         let tls = config.tls.as_ref().map(|tls| Tls::new(tls, config.h2)).transpose()?;
         let named = NamedServers::all(config);
         let found = config.servers.iter().map(|server| match &server.address {

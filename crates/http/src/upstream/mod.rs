@@ -58,7 +58,7 @@ mod strict;
 mod tunnel;
 
 pub use client::Client;
-pub use client_tls::client_tls;
+pub use client_tls::{AuthoritiesError, ClientTlsError, authorities, client_tls};
 pub use dial::{connect, connect_any, dial_for_relay};
 pub use forwarder::{Forwarder, LimitTimer, Pages};
 pub use group::{Group, ServerList};

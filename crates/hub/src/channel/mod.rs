@@ -90,6 +90,6 @@ pub use local_subscribers::LocalSubscribers;
 pub use message::Message;
 pub use parked::LeftSubscriber;
 pub use registry::{LocatedChannel, Registry, RouteState};
-pub use rights::{Rights, SharedRights};
+pub use rights::{ChannelKeyError, Rights, SharedRights};
 pub use route::{ChannelState, Channels, ListPlace, VISITED};
 pub use several::Also;

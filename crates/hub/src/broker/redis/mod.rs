@@ -68,7 +68,8 @@ const REPLICATION: Duration = Duration::from_millis(200);
 ///
 /// The mistake in words, if the certificates cannot be read.
 pub(crate) fn connector(config: &superpoll_config::Broker) -> Result<Connector, String> {
-    let tls = config.ca.as_deref().map(|ca| upstream::client_tls(ca, &[])).transpose()?;
+    let tls = config.ca.as_deref().map(|ca| upstream::client_tls(ca, &[])).transpose();
+    let tls = tls.map_err(|error| error.to_string())?;
     let (url, prefix) = (config.url.clone(), config.prefix.clone());
     let (replicas, publish) = (config.replicas, config.publish);
     Ok(Connector { url, tls, replicas, publish, prefix })

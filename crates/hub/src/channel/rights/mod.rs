@@ -31,6 +31,8 @@ mod refusal;
 mod source;
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,7 +48,7 @@ use superpoll_http::exchange::Exchange;
 use superpoll_http::grant::{Grant, RightsMark, Use};
 use superpoll_http::log::{Event, Level, RateLimited, Report, others};
 use superpoll_http::telemetry::guard;
-use superpoll_http::token::{Claims, Verifier};
+use superpoll_http::token::{Claims, KeyError, Verifier};
 use superpoll_http::upstream::Group;
 
 use self::authorizer::Authorizer;
@@ -61,6 +63,27 @@ const REFUSALS: Duration = Duration::from_secs(10);
 struct Tokens {
     rule: Arc<TokenRule>,
     verifier: Verifier,
+}
+
+/// The key of the tokens of a channel cannot be used.
+#[derive(Debug)]
+pub struct ChannelKeyError {
+    /// The path of the channel.
+    pub path: String,
+    /// The reason.
+    pub source: KeyError,
+}
+
+impl fmt::Display for ChannelKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reading the key of the channel {}: {}", self.path, self.source)
+    }
+}
+
+impl Error for ChannelKeyError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
 }
 
 /// The rights of a route, which all engines share.
@@ -78,11 +101,11 @@ impl SharedRights {
     ///
     /// # Errors
     ///
-    /// A key cannot be read, in words.
-    pub(crate) fn new(options: &Channel, report: &Report) -> Result<Arc<SharedRights>, String> {
+    /// A key cannot be read.
+    pub(crate) fn new(options: &Channel, report: &Report) -> Result<Arc<SharedRights>, KeyError> {
         let tokens = options.token.clone().map(|rule| {
             let verifier = Verifier::read(&rule)?;
-            Ok::<_, String>(Tokens { rule, verifier })
+            Ok(Tokens { rule, verifier })
         });
         let tokens = tokens.transpose()?;
         Ok(Arc::new(SharedRights {
@@ -99,8 +122,11 @@ impl SharedRights {
     ///
     /// # Errors
     ///
-    /// The first mistake in the rights of a channel, after the path of that channel.
-    pub fn all(config: &Config, report: &Report) -> Result<Vec<Arc<SharedRights>>, String> {
+    /// The first channel whose key cannot be read.
+    pub fn all(
+        config: &Config,
+        report: &Report,
+    ) -> Result<Vec<Arc<SharedRights>>, ChannelKeyError> {
         let routes = config.hosts.iter().flat_map(|host| &host.routes);
         let channels = routes.filter_map(|route| match &route.action {
             RouteAction::Channel(options) => Some((&route.path, options)),
@@ -108,7 +134,7 @@ impl SharedRights {
         });
         let read = channels.map(|(path, options)| {
             let rights = SharedRights::new(options, report);
-            rights.map_err(|what| format!("reading the key of the channel {path}: {what}"))
+            rights.map_err(|source| ChannelKeyError { path: path.to_string(), source })
         });
         read.collect()
     }
