@@ -12,8 +12,8 @@ use superpoll_hub::channel::ChannelKeyError;
 use crate::automatic_error::AutomaticError;
 use crate::config::Address;
 
-/// The reason for which a server did not start, or did not take on another configuration. The types
-/// of its [causes](crate::causes) say which file or setting it is, and of which kind the mistake is.
+/// The reason for which a server did not start, or did not take on another configuration. Its
+/// [causes](crate::causes) name the file or the setting, and the kind of the mistake.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {

@@ -8,6 +8,7 @@ mod dormant2;
 mod dormant2_random;
 mod early_data;
 mod ending;
+mod errors;
 mod file_lane;
 mod file_rules;
 mod floods2;
