@@ -46,7 +46,9 @@ pub mod causes {
         UserNameError,
     };
     pub use superpoll_http::answers::PageError;
-    pub use superpoll_http::certificates::CertificateError;
+    pub use superpoll_http::certificates::{
+        CertificateError, PemKind, UntimelyReason, UnusableReason,
+    };
     pub use superpoll_http::htpasswd::{LineError, UsersError, UsersErrorKind};
     pub use superpoll_http::rules::RulesError;
     pub use superpoll_http::token::{KeyError, KeyPlace, KeySetError};

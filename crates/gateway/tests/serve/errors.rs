@@ -6,8 +6,8 @@ use std::path::Path;
 
 use superpoll_gateway::Config;
 use superpoll_gateway::causes::{
-    AuthoritiesError, AutomaticError, ClientTlsError, KeyError, KeyPlace, LineError,
-    PasswordHashError, RulesError, TokenKeyError, UsersErrorKind,
+    AuthoritiesError, AutomaticError, CertificateError, ClientTlsError, KeyError, KeyPlace,
+    LineError, PasswordHashError, PemKind, RulesError, TokenKeyError, UsersErrorKind,
 };
 use superpoll_gateway::serve::{Error, Server};
 
@@ -83,6 +83,14 @@ fn a_program_learns_which_file_is_wrong_and_why() {
     };
     assert!(name == "up" && *path == at.join("ca.pem"), "{error:?}");
     assert!(matches!(source, AuthoritiesError::Empty), "{error:?}");
+
+    let tls = "tls = { certificate = \"AT/cert.pem\", key = \"AT/key.pem\" }";
+    let error = check(at, tls, channel, "");
+    let Error::Certificate(CertificateError::Read { kind, path, .. }) = &error else {
+        panic!("{error:?}")
+    };
+    assert!(*kind == PemKind::Certificate && *path == at.join("cert.pem"), "{error:?}");
+    assert_eq!(kernel_error(&error), Some(io::ErrorKind::NotFound));
 
     let acme = "tls = { acme = \"\", directory_ca = \"AT/ca.pem\" }";
     let error = check(at, acme, channel, "");

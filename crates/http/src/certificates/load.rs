@@ -1,7 +1,5 @@
 //! Certificates and keys, from files or from memory.
 
-use std::fmt;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,6 +11,8 @@ use futures_rustls::rustls::sign::CertifiedKey;
 use futures_rustls::rustls::{Error, InconsistentKeys};
 use superpoll_config::CertificateFiles;
 use webpki::{EndEntityCert, KeyUsage};
+
+use super::error::{CertificateError, PemKind, UntimelyReason, UnusableReason};
 
 /// A certificate with its chain and its key, ready for handshakes.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Certificate {
         let certificates =
             collect(Path::new(name), CertificateDer::pem_slice_iter(chain.as_bytes()))?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-            .map_err(|error| CertificateError::of_file(Path::new(name), KEY, error))?;
+            .map_err(|error| CertificateError::of_file(Path::new(name), PemKind::Key, error))?;
         Certificate::new(name, name, certificates, key)
     }
 
@@ -55,21 +55,18 @@ impl Certificate {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Certificate, CertificateError> {
+        let unusable = |source| CertificateError::Unusable { certificate: name.to_owned(), source };
         let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
         let key = certified.map_err(|error| match error {
-            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                CertificateError::new(format!(
-                    "the key {key_name} does not belong to the certificate {name}, expected the \
-                     key that the certificate was requested with"
-                ))
-            }
-            Error::InvalidCertificate(error) => unusable(name, &format!("{error:?}")),
-            error => CertificateError::new(format!(
-                "the key {key_name} cannot be used: {error}, expected an RSA, ECDSA or Ed25519 key"
-            )),
+            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => CertificateError::OtherKey {
+                certificate: name.to_owned(),
+                key: key_name.to_owned(),
+            },
+            Error::InvalidCertificate(_) => unusable(UnusableReason::Form(error)),
+            source => CertificateError::UnusableKey { key: key_name.to_owned(), source },
         })?;
-        let facts = key.end_entity_cert().map_err(|error| error.to_string()).and_then(Facts::read);
-        let facts = facts.map_err(|what| unusable(name, &what))?;
+        let facts = key.end_entity_cert().map_err(UnusableReason::Form).and_then(Facts::read);
+        let facts = facts.map_err(unusable)?;
         Ok(Certificate { key: Arc::new(key), facts })
     }
 
@@ -88,26 +85,14 @@ impl Certificate {
         self.facts.not_after
     }
 
-    /// Returns the reason for which clients refuse the certificate at a time, with advice.
-    pub fn refused_at(&self, now: SystemTime) -> Option<String> {
-        let date = |time| humantime::format_rfc3339_seconds(time);
-        if now > self.facts.not_after {
-            let since = date(self.facts.not_after);
-            return Some(format!("has expired on {since}, clients refuse it until it is renewed"));
+    /// Returns the reason for which clients refuse the certificate at a time.
+    pub fn refused_at(&self, now: SystemTime) -> Option<UntimelyReason> {
+        let Facts { not_before, not_after, .. } = self.facts;
+        if now > not_after {
+            return Some(UntimelyReason::Expired(not_after));
         }
-        let from = date(self.facts.not_before);
-        (now < self.facts.not_before).then(|| {
-            format!("is valid from {from} on, clients refuse it until then; compare the clock")
-        })
+        (now < not_before).then_some(UntimelyReason::NotYetValid(not_before))
     }
-}
-
-const CERTIFICATE: &str = "certificate";
-const KEY: &str = "private key";
-
-fn unusable(name: &str, what: &str) -> CertificateError {
-    let expected = "expected the server's certificate (X.509 version 3) first in the file";
-    CertificateError::new(format!("the certificate {name} cannot be used: {what}, {expected}"))
 }
 
 /// Reads a file of certificates.
@@ -117,7 +102,7 @@ fn unusable(name: &str, what: &str) -> CertificateError {
 /// The file cannot be read, or has no certificate.
 pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let certificates = CertificateDer::pem_file_iter(path)
-        .map_err(|error| CertificateError::of_file(path, CERTIFICATE, error))?;
+        .map_err(|error| CertificateError::of_file(path, PemKind::Certificate, error))?;
     collect(path, certificates)
 }
 
@@ -125,7 +110,7 @@ fn collect(
     path: &Path,
     certificates: impl Iterator<Item = Result<CertificateDer<'static>, pem::Error>>,
 ) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-    let wrong = |error| CertificateError::of_file(path, CERTIFICATE, error);
+    let wrong = |error| CertificateError::of_file(path, PemKind::Certificate, error);
     let found = certificates.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     if found.is_empty() { Err(wrong(pem::Error::NoItemsFound)) } else { Ok(found) }
 }
@@ -136,52 +121,9 @@ fn collect(
 ///
 /// The file cannot be read, or has no key.
 pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| CertificateError::of_file(path, KEY, error))
+    PrivateKeyDer::from_pem_file(path)
+        .map_err(|error| CertificateError::of_file(path, PemKind::Key, error))
 }
-
-// The reason for which a certificate cannot be used.
-
-/// The reason for which a certificate cannot be used: one line that names the file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CertificateError {
-    what: String,
-    /// Whether the same files may be right at the next attempt: they could not be read.
-    may_pass: bool,
-}
-
-impl CertificateError {
-    pub(super) fn new(what: impl Into<String>) -> CertificateError {
-        CertificateError { what: what.into().replace(['\n', '\r'], " "), may_pass: false }
-    }
-
-    /// Whether it is due to a shortage that may pass, such as one of descriptors.
-    pub(super) fn may_pass(&self) -> bool {
-        self.may_pass
-    }
-
-    /// The error for a file of PEM that should contain a `kind`.
-    pub(super) fn of_file(path: &Path, kind: &str, error: pem::Error) -> CertificateError {
-        let path = path.display();
-        let may_pass = matches!(&error, pem::Error::Io(error)
-            if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied));
-        let error = CertificateError::new(match error {
-            pem::Error::Io(error) => format!("cannot read the {kind} {path}: {error}"),
-            pem::Error::NoItemsFound => {
-                format!("{path} has no {kind}, expected a PEM file with -----BEGIN")
-            }
-            error => format!("{path} is no PEM file of a {kind}: {error}"),
-        });
-        CertificateError { may_pass, ..error }
-    }
-}
-
-impl fmt::Display for CertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for CertificateError {}
 
 // The parts of a certificate that a server looks at: its names and its time.
 
@@ -197,9 +139,9 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads a certificate; the error says why that is impossible.
-    pub(super) fn read(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
-        let parsed = EndEntityCert::try_from(certificate).map_err(|error| error.to_string())?;
+    /// Reads a certificate.
+    pub(super) fn read(certificate: &CertificateDer<'_>) -> Result<Facts, UnusableReason> {
+        let parsed = EndEntityCert::try_from(certificate).map_err(UnusableReason::Contents)?;
         let names = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
         let (not_before, not_after) = validity(&parsed)?;
         Ok(Facts { names, not_before, not_after })
@@ -211,7 +153,7 @@ impl Facts {
 /// webpki has no function for this, but its errors state both. It looks at the time before it looks
 /// for an issuer, so the verification needs no root, and ends with one of these two errors. A
 /// parser of our own, or another library, would be a second reader of the same bytes.
-fn validity(certificate: &EndEntityCert<'_>) -> Result<(SystemTime, SystemTime), String> {
+fn validity(certificate: &EndEntityCert<'_>) -> Result<(SystemTime, SystemTime), UnusableReason> {
     let verify_at = |time: u64| {
         let time = UnixTime::since_unix_epoch(Duration::from_secs(time));
         let usage = KeyUsage::server_auth();
@@ -220,8 +162,8 @@ fn validity(certificate: &EndEntityCert<'_>) -> Result<(SystemTime, SystemTime),
     // No certificate reaches into the year 10000: its form of a time has four digits.
     let not_after = match verify_at(u64::from(u32::MAX) * 100) {
         Some(webpki::Error::CertExpired { not_after, .. }) => not_after.as_secs(),
-        Some(error) => return Err(error.to_string()),
-        None => return Err("its time cannot be read".to_owned()),
+        Some(error) => return Err(UnusableReason::Contents(error)),
+        None => return Err(UnusableReason::NoTime),
     };
     let not_before = match verify_at(0) {
         Some(webpki::Error::CertNotValidYet { not_before, .. }) => not_before.as_secs(),

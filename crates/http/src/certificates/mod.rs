@@ -19,6 +19,7 @@
 //! validates a name (RFC 8737). It gets the certificate that [`ChallengeCertificates`] has for that
 //! name, or none, and the connection ends with the handshake.
 
+mod error;
 mod load;
 mod server_config;
 mod store;
@@ -28,7 +29,7 @@ mod tests;
 mod tickets;
 mod watch;
 
-pub use load::CertificateError;
+pub use error::{CertificateError, PemKind, UntimelyReason, UnusableReason};
 pub use load::{Certificate, chain, key};
 pub use server_config::ClientCertificate;
 pub use server_config::server_config;

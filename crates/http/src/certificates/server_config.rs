@@ -47,7 +47,7 @@ pub fn server_config(
     }
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(versions)
-        .map_err(|error| CertificateError::new(error.to_string()))?;
+        .map_err(CertificateError::Versions)?;
     let (builder, purpose) = match &tls.client {
         Some(client) => {
             let (verifier, purpose) = client_verifier(client, provider)?;
@@ -110,22 +110,18 @@ pub(super) fn client_verifier(
     rule: &ClientCertificates,
     provider: Arc<CryptoProvider>,
 ) -> Result<(Arc<dyn ClientCertVerifier>, Vec<u8>), CertificateError> {
-    let path = rule.ca.display();
-    let wrong = |what: String| {
-        let expected = "expected the certificates of the authorities that issue to clients";
-        CertificateError::new(format!("{path} cannot vouch for clients: {what}, {expected}"))
-    };
+    let wrong = |source| CertificateError::ClientAuthorities { path: rule.ca.clone(), source };
     let mut roots = RootCertStore::empty();
     let mut digest = Context::new(&SHA256);
     digest.update(&[u8::from(rule.is_required)]);
     for certificate in chain(&rule.ca)? {
         digest.update(&(certificate.len() as u64).to_le_bytes());
         digest.update(&certificate);
-        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+        roots.add(certificate).map_err(|error| wrong(error.into()))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let builder = if rule.is_required { builder } else { builder.allow_unauthenticated() };
-    let verifier = builder.build().map_err(|error| wrong(error.to_string()))?;
+    let verifier = builder.build().map_err(|error| wrong(error.into()))?;
     Ok((verifier, digest.finish().as_ref().to_vec()))
 }
 

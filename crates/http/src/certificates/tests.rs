@@ -86,9 +86,10 @@ fn facts_are_those_of_the_certificate() {
     assert_eq!(read.names(), ["a.example"]);
     assert_eq!((read.facts.not_before, read.not_after()), (at(999_993_600), at(2_999_980_800)));
     assert_eq!(read.refused_at(at(2_000_000_000)), None);
-    let expired = read.refused_at(at(2_999_980_801)).unwrap();
+    let expired = read.refused_at(at(2_999_980_801)).unwrap().to_string();
     assert!(expired.starts_with("has expired on 2065-01-24T00:00:00Z"), "{expired}");
-    assert!(read.refused_at(at(999_993_599)).unwrap().contains("2001-09-09T00:00:00Z"));
+    let early = read.refused_at(at(999_993_599)).unwrap().to_string();
+    assert!(early.contains("2001-09-09T00:00:00Z"), "{early}");
     // Certificates without an end have this date (RFC 5280, section 4.1.2.5).
     params.not_after = rcgen::date_time_ymd(9999, 12, 31);
     let made = params.self_signed(&key).unwrap();

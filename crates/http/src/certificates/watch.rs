@@ -90,10 +90,10 @@ impl WatchedFiles {
             }
             Err(error) => return Some(Err(error)),
         };
-        let Some(what) = read.refused_at(time) else { return Some(Ok(read)) };
+        let Some(source) = read.refused_at(time) else { return Some(Ok(read)) };
         self.valid_from = Some(read.facts.not_before).filter(|from| *from > time);
-        let name = self.files.certificate.display();
-        Some(Err(CertificateError::new(format!("the certificate {name} {what}"))))
+        let certificate = self.files.certificate.display().to_string();
+        Some(Err(CertificateError::Untimely { certificate, source }))
     }
 }
 

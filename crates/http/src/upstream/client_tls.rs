@@ -31,7 +31,7 @@ pub enum ClientTlsError {
         source: AuthoritiesError,
     },
     /// The certificate that servers are shown cannot be used.
-    Identity(CertificateError),
+    Identity(Box<CertificateError>),
     /// The name of the servers is none.
     ServerName(InvalidDnsNameError),
 }
@@ -66,7 +66,7 @@ impl Error for ClientTlsError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             ClientTlsError::Authorities { source, .. } => Some(source),
-            ClientTlsError::Identity(error) => Some(error),
+            ClientTlsError::Identity(error) => Some(&**error),
             ClientTlsError::ServerName(error) => Some(error),
         }
     }
@@ -148,7 +148,8 @@ impl Tls {
             store.install(&files.label(), Certificate::read(files)?);
             Ok(store)
         });
-        let identity = identity.transpose().map_err(ClientTlsError::Identity)?;
+        let identity =
+            identity.transpose().map_err(|error| ClientTlsError::Identity(Box::new(error)))?;
         let connector = connector(&tls.ca, protocols, identity.clone())?;
         let alpn: Vec<&[u8]> = tls.alpn.iter().map(String::as_bytes).collect();
         let relayed = self::connector(&tls.ca, &alpn, identity.clone())?;

@@ -1,0 +1,231 @@
+//! The reasons for which a certificate cannot be used.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use std::{fmt, io};
+
+use futures_rustls::rustls;
+use futures_rustls::rustls::pki_types::pem;
+
+/// The reason for which a certificate cannot be used: one line that names the file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// A file cannot be read.
+    Read {
+        /// The contents that it should have.
+        kind: PemKind,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// A file has no certificate, or no key.
+    Missing {
+        /// The contents that it should have.
+        kind: PemKind,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file is no PEM file.
+    Malformed {
+        /// The contents that it should have.
+        kind: PemKind,
+        /// The file.
+        path: PathBuf,
+        /// The mistake.
+        source: pem::Error,
+    },
+    /// The key is that of another certificate.
+    OtherKey {
+        /// The file of the certificate.
+        certificate: String,
+        /// The file of the key.
+        key: String,
+    },
+    /// The first certificate of a file is none of a server.
+    Unusable {
+        /// The file.
+        certificate: String,
+        /// The mistake.
+        source: UnusableReason,
+    },
+    /// The key is of a kind that is not known, or no key.
+    UnusableKey {
+        /// The file.
+        key: String,
+        /// The mistake.
+        source: rustls::Error,
+    },
+    /// Clients refuse the certificate now.
+    Untimely {
+        /// The file.
+        certificate: String,
+        /// The reason.
+        source: UntimelyReason,
+    },
+    /// The certificates in a file cannot vouch for those of clients.
+    ClientAuthorities {
+        /// The file.
+        path: PathBuf,
+        /// The mistake.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The versions of TLS cannot be used.
+    Versions(rustls::Error),
+}
+
+/// The contents of a PEM file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PemKind {
+    /// A certificate.
+    Certificate,
+    /// A private key.
+    Key,
+}
+
+/// The mistake in the certificate of a server.
+#[derive(Debug)]
+pub enum UnusableReason {
+    /// It cannot be read.
+    Form(rustls::Error),
+    /// Its contents are wrong.
+    Contents(webpki::Error),
+    /// It has no time.
+    NoTime,
+}
+
+/// The reason for which clients refuse a certificate at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UntimelyReason {
+    /// It has expired at this time.
+    Expired(SystemTime),
+    /// It is valid from this time on.
+    NotYetValid(SystemTime),
+}
+
+impl CertificateError {
+    /// Whether it is due to a shortage that may pass, such as one of descriptors.
+    pub(super) fn may_pass(&self) -> bool {
+        let lasts = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
+        matches!(self, CertificateError::Read { source, .. } if !lasts.contains(&source.kind()))
+    }
+
+    /// The error for a file of PEM that should contain a `kind`.
+    pub(super) fn of_file(path: &Path, kind: PemKind, error: pem::Error) -> CertificateError {
+        let path = path.to_path_buf();
+        match error {
+            pem::Error::Io(source) => CertificateError::Read { kind, path, source },
+            pem::Error::NoItemsFound => CertificateError::Missing { kind, path },
+            source => CertificateError::Malformed { kind, path, source },
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            CertificateError::Read { kind, path, source } => {
+                format!("cannot read the {kind} {}: {source}", path.display())
+            }
+            CertificateError::Missing { kind, path } => {
+                format!("{} has no {kind}, expected a PEM file with -----BEGIN", path.display())
+            }
+            CertificateError::Malformed { kind, path, source } => {
+                format!("{} is no PEM file of a {kind}: {source}", path.display())
+            }
+            CertificateError::OtherKey { certificate, key } => format!(
+                "the key {key} does not belong to the certificate {certificate}, expected the key \
+                 that the certificate was requested with"
+            ),
+            CertificateError::Unusable { certificate, source } => {
+                let expected =
+                    "expected the server's certificate (X.509 version 3) first in the file";
+                format!("the certificate {certificate} cannot be used: {source}, {expected}")
+            }
+            CertificateError::UnusableKey { key, source } => format!(
+                "the key {key} cannot be used: {source}, expected an RSA, ECDSA or Ed25519 key"
+            ),
+            CertificateError::Untimely { certificate, source } => {
+                format!("the certificate {certificate} {source}")
+            }
+            CertificateError::ClientAuthorities { path, source } => {
+                let expected = "expected the certificates of the authorities that issue to clients";
+                format!("{} cannot vouch for clients: {source}, {expected}", path.display())
+            }
+            CertificateError::Versions(error) => error.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text().replace(['\n', '\r'], " "))
+    }
+}
+
+impl Error for CertificateError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            CertificateError::Read { source, .. } => Some(source),
+            CertificateError::Malformed { source, .. } => Some(source),
+            CertificateError::Unusable { source, .. } => Some(source),
+            CertificateError::UnusableKey { source, .. } => Some(source),
+            CertificateError::Untimely { source, .. } => Some(source),
+            CertificateError::ClientAuthorities { source, .. } => Some(&**source),
+            CertificateError::Versions(source) => Some(source),
+            CertificateError::Missing { .. } | CertificateError::OtherKey { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for PemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PemKind::Certificate => "certificate",
+            PemKind::Key => "private key",
+        })
+    }
+}
+
+impl fmt::Display for UnusableReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnusableReason::Form(rustls::Error::InvalidCertificate(error)) => {
+                write!(f, "{error:?}")
+            }
+            UnusableReason::Form(error) => error.fmt(f),
+            UnusableReason::Contents(error) => error.fmt(f),
+            UnusableReason::NoTime => f.write_str("its time cannot be read"),
+        }
+    }
+}
+
+impl Error for UnusableReason {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            UnusableReason::Form(error) => Some(error),
+            UnusableReason::Contents(error) => Some(error),
+            UnusableReason::NoTime => None,
+        }
+    }
+}
+
+impl fmt::Display for UntimelyReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let date = |time| humantime::format_rfc3339_seconds(time);
+        match *self {
+            UntimelyReason::Expired(since) => {
+                write!(f, "has expired on {}, clients refuse it until it is renewed", date(since))
+            }
+            UntimelyReason::NotYetValid(from) => {
+                let from = date(from);
+                write!(
+                    f,
+                    "is valid from {from} on, clients refuse it until then; compare the clock"
+                )
+            }
+        }
+    }
+}
+
+impl Error for UntimelyReason {}
