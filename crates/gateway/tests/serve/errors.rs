@@ -11,8 +11,8 @@ use superpoll_gateway::causes::{
 };
 use superpoll_gateway::serve::{Error, Server};
 
-/// Checks a configuration whose files are in a folder, `AT`, with more of the listener, of the route
-/// and at the end.
+/// Checks a configuration whose files are in a folder, `AT`, with more of the listener, of the
+/// route and at the end.
 fn check(folder: &Path, listener: &str, route: &str, more: &str) -> Error {
     let text = format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
