@@ -188,11 +188,15 @@ impl Rewrite {
 fn target(text: String) -> Option<PathAndQuery> {
     match PathAndQuery::try_from(&text[..]) {
         Ok(target) => Some(target),
-        Err(_) => {
-            let text = text.replace('<', "%3C").replace('>', "%3E").replace('`', "%60");
-            text.try_into().ok()
-        }
+        Err(_) => encode_target(&text).try_into().ok(),
     }
+}
+
+/// Encodes the bytes of a target that clients send as they are, and that [`Uri`](http::Uri) does
+/// not take.
+#[must_use]
+pub fn encode_target(text: &str) -> String {
+    text.replace('<', "%3C").replace('>', "%3E").replace('`', "%60")
 }
 
 /// Whether a path has a part that some server takes for the place above, or for the same place.

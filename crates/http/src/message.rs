@@ -20,6 +20,7 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body;
 use hyper::rt::Write;
+use superpoll_config::encode_target;
 use superpoll_http1::{
     After, Asked, BodyWriter, Field, FieldLines, FieldName, FieldValue, Fields, Framing,
     RequestHead, Version as Http1Version, Writer,
@@ -338,10 +339,7 @@ pub fn to_request<B>(read: &RequestHead<'_>, head: &[u8], body: B) -> Option<Req
     };
     *request.uri_mut() = match uri {
         Some(uri) => uri,
-        None => {
-            let target = target.replace('<', "%3C").replace('>', "%3E").replace('`', "%60");
-            target.parse().ok()?
-        }
+        None => encode_target(target).parse().ok()?,
     };
     Some(request)
 }

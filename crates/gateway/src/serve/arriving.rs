@@ -24,7 +24,7 @@ use hyper::rt::Write;
 use superpoll_http::buffer::ReadBuffer;
 use superpoll_http::transport::poll_write_all;
 use superpoll_http::upload::{RequestBody, UploadSlot};
-use superpoll_http::upstream::Client;
+use superpoll_http::upstream::{Client, LinesClient};
 use superpoll_http1::{BodyReader, Framing, Progress, Refusal, RequestHead};
 use superpoll_rt::pipe::PipeReader;
 
@@ -260,7 +260,9 @@ impl Client for Session<'_> {
     fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.arriving.poll_finish_invitation(cx, self.io)
     }
+}
 
+impl LinesClient for Session<'_> {
     fn can_splice(&self) -> bool {
         self.io.can_splice()
     }

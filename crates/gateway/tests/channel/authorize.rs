@@ -123,6 +123,11 @@ fn the_application_learns_who_asks_for_what() {
     );
     assert_eq!(stage.connect().get("/c?wait=0").status, 204);
     assert!(application.heads()[0].contains("x-channel-action: subscribe\r\n"));
+    // HTTP/1.0 need not name a host, and the application gets one.
+    let mut client = stage.connect();
+    client.send("GET /c?wait=0 HTTP/1.0\r\n\r\n");
+    assert_eq!(client.answer().status, 204);
+    assert!(application.heads()[0].contains(&format!("host: {}\r\n", application.at)));
 }
 
 #[test]

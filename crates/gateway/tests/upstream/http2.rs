@@ -225,6 +225,13 @@ fn servers_may_speak_http2() {
             assert_eq!(reply.field("x-told").unwrap(), "HTTP/2.0 GET http://a.example/a?b");
             assert_eq!(reply.field("x-for").unwrap(), "127.0.0.1");
         }
+        // As clients of HTTP/2 write it, and no reason to blame the server.
+        for _ in 0..4 {
+            let reply = client.get("/a<b`?c=>");
+            assert_eq!((reply.status, reply.text()), (200, ""));
+            let told = "HTTP/2.0 GET http://a.example/a%3Cb%60?c=%3E";
+            assert_eq!(reply.field("x-told").unwrap(), told);
+        }
         let body = "x".repeat(300_000);
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n{body}"));
         assert!(client.reply().text() == body);
@@ -300,10 +307,13 @@ fn servers_may_show_certificates() {
 }
 
 /// Returns a gateway with TLS before a server, and the way to it by HTTP/2.
-fn front(backend: BackendKind, folder: &Path, origin: &Origin) -> (Gateway, TlsConnector) {
-    let servers = format!("servers = [{{ address = \"{}\" }}]", origin.address);
+fn front(backend: BackendKind, folder: &Path, address: &str) -> (Gateway, TlsConnector) {
+    front_with(backend, folder, &format!("servers = [{{ address = \"{address}\" }}]"))
+}
+
+fn front_with(backend: BackendKind, folder: &Path, servers: &str) -> (Gateway, TlsConnector) {
     let at = folder.display();
-    let text = whole(&servers, "", "").replace(
+    let text = whole(servers, "", "").replace(
         "address = \"127.0.0.1:0\"\n",
         &format!("address = \"127.0.0.1:0\"\ntls = {{ certificate = \"{at}/cert.pem\", key = \"{at}/key.pem\" }}\n"),
     );
@@ -326,7 +336,7 @@ fn clients_may_speak_http2() {
         let folder = tempfile::tempdir().unwrap();
         certificate(folder.path());
         let origin = Origin::echo();
-        let (gateway, connector) = front(backend, folder.path(), &origin);
+        let (gateway, connector) = front(backend, folder.path(), &origin.address);
         let address = gateway.address.clone();
         let asks = async {
             let stream = TcpStream::connect(address.as_str()).await.unwrap();
@@ -372,6 +382,51 @@ fn clients_may_speak_http2() {
     }
 }
 
+/// They come whatever the length of the body is.
+#[test]
+fn trailers_behind_a_length_pass_through() {
+    for backend in MOST {
+        let folder = tempfile::tempdir().unwrap();
+        certificate(folder.path());
+        let origin = H2::start(None);
+        let servers = format!("servers = [{{ address = \"{}\" }}]\nh2 = true", origin.address);
+        let (gateway, connector) = front_with(backend, folder.path(), &servers);
+        let address = gateway.address.clone();
+        let asks = async {
+            let stream = TcpStream::connect(address.as_str()).await.unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            let stream = connector.connect(name, stream).await.unwrap();
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(EngineExecutor, FuturesIo::new(stream))
+                    .await
+                    .unwrap();
+            spawn(async { drop(connection.await) }).detach();
+            for method in ["POST", "PUT"] {
+                let frames = [
+                    Frame::data(Bytes::from("body")),
+                    Frame::trailers(
+                        [("x-sum".parse().unwrap(), "5".parse().unwrap())].into_iter().collect(),
+                    ),
+                ];
+                let frames = futures_lite::stream::iter(frames.map(Ok::<_, Infallible>));
+                let request = Request::builder()
+                    .method(method)
+                    .uri("https://a.example/")
+                    .header("te", "trailers")
+                    .header("content-length", "4")
+                    .header("trailer", "x-sum")
+                    .body(StreamBody::new(frames))
+                    .unwrap();
+                let response = sender.send_request(request).await.unwrap();
+                let back = response.into_body().collect().await.unwrap();
+                assert_eq!(back.trailers().unwrap()["x-sum"], "5", "{method}");
+                assert_eq!(back.to_bytes(), "body");
+            }
+        };
+        Runtime::new().unwrap().block_on(asks);
+    }
+}
+
 /// Returns a frame of HTTP/2 (RFC 9113, section 4.1).
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = u8::try_from(payload.len()).unwrap();
@@ -393,7 +448,7 @@ fn an_upload_that_is_reset_is_not_forwarded_as_whole() {
         let folder = tempfile::tempdir().unwrap();
         certificate(folder.path());
         let origin = Origin::echo();
-        let (gateway, connector) = front(backend, folder.path(), &origin);
+        let (gateway, connector) = front(backend, folder.path(), &origin.address);
         let address = gateway.address.clone();
         let asks = async {
             let stream = TcpStream::connect(address.as_str()).await.unwrap();

@@ -29,7 +29,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use superpoll_config::HeaderChanges;
 use superpoll_http1::FieldLines;
 
-pub use self::compression::Compression;
+pub(crate) use self::compression::Compression;
 pub(crate) use self::error_pages::ErrorPages;
 pub use self::error_pages::PageError;
 use crate::body::Body;

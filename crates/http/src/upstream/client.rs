@@ -13,7 +13,6 @@ use hyper::rt::Write;
 use superpoll_rt::pipe::PipeReader;
 
 use crate::interim::InterimResponses;
-use crate::transport::poll_write_all;
 
 /// The client's side of a request that is forwarded.
 pub trait Client {
@@ -38,6 +37,15 @@ pub trait Client {
     /// The client is gone.
     fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
+    /// Whether it is gone, as far as is known.
+    #[inline]
+    fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        matches!(Pin::new(self.stream()).poll_flush(cx), Poll::Ready(Err(_)))
+    }
+}
+
+/// A client that takes lines.
+pub trait LinesClient: Client {
     /// Whether bytes may go to its socket as they are.
     fn can_splice(&self) -> bool;
 
@@ -57,12 +65,6 @@ pub trait Client {
         bytes: &[u8],
         at: &mut usize,
     ) -> Poll<io::Result<()>>;
-
-    /// Whether it is gone, as far as is known.
-    #[inline]
-    fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
-        matches!(Pin::new(self.stream()).poll_flush(cx), Poll::Ready(Err(_)))
-    }
 }
 
 /// Waits for something as long as the client is there. It sends its body meanwhile.
@@ -130,27 +132,5 @@ impl Client for Apart {
 
     fn poll_begun(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-
-    fn can_splice(&self) -> bool {
-        false
-    }
-
-    fn poll_splice(
-        &mut self,
-        _: &mut Context<'_>,
-        _: &PipeReader,
-        _: usize,
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    fn poll_write_last(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-        at: &mut usize,
-    ) -> Poll<io::Result<()>> {
-        poll_write_all(self, cx, bytes, at)
     }
 }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, SET_COOKIE, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, SET_COOKIE, TRAILER, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -49,7 +49,7 @@ pub(super) use self::attempt::{Answer, Missed, Out, ask};
 pub use self::lost::LimitTimer;
 use self::plain::whole;
 use super::attempts::{Attempts, RequestFacts};
-use super::client::{Apart, Client, unless_gone};
+use super::client::{Apart, Client, LinesClient, unless_gone};
 use super::dial::ClientAddresses;
 use super::fault::{Fault, Outcome};
 use super::fields;
@@ -236,7 +236,7 @@ impl Forwarder {
             takes_trailers: head.wants.trailers,
             // As elsewhere, where a body without a length is not kept.
             repeats: is_idempotent(head.method) && head.framing != Framing::Chunked,
-            waits: head.wants.continues,
+            streams: head.wants.continues,
             compression: self.compression(fields, asked.is_head),
             replaces_errors: self.pages == Pages::All,
             addresses: self.addresses_of(peer),
@@ -337,7 +337,7 @@ impl Forwarder {
             is_h2: head.version == Version::HTTP_2,
             takes_trailers,
             repeats: is_idempotent(method),
-            waits: headers.contains_key(EXPECT),
+            streams: headers.contains_key(EXPECT) || headers.contains_key(TRAILER),
             lacks_host: self.host.is_none() && host.is_none(),
             compression: self.compression(Fields::Map(headers), asked.is_head),
             upgrade: upgrade.map(Box::new),
@@ -361,7 +361,7 @@ impl Forwarder {
         &self,
         request: &mut ServerRequest,
         (additions, progress): (&Additions, &Progress),
-        client: &mut impl Client,
+        client: &mut impl LinesClient,
         address: Option<IpAddr>,
         timer: &mut LimitTimer,
     ) -> Passed {
@@ -375,9 +375,18 @@ impl Forwarder {
             let (way, to) = ((&*request, progress), (&mut out.bytes.0, timer));
             return self.pass_body(way, lease, begun, to, client).await;
         }
-        request.watch();
+        // An interim response may have begun that another server has sent.
+        if poll_fn(|cx| out.poll_show(client, cx)).await.is_err() {
+            return Passed::Cut;
+        }
         // Most requests have a smaller future.
-        Passed::Answered(Box::pin(self.give(lease, request, out, None)).await)
+        let response = Box::pin(self.give(lease, request, out, None)).await;
+        match response.body().in_memory() {
+            None => request.watch(),
+            // A client that ends its side now gets all that it has asked for.
+            Some(_) => request.io_activity.ends_with_client.set(false),
+        }
+        Passed::Answered(response)
     }
 
     /// Finds a server that answers. Its answer is in its place then.
@@ -423,6 +432,10 @@ impl Forwarder {
                     return Ok(lease);
                 }
                 Err(Missed::ClientGone) => return Err(Passed::Cut),
+                Err(Missed::Unfit) => {
+                    let refusal = reply::status(StatusCode::BAD_REQUEST);
+                    return Err(out.answer(client, refusal).await);
+                }
                 Err(Missed::Failed(failed, is_sent)) => (failed, is_sent),
             };
             if let Some(refusal) = request.refusal() {
@@ -501,7 +514,10 @@ impl Forwarder {
         });
         let response = match body.await {
             Ok(body) => Response::from_parts(head, body),
-            Err(_) => return reply::status(StatusCode::BAD_GATEWAY),
+            Err(_) => {
+                let refusal = request.refusal();
+                return refusal.unwrap_or_else(|| reply::status(StatusCode::BAD_GATEWAY));
+            }
         };
         match request.compression.take() {
             Some(compression) => compression.apply(response),

@@ -19,7 +19,7 @@
 //! | `names`, `named_servers` | servers that are found by names |
 //! | `ejection`, `error_record` | servers that answer with errors are left out |
 //! | `sticky` | cookies by which clients come back to their servers |
-//! | `fault`, `failed_attempt` | reasons for which a request has failed |
+//! | `fault` | reasons for which a request has failed |
 //! | `local_shortage` | shortages on this machine, which are no faults of a server |
 //! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
@@ -57,7 +57,7 @@ mod sticky;
 mod strict;
 mod tunnel;
 
-pub use client::Client;
+pub use client::{Client, LinesClient};
 pub use client_tls::{AuthoritiesError, ClientTlsError, authorities, client_tls};
 pub use dial::{connect, connect_any, dial_for_relay};
 pub use forwarder::{Forwarder, LimitTimer, Pages};

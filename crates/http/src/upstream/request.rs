@@ -17,7 +17,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body as _;
 use memchr::memchr;
 use memchr::memmem::find;
-use superpoll_config::Address;
+use superpoll_config::{Address, encode_target};
 use superpoll_http1::{
     After, Asked, BodyWriter, FieldValue, Framing, Method as Http1Method, Refusal, ResponseHead,
     Target, Version as Http1Version, Writer,
@@ -75,8 +75,9 @@ pub struct ServerRequest {
     pub(super) takes_trailers: bool,
     /// It may be sent again.
     pub(super) repeats: bool,
-    /// The client waits for an invitation to send the body.
-    pub(super) waits: bool,
+    /// Its body is sent as it comes, however short: the client waits for an invitation to send it,
+    /// or fields follow it.
+    pub(super) streams: bool,
     /// Its client has named no host, as HTTP/1.0 allows.
     pub(super) lacks_host: bool,
     /// The protocols, instead of HTTP, that it asks for.
@@ -123,7 +124,7 @@ impl ServerRequest {
             is_h2: false,
             takes_trailers: false,
             repeats: false,
-            waits: false,
+            streams: false,
             lacks_host: false,
             upgrade: None,
             compression: None,
@@ -201,11 +202,13 @@ impl ServerRequest {
         let (mut writer, mut upload) = *upload;
         let most = if self.repeats { KEPT_BODY } else { SIZE as u64 };
         // Trailers follow chunks only, whose sum is not known.
-        if self.waits || writer.left().is_none_or(|length| length > most) {
+        if self.streams || writer.left().is_none_or(|length| length > most) {
             self.send_as_it_comes(writer, Outgoing::upload(upload));
             return Ok(());
         }
         while let Some(data) = poll_fn(|cx| poll_data(&mut upload, client, cx)).await? {
+            // Not before some of it is there: a length alone shall cost no memory.
+            self.bytes.reserve_exact(writer.left().unwrap_or(0) as usize);
             writer.piece(&data, &mut self.bytes).map_err(|_| refusal(&UploadError::Short))?;
         }
         writer.end(&mut self.bytes);
@@ -285,7 +288,11 @@ fn h2_request(lines: &[u8], body: Outgoing, is_encrypted: bool) -> Option<Reques
     let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
     let mut words = lines.next()?.split(|byte| *byte == b' ');
     *request.method_mut() = Method::from_bytes(words.next()?).ok()?;
-    let target = PathAndQuery::from_maybe_shared(head.slice_ref(words.next()?)).ok()?;
+    let target = words.next()?;
+    let target = match PathAndQuery::from_maybe_shared(head.slice_ref(target)) {
+        Ok(target) => target,
+        Err(_) => encode_target(std::str::from_utf8(target).ok()?).try_into().ok()?,
+    };
     let mut authority = None;
     for line in lines.take_while(|line| !line.is_empty()) {
         // The name of a field has no colon, and a value here neither begins nor ends with a

@@ -49,7 +49,7 @@ const CODINGS: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
 const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
 
 /// The fields of a request about the compression of its answer.
-pub struct Compression {
+pub(crate) struct Compression {
     accepted: Accepted,
     is_head: bool,
     /// The client asks that nothing be changed.
@@ -71,9 +71,9 @@ impl Compression {
     }
 
     /// Compresses the response, if that is possible and of use.
-    pub fn apply(self, response: Response<Body>) -> Response<Body> {
+    pub(crate) fn apply(self, response: Response<Body>) -> Response<Body> {
         let (mut head, body) = response.into_parts();
-        if head.status == StatusCode::NOT_MODIFIED {
+        if head.status == StatusCode::NOT_MODIFIED && self.concerns(Fields::Map(&head.headers)) {
             vary(&mut head.headers);
             return Response::from_parts(head, body);
         }

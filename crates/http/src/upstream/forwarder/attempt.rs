@@ -81,7 +81,7 @@ pub(in crate::upstream) struct Out {
 impl Out {
     /// Writes the interim responses to the client.
     #[inline]
-    fn poll_show(
+    pub(super) fn poll_show(
         &mut self,
         client: &mut impl Client,
         cx: &mut Context<'_>,
@@ -112,6 +112,8 @@ impl Out {
 pub(in crate::upstream) enum Missed {
     /// The client is gone.
     ClientGone,
+    /// The request cannot be written for the server, which is not to blame.
+    Unfit,
     /// The request may have been sent, or not.
     Failed(FailedAttempt, IsSent),
 }
@@ -172,18 +174,14 @@ async fn send_shared(
     client: &mut impl Client,
     (out, limit): (&mut Out, Duration),
 ) -> Result<StatusCode, Missed> {
-    let failed = |(lost, body): (SendFailure, _)| {
+    let made = request.to_h2(connection.is_encrypted()).ok_or(Missed::Unfit)?;
+    let sent = Box::pin(connection.send(made, limit));
+    let sent = unless_gone(client, sent).await.ok_or(Missed::ClientGone)?;
+    let response = sent.map_err(|(lost, body)| {
         let is_sent = !matches!(lost, SendFailure::Unsent);
         request.put_back(body);
         Missed::lost(lost, was_idle, limit, is_sent)
-    };
-    let Some(made) = request.to_h2(connection.is_encrypted()) else {
-        let what = "its target is none of HTTP/2".to_owned();
-        return Err(failed((SendFailure::Malformed(what), None)));
-    };
-    let sent = Box::pin(connection.send(made, limit));
-    let sent = unless_gone(client, sent).await.ok_or(Missed::ClientGone)?;
-    let response = sent.map_err(failed)?;
+    })?;
     let status = response.status();
     out.answer = Some(Answer::Given(response.map(Incoming::Http2)));
     Ok(status)
@@ -262,6 +260,11 @@ pub(in crate::upstream) async fn ask<C: Client>(
         }
         if client.is_gone(cx) {
             return gone;
+        }
+        if !C::TAKES_LINES && !out.bytes.0.is_empty() {
+            // The connection has a limit for a client that takes its time.
+            due = time::now() + limit;
+            return Poll::Pending;
         }
         // The time runs from the last byte of the request; for these its client has a limit.
         if request.stream.is_some() && has_moved(connection, &mut moved) {

@@ -19,7 +19,7 @@ use super::splice;
 use crate::progress::{Passed, Progress};
 use crate::reply;
 use crate::transport::poll_write_all;
-use crate::upstream::client::Client;
+use crate::upstream::client::LinesClient;
 use crate::upstream::http1::Http1Connection;
 use crate::upstream::pool::Lease;
 use crate::upstream::request::ServerRequest;
@@ -103,7 +103,7 @@ impl Forwarder {
         mut lease: Lease,
         begun: &mut Begun,
         (out, timer): (&mut Vec<u8>, &mut LimitTimer),
-        client: &mut impl Client,
+        client: &mut impl LinesClient,
     ) -> Passed {
         let status = begun.status.as_u16();
         let mut may_splice = begun.is_plain;
@@ -209,7 +209,7 @@ fn poll_more(connection: &mut Http1Connection, cx: &mut Context<'_>) -> Poll<Res
 /// Waits for more bytes of a body, or for its end. The rest of the request is sent meanwhile.
 async fn more(
     connection: &mut Http1Connection,
-    client: &mut impl Client,
+    client: &mut impl LinesClient,
     request: &ServerRequest,
     (limit, timer): (Duration, &mut LimitTimer),
 ) -> Result<usize, Lost> {
@@ -244,7 +244,7 @@ pub(super) fn has_moved(connection: &Http1Connection, before: &mut Option<u64>) 
 }
 
 /// Writes bytes to a client.
-async fn write_all(client: &mut impl Client, bytes: &[u8]) -> io::Result<()> {
+async fn write_all(client: &mut impl LinesClient, bytes: &[u8]) -> io::Result<()> {
     let mut at = 0;
     poll_fn(|cx| poll_write_all(client.stream(), cx, bytes, &mut at)).await
 }

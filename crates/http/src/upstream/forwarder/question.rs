@@ -68,6 +68,7 @@ impl Forwarder {
         let len = bytes.len();
         let mut request = ServerRequest {
             repeats: true,
+            lacks_host: host.is_none(),
             addresses: self.addresses_of(peer),
             ..ServerRequest::new(bytes, len, Asked::default(), Rc::default())
         };

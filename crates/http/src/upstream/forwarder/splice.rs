@@ -14,7 +14,7 @@ use superpoll_rt::pipe::{PipeReader, PipeWriter, pipe};
 use superpoll_rt::time;
 
 use super::lost::{LimitTimer, Lost};
-use crate::upstream::client::Client;
+use crate::upstream::client::LinesClient;
 use crate::upstream::http1::Http1Connection;
 
 /// Bodies with fewer bytes to come are copied.
@@ -73,7 +73,7 @@ impl Drop for Pipe {
 }
 
 /// Whether it is worth while to splice so many bytes to a client, and possible.
-pub(super) fn is_for(connection: &Http1Connection, client: &impl Client, length: u64) -> bool {
+pub(super) fn is_for(connection: &Http1Connection, client: &impl LinesClient, length: u64) -> bool {
     length >= LEAST && connection.can_splice() && client.can_splice()
 }
 
@@ -81,7 +81,7 @@ pub(super) fn is_for(connection: &Http1Connection, client: &impl Client, length:
 /// instead if there is no pipe.
 pub(super) async fn pass(
     connection: &mut Http1Connection,
-    client: &mut impl Client,
+    client: &mut impl LinesClient,
     left: &mut u64,
     body: &Cell<u64>,
     (limit, timer): (Duration, &mut LimitTimer),
