@@ -22,6 +22,9 @@ use crate::files::Representation;
 use crate::progress::{Passed, Progress};
 use crate::reply;
 
+/// Bytes up to so many go with their head in one record.
+const SHORT: usize = 16 << 10;
+
 /// An answer that needs no waiting.
 pub enum Ready {
     /// A status with its text.
@@ -94,8 +97,12 @@ pub async fn pass_on(
         Ready::Response(_) => return Passed::Cut,
     };
     progress.status.set(status.as_u16());
-    let (head, bytes) = (&out.0, if body.drops_data() { &[] } else { bytes });
-    let mut at = 0;
+    let (length, mut bytes) = (out.0.len(), if body.drops_data() { &[] } else { bytes });
+    // An encrypted client gets a record for each write.
+    if !client.is_write_vectored() && bytes.len() <= SHORT {
+        out.0.extend_from_slice(std::mem::take(&mut bytes));
+    }
+    let (head, mut at) = (&out.0, 0);
     let written = poll_fn(|cx| {
         while at < head.len() + bytes.len() {
             // The transport joins short pieces, and sends a file region without a copy.
@@ -108,7 +115,7 @@ pub async fn pass_on(
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 count => at += count,
             }
-            progress.body.set(at.saturating_sub(head.len()) as u64);
+            progress.body.set(at.saturating_sub(length) as u64);
         }
         Pin::new(&mut *client).poll_flush(cx)
     })

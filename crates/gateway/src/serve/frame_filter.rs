@@ -42,7 +42,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use superpoll_http::buffer::WriteBuffer;
 use superpoll_http::sys;
+use superpoll_http::transport::poll_write_all;
 
 use super::frames::{self, FrameCutter, FrameHead, LONGEST, PREFACE, kind};
 use super::watched::Watched;
@@ -59,6 +61,9 @@ const TABLE_SIZE: u32 = 4096;
 
 /// The longest settings of a client that can be told again.
 const SETTINGS: usize = 384;
+
+/// The most bytes that are joined for one write.
+const MOST_JOINED: usize = 64 << 10;
 
 /// The treatment of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -107,7 +112,7 @@ impl Direction {
         }
     }
 
-    /// Whether the last frame is over, and all of it has gone.
+    /// Whether the last frame is over, and all of it has gone on.
     fn is_between(&self) -> bool {
         self.cutter.is_between() && self.first.is_empty()
     }
@@ -125,6 +130,12 @@ impl Direction {
 /// A transport below HTTP/2, and the state that both sides of the connection share.
 pub(super) struct FrameFilter {
     io: Watched,
+    /// The bytes that have been written here in this turn and go to the transport at its end, from
+    /// the position on: h2 flushes each frame, which would be a record and a call of its own.
+    joined: Option<WriteBuffer>,
+    at: usize,
+    /// h2 waits for room.
+    is_full: bool,
     input: Direction,
     output: Direction,
     /// The last value of each setting of the client.
@@ -163,6 +174,9 @@ impl FrameFilter {
         input.cutter.left = PREFACE.len();
         FrameFilter {
             io,
+            joined: None,
+            at: 0,
+            is_full: false,
             input,
             output: Direction::default(),
             settings: Vec::new(),
@@ -184,7 +198,8 @@ impl FrameFilter {
 
     /// Whether no byte is under way in either direction, and a new h2 could be told everything.
     fn is_quiet(&self) -> bool {
-        let is_between = self.input.is_between() && self.output.is_between();
+        let is_between =
+            self.input.is_between() && self.output.is_between() && self.joined.is_none();
         let has_windows = self.send_window >= WINDOW && self.receive_window >= WINDOW;
         is_between
             && has_windows
@@ -368,7 +383,7 @@ impl FrameFilter {
             }
             // Answers must not pile up.
             if self.is_dormant {
-                ready!(self.poll_first(cx))?;
+                ready!(self.poll_flush(cx))?;
             }
             let most = if left > 0 { left.min(SETTINGS) } else { self.input.cutter.missing() };
             let mut read = ReadBuf::new(&mut room[..most]);
@@ -392,22 +407,35 @@ impl FrameFilter {
         }
     }
 
-    /// Writes the bytes that go before hyper's.
-    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Joins the bytes that go before hyper's with the others.
+    fn put_first(&mut self) {
         if self.credit > 0 && self.output.cutter.is_between() && self.replay.is_none() {
             let credit = std::mem::take(&mut self.credit);
             self.receive_window += i64::from(credit);
             let payload = credit.to_be_bytes();
             frames::put(kind::WINDOW_UPDATE, 0, &payload, &mut self.output.first);
         }
-        while !self.output.first().is_empty() {
-            let rest = self.output.first();
-            match ready!(Pin::new(&mut self.io).poll_write(cx, rest))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                count => self.output.has_gone(count),
-            }
+        let count = self.output.first().len();
+        if count > 0 {
+            let joined = self.joined.get_or_insert_default();
+            joined.0.extend_from_slice(self.output.first());
+            self.output.has_gone(count);
         }
-        Poll::Ready(Ok(()))
+    }
+
+    /// Writes the joined bytes to the transport, and flushes it.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.put_first();
+        if let Some(joined) = &self.joined {
+            ready!(poll_write_all(&mut self.io, cx, &joined.0, &mut self.at))?;
+            (self.joined, self.at) = (None, 0);
+        }
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    /// Whether h2 has waited for room since this was asked last.
+    pub(super) fn was_full(&mut self) -> bool {
+        std::mem::take(&mut self.is_full)
     }
 
     /// Decides about a frame of h2.
@@ -528,9 +556,16 @@ impl FrameFilter {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_first(cx))?;
+        self.put_first();
         if self.replay.is_none() {
-            let count = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
+            if self.joined.as_ref().is_some_and(|joined| joined.0.len() >= MOST_JOINED) {
+                let flushed = self.poll_flush(cx);
+                self.is_full = flushed.is_pending();
+                ready!(flushed)?;
+            }
+            let joined = self.joined.get_or_insert_default();
+            let count = bytes.len().min(MOST_JOINED.saturating_sub(joined.0.len()).max(1));
+            joined.0.extend_from_slice(&bytes[..count]);
             self.sent(&bytes[..count]);
             return Poll::Ready(Ok(count));
         }
@@ -540,11 +575,6 @@ impl FrameFilter {
             cx.waker().wake_by_ref();
         }
         Poll::Ready(Ok(bytes.len()))
-    }
-
-    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_first(cx))?;
-        Pin::new(&mut self.io).poll_flush(cx)
     }
 }
 
@@ -571,13 +601,15 @@ impl Write for FilteredIo {
         self.0.borrow_mut().poll_write(cx, bytes)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.borrow_mut().poll_flush(cx)
+    /// What was written goes to the transport at the end of the task's turn.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().put_first();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut filter = self.0.borrow_mut();
-        ready!(filter.poll_first(cx))?;
+        ready!(filter.poll_flush(cx))?;
         Pin::new(&mut filter.io).poll_shutdown(cx)
     }
 }

@@ -76,6 +76,8 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
     let period = context.worker.tick();
     let mut timer = pin!(sleep(period));
     let mut ends = false;
+    // The last bytes may have to wait for room.
+    let mut outcome = None;
     let is_broken = poll_fn(|cx| {
         state.io_activity.begin_turn();
         let most = context.worker.limits.get().requests_per_connection;
@@ -86,9 +88,17 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
         }
         loop {
             if let Some(connection) = &mut connection {
-                match connection.as_mut().poll(cx) {
-                    Poll::Ready(outcome) => return Poll::Ready(outcome.is_err()),
-                    Poll::Pending => break,
+                if outcome.is_none()
+                    && let Poll::Ready(ended) = connection.as_mut().poll(cx)
+                {
+                    outcome = Some(ended.is_err());
+                }
+                let flushed = filter.borrow_mut().poll_flush(cx);
+                match (flushed, outcome) {
+                    (Poll::Ready(Err(_)), _) => return Poll::Ready(true),
+                    (Poll::Ready(Ok(())), Some(is_broken)) => return Poll::Ready(is_broken),
+                    (Poll::Ready(Ok(())), None) if filter.borrow_mut().was_full() => continue,
+                    _ => break,
                 }
             }
             match filter.borrow_mut().poll_dormant(cx) {
