@@ -613,3 +613,150 @@ impl Write for FilteredIo {
         Pin::new(&mut filter.io).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use superpoll_http::transport::{Plain, Socket, Transport};
+    use superpoll_rt::Runtime;
+
+    use super::*;
+
+    fn filter() -> (Rc<RefCell<FrameFilter>>, UnixStream) {
+        let (one, other) = UnixStream::pair().unwrap();
+        for socket in [&one, &other] {
+            socket.set_nonblocking(true).unwrap();
+        }
+        let transport = Transport::Plain(Plain::new(Socket::Unix(one)).unwrap());
+        let io = Watched { transport, before: Bytes::new(), io_activity: Rc::default() };
+        (Rc::new(RefCell::new(FrameFilter::new(io))), other)
+    }
+
+    /// Returns a frame of a body.
+    fn data(length: usize) -> Vec<u8> {
+        let mut frame = Vec::new();
+        frames::put(kind::DATA, 0, &vec![b'x'; length], &mut frame);
+        frame
+    }
+
+    fn read(from: &mut UnixStream, to: &mut Vec<u8>) -> io::Result<usize> {
+        let mut room = [0; 100_000];
+        let count = from.read(&mut room)?;
+        to.extend_from_slice(&room[..count]);
+        Ok(count)
+    }
+
+    #[test]
+    fn frames_of_a_turn_leave_together() {
+        Runtime::new().unwrap().block_on(async {
+            let (filter, mut client) = filter();
+            let mut io = FilteredIo(filter.clone());
+            let (mut written, mut seen) = (Vec::new(), Vec::new());
+            std::future::poll_fn(|cx| {
+                filter.borrow().io.io_activity.begin_turn();
+                for frame in (1..=10).map(|number| data(number * 100)) {
+                    let count = Pin::new(&mut io).poll_write(cx, &frame);
+                    assert!(matches!(count, Poll::Ready(Ok(count)) if count == frame.len()));
+                    assert!(Pin::new(&mut io).poll_flush(cx).is_ready());
+                    written.extend_from_slice(&frame);
+                }
+                assert!(read(&mut client, &mut seen).is_err());
+                assert!(filter.borrow_mut().poll_flush(cx).is_ready());
+                Poll::Ready(())
+            })
+            .await;
+            assert_eq!(read(&mut client, &mut seen).unwrap(), written.len());
+            assert!(seen == written && filter.borrow().joined.is_none());
+        });
+    }
+
+    #[test]
+    fn joined_bytes_have_a_bound_and_leave_before_the_end() {
+        Runtime::new().unwrap().block_on(async {
+            let (filter, mut client) = filter();
+            let mut io = FilteredIo(filter.clone());
+            let (frame, mut written, mut seen) = (data(16_000), Vec::new(), Vec::new());
+            let mut at = 0;
+            std::future::poll_fn(|cx| {
+                filter.borrow().io.io_activity.begin_turn();
+                while let Poll::Ready(count) = Pin::new(&mut io).poll_write(cx, &frame[at..]) {
+                    let count = count.unwrap();
+                    written.extend_from_slice(&frame[at..at + count]);
+                    at = (at + count) % frame.len();
+                    // A socket holds less.
+                    assert!(written.len() < 4_000_000);
+                }
+                let joined = filter.borrow().joined.as_ref().map_or(0, |joined| joined.0.len());
+                assert_eq!(joined, MOST_JOINED);
+                assert!(filter.borrow_mut().was_full() && !filter.borrow_mut().was_full());
+                Poll::Ready(())
+            })
+            .await;
+            std::future::poll_fn(|cx| {
+                filter.borrow().io.io_activity.begin_turn();
+                while read(&mut client, &mut seen).is_ok() {}
+                cx.waker().wake_by_ref();
+                Pin::new(&mut io).poll_shutdown(cx)
+            })
+            .await
+            .unwrap();
+            while !matches!(read(&mut client, &mut seen), Ok(0)) {}
+            assert!(seen == written, "{} of {} bytes", seen.len(), written.len());
+        });
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever is written, flushed and read, and when: the client gets it whole.
+        #[test]
+        fn bytes_leave_whole_and_in_their_order(
+            steps in prop::collection::vec((0..20_000_usize, any::<bool>(), any::<bool>()), 1..60),
+        ) {
+            Runtime::new().unwrap().block_on(async {
+                let (filter, mut client) = filter();
+                let mut io = FilteredIo(filter.clone());
+                let (mut written, mut seen) = (Vec::new(), Vec::new());
+                for (length, flushes, reads) in steps {
+                    let (frame, mut at) = (data(length), 0);
+                    std::future::poll_fn(|cx| {
+                filter.borrow().io.io_activity.begin_turn();
+                        while at < frame.len() {
+                            match Pin::new(&mut io).poll_write(cx, &frame[at..]) {
+                                Poll::Ready(count) => at += count.unwrap(),
+                                Poll::Pending => {
+                                    let _ = read(&mut client, &mut seen);
+                                    cx.waker().wake_by_ref();
+                                    return Poll::Pending;
+                                }
+                            }
+                        }
+                        if flushes {
+                            let _ = filter.borrow_mut().poll_flush(cx);
+                        }
+                        Poll::Ready(())
+                    })
+                    .await;
+                    written.extend_from_slice(&frame);
+                    if reads {
+                        let _ = read(&mut client, &mut seen);
+                    }
+                }
+                std::future::poll_fn(|cx| {
+                filter.borrow().io.io_activity.begin_turn();
+                    while read(&mut client, &mut seen).is_ok() {}
+                    cx.waker().wake_by_ref();
+                    filter.borrow_mut().poll_flush(cx)
+                })
+                .await
+                .unwrap();
+                while read(&mut client, &mut seen).is_ok() {}
+                assert!(seen == written, "{} of {} bytes", seen.len(), written.len());
+            });
+        }
+    }
+}
