@@ -1,6 +1,9 @@
 //! The frames of an HTTP/2 connection on their way to hyper and back, and a connection without
 //! hyper.
 //!
+//! What hyper writes in a turn of the connection's task is joined, and goes to the transport at the
+//! end of the turn: a record and a call for all of it.
+//!
 //! hyper and h2 keep 34 KiB for a connection, idle or not, and have no option to give them back. So
 //! the server drops the state of an idle connection, which is then *dormant*, and makes it again
 //! when the client sends a frame that needs it. The client notices two `SETTINGS`, and no more.
