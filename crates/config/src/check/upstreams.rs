@@ -85,7 +85,7 @@ impl Check<'_> {
             balance: upstream.balance,
             health: upstream.health.map(Spanned::into_inner),
             proxy_protocol: upstream.proxy_protocol.0,
-            keep_alive: upstream.keep_alive.unwrap_or(256),
+            keep_alive: upstream.keep_alive.unwrap_or(1024),
             h2: upstream.h2,
             tls,
             dns,

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use crate::gateway::{Gateway, MOST, config};
 use crate::origin::{Client, Origin};
@@ -40,5 +41,47 @@ fn clients_of_a_busy_server_make_no_new_connections() {
         // A client may ask again before the connection of its last request is kept.
         let opened = origin.connections();
         assert!((CLIENTS..CLIENTS * 3 / 2).contains(&opened), "{backend:?}: {opened}");
+    }
+}
+
+/// A connection that its server is about to close is no place for a request.
+#[test]
+fn connections_end_before_their_server_ends_them() {
+    for backend in MOST {
+        let closing = Arc::new(Barrier::new(2));
+        let closes = closing.clone();
+        let origin = Origin::start(move |line| {
+            loop {
+                let is_last = line.request()?.line().contains("/last");
+                line.answer("a")?;
+                if is_last {
+                    closes.wait();
+                    line.stream.end_writing();
+                    closes.wait();
+                    return Ok(());
+                }
+            }
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let mut client = Client::connect(&gateway.address);
+        let mut is_reused_later = || {
+            assert_eq!(client.get("/").text(), "a");
+            let opened = origin.connections();
+            gateway.elapse(Duration::from_secs(40));
+            assert_eq!(client.get("/").text(), "a");
+            origin.connections() == opened
+        };
+        assert!(is_reused_later());
+        // Two connections have to agree; on a slow machine it may be others.
+        let mut others = Client::connect(&gateway.address);
+        let is_learned = (0..20).any(|_| {
+            assert_eq!(others.get("/last").text(), "a");
+            gateway.elapse(Duration::from_secs(6));
+            closing.wait();
+            closing.wait();
+            gateway.elapse(Duration::from_secs(6));
+            !is_reused_later()
+        });
+        assert!(is_learned, "{backend:?}");
     }
 }

@@ -21,7 +21,7 @@
 //! | `sticky` | cookies by which clients come back to their servers |
 //! | `fault` | reasons for which a request has failed |
 //! | `local_shortage` | shortages on this machine, which are no faults of a server |
-//! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
+//! | `pool`, `idle_life`, `dial`, `client_tls` | connections: kept, for how long, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
 //! | `tunnel` | connections that have left HTTP: WebSocket |
@@ -41,6 +41,7 @@ mod heads;
 mod health;
 mod http1;
 mod http2;
+mod idle_life;
 mod incoming;
 mod local_shortage;
 mod named_servers;

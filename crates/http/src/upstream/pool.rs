@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
+use superpoll_rt::next_turn;
 use superpoll_rt::time::{self, sleep};
 
 use super::dial::ClientAddresses;
@@ -24,22 +25,41 @@ use super::fault::{Fault, Outcome};
 use super::group::{Group, ServerList};
 use super::http1::Http1Connection;
 use super::http2::Http2Connection;
+use super::idle_life::IdleLife;
 use super::local_shortage::LocalShortage;
 use super::server::GroupServer;
 use crate::log::{BrokenBy, Entry, UpstreamEnd};
 use crate::trace::RequestTrace;
 
-/// For how long an idle connection is kept: less than servers commonly do.
-const KEEP_ALIVE: Duration = Duration::from_secs(50);
+/// The longest time between two looks at the idle connections.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The time between two checks of the idle connections.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// The most connections of a server that are looked at in one turn: a fraction of a millisecond.
+const MOST_LOOKS: usize = 128;
 
 struct IdleConnection {
     connection: Box<Http1Connection>,
     addresses: ClientAddresses,
     since: Instant,
+    /// The last time at which it was known to be open.
+    seen: Instant,
     _counted: IdleCount,
+}
+
+impl IdleConnection {
+    /// Returns for how long it had been idle at a time.
+    fn age(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.since)
+    }
+}
+
+/// The outcome of a look at the idle connections of a pool.
+enum Looked {
+    /// There are more to be looked at.
+    More,
+    All,
+    /// There is none.
+    None,
 }
 
 /// The idle connections of this process, whose descriptors all servers and engines share.
@@ -94,6 +114,7 @@ struct ServerConnections {
 pub struct PooledServer {
     server: Arc<GroupServer>,
     connections: RefCell<ServerConnections>,
+    idle_life: IdleLife,
 }
 
 impl Deref for PooledServer {
@@ -112,14 +133,14 @@ impl PooledServer {
     }
 
     /// Takes out the idle connection that was used last.
-    fn take(&self, addresses: ClientAddresses) -> Option<Box<Http1Connection>> {
+    fn take(&self, addresses: ClientAddresses) -> Option<IdleConnection> {
         let idle = &mut self.connections.borrow_mut().idle;
         let last = idle.back()?;
         if last.addresses == addresses {
-            return idle.pop_back().map(|idle| idle.connection);
+            return idle.pop_back();
         }
         let found = idle.iter().rposition(|idle| idle.addresses == addresses)?;
-        idle.remove(found).map(|idle| idle.connection)
+        idle.remove(found)
     }
 
     /// Takes out the connection that was used last and can be used again, as far as is known. Those
@@ -136,12 +157,50 @@ impl PooledServer {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                Poll::Ready(taken.is_reusable(cx))
+                Poll::Ready(taken.connection.is_reusable(cx))
             });
-            if usable.await {
-                return Some(taken);
+            if !usable.await {
+                self.note_closed(&taken, time::now());
+                continue;
+            }
+            // Its server may be about to close it.
+            let limit = self.idle_life.known();
+            if limit.is_none_or(|limit| taken.age(time::now()) < limit) {
+                return Some(taken.connection);
             }
         }
+    }
+
+    /// Notes that the server has closed an idle connection.
+    fn note_closed(&self, idle: &IdleConnection, now: Instant) {
+        self.idle_life.was_closed(idle.age(idle.seen), idle.age(now), now);
+    }
+
+    /// Looks at the idle connections at some places, those that have been idle for longest first,
+    /// and closes those that were idle for too long or are closed at the other end. Returns whether
+    /// there are more.
+    fn look_at(&self, places: &Range<usize>, now: Instant) -> bool {
+        // What a server sends is seen when the connection is taken out, or here next time.
+        let mut cx = Context::from_waker(Waker::noop());
+        let limit = self.idle_life.at(now);
+        let mut place = 0;
+        let connections = &mut *self.connections.borrow_mut();
+        connections.idle.retain_mut(|idle| {
+            place += 1;
+            if !places.contains(&(place - 1)) {
+                return true;
+            }
+            if !idle.connection.is_reusable(&mut cx) {
+                self.note_closed(idle, now);
+                return false;
+            }
+            idle.seen = now;
+            idle.age(now) < limit
+        });
+        connections.shared.retain(|shared| {
+            now.saturating_duration_since(shared.used) < limit && shared.connection.is_usable()
+        });
+        place > places.end
     }
 
     /// Returns a connection that requests share.
@@ -173,8 +232,8 @@ impl LocalServers {
             servers.push(match place {
                 Some(place) => known[place].clone(),
                 None => {
-                    let connections = RefCell::default();
-                    Rc::new(PooledServer { server: server.clone(), connections })
+                    let (connections, idle_life) = (RefCell::default(), IdleLife::default());
+                    Rc::new(PooledServer { server: server.clone(), connections, idle_life })
                 }
             });
             credit.push(place.map_or(0, |place| credits[place]));
@@ -288,14 +347,16 @@ impl Pool {
         let oldest;
         {
             let idle = &mut server.connections.borrow_mut().idle;
-            let is_full = idle.len() >= most || IdleCount::is_at_limit();
+            let is_full =
+                server.idle.load(Ordering::Relaxed) >= most as u64 || IdleCount::is_at_limit();
             oldest = is_full.then(|| idle.pop_front()).flatten();
             if is_full && oldest.is_none() {
                 return;
             }
             let counted = IdleCount::new(&server.server);
             let since = time::now();
-            idle.push_back(IdleConnection { connection, addresses, since, _counted: counted });
+            let (seen, _counted) = (since, counted);
+            idle.push_back(IdleConnection { connection, addresses, since, seen, _counted });
         }
         drop(oldest);
         self.watch();
@@ -329,36 +390,43 @@ impl Pool {
         let pool = Rc::downgrade(self);
         let watch = async move {
             loop {
-                sleep(CHECK_INTERVAL).await;
-                let Some(pool) = pool.upgrade() else { return };
-                if !pool.drop_expired(time::now()) {
-                    return pool.is_watched.set(false);
+                let Some(interval) = pool.upgrade().map(|pool| pool.look_interval()) else {
+                    return;
+                };
+                sleep(interval).await;
+                let mut places = 0..MOST_LOOKS;
+                loop {
+                    let Some(pool) = pool.upgrade() else { return };
+                    match pool.look(&places) {
+                        Looked::More => places = places.end..places.end + MOST_LOOKS,
+                        Looked::All => break,
+                        Looked::None => return pool.is_watched.set(false),
+                    }
+                    drop(pool);
+                    next_turn().await;
                 }
             }
         };
         superpoll_rt::spawn(watch).detach();
     }
 
-    /// Closes connections that were idle for too long or are closed at the other end; returns
-    /// whether any connection is left.
-    fn drop_expired(&self, now: Instant) -> bool {
+    /// Returns the time to the next look.
+    fn look_interval(&self) -> Duration {
+        let local = self.local.borrow();
+        let limits = local.servers.iter().filter_map(|server| server.idle_life.known());
+        limits.map(|limit| limit / 2).min().map_or(LOOK_INTERVAL, |half| half.min(LOOK_INTERVAL))
+    }
+
+    /// Looks at the idle connections at some places of each server.
+    fn look(&self, places: &Range<usize>) -> Looked {
         self.refresh();
-        let mut is_left = false;
-        // What a server sends is seen when the connection is taken out, or here next time.
-        let mut cx = Context::from_waker(Waker::noop());
-        for server in &self.local.borrow().servers {
-            let server = &mut server.connections.borrow_mut();
-            server.idle.retain_mut(|idle| {
-                now.saturating_duration_since(idle.since) < KEEP_ALIVE
-                    && idle.connection.is_reusable(&mut cx)
-            });
-            server.shared.retain(|shared| {
-                now.saturating_duration_since(shared.used) < KEEP_ALIVE
-                    && shared.connection.is_usable()
-            });
-            is_left |= !server.idle.is_empty() || !server.shared.is_empty();
+        let (now, local) = (time::now(), self.local.borrow());
+        let more = local.servers.iter().filter(|server| server.look_at(places, now)).count();
+        match (more, local.servers.iter().any(|server| server.has_idle())) {
+            (1.., _) => Looked::More,
+            (0, true) => Looked::All,
+            (0, false) => Looked::None,
         }
-        is_left
     }
 }
 
