@@ -5,7 +5,7 @@ use std::fmt;
 use httparse::Header;
 
 /// The bytes of a token (RFC 9110, section 5.6.2).
-static OF_TOKEN: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
+pub(crate) static OF_TOKEN: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
 
 /// Returns a table of letters, digits and other bytes.
 pub(crate) const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {
@@ -195,17 +195,52 @@ pub struct Field<'a> {
     pub value: FieldValue<'a>,
 }
 
+/// The place of a name and a value in a list: the value follows the name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) name: u32,
+    pub(crate) value: u32,
+    pub(crate) end: u32,
+    pub(crate) flags: u8,
+}
+
+impl Place {
+    #[inline]
+    pub(crate) fn pair<'a>(&self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        let pair = bytes.get(self.name as usize..self.end as usize).unwrap_or_default();
+        pair.split_at_checked((self.value - self.name) as usize).unwrap_or_default()
+    }
+
+    /// Returns the pair at this place as a field. The caller knows that it is one.
+    #[inline]
+    fn field<'a>(&self, bytes: &'a [u8]) -> Field<'a> {
+        let (name, value) = self.pair(bytes);
+        Field { name: FieldName(name), value: FieldValue(value) }
+    }
+}
+
+/// The bytes that fields are parts of.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// A head that was read as lines.
+    Lines {
+        headers: &'a [Header<'a>],
+        /// The head in lower case, which has the names at the same places as the head.
+        lower: &'a [u8],
+        /// The address of the head.
+        head: usize,
+    },
+    /// A list, all of whose pairs are fields.
+    List { places: &'a [Place], bytes: &'a [u8] },
+}
+
 /// The bytes of a head that are handled at once.
 const BLOCK: usize = 16;
 
 /// The fields of a head, in their order.
 #[derive(Clone, Copy)]
 pub struct Fields<'a> {
-    headers: &'a [Header<'a>],
-    /// The head in lower case, which has the names at the same places as the head.
-    lower: &'a [u8],
-    /// The address of the head.
-    head: usize,
+    source: Source<'a>,
     has_bare_line_feed: bool,
     has_underscore: bool,
 }
@@ -235,9 +270,7 @@ impl<'a> Fields<'a> {
         }
         let found = found.iter().fold(0, |all, one| all | one);
         Fields {
-            headers,
-            lower,
-            head: head.as_ptr().addr(),
+            source: Source::Lines { headers, lower, head: head.as_ptr().addr() },
             has_bare_line_feed: found & 1 != 0
                 || head.starts_with(b"\n")
                 || (last.is_none()
@@ -246,16 +279,28 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns the fields of a list, all of which were checked.
+    pub(crate) const fn from_places(
+        places: &'a [Place],
+        bytes: &'a [u8],
+        has_underscore: bool,
+    ) -> Fields<'a> {
+        Fields { source: Source::List { places, bytes }, has_bare_line_feed: false, has_underscore }
+    }
+
     /// Returns the number of fields.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.headers.len()
+        match &self.source {
+            Source::Lines { headers, .. } => headers.len(),
+            Source::List { places, .. } => places.len(),
+        }
     }
 
     /// Whether there are no fields.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.headers.is_empty()
+        self.len() == 0
     }
 
     /// Whether a line of the head ended with a line feed alone. Such a head is accepted (RFC 9112,
@@ -275,7 +320,12 @@ impl<'a> Fields<'a> {
     /// Returns the fields in their order.
     #[inline]
     pub fn iter(&self) -> FieldIter<'a> {
-        FieldIter { headers: self.headers.iter(), lower: self.lower, head: self.head }
+        FieldIter(match self.source {
+            Source::Lines { headers, lower, head } => {
+                SourceIter::Lines { headers: headers.iter(), lower, head }
+            }
+            Source::List { places, bytes } => SourceIter::List { places: places.iter(), bytes },
+        })
     }
 
     /// Returns the values of all fields of a name, which is in lower case.
@@ -295,22 +345,22 @@ impl<'a> Fields<'a> {
 
 /// The fields of a head, one after another.
 #[derive(Clone)]
-pub struct FieldIter<'a> {
-    headers: std::slice::Iter<'a, Header<'a>>,
-    lower: &'a [u8],
-    head: usize,
+pub struct FieldIter<'a>(SourceIter<'a>);
+
+#[derive(Clone)]
+enum SourceIter<'a> {
+    Lines { headers: std::slice::Iter<'a, Header<'a>>, lower: &'a [u8], head: usize },
+    List { places: std::slice::Iter<'a, Place>, bytes: &'a [u8] },
 }
 
-impl<'a> FieldIter<'a> {
-    #[inline]
-    fn field(&self, header: &Header<'a>) -> Field<'a> {
-        let start = header.name.as_ptr().addr().wrapping_sub(self.head);
-        let name = self.lower.get(start..start.wrapping_add(header.name.len()));
-        Field {
-            // httparse names parts of the head only, so there is always a name.
-            name: FieldName(name.unwrap_or(b"connection")),
-            value: FieldValue(header.value),
-        }
+#[inline]
+fn line_field<'a>(header: &Header<'a>, lower: &'a [u8], head: usize) -> Field<'a> {
+    let start = header.name.as_ptr().addr().wrapping_sub(head);
+    let name = lower.get(start..start.wrapping_add(header.name.len()));
+    Field {
+        // httparse names parts of the head only, so there is always a name.
+        name: FieldName(name.unwrap_or(b"connection")),
+        value: FieldValue(header.value),
     }
 }
 
@@ -319,19 +369,32 @@ impl<'a> Iterator for FieldIter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Field<'a>> {
-        let header = self.headers.next()?;
-        Some(self.field(header))
+        match &mut self.0 {
+            SourceIter::Lines { headers, lower, head } => {
+                headers.next().map(|header| line_field(header, lower, *head))
+            }
+            SourceIter::List { places, bytes } => places.next().map(|place| place.field(bytes)),
+        }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.headers.size_hint()
+        match &self.0 {
+            SourceIter::Lines { headers, .. } => headers.size_hint(),
+            SourceIter::List { places, .. } => places.size_hint(),
+        }
     }
 }
 
 impl DoubleEndedIterator for FieldIter<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let header = self.headers.next_back()?;
-        Some(self.field(header))
+        match &mut self.0 {
+            SourceIter::Lines { headers, lower, head } => {
+                headers.next_back().map(|header| line_field(header, lower, *head))
+            }
+            SourceIter::List { places, bytes } => {
+                places.next_back().map(|place| place.field(bytes))
+            }
+        }
     }
 }
 

@@ -52,6 +52,7 @@
 //! |---|---|
 //! | `request`, `response` | reading heads |
 //! | `field`, `target`, `authority` | their parts, each with its check |
+//! | `list` | fields that were not read as lines |
 //! | `facts` | the fields that decide where a message ends |
 //! | `body` | reading bodies |
 //! | `writer`, `lines` | writing heads and bodies |
@@ -86,6 +87,7 @@ mod facts;
 mod field;
 mod head;
 mod lines;
+mod list;
 mod refusal;
 mod request;
 mod response;
@@ -97,6 +99,7 @@ pub use body::{BodyReader, LONGEST_TRAILER, MOST_EXTRA, Piece, Progress};
 pub use field::{Field, FieldIter, FieldName, FieldValue, Fields};
 pub use head::{After, Framing, Limits, MOST_FIELDS, Room, Version, has_end};
 pub use lines::FieldLines;
+pub use list::FieldList;
 pub use refusal::Refusal;
 pub use request::{Method, OtherMethod, RequestHead, Wants, request};
 pub use response::{Asked, Response, ResponseHead, response};
