@@ -9,4 +9,6 @@
 mod bounds;
 mod client;
 mod codes;
+mod model;
+mod oracle;
 mod writing;
