@@ -1,5 +1,7 @@
 //! Fields in a buffer of their own, for heads that were not read as lines.
 
+use std::ops::Range;
+
 use crate::field::{Fields, OF_TOKEN, Place, is_visible};
 
 /// The name and the value may be those of a [`Field`].
@@ -47,7 +49,7 @@ impl FieldList {
     }
 
     /// Appends a pair. Returns whether it is a field: the name is a token in lower case, and the
-    /// value has no control characters but tabs.
+    /// value has no control characters but tabs, and no blanks at its ends.
     ///
     /// # Panics
     ///
@@ -62,23 +64,30 @@ impl FieldList {
         flags & IS_FIELD > 0
     }
 
-    /// Appends a pair of another list. Returns whether it is a field.
+    /// Appends pairs of another list that follow each other. Returns whether all are fields.
     ///
     /// # Panics
     ///
-    /// If there is no such pair, or the list has 4 GiB.
+    /// If there are no such pairs, or the list has 4 GiB.
     #[inline]
-    pub fn push_from(&mut self, other: &FieldList, index: usize) -> bool {
-        let from = other.places[index];
-        let start = place(self.bytes.len());
-        self.bytes.extend_from_slice(&other.bytes[from.name as usize..from.end as usize]);
-        self.places.push(Place {
-            name: start,
-            value: start + (from.value - from.name),
-            end: place(self.bytes.len()),
-            flags: from.flags,
-        });
-        from.flags & IS_FIELD > 0
+    pub fn push_from(&mut self, other: &FieldList, range: Range<usize>) -> bool {
+        let from = &other.places[range];
+        let (Some(first), Some(last)) = (from.first(), from.last()) else { return true };
+        let bytes = &other.bytes[first.name as usize..last.end as usize];
+        // The compiler cannot tell that a place in the other list is before its end.
+        let by = place(self.bytes.len()).wrapping_sub(first.name);
+        self.bytes.extend_from_slice(bytes);
+        let mut all = IS_FIELD;
+        self.places.extend(from.iter().map(|place| {
+            all &= place.flags;
+            Place {
+                name: place.name.wrapping_add(by),
+                value: place.value.wrapping_add(by),
+                end: place.end.wrapping_add(by),
+                flags: place.flags,
+            }
+        }));
+        all > 0
     }
 
     /// Returns the name and the value of a pair, whether it is a field or not; `None` if there is
@@ -87,6 +96,18 @@ impl FieldList {
     #[inline]
     pub fn pair(&self, index: usize) -> Option<(&[u8], &[u8])> {
         self.places.get(index).map(|place| place.pair(&self.bytes))
+    }
+
+    /// Returns the bytes of pairs that follow each other, names and values together; 0 if there are
+    /// no such pairs.
+    #[must_use]
+    #[inline]
+    pub fn byte_len(&self, range: Range<usize>) -> usize {
+        match self.places.get(range) {
+            Some([only]) => (only.end - only.name) as usize,
+            Some([first, .., last]) => (last.end - first.name) as usize,
+            _ => 0,
+        }
     }
 
     /// Removes pairs at the beginning.
@@ -107,11 +128,12 @@ impl FieldList {
         }
     }
 
-    /// Returns the fields from a pair on; `None` if some pair among them is not a field.
+    /// Returns pairs that follow each other as fields; `None` if some pair among them is not a field,
+    /// or is not there.
     #[must_use]
     #[inline]
-    pub fn fields(&self, from: usize) -> Option<Fields<'_>> {
-        let places = self.places.get(from..)?;
+    pub fn fields(&self, range: Range<usize>) -> Option<Fields<'_>> {
+        let places = self.places.get(range)?;
         let both = |(all, any), place: &Place| (all & place.flags, any | place.flags);
         let (all, any) = places.iter().fold((IS_FIELD, 0), both);
         (all & IS_FIELD > 0)
@@ -130,6 +152,7 @@ fn flags(name: &[u8], value: &[u8]) -> u8 {
         has_underscore |= *byte == b'_';
     }
     // There is no branch for each byte, so that the compiler handles many at once.
-    let is_value = value.iter().fold(true, |all, byte| all & is_visible(*byte));
+    let is_value = value.iter().fold(true, |all, byte| all & is_visible(*byte))
+        && !matches!(value, [b' ' | b'\t', ..] | [.., b' ' | b'\t']);
     (u8::from(is_name && is_value) * IS_FIELD) | (u8::from(has_underscore) * HAS_UNDERSCORE)
 }

@@ -4,7 +4,7 @@ use superpoll_http1::{Authority, Fields, Form, Method, Refusal, Target};
 
 use crate::error::StreamError;
 use crate::priority::Priority;
-use crate::section::{Pseudo, Section};
+use crate::section::{Pseudo, Section, Text};
 
 /// The things that a client wants in addition to a response.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -44,47 +44,43 @@ pub struct RequestHead<'b> {
 pub(crate) fn request(section: &Section) -> Result<RequestHead<'_>, StreamError> {
     let Pseudo { method, scheme, authority, path, protocol } = section.pseudo;
     let missing = StreamError::PseudoMissing;
-    let text = |place| str::from_utf8(section.value(place)).ok();
-    let name = method.ok_or(missing)?;
-    let method = text(name).and_then(Method::new).ok_or(StreamError::Head(Refusal::Method))?;
+    let method = section.text(method.ok_or(missing)?).and_then(Method::new);
+    let method = method.ok_or(StreamError::Head(Refusal::Method))?;
     let is_connect = method == Method::Connect;
-    let is_tunnel = is_connect && protocol.is_none();
-    let is_complete = match is_tunnel {
+    let is_complete = match is_connect && protocol.is_none() {
         true => scheme.is_none() && path.is_none() && authority.is_some(),
         false => scheme.is_some() && path.is_some(),
     };
     if !is_complete || (protocol.is_some() && !is_connect) {
         return Err(missing);
     }
-    let target = path.or(authority).ok_or(missing)?;
-    if section.value(target).len() > section.limits().target {
+    let target = section.text(path.or(authority).ok_or(missing)?);
+    let target = target.ok_or(StreamError::Head(Refusal::Target))?;
+    if target.len() > section.limits().target {
         return Err(StreamError::TargetTooLong);
     }
-    let target = text(target).ok_or(StreamError::Head(Refusal::Target))?;
     // The target of a `CONNECT` with a protocol is a path.
     let form = if protocol.is_some() { Method::Get } else { method };
     let target = Target::new(form, target).map_err(StreamError::Head)?;
     if target.form() == Form::Absolute {
         return Err(StreamError::Head(Refusal::TargetForm));
     }
-    let named = |place: Option<usize>, is: fn(&str) -> bool| match place {
+    let named = |text: Option<Text>, is: fn(&str) -> bool| match text {
         None => Ok(None),
-        Some(place) => text(place).filter(|text| is(text)).map(Some).ok_or(StreamError::Scheme),
+        Some(text) => {
+            section.text(text).filter(|text| is(text)).map(Some).ok_or(StreamError::Scheme)
+        }
     };
     let scheme = named(scheme, is_scheme)?;
     let protocol = named(protocol, |text| Method::new(text).is_some())?;
-    let host = match (authority, section.host) {
-        (None, None) => return Err(StreamError::Head(Refusal::HostMissing)),
-        (Some(authority), Some(host)) => {
-            let same = section.value(authority).eq_ignore_ascii_case(section.value(host));
-            if !same {
-                return Err(StreamError::HostsDiffer);
-            }
-            authority
+    let named = section.host.map(|place| section.value(place));
+    let host = match authority.map(|text| section.bytes(text)) {
+        Some(authority) if named.is_some_and(|host| !host.eq_ignore_ascii_case(authority)) => {
+            return Err(StreamError::HostsDiffer);
         }
-        (Some(place), None) | (None, Some(place)) => place,
+        authority => authority.or(named).ok_or(StreamError::Head(Refusal::HostMissing))?,
     };
-    let host = Authority::new(section.value(host));
+    let host = Authority::new(host);
     Ok(RequestHead {
         method,
         target,
@@ -101,5 +97,7 @@ pub(crate) fn request(section: &Section) -> Result<RequestHead<'_>, StreamError>
 /// Whether a text is a scheme in lower case (RFC 3986, section 3.1).
 fn is_scheme(text: &str) -> bool {
     let is_of_scheme = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'+' | b'-' | b'.');
-    text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(is_of_scheme)
+    matches!(text, "https" | "http")
+        || text.starts_with(|first: char| first.is_ascii_lowercase())
+            && text.bytes().all(is_of_scheme)
 }

@@ -1,44 +1,75 @@
 //! The fields of one block, as they are decoded: collected, bounded and checked.
 
-use superpoll_http1::{FieldList, Fields};
+use std::ops::Range;
+
+use superpoll_http1::{FieldList, FieldName, Fields};
 
 use crate::error::{ConnectionError, StreamError};
 use crate::hpack::Name;
 use crate::limits::{FAR_TOO_LARGE, FIELD_OVERHEAD, Limits, MOST_FIELDS};
 
-/// A name and a value: bytes, or a pair of a list that was checked when it was put there.
+/// A name and a value: bytes, an entry of the static table, or a pair of a list that was checked
+/// when it was put there.
 #[derive(Clone, Copy)]
 pub(crate) enum Pair<'p> {
     Bytes(&'p [u8], &'p [u8]),
+    Static(&'static str, &'static str),
     Listed(&'p FieldList, usize),
 }
 
-/// The places of pseudo-header fields in a list.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Pseudo {
-    pub(crate) method: Option<usize>,
-    pub(crate) scheme: Option<usize>,
-    pub(crate) authority: Option<usize>,
-    pub(crate) path: Option<usize>,
-    pub(crate) protocol: Option<usize>,
+impl<'p> Pair<'p> {
+    #[inline]
+    fn len(self) -> usize {
+        match self {
+            Pair::Bytes(name, value) => name.len() + value.len(),
+            Pair::Static(name, value) => name.len() + value.len(),
+            Pair::Listed(list, place) => list.byte_len(place..place + 1),
+        }
+    }
+
+    fn parts(self) -> (&'p [u8], &'p [u8]) {
+        match self {
+            Pair::Bytes(name, value) => (name, value),
+            Pair::Static(name, value) => (name.as_bytes(), value.as_bytes()),
+            Pair::Listed(list, place) => list.pair(place).unwrap_or_default(),
+        }
+    }
 }
 
-/// A section of fields: a head, or trailers. The pseudo-header fields are the first pairs of the
-/// list.
+/// The value of a pseudo-header field: from the static table, or a range of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Text {
+    Static(&'static str),
+    At(usize, usize),
+}
+
+/// The pseudo-header fields of a head.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Pseudo {
+    pub(crate) method: Option<Text>,
+    pub(crate) scheme: Option<Text>,
+    pub(crate) authority: Option<Text>,
+    pub(crate) path: Option<Text>,
+    pub(crate) protocol: Option<Text>,
+}
+
+/// A section of fields: a head, or trailers.
 #[derive(Default, Debug)]
 pub(crate) struct Section {
     list: FieldList,
+    /// The values of pseudo-header fields.
+    texts: Vec<u8>,
     /// The values of all `cookie` fields, as one.
     cookies: Vec<u8>,
     has_cookie: bool,
+    has_pseudo: bool,
     size: usize,
     limits: Limits,
     pub(crate) pseudo: Pseudo,
-    /// The number of pseudo-header fields in the list.
-    first: usize,
     /// The first reason for which the section is refused.
     error: Option<StreamError>,
     pub(crate) length: Option<u64>,
+    /// The places of fields in the list.
     pub(crate) host: Option<usize>,
     pub(crate) priority: Option<usize>,
     pub(crate) continues: bool,
@@ -48,11 +79,16 @@ pub(crate) struct Section {
 impl Section {
     /// Empties the section, and keeps its memory.
     pub(crate) fn clear(&mut self, limits: Limits) {
-        let (mut list, mut cookies) =
-            (std::mem::take(&mut self.list), std::mem::take(&mut self.cookies));
-        list.clear();
-        cookies.clear();
-        *self = Section { list, cookies, limits, ..Section::default() };
+        self.list.clear();
+        self.texts.clear();
+        self.cookies.clear();
+        *self = Section {
+            list: std::mem::take(&mut self.list),
+            texts: std::mem::take(&mut self.texts),
+            cookies: std::mem::take(&mut self.cookies),
+            limits: Limits { fields: limits.fields.min(MOST_FIELDS), ..limits },
+            ..Section::default()
+        };
     }
 
     /// Notes a reason to refuse the section, if there is none yet.
@@ -67,47 +103,84 @@ impl Section {
     /// If the fields are far larger than the limit. Other errors end the stream alone.
     #[inline]
     pub(crate) fn add(&mut self, kind: Name, pair: Pair<'_>) -> Result<(), ConnectionError> {
-        let (name, value) = match pair {
-            Pair::Bytes(name, value) => (name, value),
-            Pair::Listed(list, place) => list.pair(place).unwrap_or_default(),
-        };
-        self.size += name.len() + value.len() + FIELD_OVERHEAD;
+        self.size += pair.len() + FIELD_OVERHEAD;
         if self.size > self.limits.head {
-            self.refuse(StreamError::HeadTooLarge);
-            return match self.size > self.limits.head.saturating_mul(FAR_TOO_LARGE) {
-                true => Err(ConnectionError::FieldsFarTooLarge),
-                false => Ok(()),
-            };
+            return self.add_too_large();
         }
-        if self.list.len() - self.first >= self.limits.fields.min(MOST_FIELDS)
-            && !matches!(kind, Name::Method | Name::Scheme | Name::Authority | Name::Path)
-        {
-            self.refuse(StreamError::TooManyFields);
-            return Ok(());
+        self.add_any(kind, pair);
+        Ok(())
+    }
+
+    /// Takes fields that follow each other in a list and decide nothing. Returns false, and takes
+    /// none, if they are beyond a limit.
+    #[inline]
+    pub(crate) fn add_all(&mut self, list: &FieldList, places: Range<usize>) -> bool {
+        let count = places.len();
+        let size = self.size + list.byte_len(places.clone()) + count * FIELD_OVERHEAD;
+        let start = self.list.len();
+        if size > self.limits.head || start + count > self.limits.fields {
+            return false;
         }
-        if matches!(value, [b' ' | b'\t', ..] | [.., b' ' | b'\t']) {
-            self.refuse(StreamError::FieldValue);
+        self.size = size;
+        if !self.list.push_from(list, places) {
+            self.refuse_from(start);
         }
-        let place = self.list.len();
+        true
+    }
+
+    #[cold]
+    fn add_too_large(&mut self) -> Result<(), ConnectionError> {
+        self.refuse(StreamError::HeadTooLarge);
+        match self.size > self.limits.head.saturating_mul(FAR_TOO_LARGE) {
+            true => Err(ConnectionError::FieldsFarTooLarge),
+            false => Ok(()),
+        }
+    }
+
+    fn add_any(&mut self, kind: Name, pair: Pair<'_>) {
         match kind {
-            Name::Method => return self.add_pseudo(pair, |pseudo| &mut pseudo.method),
-            Name::Scheme => return self.add_pseudo(pair, |pseudo| &mut pseudo.scheme),
-            Name::Authority => return self.add_pseudo(pair, |pseudo| &mut pseudo.authority),
-            Name::Path => return self.add_pseudo(pair, |pseudo| &mut pseudo.path),
-            Name::Protocol => return self.add_pseudo(pair, |pseudo| &mut pseudo.protocol),
-            Name::OtherPseudo => {
-                self.refuse(StreamError::Pseudo);
-                return Ok(());
+            Name::Other => self.push(pair),
+            Name::Method => self.add_pseudo(pair, |pseudo| &mut pseudo.method),
+            Name::Scheme => self.add_pseudo(pair, |pseudo| &mut pseudo.scheme),
+            Name::Authority => self.add_pseudo(pair, |pseudo| &mut pseudo.authority),
+            Name::Path => self.add_pseudo(pair, |pseudo| &mut pseudo.path),
+            Name::Protocol => self.add_pseudo(pair, |pseudo| &mut pseudo.protocol),
+            Name::OtherPseudo => self.refuse(StreamError::Pseudo),
+            special => self.add_special(special, pair),
+        }
+    }
+
+    #[inline]
+    fn add_pseudo(&mut self, pair: Pair<'_>, which: impl FnOnce(&mut Pseudo) -> &mut Option<Text>) {
+        let text = match pair {
+            Pair::Static(_, value) => Text::Static(value),
+            pair => {
+                let start = self.texts.len();
+                self.texts.extend_from_slice(pair.parts().1);
+                Text::At(start, self.texts.len())
             }
+        };
+        let is_late = !self.list.is_empty() || self.has_cookie;
+        self.has_pseudo = true;
+        if which(&mut self.pseudo).replace(text).is_some() || is_late {
+            self.refuse(StreamError::Pseudo);
+        }
+    }
+
+    /// Takes a field that decides something.
+    fn add_special(&mut self, kind: Name, pair: Pair<'_>) {
+        let (_, value) = pair.parts();
+        match kind {
             Name::Cookie => {
-                if std::mem::replace(&mut self.has_cookie, true) {
+                if matches!(value, [b' ' | b'\t', ..] | [.., b' ' | b'\t']) {
+                    self.refuse(StreamError::FieldValue);
+                }
+                self.has_cookie = true;
+                if !self.cookies.is_empty() && !value.is_empty() {
                     self.cookies.extend_from_slice(b"; ");
                 }
-                self.cookies.extend_from_slice(value);
-                return Ok(());
+                return self.cookies.extend_from_slice(value);
             }
-            Name::Other => {}
-            Name::Connection => self.refuse(StreamError::ConnectionField),
             Name::Te => match value.eq_ignore_ascii_case(b"trailers") {
                 true => self.takes_trailers = true,
                 false => self.refuse(StreamError::ConnectionField),
@@ -124,51 +197,39 @@ impl Section {
                 false => self.refuse(StreamError::Expectation),
             },
             Name::Host => {
-                if self.host.replace(place).is_some() {
+                if self.host.replace(self.list.len()).is_some() {
                     self.refuse(StreamError::HostsDiffer);
                 }
             }
-            Name::Priority => self.priority = Some(place),
+            Name::Priority => self.priority = Some(self.list.len()),
+            _ => self.refuse(StreamError::ConnectionField),
         }
         self.push(pair);
-        Ok(())
     }
 
-    #[inline]
-    fn add_pseudo(
-        &mut self,
-        pair: Pair<'_>,
-        which: impl FnOnce(&mut Pseudo) -> &mut Option<usize>,
-    ) -> Result<(), ConnectionError> {
-        let place = self.list.len();
-        let is_late = place > self.first || self.has_cookie;
-        if which(&mut self.pseudo).replace(place).is_some() || is_late {
-            self.refuse(StreamError::Pseudo);
-            return Ok(());
-        }
-        self.first += 1;
-        match pair {
-            // Its value is checked by the type that it becomes.
-            Pair::Bytes(name, value) => _ = self.list.push(name, value),
-            Pair::Listed(list, place) => _ = self.list.push_from(list, place),
-        }
-        Ok(())
-    }
-
-    #[inline]
     fn push(&mut self, pair: Pair<'_>) {
+        if self.list.len() >= self.limits.fields {
+            return self.refuse(StreamError::TooManyFields);
+        }
         let is_field = match pair {
-            Pair::Bytes(name, value) => self.list.push(name, value),
-            Pair::Listed(list, place) => self.list.push_from(list, place),
+            Pair::Listed(list, place) => self.list.push_from(list, place..place + 1),
+            pair => {
+                let (name, value) = pair.parts();
+                self.list.push(name, value)
+            }
         };
         if !is_field {
-            let place = self.list.len() - 1;
-            let (name, _) = self.list.pair(place).unwrap_or_default();
-            // A good name has the blame on the value.
-            let is_name = superpoll_http1::FieldName::new(name).is_some()
-                && !name.iter().any(u8::is_ascii_uppercase);
-            self.refuse(if is_name { StreamError::FieldValue } else { StreamError::FieldName });
+            self.refuse_from(self.list.len().saturating_sub(1));
         }
+    }
+
+    /// Refuses the first pair that is not a field, from a place on.
+    #[cold]
+    fn refuse_from(&mut self, start: usize) {
+        let bad = (start..self.list.len()).find(|at| self.list.fields(*at..at + 1).is_none());
+        let (name, _) = bad.and_then(|at| self.list.pair(at)).unwrap_or_default();
+        let is_name = FieldName::new(name).is_some() && !name.iter().any(u8::is_ascii_uppercase);
+        self.refuse(if is_name { StreamError::FieldValue } else { StreamError::FieldName });
     }
 
     /// Ends the section: cookies become one field (RFC 9113, section 8.2.3).
@@ -187,7 +248,7 @@ impl Section {
 
     /// Whether there is a pseudo-header field.
     pub(crate) const fn has_pseudo(&self) -> bool {
-        self.first > 0
+        self.has_pseudo
     }
 
     /// Returns the limits of the section.
@@ -195,22 +256,33 @@ impl Section {
         &self.limits
     }
 
-    /// Returns a value at a place.
-    #[inline]
+    /// Returns the value of a field at a place.
     pub(crate) fn value(&self, place: usize) -> &[u8] {
         self.list.pair(place).map_or(b"", |(_, value)| value)
     }
 
-    /// Returns the number of pairs.
-    #[cfg(test)]
-    pub(crate) fn pairs(&self) -> usize {
-        self.list.len()
+    /// Returns the value of a pseudo-header field; `None` if it is not UTF-8.
+    #[inline]
+    pub(crate) fn text(&self, text: Text) -> Option<&str> {
+        match text {
+            Text::Static(text) => Some(text),
+            text => str::from_utf8(self.bytes(text)).ok(),
+        }
     }
 
-    /// Returns the fields after the pseudo-header fields, if the section was not refused.
+    /// Returns the value of a pseudo-header field as bytes.
+    #[inline]
+    pub(crate) fn bytes(&self, text: Text) -> &[u8] {
+        match text {
+            Text::Static(text) => text.as_bytes(),
+            Text::At(start, end) => self.texts.get(start..end).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the fields other than pseudo-header fields, if the section was not refused.
     #[inline]
     pub(crate) fn fields(&self) -> Option<Fields<'_>> {
-        self.list.fields(self.first)
+        self.list.fields(0..self.list.len())
     }
 }
 

@@ -7,7 +7,7 @@ fn texts(list: &FieldList, from: usize) -> Option<Vec<(String, String)>> {
     let pair = |field: superpoll_http1::Field<'_>| {
         (text(field.name.as_bytes()), text(field.value.as_bytes()))
     };
-    Some(list.fields(from)?.iter().map(pair).collect())
+    Some(list.fields(from..list.len().max(from))?.iter().map(pair).collect())
 }
 
 fn pair(name: &str, value: &str) -> (String, String) {
@@ -19,7 +19,9 @@ fn only_fields_become_fields() {
     for (name, value, is_field) in [
         ("a", "b", true),
         ("a_b", "", true),
-        ("x", "\u{e4}\t ", true),
+        ("x", "\u{e4}\t a", true),
+        ("x", " a", false),
+        ("x", "a\t", false),
         ("", "b", false),
         ("A", "b", false),
         (":path", "/", false),
@@ -33,15 +35,22 @@ fn only_fields_become_fields() {
         assert_eq!(list.push(name.as_bytes(), value.as_bytes()), is_field, "{name:?}: {value:?}");
         assert!(list.push(b"last", b"value"));
         assert_eq!(list.pair(0), Some((name.as_bytes(), value.as_bytes())));
+        let length = name.len() + value.len();
+        let lengths = [list.byte_len(0..1), list.byte_len(0..2), list.byte_len(2..2)];
+        assert_eq!((lengths, list.byte_len(0..3)), ([length, length + 9, 0], 0));
         assert_eq!(texts(&list, 1), Some(vec![pair("last", "value")]));
         let all = is_field.then(|| vec![pair(name, value), pair("last", "value")]);
         assert_eq!(texts(&list, 0), all);
         // A copy has the verdict of the first check.
         let mut copy = FieldList::new();
-        assert!(copy.push_from(&list, 1));
-        assert_eq!(copy.push_from(&list, 0), is_field);
+        assert!(copy.push_from(&list, 1..2));
+        assert_eq!(copy.push_from(&list, 0..1), is_field);
         assert_eq!(copy.pair(1), list.pair(0));
-        let Some(fields) = list.fields(0) else { continue };
+        assert_eq!(copy.push_from(&list, 0..2), is_field);
+        assert!(copy.push_from(&list, 1..1));
+        assert_eq!([copy.pair(2), copy.pair(3)], [list.pair(0), list.pair(1)]);
+        assert_eq!(copy.len(), 4);
+        let Some(fields) = list.fields(0..2) else { continue };
         assert_eq!(fields.has_underscore(), name.contains('_'));
         assert!(!fields.has_bare_line_feed() && !fields.is_empty());
         assert_eq!(fields.value("last").unwrap().as_bytes(), b"value");

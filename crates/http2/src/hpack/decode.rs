@@ -63,6 +63,13 @@ impl Decoder {
             return Err(ConnectionError::TableSize);
         }
         while let [first, ..] = *block {
+            if let Some((list, places)) = self.table.find_run(block) {
+                let count = places.len();
+                if section.add_all(list, places) {
+                    block = &block[count..];
+                    continue;
+                }
+            }
             if first & 0x80 > 0 {
                 let index = integer(first, 7, &mut block)?;
                 self.add_indexed(index, section)?;
@@ -83,7 +90,7 @@ impl Decoder {
                 1..=fixed::ENTRIES => {
                     let (kind, name, _) =
                         fixed::entry(index).ok_or(ConnectionError::Compression)?;
-                    (kind, name)
+                    (kind, name.as_bytes())
                 }
                 _ => {
                     let entry = self.table.find(index - fixed::ENTRIES - 1);
@@ -116,7 +123,7 @@ impl Decoder {
             return section.add(kind, Pair::Listed(list, place));
         }
         let (kind, name, value) = fixed::entry(index).ok_or(ConnectionError::Compression)?;
-        section.add(kind, Pair::Bytes(name, value))
+        section.add(kind, Pair::Static(name, value))
     }
 }
 

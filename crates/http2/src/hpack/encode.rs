@@ -50,14 +50,21 @@ pub(crate) fn put_status(status: http::StatusCode, to: &mut Vec<u8>) {
 
 /// Appends a field. Fields about the connection are left out (RFC 9113, section 8.2.2). Secrets are
 /// marked, so that no proxy puts them into a table (RFC 7541, section 7.1.3).
+#[inline]
 pub(crate) fn put_field(name: &[u8], value: &[u8], to: &mut Vec<u8>) {
-    let start = to.len();
-    let index = fixed::index_of(name);
-    if index > 0 {
-        let pattern = if is_secret(name) { 0x10 } else { 0 };
-        put_integer(pattern, 4, usize::from(index), to);
-        return put_text(value, to);
+    match fixed::index_of(name) {
+        0 => put_named(name, value, to),
+        index => {
+            let pattern = if index == fixed::SET_COOKIE { NEVER_INDEXED } else { 0 };
+            put_integer(pattern, 4, usize::from(index), to);
+            put_text(value, to);
+        }
     }
+}
+
+/// Appends a field whose name is not in the static table, or not in lower case.
+fn put_named(name: &[u8], value: &[u8], to: &mut Vec<u8>) {
+    let start = to.len();
     to.push(0);
     put_integer(0, 7, name.len(), to);
     let at = to.len();
@@ -67,10 +74,13 @@ pub(crate) fn put_field(name: &[u8], value: &[u8], to: &mut Vec<u8>) {
         return to.truncate(start);
     }
     if is_secret(&to[at..]) {
-        to[start] = 0x10;
+        to[start] = NEVER_INDEXED;
     }
     put_text(value, to);
 }
+
+/// The pattern of a literal that no table may keep.
+const NEVER_INDEXED: u8 = 0x10;
 
 /// Whether the value of a field may be a secret, by its name in lower case.
 fn is_secret(name: &[u8]) -> bool {

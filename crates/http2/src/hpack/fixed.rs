@@ -57,10 +57,12 @@ pub(crate) const ENTRIES: usize = 61;
 
 /// Returns the entry of an index from 1 to 61, with the kind of its name.
 #[inline]
-pub(crate) fn entry(index: usize) -> Option<(Name, &'static [u8], &'static [u8])> {
-    let (name, text, value) = TABLE.get(index.checked_sub(1)?)?;
-    Some((*name, text.as_bytes(), value.as_bytes()))
+pub(crate) fn entry(index: usize) -> Option<(Name, &'static str, &'static str)> {
+    TABLE.get(index.checked_sub(1)?).copied()
 }
+
+/// The index of a name whose value is a secret.
+pub(crate) const SET_COOKIE: u8 = 55;
 
 /// Returns the first index of the name of a response's field, which is in lower case; 0 if the
 /// table does not have it.
@@ -76,7 +78,7 @@ pub(crate) fn index_of(name: &[u8]) -> u8 {
         b"expires" => 36,
         b"refresh" => 52,
         b"location" => 46,
-        b"set-cookie" => 55,
+        b"set-cookie" => SET_COOKIE,
         b"retry-after" => 53,
         b"content-type" => 31,
         b"cache-control" => 24,
@@ -171,8 +173,8 @@ mod tests {
     fn kinds_and_indexes_are_those_of_the_table() {
         for index in 1..=ENTRIES {
             let (kind, name, _) = entry(index).unwrap();
-            assert_eq!(kind, Name::new(name));
-            let found = usize::from(index_of(name));
+            assert_eq!(kind, Name::new(name.as_bytes()));
+            let found = usize::from(index_of(name.as_bytes()));
             assert!(found == 0 || entry(found).unwrap().1 == name, "{index}");
         }
         assert!(entry(0).is_none() && entry(62).is_none());

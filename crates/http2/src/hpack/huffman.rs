@@ -98,7 +98,7 @@ impl Bits<'_> {
     /// Reads until there are more bits than the longest code has, or no more bytes.
     #[inline]
     fn fill(&mut self) {
-        if let Some((four, rest)) = self.rest.split_first_chunk::<4>() {
+        if let (Some((four, rest)), true) = (self.rest.split_first_chunk::<4>(), self.count <= 32) {
             self.bits |= u64::from(u32::from_be_bytes(*four)) << (32 - self.count);
             (self.count, self.rest) = (self.count + 32, rest);
             return;
@@ -124,23 +124,37 @@ pub(crate) fn decode(code: &[u8], to: &mut Vec<u8>) -> Result<(), ConnectionErro
     let mut length = 0;
     let mut left = Bits { bits: 0, count: 0, rest: code };
     loop {
-        if left.count <= 32 {
-            left.fill();
+        left.fill();
+        while left.count >= SHORT_BITS {
+            let (mut symbol, mut bits) = TABLES.short[(left.bits >> 56) as usize];
+            if bits == 0 {
+                if left.count < LONGEST as u32 && !left.rest.is_empty() {
+                    break;
+                }
+                (symbol, bits) = long(left.bits)?;
+                if u32::from(bits) > left.count {
+                    return Err(ConnectionError::Compression);
+                }
+            }
+            left.bits <<= bits;
+            left.count -= u32::from(bits);
+            text[length] = symbol;
+            length += 1;
         }
-        let (mut symbol, mut bits) = TABLES.short[(left.bits >> 56) as usize];
-        if bits == 0 && left.count >= SHORT_BITS {
-            (symbol, bits) = long(left.bits)?;
-        }
-        if bits == 0 || u32::from(bits) > left.count {
+        if left.rest.is_empty() {
             break;
         }
+    }
+    // The last code may have fewer bits.
+    let (symbol, bits) = TABLES.short[(left.bits >> 56) as usize];
+    if bits > 0 && u32::from(bits) <= left.count {
         left.bits <<= bits;
         left.count -= u32::from(bits);
         text[length] = symbol;
         length += 1;
     }
     to.truncate(start + length);
-    let is_padding = left.count < 8 && left.bits.leading_ones() >= left.count;
+    let is_padding = left.bits.leading_ones() >= left.count;
     if is_padding { Ok(()) } else { Err(ConnectionError::Compression) }
 }
 

@@ -1,5 +1,7 @@
 //! The dynamic table of the decoder (RFC 7541, section 2.3.2).
 
+use std::ops::Range;
+
 use superpoll_http1::FieldList;
 
 use super::fixed::Name;
@@ -7,6 +9,9 @@ use crate::error::ConnectionError;
 
 /// The size that each entry has beyond its bytes (RFC 7541, section 4.1).
 pub(crate) const OVERHEAD: usize = 32;
+
+/// The first octet that refers to an entry of this table.
+const FIRST: u8 = 0x80 | (super::fixed::ENTRIES as u8 + 1);
 
 /// Evicted entries are removed in groups of so many, or when they have so many bytes.
 const GROUP: (usize, usize) = (16, 1 << 10);
@@ -51,6 +56,25 @@ impl Table {
     pub(crate) fn find(&self, index: usize) -> Option<(Name, &FieldList, usize)> {
         let place = self.list.len().checked_sub(index + 1).filter(|at| *at >= self.evicted)?;
         Some((*self.kinds.get(place)?, &self.list, place))
+    }
+
+    /// Returns the list and the places of entries that decide nothing and that a block refers to one
+    /// after another, each with an octet: as many as there are at its beginning.
+    #[inline]
+    pub(crate) fn find_run(&self, block: &[u8]) -> Option<(&FieldList, Range<usize>)> {
+        // An index of 62 is that of the newest entry; one with more octets is not looked at.
+        let first = block.first().copied().filter(|first| (FIRST..0xff).contains(first))?;
+        let start = self.list.len().checked_sub(usize::from(first - FIRST) + 1)?;
+        if start < self.evicted {
+            return None;
+        }
+        // Clients refer to entries in the order in which they were inserted, so indexes fall.
+        let kinds = self.kinds.get(start..)?.iter().zip(block);
+        let is_next = |(at, (kind, octet)): &(usize, (&Name, &u8))| {
+            **kind == Name::Other && usize::from(**octet) + at == usize::from(first)
+        };
+        let count = kinds.enumerate().take_while(is_next).count();
+        (count > 0).then(|| (&self.list, start..start + count))
     }
 
     /// Returns the name and the value of an entry.

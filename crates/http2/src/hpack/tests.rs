@@ -23,10 +23,15 @@ fn decode(decoder: &mut Decoder, hex: &str) -> Result<Vec<String>, crate::Connec
     let mut section = Section::default();
     section.clear(Limits::DEFAULT);
     decoder.decode(&bytes(hex), &mut Texts::default(), &mut section)?;
-    let _ = section.finish();
-    Ok((0..section.pairs())
-        .map(|at| String::from_utf8(section.value(at).to_vec()).unwrap())
-        .collect())
+    let pseudo = section.pseudo;
+    let pseudo = [pseudo.method, pseudo.scheme, pseudo.path, pseudo.authority];
+    let mut values: Vec<String> =
+        pseudo.into_iter().flatten().map(|text| section.text(text).unwrap().to_owned()).collect();
+    let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
+    if let Some(fields) = section.fields() {
+        values.extend(fields.iter().map(|field| text(field.value.as_bytes())));
+    }
+    Ok(values)
 }
 
 /// C.2: each representation alone, with the table after it.

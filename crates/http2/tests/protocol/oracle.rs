@@ -375,7 +375,8 @@ async fn exchange(client: SendRequest<Bytes>, exchange: &Exchange) {
 fn run(setup: &Setup, exchanges: &[Exchange]) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let (near, far) = tokio::io::duplex(20_000);
+        // No side reads while it waits to write, so there is room for all windows.
+        let (near, far) = tokio::io::duplex(8 << 20);
         let limits = Limits { head: 64 << 10, ..Limits::DEFAULT };
         let config = Config { limits, table: setup.table, ..Config::DEFAULT };
         let mut out = Vec::new();
