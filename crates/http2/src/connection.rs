@@ -10,18 +10,16 @@
 //! A frame is judged by its head as soon as that is there, and by its payload when it is whole. So
 //! the pieces in which bytes arrive make no difference. Only the data of bodies passes as it comes.
 
-use crate::error::{ConnectionError, ErrorCode};
+use crate::error::ConnectionError;
 use crate::event::{Event, Scratch, Step};
 use crate::frame::{self, FrameHead, HEAD, LONGEST_FRAME, PREFACE, flag, kind};
 use crate::hpack::Decoder;
-use crate::limits::{Counts, FIRST_WINDOW, LARGEST_TABLE, LARGEST_WINDOW, MOST_UNSENT};
+use crate::limits::{Counts, FIRST_WINDOW, LARGEST_TABLE, MOST_UNSENT};
 use crate::priority::Priority;
-use crate::settings::{self, ClientSettings, Config};
+use crate::settings::{ClientSettings, Config};
+use crate::shutdown::Shutdown;
 use crate::streams::{StreamKey, Streams};
 use crate::window::{ReceiveWindow, SendWindow};
-
-/// The payload of the `PING` whose answer shows that the client knows of the end.
-pub(crate) const END_PING: [u8; 8] = *b"shutdown";
 
 /// A collected frame with more memory than this gives it back.
 const KEPT: usize = 256;
@@ -47,16 +45,6 @@ pub(crate) struct Block {
     pub(crate) id: u32,
     pub(crate) is_over: bool,
     pub(crate) continuations: usize,
-}
-
-/// The progress of the end of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Shutdown {
-    No,
-    /// The client was told that the end is near, and may send streams that it had begun before.
-    Announced,
-    /// The client was told the last stream.
-    Last(u32),
 }
 
 /// What a frame amounts to.
@@ -254,7 +242,7 @@ impl Connection {
         };
         let head = FrameHead::parse(*bytes);
         self.check(&head)?;
-        if !is_collected(&head) {
+        if !head.is_collected() {
             *used += HEAD;
             return self.begin_payload(head, out);
         }
@@ -288,7 +276,7 @@ impl Connection {
         let head = FrameHead::parse(*bytes);
         if !has_head {
             self.check(&head)?;
-            if !is_collected(&head) {
+            if !head.is_collected() {
                 self.partial.clear();
                 return self.begin_payload(head, out);
             }
@@ -346,32 +334,14 @@ impl Connection {
         if self.block.is_some_and(|block| !is_next(block)) {
             return Err(ConnectionError::BlockInterrupted);
         }
-        let is_size = match kind {
-            kind::RST_STREAM | kind::WINDOW_UPDATE => length == 4,
-            kind::PING => length == 8,
-            kind::SETTINGS if head.has(flag::ACK) => length == 0,
-            kind::SETTINGS => length % 6 == 0,
-            kind::GOAWAY => length >= 8,
-            kind::PRIORITY_UPDATE => length >= 4,
-            kind::DATA => length > 0 || !head.has(flag::PADDED),
-            _ => true,
-        };
-        let is_of_client = stream % 2 == 1;
-        let is_stream = match kind {
-            kind::HEADERS | kind::DATA | kind::RST_STREAM => is_of_client,
-            kind::PRIORITY | kind::CONTINUATION => stream > 0,
-            kind::SETTINGS | kind::PING | kind::GOAWAY | kind::PRIORITY_UPDATE => stream == 0,
-            kind::WINDOW_UPDATE => stream == 0 || is_of_client,
-            _ => true,
-        };
         match kind {
             kind::PUSH_PROMISE => Err(ConnectionError::Push),
             kind::CONTINUATION if self.block.is_none() => Err(ConnectionError::BlockInterrupted),
-            _ if !is_stream => Err(ConnectionError::StreamId),
+            _ if !head.has_valid_stream() => Err(ConnectionError::StreamId),
             kind::DATA | kind::RST_STREAM | kind::WINDOW_UPDATE if stream > self.last_stream => {
                 Err(ConnectionError::StreamIdle)
             }
-            _ if !is_size => Err(ConnectionError::FrameSize),
+            _ if !head.has_valid_size() => Err(ConnectionError::FrameSize),
             _ => Ok(()),
         }
     }
@@ -417,81 +387,6 @@ impl Connection {
         }
     }
 
-    /// Returns the number that `GOAWAY` names.
-    fn last_known(&self) -> u32 {
-        match self.shutdown {
-            Shutdown::Last(last) => last,
-            Shutdown::No | Shutdown::Announced => self.last_stream,
-        }
-    }
-
-    /// Tells the client that the connection will end: it should begin no more streams. Those that
-    /// are under way are still accepted, until the client has answered or
-    /// [`finish_shutdown`](Connection::finish_shutdown) is called (RFC 9113, section 6.8).
-    pub fn begin_shutdown(&mut self, out: &mut Vec<u8>) {
-        if self.shutdown == Shutdown::No {
-            self.shutdown = Shutdown::Announced;
-            frame::put_go_away(LARGEST_WINDOW, ErrorCode::NO_ERROR, out);
-            frame::put(kind::PING, 0, 0, &END_PING, out);
-        }
-    }
-
-    /// Tells the client the last stream that is answered. Requests after it are dropped.
-    pub fn finish_shutdown(&mut self, out: &mut Vec<u8>) {
-        self.go_away(ErrorCode::NO_ERROR, out);
-    }
-
-    /// Tells the client the last stream that is answered, and a reason. The second call does
-    /// nothing.
-    pub fn go_away(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
-        if !matches!(self.shutdown, Shutdown::Last(_)) {
-            frame::put_go_away(self.last_stream, code, out);
-            self.shutdown = Shutdown::Last(self.last_stream);
-        }
-    }
-
-    /// Whether the end was told and all streams have ended, so that the connection can be closed.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.failed.is_some()
-            || (matches!(self.shutdown, Shutdown::Last(_)) && self.streams.len() == 0)
-    }
-
-    /// Returns the number of open streams.
-    #[must_use]
-    pub fn streams(&self) -> usize {
-        self.streams.len()
-    }
-
-    /// Returns the keys of the open streams.
-    pub fn keys(&self) -> impl Iterator<Item = StreamKey> {
-        self.streams.iter().map(|(key, _)| key)
-    }
-
-    /// Returns the number of requests that have begun.
-    #[must_use]
-    pub const fn requests(&self) -> u32 {
-        self.begun
-    }
-
-    /// Asks the client for another size of its table for compression, at most [`LARGEST_TABLE`].
-    /// Returns false while the client has not accepted the settings before.
-    pub fn set_table(&mut self, size: u16, out: &mut Vec<u8>) -> bool {
-        let is_free = self.asked_table.is_none();
-        if is_free {
-            let size = size.min(LARGEST_TABLE as u16);
-            settings::put_table_size(size, out);
-            self.asked_table = Some(size);
-        }
-        is_free
-    }
-
-    /// Returns the bytes of the client's table for compression.
-    #[must_use]
-    pub fn table_bytes(&self) -> usize {
-        self.decoder.table.size()
-    }
-
     /// Whether the connection is between frames, and no stream holds bytes of its own.
     pub(crate) fn is_between(&self) -> bool {
         self.reading == Reading::Frame
@@ -501,16 +396,5 @@ impl Connection {
             && self.failed.is_none()
             && self.shutdown == Shutdown::No
             && self.receive.held() == 0
-    }
-}
-
-/// Whether a frame is collected until it is whole.
-#[inline]
-fn is_collected(head: &FrameHead) -> bool {
-    match head.kind {
-        // A field of a priority is short.
-        kind::PRIORITY_UPDATE => head.length <= 64,
-        kind::DATA => false,
-        kind => kind <= kind::CONTINUATION,
     }
 }

@@ -63,6 +63,45 @@ impl FrameHead {
         self.flags & flag > 0
     }
 
+    /// Whether the length is one that the type may have.
+    #[inline]
+    pub(crate) const fn has_valid_size(&self) -> bool {
+        match self.kind {
+            kind::RST_STREAM | kind::WINDOW_UPDATE => self.length == 4,
+            kind::PING => self.length == 8,
+            kind::SETTINGS if self.has(flag::ACK) => self.length == 0,
+            kind::SETTINGS => self.length.is_multiple_of(6),
+            kind::GOAWAY => self.length >= 8,
+            kind::PRIORITY_UPDATE => self.length >= 4,
+            kind::DATA => self.length > 0 || !self.has(flag::PADDED),
+            _ => true,
+        }
+    }
+
+    /// Whether the stream is one that the type may be about. Those of clients have odd numbers.
+    #[inline]
+    pub(crate) const fn has_valid_stream(&self) -> bool {
+        let is_of_client = self.stream % 2 == 1;
+        match self.kind {
+            kind::HEADERS | kind::DATA | kind::RST_STREAM => is_of_client,
+            kind::PRIORITY | kind::CONTINUATION => self.stream > 0,
+            kind::SETTINGS | kind::PING | kind::GOAWAY | kind::PRIORITY_UPDATE => self.stream == 0,
+            kind::WINDOW_UPDATE => self.stream == 0 || is_of_client,
+            _ => true,
+        }
+    }
+
+    /// Whether the frame is collected until it is whole: all but bodies and what is not looked at.
+    #[inline]
+    pub(crate) const fn is_collected(&self) -> bool {
+        match self.kind {
+            kind::DATA => false,
+            // The field of a priority is short.
+            kind::PRIORITY_UPDATE => self.length <= 64,
+            kind => kind <= kind::CONTINUATION,
+        }
+    }
+
     #[inline]
     pub(crate) const fn to_bytes(self) -> [u8; HEAD] {
         let [_, a, b, c] = self.length.to_be_bytes();

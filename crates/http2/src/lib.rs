@@ -54,7 +54,8 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `connection`, `incoming` | bytes to frames; each frame by its type |
+//! | `connection`, `incoming`, `data` | bytes to frames; each frame by its type; bodies |
+//! | `shutdown` | the end of a connection |
 //! | `outgoing` | responses, and windows as the caller sees them |
 //! | `hpack` | compression: Huffman codes, tables, decoder, encoder |
 //! | `section`, `head` | the fields of a block; the head of a request |
@@ -83,6 +84,7 @@
 struct Readme;
 
 mod connection;
+mod data;
 mod error;
 mod event;
 mod frame;
@@ -95,6 +97,7 @@ mod priority;
 mod record;
 mod section;
 mod settings;
+mod shutdown;
 mod streams;
 mod window;
 
