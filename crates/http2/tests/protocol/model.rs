@@ -284,7 +284,8 @@ impl Player {
         let Driver { connection, out, .. } = &mut self.driver;
         for (id, stream) in &mut self.open {
             let (key, fate) = (stream.key, id / 2 % 5);
-            if self.releases {
+            // The last ones are released by their end alone.
+            if self.releases && fate != 2 {
                 connection.release(key, 50_000, out);
             }
             if !stream.has_head && (stream.request_is_over || fate == 1) {
