@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use superpoll_http2::{Config, Connection};
+use superpoll_http2::{Config, Connection, StreamKey};
 
 #[allow(dead_code)]
 #[path = "../../crates/http2/tests/protocol/client.rs"]
@@ -26,7 +26,8 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!((&whole.kept, &whole.out), (&pieces.kept, &pieces.out));
     client::frames(&whole.out);
     let mut connection = whole.connection;
-    connection.keys().collect::<Vec<_>>().into_iter().for_each(|key| connection.set_held(key, true));
+    let keys: Vec<StreamKey> = connection.keys().collect();
+    keys.into_iter().for_each(|key| connection.set_held(key, true));
     if connection.is_quiet() {
         let (mut record, mut again) = (Vec::new(), Vec::new());
         connection.to_record(&mut record);

@@ -40,8 +40,12 @@ pub struct RequestHead<'b> {
     pub wants: Wants,
 }
 
-/// Reads a section as the head of a request.
-pub(crate) fn request(section: &Section) -> Result<RequestHead<'_>, StreamError> {
+/// Reads a section as the head of a request. A protocol may be asked for only if the server has
+/// said so.
+pub(crate) fn request(
+    section: &Section,
+    connect_protocol: bool,
+) -> Result<RequestHead<'_>, StreamError> {
     let Pseudo { method, scheme, authority, path, protocol } = section.pseudo;
     let missing = StreamError::PseudoMissing;
     let method = section.text(method.ok_or(missing)?).and_then(Method::new);
@@ -51,7 +55,7 @@ pub(crate) fn request(section: &Section) -> Result<RequestHead<'_>, StreamError>
         true => scheme.is_none() && path.is_none() && authority.is_some(),
         false => scheme.is_some() && path.is_some(),
     };
-    if !is_complete || (protocol.is_some() && !is_connect) {
+    if !is_complete || (protocol.is_some() && !(is_connect && connect_protocol)) {
         return Err(missing);
     }
     let target = section.text(path.or(authority).ok_or(missing)?);

@@ -118,7 +118,8 @@ impl Connection {
             false => section.finish(),
         };
         let section: &'s Section = section;
-        let head = match verdict.and_then(|()| head::request(section)) {
+        let connects = self.config.connect_protocol;
+        let head = match verdict.and_then(|()| head::request(section, connects)) {
             Ok(head) if is_over && head.length.is_some_and(|length| length > 0) => {
                 return self.refuse(id, is_over, StreamError::BodyLength, out);
             }
@@ -200,8 +201,9 @@ impl Connection {
     ) -> Result<Event<'static>, ConnectionError> {
         if let Some(status) = error.status() {
             let mut block = Vec::with_capacity(8);
-            if self.takes_table_change() {
+            if self.needs_table_change() {
                 put_table_size_zero(&mut block);
+                self.has_said_no_table = true;
             }
             put_status(status, &mut block);
             let flags = flag::END_HEADERS | flag::END_STREAM;
@@ -359,10 +361,8 @@ impl Connection {
 
     /// Whether the next block of fields has to begin with the change of the table's size to nothing
     /// (RFC 7541, section 4.2). After that, no change is ever needed.
-    pub(crate) fn takes_table_change(&mut self) -> bool {
-        let is_needed = !self.has_said_no_table && (self.client.table as usize) < LARGEST_TABLE;
-        self.has_said_no_table |= is_needed;
-        is_needed
+    pub(crate) const fn needs_table_change(&self) -> bool {
+        !self.has_said_no_table && (self.client.table as usize) < LARGEST_TABLE
     }
 }
 

@@ -51,6 +51,8 @@ pub struct HeadWriter<'w> {
     stream: StreamKey,
     start: usize,
     part: Part,
+    /// The block begins with the change of the table's size.
+    says_no_table: bool,
     is_finished: bool,
 }
 
@@ -70,6 +72,7 @@ impl HeadWriter<'_> {
     /// Ends the head.
     pub fn finish(mut self) {
         self.is_finished = true;
+        self.connection.has_said_no_table |= self.says_no_table;
         let is_over = matches!(self.part, Part::Head { is_over: true } | Part::Trailers);
         let flags = if is_over { flag::END_STREAM } else { 0 };
         let id = self.stream.id();
@@ -173,13 +176,15 @@ impl Connection {
         }
         let start = out.len();
         out.extend_from_slice(&[0; HEAD]);
-        if self.takes_table_change() {
+        let says_no_table = self.needs_table_change();
+        if says_no_table {
             put_table_size_zero(out);
         }
         if let Some(status) = status {
             put_status(status, out);
         }
-        Ok(HeadWriter { connection: self, out, stream, start, part, is_finished: false })
+        let connection = self;
+        Ok(HeadWriter { connection, out, stream, start, part, says_no_table, is_finished: false })
     }
 
     /// Whether a stream has the head of its response.

@@ -157,7 +157,8 @@ impl Connection {
         let mut last = 0;
         for _ in 0..count {
             let mut stream = rest.stream(&config)?;
-            if connection.streams.find(stream.id).is_some() || stream.id > last_stream {
+            let is_number = stream.id % 2 == 1 && stream.id <= last_stream;
+            if connection.streams.find(stream.id).is_some() || !is_number {
                 return Err(InvalidRecord);
             }
             if stream.turn > 0 {

@@ -34,6 +34,8 @@ impl Decoder {
     /// table has to shrink it at the beginning of the next block (RFC 7541, section 4.2).
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
+        // What is evicted by that can be dropped already.
+        self.table.shrink(limit);
     }
 
     /// Returns the largest size that the client may choose.

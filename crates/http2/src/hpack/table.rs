@@ -86,9 +86,14 @@ impl Table {
     /// Changes the size.
     pub(crate) fn resize(&mut self, limit: usize) {
         self.limit = limit;
-        self.evict();
-        if limit == 0 {
-            *self = Table::default();
+        self.shrink(limit);
+    }
+
+    /// Evicts the oldest entries until the others have a size.
+    pub(crate) fn shrink(&mut self, size: usize) {
+        self.evict(size);
+        if size == 0 {
+            *self = Table::new(self.limit);
         }
     }
 
@@ -103,12 +108,12 @@ impl Table {
         self.list.push(name, value);
         self.kinds.push(kind);
         self.size += size;
-        self.evict();
+        self.evict(self.limit);
         true
     }
 
-    fn evict(&mut self) {
-        while self.size > self.limit {
+    fn evict(&mut self, most: usize) {
+        while self.size > most {
             let Some((name, value)) = self.list.pair(self.evicted) else { break };
             let bytes = name.len() + value.len();
             self.size -= bytes + OVERHEAD;

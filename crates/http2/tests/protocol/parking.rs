@@ -71,6 +71,8 @@ fn a_record_is_small() {
     let mut driver = Driver::begun(Config::DEFAULT);
     let empty = record(&driver).len();
     assert!(empty <= 48, "{empty}");
+    // One that is not parked has no buffer, either.
+    assert!(size_of::<Connection>() <= 500, "{}", size_of::<Connection>());
     // 9 bytes for each subscriber.
     for id in [1, 3] {
         driver.feed(&get(id));

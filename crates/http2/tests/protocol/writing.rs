@@ -135,6 +135,8 @@ fn a_smaller_table_of_the_client_is_acknowledged_once() {
             driver.feed(&get(id));
             driver.out.clear();
             let key = driver.key(id);
+            // A head that is not written says nothing.
+            drop(driver.connection.respond(key, StatusCode::OK, true, &mut driver.out).unwrap());
             let head = driver.connection.respond(key, StatusCode::OK, true, &mut driver.out);
             head.unwrap().finish();
             let expected: &[u8] = if is_needed && id == 1 { &[0x20, 0x88] } else { &[0x88] };
@@ -353,6 +355,10 @@ fn requests_with_odd_but_good_heads_are_accepted() {
     let websocket = [(":method", "CONNECT"), scheme, path, authority, (":protocol", "websocket")];
     let request = accepted(&websocket);
     assert_eq!((&*request.target, request.protocol.as_deref()), ("/", Some("websocket")));
+    let mut driver = Driver::begun(Config { connect_protocol: false, ..Config::DEFAULT });
+    driver.feed(&frame(HEADERS, WHOLE, 1, &block(&websocket)));
+    let missing = superpoll_http2::StreamError::PseudoMissing;
+    assert_eq!(driver.kept, [Kept::Refused(1, missing)]);
     let request = accepted(&[
         method,
         scheme,
@@ -466,6 +472,7 @@ fn a_table_is_shrunk_when_the_client_agrees() {
     // Until then the client may use it.
     driver.feed(&frame(HEADERS, WHOLE, 3, &[block(&GET), vec![0xbe]].concat()));
     driver.feed(&frame(SETTINGS, ACK, 0, &[]));
+    assert_eq!(driver.connection.table_bytes(), 0);
     driver.feed(&frame(HEADERS, WHOLE, 5, &[vec![0x20], block(&GET)].concat()));
     assert_eq!((driver.kept.len(), driver.connection.table_bytes()), (3, 0));
     driver.feed(&frame(HEADERS, WHOLE, 7, &[0x3f, 0]));
