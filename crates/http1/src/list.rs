@@ -110,19 +110,21 @@ impl FieldList {
         }
     }
 
-    /// Removes pairs at the beginning.
+    /// Removes pairs that follow each other.
     ///
     /// # Panics
     ///
-    /// If there are fewer.
-    pub fn remove_first(&mut self, count: usize) {
-        let gone = match self.places.get(count) {
-            Some(next) => next.name,
-            None => place(self.bytes.len()),
+    /// If there are no such pairs.
+    pub fn remove(&mut self, range: Range<usize>) {
+        let start = |at: usize| match self.places.get(at) {
+            Some(place) => place.name as usize,
+            None => self.bytes.len(),
         };
-        self.places.drain(..count);
-        self.bytes.drain(..gone as usize);
-        for place in &mut self.places {
+        let bytes = start(range.start)..start(range.end);
+        let gone = place(bytes.len());
+        self.bytes.drain(bytes);
+        self.places.drain(range.clone());
+        for place in &mut self.places[range.start..] {
             (place.name, place.value, place.end) =
                 (place.name - gone, place.value - gone, place.end - gone);
         }

@@ -3,8 +3,9 @@
 use superpoll_http1::{Authority, Fields, Form, Method, Refusal, Target};
 
 use crate::error::StreamError;
+use crate::hpack::Name;
 use crate::priority::Priority;
-use crate::section::{Pseudo, Section, Text};
+use crate::section::{Section, Text};
 
 /// The things that a client wants in addition to a response.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -29,8 +30,8 @@ pub struct RequestHead<'b> {
     pub host: Authority<'b>,
     /// The protocol that a `CONNECT` asks for (RFC 8441).
     pub protocol: Option<&'b str>,
-    /// All fields in their order, cookies as one at the end. `Host` is among them only if the
-    /// client has sent it.
+    /// All fields in their order, several cookies as one at the end. `Host` is among them only if
+    /// the client has sent it.
     pub fields: Fields<'b>,
     /// The length that the body must have.
     pub length: Option<u64>,
@@ -46,7 +47,9 @@ pub(crate) fn request(
     section: &Section,
     connect_protocol: bool,
 ) -> Result<RequestHead<'_>, StreamError> {
-    let Pseudo { method, scheme, authority, path, protocol } = section.pseudo;
+    let [method, scheme, authority, path, protocol] =
+        [Name::Method, Name::Scheme, Name::Authority, Name::Path, Name::Protocol]
+            .map(|name| section.pseudo(name));
     let missing = StreamError::PseudoMissing;
     let method = section.text(method.ok_or(missing)?).and_then(Method::new);
     let method = method.ok_or(StreamError::Head(Refusal::Method))?;

@@ -5,15 +5,13 @@ use std::ops::Range;
 use superpoll_http1::{FieldList, FieldName, Fields};
 
 use crate::error::{ConnectionError, StreamError};
-use crate::hpack::Name;
+use crate::hpack::{Name, PSEUDO};
 use crate::limits::{FAR_TOO_LARGE, FIELD_OVERHEAD, Limits, MOST_FIELDS};
 
-/// A name and a value: bytes, an entry of the static table, or a pair of a list that was checked
-/// when it was put there.
+/// A name and a value: bytes, or a pair of a list that was checked when it was put there.
 #[derive(Clone, Copy)]
 pub(crate) enum Pair<'p> {
     Bytes(&'p [u8], &'p [u8]),
-    Static(&'static str, &'static str),
     Listed(&'p FieldList, usize),
 }
 
@@ -22,7 +20,6 @@ impl<'p> Pair<'p> {
     fn len(self) -> usize {
         match self {
             Pair::Bytes(name, value) => name.len() + value.len(),
-            Pair::Static(name, value) => name.len() + value.len(),
             Pair::Listed(list, place) => list.byte_len(place..place + 1),
         }
     }
@@ -30,7 +27,6 @@ impl<'p> Pair<'p> {
     fn parts(self) -> (&'p [u8], &'p [u8]) {
         match self {
             Pair::Bytes(name, value) => (name, value),
-            Pair::Static(name, value) => (name.as_bytes(), value.as_bytes()),
             Pair::Listed(list, place) => list.pair(place).unwrap_or_default(),
         }
     }
@@ -43,33 +39,25 @@ pub(crate) enum Text {
     At(usize, usize),
 }
 
-/// The pseudo-header fields of a head.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Pseudo {
-    pub(crate) method: Option<Text>,
-    pub(crate) scheme: Option<Text>,
-    pub(crate) authority: Option<Text>,
-    pub(crate) path: Option<Text>,
-    pub(crate) protocol: Option<Text>,
-}
-
 /// A section of fields: a head, or trailers.
 #[derive(Default, Debug)]
 pub(crate) struct Section {
     list: FieldList,
     /// The values of pseudo-header fields.
     texts: Vec<u8>,
-    /// The values of all `cookie` fields, as one.
+    /// The values of all `cookie` fields as one, if there are several.
     cookies: Vec<u8>,
-    has_cookie: bool,
+    has_cookies: bool,
     has_pseudo: bool,
     size: usize,
     limits: Limits,
-    pub(crate) pseudo: Pseudo,
+    /// The pseudo-header fields, by their names.
+    pseudo: [Option<Text>; PSEUDO],
     /// The first reason for which the section is refused.
     error: Option<StreamError>,
     pub(crate) length: Option<u64>,
-    /// The places of fields in the list.
+    /// The places of fields in the list; of several cookies, that of the first.
+    cookie: Option<usize>,
     pub(crate) host: Option<usize>,
     pub(crate) priority: Option<usize>,
     pub(crate) continues: bool,
@@ -140,29 +128,41 @@ impl Section {
     fn add_any(&mut self, kind: Name, pair: Pair<'_>) {
         match kind {
             Name::Other => self.push(pair),
-            Name::Method => self.add_pseudo(pair, |pseudo| &mut pseudo.method),
-            Name::Scheme => self.add_pseudo(pair, |pseudo| &mut pseudo.scheme),
-            Name::Authority => self.add_pseudo(pair, |pseudo| &mut pseudo.authority),
-            Name::Path => self.add_pseudo(pair, |pseudo| &mut pseudo.path),
-            Name::Protocol => self.add_pseudo(pair, |pseudo| &mut pseudo.protocol),
             Name::OtherPseudo => self.refuse(StreamError::Pseudo),
+            kind if (kind as usize) < PSEUDO => {
+                let (start, value) = (self.texts.len(), pair.parts().1);
+                self.texts.extend_from_slice(value);
+                self.add_pseudo(kind, Text::At(start, start + value.len()));
+            }
             special => self.add_special(special, pair),
         }
     }
 
+    /// Takes a field of the static table, with the length of its name.
     #[inline]
-    fn add_pseudo(&mut self, pair: Pair<'_>, which: impl FnOnce(&mut Pseudo) -> &mut Option<Text>) {
-        let text = match pair {
-            Pair::Static(_, value) => Text::Static(value),
-            pair => {
-                let start = self.texts.len();
-                self.texts.extend_from_slice(pair.parts().1);
-                Text::At(start, self.texts.len())
-            }
-        };
-        let is_late = !self.list.is_empty() || self.has_cookie;
+    pub(crate) fn add_static(
+        &mut self,
+        kind: Name,
+        name: &'static str,
+        value: &'static str,
+    ) -> Result<(), ConnectionError> {
+        if kind as usize >= PSEUDO {
+            return self.add(kind, Pair::Bytes(name.as_bytes(), value.as_bytes()));
+        }
+        self.size += name.len() + value.len() + FIELD_OVERHEAD;
+        if self.size > self.limits.head {
+            return self.add_too_large();
+        }
+        self.add_pseudo(kind, Text::Static(value));
+        Ok(())
+    }
+
+    #[inline]
+    fn add_pseudo(&mut self, kind: Name, text: Text) {
         self.has_pseudo = true;
-        if which(&mut self.pseudo).replace(text).is_some() || is_late {
+        // It is before all fields.
+        let before = self.pseudo[kind as usize].replace(text);
+        if before.is_some() || !self.list.is_empty() {
             self.refuse(StreamError::Pseudo);
         }
     }
@@ -171,16 +171,10 @@ impl Section {
     fn add_special(&mut self, kind: Name, pair: Pair<'_>) {
         let (_, value) = pair.parts();
         match kind {
-            Name::Cookie => {
-                if matches!(value, [b' ' | b'\t', ..] | [.., b' ' | b'\t']) {
-                    self.refuse(StreamError::FieldValue);
-                }
-                self.has_cookie = true;
-                if !self.cookies.is_empty() && !value.is_empty() {
-                    self.cookies.extend_from_slice(b"; ");
-                }
-                return self.cookies.extend_from_slice(value);
-            }
+            Name::Cookie => match self.cookie {
+                None => self.cookie = Some(self.list.len()),
+                Some(first) => return self.add_cookie(first, value),
+            },
             Name::Te => match value.eq_ignore_ascii_case(b"trailers") {
                 true => self.takes_trailers = true,
                 false => self.refuse(StreamError::ConnectionField),
@@ -232,13 +226,33 @@ impl Section {
         self.refuse(if is_name { StreamError::FieldValue } else { StreamError::FieldName });
     }
 
-    /// Ends the section: cookies become one field (RFC 9113, section 8.2.3).
+    /// Takes a further cookie: all become one field (RFC 9113, section 8.2.3).
+    #[cold]
+    fn add_cookie(&mut self, first: usize, value: &[u8]) {
+        if !std::mem::replace(&mut self.has_cookies, true) {
+            let (_, value) = self.list.pair(first).unwrap_or_default();
+            self.cookies.extend_from_slice(value);
+        }
+        if matches!(value, [b' ' | b'\t', ..] | [.., b' ' | b'\t']) {
+            self.refuse(StreamError::FieldValue);
+        }
+        if !self.cookies.is_empty() && !value.is_empty() {
+            self.cookies.extend_from_slice(b"; ");
+        }
+        self.cookies.extend_from_slice(value);
+    }
+
+    /// Ends the section.
     ///
     /// # Errors
     ///
     /// The first reason for which the section is refused.
     pub(crate) fn finish(&mut self) -> Result<(), StreamError> {
-        if self.has_cookie {
+        if let (true, Some(first), None) = (self.has_cookies, self.cookie, self.error) {
+            self.list.remove(first..first + 1);
+            for place in [&mut self.host, &mut self.priority] {
+                *place = place.map(|place| place - usize::from(place > first));
+            }
             let cookies = std::mem::take(&mut self.cookies);
             self.push(Pair::Bytes(b"cookie", &cookies));
             self.cookies = cookies;
@@ -259,6 +273,12 @@ impl Section {
     /// Returns the value of a field at a place.
     pub(crate) fn value(&self, place: usize) -> &[u8] {
         self.list.pair(place).map_or(b"", |(_, value)| value)
+    }
+
+    /// Returns a pseudo-header field.
+    #[inline]
+    pub(crate) const fn pseudo(&self, name: Name) -> Option<Text> {
+        self.pseudo[name as usize]
     }
 
     /// Returns the value of a pseudo-header field; `None` if it is not UTF-8.

@@ -60,17 +60,21 @@ fn only_fields_become_fields() {
 }
 
 #[test]
-fn pairs_leave_a_list_in_their_order() {
+fn removed_pairs_leave_the_others_in_their_order() {
     let mut list = FieldList::new();
     for number in 0..9 {
         list.push(b"n", format!("{number}").as_bytes());
     }
-    list.remove_first(0);
-    list.remove_first(3);
+    list.remove(0..0);
+    list.remove(0..3);
     assert_eq!((list.len(), list.pair(0)), (6, Some((&b"n"[..], &b"3"[..]))));
     list.push(b"o", b"9");
     assert_eq!(list.pair(6), Some((&b"o"[..], &b"9"[..])));
-    list.remove_first(7);
+    list.remove(1..3);
+    assert_eq!(texts(&list, 0).unwrap()[..2], [pair("n", "3"), pair("n", "6")]);
+    list.remove(3..5);
+    assert_eq!(texts(&list, 0).unwrap(), [pair("n", "3"), pair("n", "6"), pair("n", "7")]);
+    list.remove(0..3);
     assert!(list.is_empty() && list.pair(0).is_none());
     list.push(b"p", b"q");
     list.clear();

@@ -125,7 +125,7 @@ impl Decoder {
             return section.add(kind, Pair::Listed(list, place));
         }
         let (kind, name, value) = fixed::entry(index).ok_or(ConnectionError::Compression)?;
-        section.add(kind, Pair::Static(name, value))
+        section.add_static(kind, name, value)
     }
 }
 

@@ -21,6 +21,9 @@ pub(crate) enum Name {
     Other,
 }
 
+/// The number of pseudo-header fields of requests, which are the first kinds.
+pub(crate) const PSEUDO: usize = 5;
+
 impl Name {
     pub(crate) fn new(name: &[u8]) -> Name {
         match name {

@@ -27,7 +27,7 @@ mod table;
 
 pub(crate) use decode::{Decoder, Texts};
 pub(crate) use encode::{put_field, put_status, put_table_size_zero};
-pub(crate) use fixed::Name;
+pub(crate) use fixed::{Name, PSEUDO};
 pub(crate) use table::Table;
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ impl Table {
             self.evicted_bytes += bytes;
         }
         if self.evicted >= GROUP.0 || self.evicted_bytes >= GROUP.1 {
-            self.list.remove_first(self.evicted);
+            self.list.remove(0..self.evicted);
             self.kinds.drain(..self.evicted);
             (self.evicted, self.evicted_bytes) = (0, 0);
         }

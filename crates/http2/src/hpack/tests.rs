@@ -23,8 +23,8 @@ fn decode(decoder: &mut Decoder, hex: &str) -> Result<Vec<String>, crate::Connec
     let mut section = Section::default();
     section.clear(Limits::DEFAULT);
     decoder.decode(&bytes(hex), &mut Texts::default(), &mut section)?;
-    let pseudo = section.pseudo;
-    let pseudo = [pseudo.method, pseudo.scheme, pseudo.path, pseudo.authority];
+    let pseudo = [Name::Method, Name::Scheme, Name::Path, Name::Authority];
+    let pseudo = pseudo.map(|name| section.pseudo(name));
     let mut values: Vec<String> =
         pseudo.into_iter().flatten().map(|text| section.text(text).unwrap().to_owned()).collect();
     let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();

@@ -367,6 +367,8 @@ fn each_malformed_head_is_refused_alone() {
         (vec![method, scheme, path, authority, ("a", " b")], "field-value"),
         (vec![method, scheme, path, authority, ("a", "b\t")], "field-value"),
         (vec![method, scheme, path, authority, ("cookie", "a\r")], "field-value"),
+        (vec![method, scheme, path, authority, ("cookie", "a"), ("cookie", "\n")], "field-value"),
+        (vec![method, scheme, path, authority, ("cookie", "a"), ("cookie", " b")], "field-value"),
         (vec![method, scheme, path, authority, ("connection", "close")], "connection-field"),
         (vec![method, scheme, path, authority, ("keep-alive", "a")], "connection-field"),
         (vec![method, scheme, path, authority, ("proxy-connection", "a")], "connection-field"),
@@ -413,6 +415,10 @@ fn each_malformed_head_is_refused_alone() {
         (0..101).map(|number| (format!("n{number}"), String::new())).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (&**name, &**value)).collect();
     assert_eq!(refusal(&[&GET[..], &many].concat(), WHOLE), (E::TooManyFields, None));
+    // Cookies beyond the limit have no place.
+    let cookies = [("cookie", "a"), ("cookie", "b")];
+    let head = [&GET[..], &many[..100], &cookies].concat();
+    assert_eq!(refusal(&head, WHOLE), (E::TooManyFields, None));
 }
 
 #[test]

@@ -370,9 +370,13 @@ fn requests_with_odd_but_good_heads_are_accepted() {
     assert_eq!(request.wants, (true, true));
     // Cookies become one, whatever is between them.
     let cookies = [("cookie", "a=b"), ("x", "y"), ("cookie", "c=d"), ("cookie", "")];
-    let request = accepted(&[&GET[..], &cookies].concat());
+    let request = accepted(&[&GET[..], &cookies, &[("host", "a.test")]].concat());
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    assert_eq!(request.fields, [pair("x", "y"), pair("cookie", "a=b; c=d")]);
+    let fields = [pair("x", "y"), pair("host", "a.test"), pair("cookie", "a=b; c=d")];
+    assert_eq!(request.fields, fields);
+    // One stays where it is.
+    let request = accepted(&[&GET[..], &cookies[..2]].concat());
+    assert_eq!(request.fields, [pair("cookie", "a=b"), pair("x", "y")]);
     let mut driver = Driver::begun(Config::DEFAULT);
     let sized = with(&POST, &[("content-length", "3"), ("content-length", "03")]);
     driver.feed(&frame(HEADERS, END_HEADERS, 1, &sized));
