@@ -100,7 +100,7 @@ fn a_record_is_small() {
 #[test]
 fn a_parked_connection_handles_frames_and_its_stream_continues() {
     let mut driver = Driver::begun(Config::DEFAULT);
-    driver.feed(&get(1));
+    driver.feed(&frame(HEADERS, WHOLE, 1, &[block(&GET), vec![0x40, 1, b'x', 1, b'y']].concat()));
     let key = driver.key(1);
     driver.connection.respond(key, StatusCode::OK, false, &mut driver.out).unwrap().finish();
     assert_eq!(driver.connection.data(key, &[b'a'; 535], false, &mut driver.out), Ok(535));
@@ -132,7 +132,11 @@ fn a_parked_connection_handles_frames_and_its_stream_continues() {
     trailers.finish();
     // The client's smaller table is acknowledged in the first block after it.
     assert_eq!(driver.frames()[0].payload, b"\x20\x00\x01x\x01y");
-    assert!(driver.connection.is_quiet());
+    // The client's own table has stayed.
+    park(&mut driver);
+    driver.feed(&frame(HEADERS, WHOLE, 3, &[block(&GET), vec![0xbe]].concat()));
+    let Some(Kept::Request(request)) = driver.kept.last() else { panic!("{:?}", driver.kept) };
+    assert_eq!(request.fields, [("x".to_owned(), "y".to_owned())]);
 }
 
 #[test]
