@@ -377,6 +377,21 @@ impl<'a> Iterator for FieldIter<'a> {
         }
     }
 
+    // What is looked for by its name; the kind of the source is the same for all fields.
+    #[inline]
+    fn find<P: FnMut(&Field<'a>) -> bool>(&mut self, mut is: P) -> Option<Field<'a>> {
+        match &mut self.0 {
+            SourceIter::Lines { headers, lower, head } => {
+                let (lower, head) = (*lower, *head);
+                headers.map(|header| line_field(header, lower, head)).find(|field| is(field))
+            }
+            SourceIter::List { places, bytes } => {
+                let bytes = *bytes;
+                places.map(|place| place.field(bytes)).find(|field| is(field))
+            }
+        }
+    }
+
     fn size_hint(&self) -> (usize, Option<usize>) {
         match &self.0 {
             SourceIter::Lines { headers, .. } => headers.size_hint(),

@@ -47,7 +47,7 @@ pub(crate) struct Block {
     pub(crate) continuations: usize,
 }
 
-/// What a frame amounts to.
+/// The outcome of a frame.
 #[expect(clippy::large_enum_variant, reason = "one lives on the stack, for one event")]
 pub(crate) enum Outcome {
     Event(Event<'static>),
@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// Reads bytes of the client up to the next event, and appends what the protocol answers.
+    /// Reads bytes of the client up to the next event, and appends the protocol's answers.
     ///
     /// `unsent` is the number of bytes that were appended before and not sent yet. The outcome does
     /// not depend on the pieces in which the bytes arrive.
@@ -385,16 +385,5 @@ impl Connection {
             true => Ok(()),
             false => Err(ConnectionError::TooManyUselessFrames),
         }
-    }
-
-    /// Whether the connection is between frames, and no stream holds bytes of its own.
-    pub(crate) fn is_between(&self) -> bool {
-        self.reading == Reading::Frame
-            && self.partial.is_empty()
-            && self.block.is_none()
-            && self.has_settings
-            && self.failed.is_none()
-            && self.shutdown == Shutdown::No
-            && self.receive.held() == 0
     }
 }

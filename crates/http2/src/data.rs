@@ -7,7 +7,7 @@ use crate::connection::{Connection, Reading};
 use crate::error::{ConnectionError, ErrorCode, StreamError};
 use crate::event::Event;
 use crate::frame::{self, FrameHead, flag};
-use crate::limits::{EMPTY_DATA, FEW_SMALL_FRAMES, SMALL_DATA};
+use crate::limits::{EMPTY_DATA, SMALL_DATA, WINDOW_OF_SMALL_DATA};
 use crate::streams::StreamKey;
 
 impl Connection {
@@ -77,8 +77,7 @@ impl Connection {
         if is_small {
             stream.small_frames += 1;
             self.small_frames += 1;
-            let most = self.config.connection_window / (2 * SMALL_DATA as u32);
-            if self.small_frames > most.max(FEW_SMALL_FRAMES) {
+            if self.small_frames > self.config.connection_window / WINDOW_OF_SMALL_DATA {
                 return Err(ConnectionError::TooManySmallFrames);
             }
         }

@@ -159,7 +159,7 @@ reasons! {
     BlockTooLong = ENHANCE_YOUR_CALM, "block-too-long", "a block of fields is too long";
     /// Fields become far larger than the limit when they are decoded.
     FieldsFarTooLarge = ENHANCE_YOUR_CALM, "fields-far-too-large", "fields are far too large";
-    /// Too many streams had to be reset or refused.
+    /// The server has reset or refused too many streams.
     TooManyErrors = ENHANCE_YOUR_CALM, "too-many-errors", "too many streams had errors";
     /// The client has reset too many streams before they had a response.
     TooManyResets = ENHANCE_YOUR_CALM, "too-many-resets", "the client resets too many streams";

@@ -1,4 +1,4 @@
-//! What the bytes of a client amount to, one event at a time.
+//! The events of a connection, one at a time.
 
 use std::ops::Range;
 

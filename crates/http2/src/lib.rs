@@ -28,8 +28,8 @@
 //!
 //! # Accepted and refused
 //!
-//! What ends a connection is a [`ConnectionError`], and what ends a stream alone is a
-//! [`StreamError`]; each has its code of RFC 9113. Frames for streams that were reset here are
+//! A connection ends with a [`ConnectionError`], and a stream alone with a [`StreamError`]; each has
+//! its code of RFC 9113. Frames for streams that were reset here are
 //! expected for a while, as the client may have sent them before it knew.
 //!
 //! | message | outcome |
@@ -64,17 +64,32 @@
 //! | `record` | parked connections |
 //! | `frame`, `event`, `error` | what is on the wire; events; reasons |
 //!
+//! # Compression of our own
+//!
+//! Other crates were tried for the decoder, with the 17 fields of a browser. The figures are
+//! instructions for a request whose fields are in the table, and for one with Huffman codes for
+//! all of them (callgrind, optimized as a whole):
+//!
+//! | crate | again | first | |
+//! |---|---|---|---|
+//! | `loona-hpack` 0.4.3, before `fluke-hpack` (MIT) | 243,710 | 4,739,217 | decodes bit by bit, with a map that each text builds again |
+//! | `httlib-hpack` 0.1.3 with `httlib-huffman` 0.3.4 (MIT) | 18,793 | 104,689 | allocates two vectors for each field |
+//! | this crate | 1,900 | 22,400 | allocates nothing; the checks of names and values are included |
+//!
+//! Neither can tell its caller that a value was checked before. Ours has 400 lines, the examples of
+//! RFC 7541 as tests, and h2's encoder as its oracle.
+//!
 //! # Choices
 //!
 //! - Data is passed on where it lies ([`Event::Data`] has a range), and counts against the windows
 //!   until it is [released](Connection::release). All other frames are judged when they are whole.
 //!   A caller may use any buffer, of any size.
 //! - The caller asks for the [capacity](Connection::capacity) and writes so much. Nothing is queued
-//!   here, so nothing is to be taken back at a reset.
+//!   here, so a reset takes nothing back.
 //! - A [`StreamKey`] has a slot besides the number, so that a caller's state is an array.
 //! - The order in which streams write is [`next_writable`](Connection::next_writable): by urgency,
 //!   and round-robin where the client allows that or says nothing.
-//! - `content-length` of what is written is the caller's.
+//! - The caller checks the `content-length` of its responses.
 
 #![forbid(unsafe_code)]
 

@@ -36,9 +36,9 @@ pub const USEFUL: u16 = 4;
 /// A `DATA` frame with fewer bytes is a small one.
 pub const SMALL_DATA: usize = 256;
 
-/// The fewest small `DATA` frames that may wait for the caller, as their data was not released. A
-/// window of more than 50 KiB allows one for each 512 bytes.
-pub const FEW_SMALL_FRAMES: u32 = 100;
+/// The bytes of the connection's window for each small `DATA` frame that may wait for the caller to
+/// release its data.
+pub const WINDOW_OF_SMALL_DATA: u32 = 512;
 
 /// The most bytes of answers (`PING`, `SETTINGS`, `RST_STREAM`, `WINDOW_UPDATE`) that may wait to
 /// be sent. Beyond them no further frame is read.

@@ -195,7 +195,7 @@ impl Connection {
     }
 
     /// Returns the most bytes that may be written in the next piece of a response's data: at most
-    /// 16 KiB, and what both windows have room for.
+    /// 16 KiB, and no more than both windows have room for.
     #[must_use]
     pub fn capacity(&mut self, stream: StreamKey) -> usize {
         let connection = self.send.left();

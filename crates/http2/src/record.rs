@@ -7,11 +7,12 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Reading};
 use crate::hpack::{Decoder, Table};
 use crate::limits::{Counts, FAIR_TURN, LARGEST_TABLE, LARGEST_WINDOW, MOST_REMEMBERED};
 use crate::priority::Priority;
 use crate::settings::{ClientSettings, Config};
+use crate::shutdown::Shutdown;
 use crate::streams::{State, Stream};
 use crate::window::{ReceiveWindow, SendWindow};
 
@@ -54,6 +55,17 @@ impl Connection {
     pub fn is_quiet(&self) -> bool {
         let is_quiet = |it: &Stream| it.is_held && !it.is_ready;
         self.is_between() && self.streams.iter().all(|(_, stream)| is_quiet(stream))
+    }
+
+    /// Whether the connection is between frames, and no stream holds bytes of its own.
+    fn is_between(&self) -> bool {
+        self.reading == Reading::Frame
+            && self.partial.is_empty()
+            && self.block.is_none()
+            && self.has_settings
+            && self.failed.is_none()
+            && self.shutdown == Shutdown::No
+            && self.receive.held() == 0
     }
 
     /// Appends the record of a connection that [is quiet](Connection::is_quiet).

@@ -36,8 +36,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// 128 streams, 1 MiB for all bodies and half of that for one: so a body that is not read does
-    /// not stop the others.
+    /// 128 streams, 1 MiB for all bodies and half of that for one: so other bodies
+    /// continue while one is not read.
     pub const DEFAULT: Config = Config {
         limits: Limits::DEFAULT,
         streams: 128,

@@ -1,4 +1,4 @@
-//! The end of a connection (RFC 9113, section 6.8), and what the caller may know of its state.
+//! The end of a connection (RFC 9113, section 6.8), and its state for the caller.
 
 use crate::connection::Connection;
 use crate::error::ErrorCode;

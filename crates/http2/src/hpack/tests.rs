@@ -115,6 +115,16 @@ fn responses_of_the_standard_are_decoded() {
     }
 }
 
+/// C.1: the numbers 10 and 1337 with a prefix of 5 bits, as sizes of the table.
+#[test]
+fn numbers_of_the_standard_are_decoded() {
+    for (hex, size) in [("2a", 10), ("3f9a0a", 1337), ("3f00", 31), ("3fe11f", 4096)] {
+        let mut decoder = Decoder::new(4096, 4096);
+        decode(&mut decoder, hex).unwrap();
+        assert_eq!(decoder.table.limit(), size, "{hex}");
+    }
+}
+
 #[test]
 fn malformed_blocks_are_refused() {
     for hex in [

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use superpoll_http2::limits::{
     EMPTY_DATA, FEW_CONTINUATIONS, MOST_EARLY_RESETS, MOST_ERRORS, MOST_REMEMBERED, MOST_UNSENT,
-    MOST_USELESS, SMALL_DATA, USEFUL,
+    MOST_USELESS, SMALL_DATA, USEFUL, WINDOW_OF_SMALL_DATA,
 };
 use superpoll_http2::{Config, ConnectionError, Event, Limits, StreamError};
 
@@ -216,7 +216,7 @@ fn frames_that_do_nothing_are_counted() {
 
 #[test]
 fn small_frames_that_wait_are_counted() {
-    let most = Config::DEFAULT.connection_window / 512;
+    let most = Config::DEFAULT.connection_window / WINDOW_OF_SMALL_DATA;
     let small = frame(DATA, 0, 1, &[0; SMALL_DATA - 1]);
     let mut driver = Driver::begun(Config::DEFAULT);
     driver.feed(&post(1));

@@ -1,4 +1,4 @@
-//! Random frames of a client, against a simple model of what both sides may do.
+//! Random frames of a client, against a simple model of both sides.
 //!
 //! ```text
 //!   model of a stream: OPEN --its request ends--> HALF --its response ends--> gone
@@ -170,7 +170,7 @@ fn bytes(moves: &[Move]) -> Vec<Vec<u8>> {
     all
 }
 
-/// What the model knows of a stream.
+/// A stream in the model.
 #[derive(Clone, Copy, Debug)]
 struct Modelled {
     key: StreamKey,
@@ -310,7 +310,7 @@ impl Player {
         }
     }
 
-    /// Checks what was written, and compares the connection with the model.
+    /// Checks the frames that were written, and compares the connection with the model.
     fn check(&mut self) {
         let written = std::mem::take(&mut self.driver.out);
         for frame in frames(&written) {

@@ -98,7 +98,7 @@ struct Serving {
     is_over: bool,
 }
 
-/// The server: it answers each request by its exchange, and checks what it gets.
+/// The server: it answers each request by its exchange, and checks the request.
 struct Server<'e> {
     exchanges: &'e [Exchange],
     setup: &'e Setup,

@@ -1,4 +1,4 @@
-//! Records: their size, what is not parked, and malformed ones.
+//! Records: their size, connections that are not parked, and malformed records.
 
 use http::StatusCode;
 use superpoll_http1::{FieldName, FieldValue};

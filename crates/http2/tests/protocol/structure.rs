@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The most lines of a file, which is one concept.
-const LONGEST: usize = 400;
+const LONGEST: usize = 399;
 
 /// The most files that may import each other in a circle. Lower it when a circle is cut.
 const LARGEST_CIRCLE: usize = 2;
