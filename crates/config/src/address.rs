@@ -74,19 +74,12 @@ impl Address {
 }
 
 /// The reason for which a text is not an address.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error, Debug)]
+#[error("{text:?} is no address: {reason}")]
 pub struct AddressError {
     text: String,
     reason: &'static str,
 }
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no address: {}", self.text, self.reason)
-    }
-}
-
-impl std::error::Error for AddressError {}
 
 fn unix(path: &str) -> Result<Address, &'static str> {
     match path {

@@ -1,7 +1,6 @@
 //! The names that the certificates of a listener are for.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::net::IpAddr;
 
 use super::acme::{Acme, LETS_ENCRYPT, is_local};
@@ -23,7 +22,11 @@ impl Listener {
 }
 
 /// A name that an authority cannot certify.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error, Debug)]
+#[error(
+    "{name:?} gets no certificate from the authority: {reason}, expected a listener with \
+     certificate = FILE or tls = \"internal\" for it"
+)]
 pub struct UncertifiedName {
     /// The name.
     pub name: String,
@@ -32,49 +35,29 @@ pub struct UncertifiedName {
 }
 
 /// The reason for which an authority cannot certify a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error, Debug)]
 pub enum UncertifiedReason {
     /// It is a wildcard.
+    #[error("the authority verifies wildcards in the DNS only")]
     Wildcard,
     /// It is an address.
+    #[error("it is an address")]
     Address,
     /// It is a name of this machine alone, and the authority is a public one.
+    #[error("no public authority certifies names of one machine")]
     Local,
 }
 
-impl fmt::Display for UncertifiedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = match self.reason {
-            UncertifiedReason::Wildcard => "the authority verifies wildcards in the DNS only",
-            UncertifiedReason::Address => "it is an address",
-            UncertifiedReason::Local => "no public authority certifies names of one machine",
-        };
-        write!(
-            f,
-            "{:?} gets no certificate from the authority: {reason}, expected a listener with \
-             certificate = FILE or tls = \"internal\" for it",
-            self.name
-        )
-    }
-}
-
 /// No host has a name that the authority can certify.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error, Debug)]
+#[error(
+    "{}acme needs names of hosts, expected names = [\"example.org\"]",
+    .uncertified.as_ref().map_or_else(String::new, |name| format!("{name}; "))
+)]
 pub struct NoNamesError {
     /// The first of the names that it cannot certify.
     pub uncertified: Option<UncertifiedName>,
 }
-
-impl fmt::Display for NoNamesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(name) = &self.uncertified {
-            write!(f, "{name}; ")?;
-        }
-        f.write_str("acme needs names of hosts, expected names = [\"example.org\"]")
-    }
-}
-
-impl std::error::Error for NoNamesError {}
 
 impl Acme {
     /// Returns the names that certificates are wanted for, those of the hosts on a listener, and

@@ -1,6 +1,5 @@
 //! Mistakes in a configuration, each with its place.
 
-use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -13,7 +12,8 @@ pub(crate) const MOST_MISTAKES: usize = 100;
 pub(crate) type LocatedMistake = (Range<usize>, String);
 
 /// A mistake in a configuration.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error, Debug)]
+#[error("{file}:{line}:{column}: {what}")]
 pub struct Mistake {
     /// The file, or the name that stands for it.
     pub file: String,
@@ -26,47 +26,22 @@ pub struct Mistake {
 }
 
 /// The reason for which a configuration cannot be used.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 pub enum ConfigError {
     /// The file cannot be read.
+    #[error("cannot read the configuration {path}: {error}")]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// The system's error.
         error: std::io::Error,
     },
-    /// The text has mistakes.
+    /// The text has mistakes, each of which has a line of the message.
+    #[error("{}", .mistakes.iter().map(Mistake::to_string).collect::<Vec<_>>().join("\n"))]
     Wrong {
         /// The mistakes, in the order of the text; at least one.
         mistakes: Vec<Mistake>,
     },
-}
-
-impl fmt::Display for ConfigError {
-    /// Writes a line for each mistake, without a line end after the last.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConfigError::Unreadable { path, error } => {
-                write!(f, "cannot read the configuration {}: {error}", path.display())
-            }
-            ConfigError::Wrong { mistakes } => {
-                for (index, mistake) in mistakes.iter().enumerate() {
-                    let end = if index == 0 { "" } else { "\n" };
-                    write!(f, "{end}{mistake}")?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mistake { file, line, column, what } = self;
-        write!(f, "{file}:{line}:{column}: {what}")
-    }
 }
 
 /// Keys that had another name in earlier versions: the old name, and the advice for it.

@@ -63,15 +63,22 @@ impl fmt::Debug for PasswordHash {
 const EXPECTED: &str = "expected bcrypt ($2y$, as from: htpasswd -nB USER), Argon2 ($argon2id$) or SHA-crypt ($6$, $5$)";
 
 /// The reason for which a text is no hash of a password. It has nothing of the text.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 pub enum PasswordHashError {
     /// It is longer than any hash.
+    #[error("the hash of a password is longer than {LONGEST} bytes")]
     TooLong,
     /// It is of a form from which a password can be guessed, which is named.
+    #[error("{0} is too weak for passwords, {EXPECTED}")]
     Weak(&'static str),
     /// It is of no form that is known.
+    #[error("this is no known hash of a password, {EXPECTED}")]
     Unknown,
     /// It begins as a form does, which is named, and is not in that form.
+    #[error(
+        "this is no hash of {form}{}, {EXPECTED}",
+        .source.as_ref().map_or_else(String::new, |source| format!(": {source}"))
+    )]
     Malformed {
         /// The name of the form.
         form: &'static str,
@@ -79,10 +86,16 @@ pub enum PasswordHashError {
         source: Option<Box<dyn Error + Send + Sync>>,
     },
     /// It has no salt or no sum; the name of its form.
+    #[error("this is no hash of {0}: it has no salt or no hash, {EXPECTED}")]
     Incomplete(&'static str),
     /// A verification by bcrypt of this cost takes too long, or is too weak.
+    #[error("a cost of {0} is not usable, expected 4 to {BCRYPT_COST}")]
     BcryptCost(u32),
     /// A verification by Argon2 takes too much memory or time.
+    #[error(
+        "m={memory},t={passes} takes too much memory or time, expected m of at most \
+         {ARGON2_MEMORY}, and m times t of at most {ARGON2_WORK}"
+    )]
     Argon2Work {
         /// The memory, in KiB.
         memory: u32,
@@ -90,48 +103,11 @@ pub enum PasswordHashError {
         passes: u32,
     },
     /// A verification by SHA-crypt of so many rounds takes too long, or is too weak.
+    #[error(
+        "rounds={0} is not usable, expected {least} to {SHA_ROUNDS}",
+        least = sha_crypt::Params::ROUNDS_MIN
+    )]
     ShaRounds(u32),
-}
-
-impl fmt::Display for PasswordHashError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use PasswordHashError as E;
-        match self {
-            E::TooLong => write!(f, "the hash of a password is longer than {LONGEST} bytes"),
-            E::Weak(form) => write!(f, "{form} is too weak for passwords, {EXPECTED}"),
-            E::Unknown => write!(f, "this is no known hash of a password, {EXPECTED}"),
-            E::Malformed { form, source: Some(source) } => {
-                write!(f, "this is no hash of {form}: {source}, {EXPECTED}")
-            }
-            E::Malformed { form, source: None } => {
-                write!(f, "this is no hash of {form}, {EXPECTED}")
-            }
-            E::Incomplete(form) => {
-                write!(f, "this is no hash of {form}: it has no salt or no hash, {EXPECTED}")
-            }
-            E::BcryptCost(cost) => {
-                write!(f, "a cost of {cost} is not usable, expected 4 to {BCRYPT_COST}")
-            }
-            E::Argon2Work { memory, passes } => write!(
-                f,
-                "m={memory},t={passes} takes too much memory or time, expected m of at most \
-                 {ARGON2_MEMORY}, and m times t of at most {ARGON2_WORK}"
-            ),
-            E::ShaRounds(rounds) => {
-                let least = sha_crypt::Params::ROUNDS_MIN;
-                write!(f, "rounds={rounds} is not usable, expected {least} to {SHA_ROUNDS}")
-            }
-        }
-    }
-}
-
-impl Error for PasswordHashError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            PasswordHashError::Malformed { source: Some(source), .. } => Some(&**source),
-            _ => None,
-        }
-    }
 }
 
 impl PasswordHash {

@@ -1,7 +1,6 @@
 //! The rules of a route in addition to its action, and the rules of a host for all of its answers.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -247,17 +246,9 @@ impl RateKey {
 }
 
 /// A text that is no name of a user.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error, Debug)]
+#[error("{0:?} is no name of a user, expected 1 to {LONGEST_USER} bytes without a colon")]
 pub struct UserNameError(String);
-
-impl fmt::Display for UserNameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected = format!("expected 1 to {LONGEST_USER} bytes without a colon");
-        write!(f, "{:?} is no name of a user, {expected}", self.0)
-    }
-}
-
-impl std::error::Error for UserNameError {}
 
 /// Checks the name of a user.
 ///

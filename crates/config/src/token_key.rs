@@ -1,6 +1,5 @@
 //! Keys of tokens as operators have them: a secret, or a public key as PEM.
 
-use std::error::Error;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -52,41 +51,30 @@ impl fmt::Debug for TokenKey {
 }
 
 /// The reason for which bytes are no key of tokens. It has nothing of the bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error, Debug)]
 pub enum TokenKeyError {
     /// There are none.
+    #[error("empty, expected a secret or -----BEGIN PUBLIC KEY-----")]
     Empty,
     /// They are something else, such as a private key: its name, and the remedy.
+    #[error("{0}")]
     WrongKind(&'static str),
     /// They are a key that cannot be read.
+    #[error("{0}")]
     Malformed(&'static str),
     /// They are a secret that can be guessed: its bytes.
+    #[error(
+        "a secret of {0} bytes, expected at least {SHORTEST_SECRET}, as from openssl rand -hex 32"
+    )]
     ShortSecret(usize),
     /// They are an RSA key that signatures are not verified with: its bits.
+    #[error(
+        "an RSA key of {0} bits, expected {least} to {most}",
+        least = RSA_BITS.start(),
+        most = RSA_BITS.end()
+    )]
     RsaLength(usize),
 }
-
-impl fmt::Display for TokenKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TokenKeyError::Empty => {
-                f.write_str("empty, expected a secret or -----BEGIN PUBLIC KEY-----")
-            }
-            TokenKeyError::WrongKind(what) | TokenKeyError::Malformed(what) => f.write_str(what),
-            TokenKeyError::ShortSecret(bytes) => write!(
-                f,
-                "a secret of {bytes} bytes, expected at least {SHORTEST_SECRET}, as from \
-                 openssl rand -hex 32"
-            ),
-            TokenKeyError::RsaLength(bits) => {
-                let (least, most) = RSA_BITS.into_inner();
-                write!(f, "an RSA key of {bits} bits, expected {least} to {most}")
-            }
-        }
-    }
-}
-
-impl Error for TokenKeyError {}
 
 impl TokenKey {
     /// Reads a secret, or a public key as PEM.

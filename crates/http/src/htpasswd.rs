@@ -37,15 +37,19 @@ pub enum UsersErrorKind {
 }
 
 /// The mistake in a line of a file of users.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 pub enum LineError {
     /// It has no colon.
+    #[error("no colon in the line, expected USER:HASH")]
     NoColon,
     /// Its name is none.
-    Name(UserNameError),
+    #[error("{0}")]
+    Name(#[from] UserNameError),
     /// Its hash cannot be used.
-    Hash(PasswordHashError),
+    #[error("{0}")]
+    Hash(#[from] PasswordHashError),
     /// Its user is in a line before as well.
+    #[error("the user {0:?} is there twice, expected each once")]
     Twice(String),
 }
 
@@ -77,29 +81,6 @@ impl Error for UsersError {
             UsersErrorKind::Read(error) => Some(error),
             UsersErrorKind::Lines(lines) => lines.first().map(|(_, error)| error as _),
             UsersErrorKind::NotUtf8(_) | UsersErrorKind::NoUsers => None,
-        }
-    }
-}
-
-impl fmt::Display for LineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LineError::NoColon => f.write_str("no colon in the line, expected USER:HASH"),
-            LineError::Name(error) => error.fmt(f),
-            LineError::Hash(error) => error.fmt(f),
-            LineError::Twice(user) => {
-                write!(f, "the user {user:?} is there twice, expected each once")
-            }
-        }
-    }
-}
-
-impl Error for LineError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            LineError::Name(error) => Some(error),
-            LineError::Hash(error) => Some(error),
-            LineError::NoColon | LineError::Twice(_) => None,
         }
     }
 }
@@ -138,9 +119,8 @@ fn parse(text: &str) -> (BTreeMap<String, PasswordHash>, Vec<(usize, LineError)>
         };
         // Anything behind a second colon is a note.
         let hash = hash.split(':').next().unwrap_or(hash);
-        let hash = check_user(user)
-            .map_err(LineError::Name)
-            .and_then(|()| PasswordHash::parse(hash).map_err(LineError::Hash));
+        let hash =
+            check_user(user).map_err(LineError::from).and_then(|()| Ok(PasswordHash::parse(hash)?));
         match hash {
             Err(error) => mistakes.push((number, error)),
             Ok(_) if users.contains_key(user) => {

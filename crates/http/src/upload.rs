@@ -9,7 +9,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -26,18 +25,22 @@ use superpoll_rt::time::{self, Sleep, sleep};
 use crate::log::Entry;
 
 /// The reason for which a request's body did not arrive in full.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 pub enum UploadError {
     /// It is larger than it may be.
+    #[error("the body of the request has more than {limit} bytes")]
     TooLarge {
         /// The most that is allowed, in bytes.
         limit: u64,
     },
     /// No more of it arrived for this long.
+    #[error("no more of the request's body came for {0:?}")]
     TimedOut(Duration),
     /// The connection ended, or the bytes on it are not HTTP.
-    Broken(Box<dyn Error + Send + Sync>),
+    #[error("reading the request's body: {0}")]
+    Broken(#[source] Box<dyn Error + Send + Sync>),
     /// It ended before the length that was announced.
+    #[error("the request's body is shorter than its length")]
     Short,
 }
 
@@ -49,30 +52,6 @@ impl UploadError {
             UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             UploadError::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
             UploadError::Broken(_) | UploadError::Short => StatusCode::BAD_REQUEST,
-        }
-    }
-}
-
-impl fmt::Display for UploadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UploadError::TooLarge { limit } => {
-                write!(f, "the body of the request has more than {limit} bytes")
-            }
-            UploadError::TimedOut(limit) => {
-                write!(f, "no more of the request's body came for {limit:?}")
-            }
-            UploadError::Broken(error) => write!(f, "reading the request's body: {error}"),
-            UploadError::Short => f.write_str("the request's body is shorter than its length"),
-        }
-    }
-}
-
-impl std::error::Error for UploadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            UploadError::Broken(error) => Some(&**error),
-            _ => None,
         }
     }
 }

@@ -3,8 +3,6 @@
 //! The process that listens there may not be the expected one, and all its texts are shown in a
 //! terminal: they are made [printable](crate::printable), and no response is read without end.
 
-use std::error::Error;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -31,24 +29,15 @@ const LONGEST: usize = 4 << 20;
 const NAME: &str = "superpoll/";
 
 /// The reason why there is nothing more to show.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 pub(crate) enum End {
     /// The process has closed the connection.
+    #[error("the server has ended")]
     Ended,
     /// An error, in words.
+    #[error("{0}")]
     Wrong(String),
 }
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            End::Ended => f.write_str("the server has ended"),
-            End::Wrong(what) => f.write_str(what),
-        }
-    }
-}
-
-impl Error for End {}
 
 /// The head of a response, as far as it matters.
 struct Head {

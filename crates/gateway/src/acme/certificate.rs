@@ -38,27 +38,27 @@ pub(super) struct Certificate {
 }
 
 impl Certificate {
-    /// Reads a certificate for a name, with its issuers and its key; `source` stands for the texts
+    /// Reads a certificate for a name, with its issuers and its key; `what` stands for the texts
     /// in errors.
     pub(super) fn parse(
-        source: &'static str,
+        what: &'static str,
         name: &str,
         chain: &str,
         key: &str,
     ) -> Result<Certificate, IssuedError> {
         let count = CertificateDer::pem_slice_iter(chain.as_bytes()).take(LONGEST_CHAIN + 1);
         if count.count() > LONGEST_CHAIN {
-            return Err(IssuedError::TooLong { source, most: LONGEST_CHAIN });
+            return Err(IssuedError::TooLong { what, most: LONGEST_CHAIN });
         }
-        let usable = certificates::Certificate::from_pem(source, chain, key);
+        let usable = certificates::Certificate::from_pem(what, chain, key);
         let usable = usable.map_err(IssuedError::Unusable)?;
         let first = CertificateDer::from_pem_slice(chain.as_bytes())
-            .map_err(|error| IssuedError::Malformed { source, error })?;
+            .map_err(|source| IssuedError::Malformed { what, source })?;
         let asked = ServerName::try_from(name).ok().zip(EndEntityCert::try_from(&first).ok());
         let verified = asked.map(|(name, one)| one.verify_is_valid_for_subject_name(&name));
         if !matches!(verified, Some(Ok(()))) {
             let (names, wanted) = (usable.names().to_vec(), name.to_owned());
-            return Err(IssuedError::OtherNames { source, names, wanted });
+            return Err(IssuedError::OtherNames { what, names, wanted });
         }
         let validity = Validity { from: usable.not_before(), to: usable.not_after() };
         let identifier = identifier(&first).ok().flatten();

@@ -46,23 +46,15 @@ const TYPES: [&str; 3] =
     ["application/json", "application/problem+json", "application/pem-certificate-chain"];
 
 /// The reason for which there is no answer of the authority.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 pub(super) enum ExchangeError {
     /// No connection, or no complete answer.
+    #[error("{0}")]
     Unreachable(String),
     /// An answer that is none of ACME.
+    #[error("{0}")]
     Nonsense(String),
 }
-
-impl fmt::Display for ExchangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ExchangeError::Unreachable(what) | ExchangeError::Nonsense(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for ExchangeError {}
 
 fn unreachable(what: impl fmt::Display) -> ExchangeError {
     ExchangeError::Unreachable(what.to_string())

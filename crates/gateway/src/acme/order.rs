@@ -18,7 +18,6 @@
 //! certificate.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -47,7 +46,8 @@ const STEP: Duration = Duration::from_secs(5 * 60);
 pub(super) const NONCES: u32 = 10;
 
 /// The reason for which there is no certificate.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
+#[error("{what}; {advice}")]
 pub(super) struct Failure {
     pub what: String,
     pub advice: &'static str,
@@ -56,12 +56,6 @@ pub(super) struct Failure {
     pub asked: Option<Duration>,
     /// The authority does not know the account.
     pub is_account_lost: bool,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.what, self.advice)
-    }
 }
 
 impl From<StorageError> for Failure {

@@ -1,6 +1,5 @@
 //! The failures of a relay while it runs, and the rate at which they are reported.
 
-use std::fmt;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,25 +19,34 @@ const FORGOTTEN: Duration = Duration::from_secs(3600);
 ///
 /// Of each kind and reason, one failure per second is reported; `left_out` counts the failures
 /// since the last report.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum Failure {
     /// The upstream could not be reached; the client was closed.
+    #[error("connecting to {to}: {error}{}", and_more(*.left_out))]
     Connect {
         /// The upstream.
         to: Address,
         /// The error of the last attempt.
+        #[source]
         error: io::Error,
         /// The number of failures like this one that were not reported.
         left_out: u64,
     },
     /// A server of an upstream could not be reached.
+    #[error(
+        "connecting to {server} of {upstream}: {error}{}; {}{}",
+        way_out(.error),
+        if *.is_retried { "the next server is tried" } else { "the client was closed" },
+        and_more(*.left_out)
+    )]
     Server {
         /// The name of the upstream.
         upstream: String,
         /// The server.
         server: Address,
         /// The error of the last address of the server.
+        #[source]
         error: io::Error,
         /// Whether another server is tried. If not, the client was closed.
         is_retried: bool,
@@ -46,6 +54,10 @@ pub enum Failure {
         left_out: u64,
     },
     /// No server of an upstream was up; the client was closed.
+    #[error(
+        "connecting to {upstream}: no server is up; the client was closed{}",
+        and_more(*.left_out)
+    )]
     NoneUp {
         /// The name of the upstream.
         upstream: String,
@@ -54,15 +66,22 @@ pub enum Failure {
     },
     /// The name of the upstream could not be looked up. The addresses that were found last are used
     /// on.
+    #[error("looking up {to}: {error}; its last addresses are used on{}", and_more(*.left_out))]
     LookUp {
         /// The upstream.
         to: Address,
         /// The error of the resolver.
+        #[source]
         error: io::Error,
         /// The number of failures like this one that were not reported.
         left_out: u64,
     },
     /// There was no descriptor left for a client, which was closed.
+    #[error(
+        "accepting on {on}: no descriptor is left, and the client was closed; raise the limit \
+         (ulimit -n) or allow fewer connections{}",
+        and_more(*.left_out)
+    )]
     Shed {
         /// Where the relay listens.
         on: String,
@@ -70,75 +89,29 @@ pub enum Failure {
         left_out: u64,
     },
     /// Lines of the access log are lost.
+    #[error("{what}")]
     AccessLog {
         /// The reason, and how many lines are lost.
         what: String,
     },
     /// Accepting has failed. It is tried again.
+    #[error("accepting on {on}: {error}{}", and_more(*.left_out))]
     Accept {
         /// Where the relay listens.
         on: String,
         /// The error from the kernel.
+        #[source]
         error: io::Error,
         /// The number of failures like this one that were not reported.
         left_out: u64,
     },
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let left_out = match self {
-            Failure::Connect { to, error, left_out } => {
-                write!(f, "connecting to {to}: {error}")?;
-                left_out
-            }
-            Failure::Server { upstream, server, error, is_retried, left_out } => {
-                let then = match is_retried {
-                    true => "the next server is tried",
-                    false => "the client was closed",
-                };
-                let way_out = way_out(error);
-                write!(f, "connecting to {server} of {upstream}: {error}{way_out}; {then}")?;
-                left_out
-            }
-            Failure::NoneUp { upstream, left_out } => {
-                write!(f, "connecting to {upstream}: no server is up; the client was closed")?;
-                left_out
-            }
-            Failure::LookUp { to, error, left_out } => {
-                write!(f, "looking up {to}: {error}; its last addresses are used on")?;
-                left_out
-            }
-            Failure::Shed { on, left_out } => {
-                write!(
-                    f,
-                    "accepting on {on}: no descriptor is left, and the client was closed; raise the limit \
-                     (ulimit -n) or allow fewer connections"
-                )?;
-                left_out
-            }
-            Failure::AccessLog { what } => return f.write_str(what),
-            Failure::Accept { on, error, left_out } => {
-                write!(f, "accepting on {on}: {error}")?;
-                left_out
-            }
-        };
-        match left_out {
-            0 => Ok(()),
-            more => write!(f, " (and {more} more since the last report)"),
-        }
-    }
-}
-
-impl std::error::Error for Failure {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Failure::Connect { error, .. }
-            | Failure::Server { error, .. }
-            | Failure::LookUp { error, .. }
-            | Failure::Accept { error, .. } => Some(error),
-            Failure::NoneUp { .. } | Failure::Shed { .. } | Failure::AccessLog { .. } => None,
-        }
+/// Returns the number of failures that were not reported, in words.
+fn and_more(left_out: u64) -> String {
+    match left_out {
+        0 => String::new(),
+        more => format!(" (and {more} more since the last report)"),
     }
 }
 

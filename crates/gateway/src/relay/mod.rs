@@ -49,7 +49,6 @@ mod shared;
 mod stream;
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -88,9 +87,11 @@ pub(crate) use shared::{Rules, Settings};
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The reason for which a relay did not start.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
+#[error("{what}: {error}{}", remedy(.error))]
 pub struct Error {
     what: String,
+    #[source]
     error: io::Error,
 }
 
@@ -106,24 +107,14 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.error)?;
-        match self.error.kind() {
-            io::ErrorKind::AddrInUse => {
-                f.write_str("; choose another address, or end the program that listens there")
-            }
-            io::ErrorKind::PermissionDenied => {
-                f.write_str("; choose another address, or get the permission")
-            }
-            _ => Ok(()),
+/// Returns the advice for an address that cannot be listened on.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; choose another address, or end the program that listens there"
         }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+        io::ErrorKind::PermissionDenied => "; choose another address, or get the permission",
+        _ => "",
     }
 }
 

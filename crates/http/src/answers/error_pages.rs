@@ -4,9 +4,8 @@
 //! error may be that no file can be opened.
 
 use std::collections::BTreeMap;
-use std::error::Error;
+use std::io;
 use std::path::PathBuf;
-use std::{fmt, io};
 
 use bytes::Bytes;
 use http::header::{
@@ -37,24 +36,13 @@ const OF_BODY: [HeaderName; 13] = [
 ];
 
 /// The file of a page for errors cannot be read, or is too large.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
+#[error("reading the page for errors {path}: {source}")]
 pub struct PageError {
     /// The file.
     pub path: PathBuf,
     /// The kernel's error.
     pub source: io::Error,
-}
-
-impl fmt::Display for PageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reading the page for errors {}: {}", self.path.display(), self.source)
-    }
-}
-
-impl Error for PageError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
-    }
 }
 
 #[derive(Clone, Debug)]

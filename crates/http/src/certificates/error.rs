@@ -7,9 +7,10 @@ use std::{fmt, io};
 
 use futures_rustls::rustls;
 use futures_rustls::rustls::pki_types::pem;
+use humantime::format_rfc3339_seconds;
 
 /// The reason for which a certificate cannot be used: one line that names the file.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum CertificateError {
     /// A file cannot be read.
@@ -73,7 +74,7 @@ pub enum CertificateError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The versions of TLS cannot be used.
-    Versions(rustls::Error),
+    Versions(#[source] rustls::Error),
 }
 
 /// The contents of a PEM file.
@@ -86,22 +87,33 @@ pub enum PemKind {
 }
 
 /// The mistake in the certificate of a server.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 pub enum UnusableReason {
     /// It cannot be read.
-    Form(rustls::Error),
+    #[error("{}", form_mistake(.0))]
+    Form(#[source] rustls::Error),
     /// Its contents are wrong.
-    Contents(webpki::Error),
+    #[error("{0}")]
+    Contents(#[source] webpki::Error),
     /// It has no time.
+    #[error("its time cannot be read")]
     NoTime,
 }
 
 /// The reason for which clients refuse a certificate at a time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error, Debug)]
 pub enum UntimelyReason {
     /// It has expired at this time.
+    #[error(
+        "has expired on {}, clients refuse it until it is renewed",
+        format_rfc3339_seconds(*.0)
+    )]
     Expired(SystemTime),
     /// It is valid from this time on.
+    #[error(
+        "is valid from {} on, clients refuse it until then; compare the clock",
+        format_rfc3339_seconds(*.0)
+    )]
     NotYetValid(SystemTime),
 }
 
@@ -163,21 +175,6 @@ impl fmt::Display for CertificateError {
     }
 }
 
-impl Error for CertificateError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            CertificateError::Read { source, .. } => Some(source),
-            CertificateError::Malformed { source, .. } => Some(source),
-            CertificateError::Unusable { source, .. } => Some(source),
-            CertificateError::UnusableKey { source, .. } => Some(source),
-            CertificateError::Untimely { source, .. } => Some(source),
-            CertificateError::ClientAuthorities { source, .. } => Some(&**source),
-            CertificateError::Versions(source) => Some(source),
-            CertificateError::Missing { .. } | CertificateError::OtherKey { .. } => None,
-        }
-    }
-}
-
 impl fmt::Display for PemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -187,45 +184,10 @@ impl fmt::Display for PemKind {
     }
 }
 
-impl fmt::Display for UnusableReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UnusableReason::Form(rustls::Error::InvalidCertificate(error)) => {
-                write!(f, "{error:?}")
-            }
-            UnusableReason::Form(error) => error.fmt(f),
-            UnusableReason::Contents(error) => error.fmt(f),
-            UnusableReason::NoTime => f.write_str("its time cannot be read"),
-        }
+/// Returns the mistake in a certificate's form. For some, rustls has no better text than a name.
+fn form_mistake(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(error) => format!("{error:?}"),
+        error => error.to_string(),
     }
 }
-
-impl Error for UnusableReason {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            UnusableReason::Form(error) => Some(error),
-            UnusableReason::Contents(error) => Some(error),
-            UnusableReason::NoTime => None,
-        }
-    }
-}
-
-impl fmt::Display for UntimelyReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let date = |time| humantime::format_rfc3339_seconds(time);
-        match *self {
-            UntimelyReason::Expired(since) => {
-                write!(f, "has expired on {}, clients refuse it until it is renewed", date(since))
-            }
-            UntimelyReason::NotYetValid(from) => {
-                let from = date(from);
-                write!(
-                    f,
-                    "is valid from {from} on, clients refuse it until then; compare the clock"
-                )
-            }
-        }
-    }
-}
-
-impl Error for UntimelyReason {}

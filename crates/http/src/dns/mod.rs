@@ -36,7 +36,6 @@ mod system;
 mod tests;
 mod transport;
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -78,21 +77,14 @@ impl<T> Found<T> {
 }
 
 /// The reason for which there are no records.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error, Debug)]
 pub(crate) enum LookupError {
     /// There is no such name, or it has no such records. That holds for a time.
+    #[error("there is no such name, or it has no address")]
     Absent(Duration),
     /// No server has answered.
+    #[error("{0}")]
     Failed(String),
-}
-
-impl fmt::Display for LookupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LookupError::Absent(_) => f.write_str("there is no such name, or it has no address"),
-            LookupError::Failed(why) => f.write_str(why),
-        }
-    }
 }
 
 type Outcome<T> = Result<Found<T>, LookupError>;

@@ -177,7 +177,7 @@ impl Login {
         queue: &'static LoginQueue,
     ) -> Result<Login, RulesError> {
         let mut users = match &rule.file {
-            Some(file) => htpasswd::read(file).map_err(RulesError::Users)?,
+            Some(file) => htpasswd::read(file)?,
             None => BTreeMap::new(),
         };
         users.extend(rule.users.iter().map(|(user, hash)| (user.clone(), hash.clone())));

@@ -22,7 +22,6 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::time::Duration;
 
 use jsonwebtoken::errors::ErrorKind;
@@ -63,48 +62,41 @@ pub struct Claims {
 }
 
 /// The reason for which a token is refused. It contains nothing of the token.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error, Debug)]
 pub enum TokenError {
     /// It has more bytes than are read.
+    #[error("the token has more than 8 KiB")]
     TooLarge,
     /// It is not in the form of a token.
+    #[error("the token is no JSON Web Token that is signed")]
     Malformed,
     /// Its algorithm is not one of the configuration.
+    #[error("the token has another algorithm than the key of this channel")]
     Algorithm,
     /// It demands an extension that is not known.
+    #[error("the token has extensions (crit) that this server lacks")]
     Critical,
     /// It names a key that is not configured.
+    #[error("the token names a key (kid) that this channel does not have")]
     UnknownKey,
     /// It names no key, and several are configured.
+    #[error("the token names none of the keys of this channel (kid)")]
     NoKeyNamed,
     /// The signature is not that of the key.
+    #[error("the token is not signed with the key of this channel")]
     Signature,
     /// Its time is over.
+    #[error("the token has expired (exp)")]
     Expired,
     /// Its time has not begun.
+    #[error("the token is not valid yet (nbf)")]
     NotYetValid,
     /// It is for another audience.
+    #[error("the token is for another audience (aud)")]
     Audience,
     /// Its times cannot be read.
+    #[error("the token has an exp or nbf that is no time")]
     Time,
-}
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TokenError::TooLarge => "the token has more than 8 KiB",
-            TokenError::Malformed => "the token is no JSON Web Token that is signed",
-            TokenError::Algorithm => "the token has another algorithm than the key of this channel",
-            TokenError::Critical => "the token has extensions (crit) that this server lacks",
-            TokenError::UnknownKey => "the token names a key (kid) that this channel does not have",
-            TokenError::NoKeyNamed => "the token names none of the keys of this channel (kid)",
-            TokenError::Signature => "the token is not signed with the key of this channel",
-            TokenError::Expired => "the token has expired (exp)",
-            TokenError::NotYetValid => "the token is not valid yet (nbf)",
-            TokenError::Audience => "the token is for another audience (aud)",
-            TokenError::Time => "the token has an exp or nbf that is no time",
-        })
-    }
 }
 
 impl From<jsonwebtoken::errors::Error> for TokenError {

@@ -1,6 +1,5 @@
 //! Reading the keys that a configuration names.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -23,9 +22,10 @@ pub enum KeyPlace {
 }
 
 /// The reason for which the keys of tokens cannot be used. It has nothing of a key.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 pub enum KeyError {
     /// A file cannot be read, or is too large.
+    #[error("cannot read {place}: {source}")]
     Read {
         /// The file.
         place: KeyPlace,
@@ -33,8 +33,10 @@ pub enum KeyError {
         source: io::Error,
     },
     /// A variable of the environment is not set.
+    #[error("the variable {0} is not set in the environment, expected a key")]
     Unset(String),
     /// The contents of a place are no key.
+    #[error("{place} is {source}")]
     Key {
         /// The place.
         place: KeyPlace,
@@ -42,6 +44,7 @@ pub enum KeyError {
         source: TokenKeyError,
     },
     /// The contents of a file are no set of keys.
+    #[error("{place} is {source}")]
     Set {
         /// The file.
         place: KeyPlace,
@@ -49,17 +52,21 @@ pub enum KeyError {
         source: KeySetError,
     },
     /// The rule names neither a key nor a set of keys.
+    #[error("tokens without a key")]
     NoKey,
 }
 
 /// The reason for which a text is no set of keys.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
 pub enum KeySetError {
     /// It is not in the form of a set.
-    Malformed(serde_json::Error),
+    #[error("no set of keys, expected {{\"keys\":[...]}}: {0}")]
+    Malformed(#[source] serde_json::Error),
     /// It has so many keys, which are too many.
+    #[error("a set of {0} keys, expected at most {MOST_KEYS}")]
     TooMany(usize),
     /// A key of it cannot be used.
+    #[error("a set whose key {number} is {source}")]
     Key {
         /// The number of the key, from one.
         number: usize,
@@ -67,6 +74,7 @@ pub enum KeySetError {
         source: TokenKeyError,
     },
     /// It has no key that tokens may be signed with.
+    #[error("a set without a key for HS256, RS256, ES256 or EdDSA, expected one")]
     NoKey,
 }
 
@@ -77,60 +85,6 @@ impl fmt::Display for KeyPlace {
             KeyPlace::File(path) => write!(f, "the key in {}", path.display()),
             KeyPlace::Set(path) => write!(f, "the set of keys {}", path.display()),
             KeyPlace::Variable(name) => write!(f, "the variable {name}"),
-        }
-    }
-}
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeyError::Read { place, source } => write!(f, "cannot read {place}: {source}"),
-            KeyError::Unset(name) => {
-                write!(f, "the variable {name} is not set in the environment, expected a key")
-            }
-            KeyError::Key { place, source } => write!(f, "{place} is {source}"),
-            KeyError::Set { place, source } => write!(f, "{place} is {source}"),
-            KeyError::NoKey => f.write_str("tokens without a key"),
-        }
-    }
-}
-
-impl Error for KeyError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            KeyError::Read { source, .. } => Some(source),
-            KeyError::Key { source, .. } => Some(source),
-            KeyError::Set { source, .. } => Some(source),
-            KeyError::Unset(_) | KeyError::NoKey => None,
-        }
-    }
-}
-
-impl fmt::Display for KeySetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeySetError::Malformed(error) => {
-                write!(f, "no set of keys, expected {{\"keys\":[...]}}: {error}")
-            }
-            KeySetError::TooMany(count) => {
-                write!(f, "a set of {count} keys, expected at most {MOST_KEYS}")
-            }
-            KeySetError::Key { number, source } => {
-                write!(f, "a set whose key {number} is {source}")
-            }
-            KeySetError::NoKey => {
-                f.write_str("a set without a key for HS256, RS256, ES256 or EdDSA, expected one")
-            }
-        }
-    }
-}
-
-impl Error for KeySetError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            KeySetError::Malformed(error) => Some(error),
-            KeySetError::Key { source, .. } => Some(source),
-            KeySetError::TooMany(_) | KeySetError::NoKey => None,
         }
     }
 }

@@ -147,26 +147,20 @@ pub(crate) struct Looked {
 }
 
 /// The reason for which a log refuses something. The connection is in order.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error, Debug, Serialize, Deserialize)]
 pub(crate) enum Refusal {
     /// It has no memory left.
+    #[error("its memory is full")]
     Full,
     /// It may be possible soon.
+    #[error("{0}")]
     Later(String),
     /// The message is in the log, and not yet in enough of its copies.
+    #[error("too few replicas have the message")]
     NotReplicated,
     /// Something is wrong with this log, or with the rights of the server.
+    #[error("{0}")]
     Wrong(String),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Full => f.write_str("its memory is full"),
-            Refusal::NotReplicated => f.write_str("too few replicas have the message"),
-            Refusal::Later(what) | Refusal::Wrong(what) => f.write_str(what),
-        }
-    }
 }
 
 /// The reason for which a connection cannot be used, or not any more.

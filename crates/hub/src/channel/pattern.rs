@@ -25,26 +25,17 @@ pub(crate) struct Pattern {
 }
 
 /// The reason for which a path names no channel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error, Debug)]
 pub(crate) enum NameError {
     /// The path does not fit the pattern.
+    #[error("no channel has this path")]
     Elsewhere,
     /// The name is too long.
+    #[error("the name of a channel has at most {LONGEST_NAME} bytes")]
     TooLong,
     /// A part of the name is not allowed.
+    #[error("the name of the channel {0}")]
     Wrong(&'static str),
-}
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NameError::Elsewhere => f.write_str("no channel has this path"),
-            NameError::TooLong => {
-                write!(f, "the name of a channel has at most {LONGEST_NAME} bytes")
-            }
-            NameError::Wrong(what) => write!(f, "the name of the channel {what}"),
-        }
-    }
 }
 
 /// Checks a part of a name.

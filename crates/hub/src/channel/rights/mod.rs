@@ -31,8 +31,6 @@ mod refusal;
 mod source;
 
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -66,24 +64,13 @@ struct Tokens {
 }
 
 /// The key of the tokens of a channel cannot be used.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
+#[error("reading the key of the channel {path}: {source}")]
 pub struct ChannelKeyError {
     /// The path of the channel.
     pub path: String,
     /// The reason.
     pub source: KeyError,
-}
-
-impl fmt::Display for ChannelKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reading the key of the channel {}: {}", self.path, self.source)
-    }
-}
-
-impl Error for ChannelKeyError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
-    }
 }
 
 /// The rights of a route, which all engines share.
