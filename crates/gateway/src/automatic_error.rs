@@ -33,7 +33,7 @@ pub enum AutomaticError {
     NoFolder,
     /// No host has a name that the authority can certify.
     #[error("{0}")]
-    NoNames(#[source] NoNamesError),
+    NoNames(#[from] NoNamesError),
     /// The folder of keys and certificates cannot be used.
     #[error("{0}")]
     Storage(#[from] StorageError),
@@ -143,7 +143,7 @@ pub enum IssuedError {
     },
     /// It is no certificate for a server, or the key is another one's.
     #[error("{0}")]
-    Unusable(#[source] CertificateError),
+    Unusable(#[from] CertificateError),
     /// It is not in PEM.
     #[error("{what} is no PEM text: {source}")]
     Malformed {

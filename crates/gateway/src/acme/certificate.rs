@@ -50,8 +50,7 @@ impl Certificate {
         if count.count() > LONGEST_CHAIN {
             return Err(IssuedError::TooLong { what, most: LONGEST_CHAIN });
         }
-        let usable = certificates::Certificate::from_pem(what, chain, key);
-        let usable = usable.map_err(IssuedError::Unusable)?;
+        let usable = certificates::Certificate::from_pem(what, chain, key)?;
         let first = CertificateDer::from_pem_slice(chain.as_bytes())
             .map_err(|source| IssuedError::Malformed { what, source })?;
         let asked = ServerName::try_from(name).ok().zip(EndEntityCert::try_from(&first).ok());

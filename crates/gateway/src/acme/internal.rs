@@ -118,8 +118,7 @@ impl Authority {
     }
 
     fn parse(text: &str) -> Result<(KeyPair, Validity), IssuedError> {
-        let root = certificates::Certificate::from_pem("the root", text, text)
-            .map_err(IssuedError::Unusable)?;
+        let root = certificates::Certificate::from_pem("the root", text, text)?;
         let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
             .map_err(|error| IssuedError::Key(error.into()))?;
         let key =

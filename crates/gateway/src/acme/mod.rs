@@ -71,7 +71,7 @@ impl Automatic {
             config::Automatic::Acme(acme) => {
                 let challenges = shared.certificates().clone();
                 let store = CertificateStore::new(Some(challenges));
-                let (names, _) = acme.names(hosts, listener).map_err(AutomaticError::NoNames)?;
+                let (names, _) = acme.names(hosts, listener)?;
                 let plan = Plan::open(acme, names, store.clone(), shared.clone())?;
                 Ok((store, Some(plan)))
             }
@@ -95,7 +95,7 @@ impl Automatic {
     ) -> Result<(), AutomaticError> {
         match automatic {
             config::Automatic::Acme(acme) => {
-                acme.names(hosts, listener).map_err(AutomaticError::NoNames)?;
+                acme.names(hosts, listener)?;
                 http::connector(acme.directory_ca.as_deref()).map(drop)
             }
             config::Automatic::Internal(_) => Ok(()),

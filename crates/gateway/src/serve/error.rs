@@ -50,10 +50,10 @@ pub enum Error {
     Demonstration(#[source] io::Error),
     /// The files of a rule of a host or a route cannot be used: users, or pages for errors.
     #[error("{0}")]
-    Rules(#[source] RulesError),
+    Rules(#[from] RulesError),
     /// The key of a channel's tokens cannot be used.
     #[error("{0}")]
-    ChannelKey(#[source] ChannelKeyError),
+    ChannelKey(#[from] ChannelKeyError),
     /// The certificates of an upstream cannot be used.
     #[error("{source}")]
     Upstream {
@@ -68,7 +68,7 @@ pub enum Error {
     /// The folder, the authority or the names of certificates that the server gets by itself cannot
     /// be used.
     #[error("{0}")]
-    AutomaticCertificates(#[source] AutomaticError),
+    AutomaticCertificates(#[from] AutomaticError),
     /// A relay cannot be opened.
     #[error("relaying to {relay}: {source}")]
     Relay {

@@ -130,8 +130,8 @@ impl Preparation {
         let reopenings = shared.operations.reopenings();
         let brokers = broker::open(brokers, &config, shared)?;
         let groups = self.groups(&config)?;
-        let rights = SharedRights::all(&config, report).map_err(Error::ChannelKey)?;
-        let rules = HostRules::all(&config, &former.rules).map_err(Error::Rules)?;
+        let rights = SharedRights::all(&config, report)?;
+        let rules = HostRules::all(&config, &former.rules)?;
         let engines = shared.engines.len();
         let requests = Overview::requests_of(&config, engines, &former.requests);
         let mut tables = Vec::new();
@@ -201,8 +201,8 @@ impl Preparation {
             return tls_of(tls, is_relay, watch, tickets).map(Some);
         };
         let hosts = asked.certified(&config.hosts);
-        let opened = Automatic::open(&self.shared.challenges, automatic, &hosts, &asked.address);
-        let (store, plan) = opened.map_err(Error::AutomaticCertificates)?;
+        let (store, plan) =
+            Automatic::open(&self.shared.challenges, automatic, &hosts, &asked.address)?;
         plans.extend(plan);
         let parameters = certificates::server_config(tls, is_relay, store.clone(), tickets)?;
         Ok(Some((store, Arc::new(parameters))))
@@ -224,9 +224,9 @@ superpoll::debug_fields!(PreparedConfig);
 /// Checks that everything that a configuration names can be opened, without listening.
 pub(super) fn check(config: &Config) -> Result<(), Error> {
     folders(config)?;
-    HostRules::all(config, &[]).map_err(Error::Rules)?;
+    HostRules::all(config, &[])?;
     let report: Report = Arc::new(|_: &Event| {});
-    SharedRights::all(config, &report).map_err(Error::ChannelKey)?;
+    SharedRights::all(config, &report)?;
     for (name, upstream) in &config.upstreams {
         group(name, upstream, None, &report)?;
     }
@@ -235,8 +235,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
         match &tls.automatic {
             Some(automatic) => {
                 let hosts = listener.certified(&config.hosts);
-                let checked = Automatic::check(automatic, &hosts, &listener.address);
-                checked.map_err(Error::AutomaticCertificates)?;
+                Automatic::check(automatic, &hosts, &listener.address)?;
             }
             None => {
                 let is_relay = listener.relay.is_some();

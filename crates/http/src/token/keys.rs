@@ -34,7 +34,7 @@ impl Key {
 /// Reads a set of keys; the error says why it is none. Keys of other kinds, for other algorithms or
 /// for encryption are left out, as RFC 7517 (section 5) says.
 pub(super) fn read_set(bytes: &[u8]) -> Result<Vec<Key>, KeySetError> {
-    let set: JwkSet = serde_json::from_slice(bytes).map_err(KeySetError::Malformed)?;
+    let set: JwkSet = serde_json::from_slice(bytes)?;
     if set.keys.len() > MOST_KEYS {
         return Err(KeySetError::TooMany(set.keys.len()));
     }

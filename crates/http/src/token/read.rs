@@ -61,7 +61,7 @@ pub enum KeyError {
 pub enum KeySetError {
     /// It is not in the form of a set.
     #[error("no set of keys, expected {{\"keys\":[...]}}: {0}")]
-    Malformed(#[source] serde_json::Error),
+    Malformed(#[from] serde_json::Error),
     /// It has so many keys, which are too many.
     #[error("a set of {0} keys, expected at most {MOST_KEYS}")]
     TooMany(usize),
