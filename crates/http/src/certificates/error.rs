@@ -14,6 +14,7 @@ use humantime::format_rfc3339_seconds;
 #[non_exhaustive]
 pub enum CertificateError {
     /// A file cannot be read.
+    #[error("cannot read the {kind} {}: {}", line(.path.display()), line(.source))]
     Read {
         /// The contents that it should have.
         kind: PemKind,
@@ -23,6 +24,7 @@ pub enum CertificateError {
         source: io::Error,
     },
     /// A file has no certificate, or no key.
+    #[error("{} has no {kind}, expected a PEM file with -----BEGIN", line(.path.display()))]
     Missing {
         /// The contents that it should have.
         kind: PemKind,
@@ -30,6 +32,7 @@ pub enum CertificateError {
         path: PathBuf,
     },
     /// A file is no PEM file.
+    #[error("{} is no PEM file of a {kind}: {}", line(.path.display()), line(.source))]
     Malformed {
         /// The contents that it should have.
         kind: PemKind,
@@ -39,6 +42,12 @@ pub enum CertificateError {
         source: pem::Error,
     },
     /// The key is that of another certificate.
+    #[error(
+        "the key {} does not belong to the certificate {}, expected the key that the certificate \
+         was requested with",
+        line(.key),
+        line(.certificate)
+    )]
     OtherKey {
         /// The file of the certificate.
         certificate: String,
@@ -46,6 +55,12 @@ pub enum CertificateError {
         key: String,
     },
     /// The first certificate of a file is none of a server.
+    #[error(
+        "the certificate {} cannot be used: {}, expected the server's certificate (X.509 version \
+         3) first in the file",
+        line(.certificate),
+        line(.source)
+    )]
     Unusable {
         /// The file.
         certificate: String,
@@ -53,6 +68,11 @@ pub enum CertificateError {
         source: UnusableReason,
     },
     /// The key is of a kind that is not known, or no key.
+    #[error(
+        "the key {} cannot be used: {}, expected an RSA, ECDSA or Ed25519 key",
+        line(.key),
+        line(.source)
+    )]
     UnusableKey {
         /// The file.
         key: String,
@@ -60,6 +80,7 @@ pub enum CertificateError {
         source: rustls::Error,
     },
     /// Clients refuse the certificate now.
+    #[error("the certificate {} {source}", line(.certificate))]
     Untimely {
         /// The file.
         certificate: String,
@@ -67,6 +88,12 @@ pub enum CertificateError {
         source: UntimelyReason,
     },
     /// The certificates in a file cannot vouch for those of clients.
+    #[error(
+        "{} cannot vouch for clients: {}, expected the certificates of the authorities that issue \
+         to clients",
+        line(.path.display()),
+        line(.source)
+    )]
     ClientAuthorities {
         /// The file.
         path: PathBuf,
@@ -74,6 +101,7 @@ pub enum CertificateError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The versions of TLS cannot be used.
+    #[error("{}", line(.0))]
     Versions(#[source] rustls::Error),
 }
 
@@ -133,46 +161,6 @@ impl CertificateError {
             source => CertificateError::Malformed { kind, path, source },
         }
     }
-
-    fn text(&self) -> String {
-        match self {
-            CertificateError::Read { kind, path, source } => {
-                format!("cannot read the {kind} {}: {source}", path.display())
-            }
-            CertificateError::Missing { kind, path } => {
-                format!("{} has no {kind}, expected a PEM file with -----BEGIN", path.display())
-            }
-            CertificateError::Malformed { kind, path, source } => {
-                format!("{} is no PEM file of a {kind}: {source}", path.display())
-            }
-            CertificateError::OtherKey { certificate, key } => format!(
-                "the key {key} does not belong to the certificate {certificate}, expected the key \
-                 that the certificate was requested with"
-            ),
-            CertificateError::Unusable { certificate, source } => {
-                let expected =
-                    "expected the server's certificate (X.509 version 3) first in the file";
-                format!("the certificate {certificate} cannot be used: {source}, {expected}")
-            }
-            CertificateError::UnusableKey { key, source } => format!(
-                "the key {key} cannot be used: {source}, expected an RSA, ECDSA or Ed25519 key"
-            ),
-            CertificateError::Untimely { certificate, source } => {
-                format!("the certificate {certificate} {source}")
-            }
-            CertificateError::ClientAuthorities { path, source } => {
-                let expected = "expected the certificates of the authorities that issue to clients";
-                format!("{} cannot vouch for clients: {source}, {expected}", path.display())
-            }
-            CertificateError::Versions(error) => error.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for CertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text().replace(['\n', '\r'], " "))
-    }
 }
 
 impl fmt::Display for PemKind {
@@ -190,4 +178,9 @@ fn form_mistake(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(error) => format!("{error:?}"),
         error => error.to_string(),
     }
+}
+
+/// Returns a text as one line.
+fn line(text: impl fmt::Display) -> String {
+    text.to_string().replace(['\n', '\r'], " ")
 }
