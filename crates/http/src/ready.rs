@@ -22,8 +22,8 @@ use crate::files::Representation;
 use crate::progress::{Passed, Progress};
 use crate::reply;
 
-/// Bytes up to so many go with their head in one record.
-const SHORT: usize = 16 << 10;
+/// Bytes up to so many go with their head in one record of TLS, which has room for 16 KiB.
+const SHORT: usize = 15 << 10;
 
 /// An answer that needs no waiting.
 pub enum Ready {

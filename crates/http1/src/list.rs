@@ -130,8 +130,8 @@ impl FieldList {
         }
     }
 
-    /// Returns pairs that follow each other as fields; `None` if some pair among them is not a field,
-    /// or is not there.
+    /// Returns pairs that follow each other as fields; `None` if some pair among them is not a
+    /// field, or is not there.
     #[must_use]
     #[inline]
     pub fn fields(&self, range: Range<usize>) -> Option<Fields<'_>> {

@@ -1,7 +1,7 @@
 //! `DATA` of the client: windows, lengths, padding, and the places of data.
 //!
-//! All that is judged is judged before the first byte is passed on: windows by the frame's head, and
-//! the length of the body as soon as the length of the padding is known.
+//! All that is judged is judged before the first byte is passed on: windows by the frame's head,
+//! and the length of the body as soon as the length of the padding is known.
 
 use crate::connection::{Connection, Reading};
 use crate::error::{ConnectionError, ErrorCode, StreamError};

@@ -174,7 +174,7 @@ reasons! {
 reasons! {
     /// A reason for which a stream ends, and the connection does not.
     ///
-    /// Some are answered with a status. All others have a code, which `RST_STREAM` tells the client.
+    /// Some are answered with a status. All others have a code, which `RST_STREAM` tells.
     StreamError, Head(Refusal);
     /// The client has as many streams as it may have (RFC 9113, section 5.1.2).
     TooManyStreams = REFUSED_STREAM, "too-many-streams", "the client has too many streams";

@@ -28,8 +28,8 @@
 //!
 //! # Accepted and refused
 //!
-//! A connection ends with a [`ConnectionError`], and a stream alone with a [`StreamError`]; each has
-//! its code of RFC 9113. Frames for streams that were reset here are
+//! A connection ends with a [`ConnectionError`], and a stream alone with a [`StreamError`]; each
+//! has its code of RFC 9113. Frames for streams that were reset here are
 //! expected for a while, as the client may have sent them before it knew.
 //!
 //! | message | outcome |

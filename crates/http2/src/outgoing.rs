@@ -322,8 +322,8 @@ impl Connection {
         }
     }
 
-    /// Returns the stream whose turn it is to write a piece of data, with its capacity. The order is
-    /// that of the client's priorities (RFC 9218); none of the streams starves.
+    /// Returns the stream whose turn it is to write a piece of data, with its capacity. The order
+    /// is that of the client's priorities (RFC 9218); none of the streams starves.
     pub fn next_writable(&mut self) -> Option<(StreamKey, usize)> {
         if self.send.left() <= 0 {
             return None;

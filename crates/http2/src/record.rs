@@ -49,8 +49,8 @@ impl Error for InvalidRecord {}
 impl Connection {
     /// Whether the connection can be parked: the client has sent whole frames and whole blocks of
     /// fields, all data was released, and each open stream is one that the caller
-    /// [holds](Connection::set_held) and that has nothing to write. Bytes that were appended for the
-    /// client are the caller's.
+    /// [holds](Connection::set_held) and that has nothing to write. Bytes that were appended for
+    /// the client are the caller's.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let is_quiet = |it: &Stream| it.is_held && !it.is_ready;

@@ -430,8 +430,12 @@ impl FrameFilter {
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.put_first();
         if let Some(joined) = &self.joined {
-            ready!(poll_write_all(&mut self.io, cx, &joined.0, &mut self.at))?;
-            (self.joined, self.at) = (None, 0);
+            let written = poll_write_all(&mut self.io, cx, &joined.0, &mut self.at);
+            if self.at == joined.0.len() {
+                // What is encrypted and not sent is kept by the transport.
+                (self.joined, self.at) = (None, 0);
+            }
+            return written;
         }
         Pin::new(&mut self.io).poll_flush(cx)
     }
@@ -568,6 +572,10 @@ impl FrameFilter {
             }
             let joined = self.joined.get_or_insert_default();
             let count = bytes.len().min(MOST_JOINED.saturating_sub(joined.0.len()).max(1));
+            if joined.0.capacity() < joined.0.len() + count {
+                // So much that its memory is kept for others.
+                joined.0.reserve_exact(MOST_JOINED - joined.0.len());
+            }
             joined.0.extend_from_slice(&bytes[..count]);
             self.sent(&bytes[..count]);
             return Poll::Ready(Ok(count));

@@ -95,7 +95,7 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
                 }
                 let flushed = filter.borrow_mut().poll_flush(cx);
                 match (flushed, outcome) {
-                    (Poll::Ready(Err(_)), _) => return Poll::Ready(true),
+                    (Poll::Ready(Err(_)), outcome) => return Poll::Ready(outcome.unwrap_or(true)),
                     (Poll::Ready(Ok(())), Some(is_broken)) => return Poll::Ready(is_broken),
                     (Poll::Ready(Ok(())), None) if filter.borrow_mut().was_full() => continue,
                     _ => break,

@@ -457,8 +457,8 @@ impl Forwarder {
         reply::status(status)
     }
 
-    /// Gives a response to the client, which has its request alone. Without an exchange the protocol
-    /// cannot be changed.
+    /// Gives a response to the client, which has its request alone. Without an exchange the
+    /// protocol cannot be changed.
     async fn give(
         &self,
         mut lease: Lease,

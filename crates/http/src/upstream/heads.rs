@@ -4,8 +4,8 @@
 //! lies where it was read or is a map of fields. What happens to the fields on their way is decided
 //! here and in `fields`. A server of HTTP/2 gets the same lines, as a map (`request`).
 //!
-//! So are responses whose lines are passed on to a client of HTTP/1. From all others the same fields
-//! are removed in a map (`fields::response`).
+//! So are responses whose lines are passed on to a client of HTTP/1. From all others the same
+//! fields are removed in a map (`fields::response`).
 
 use std::net::IpAddr;
 

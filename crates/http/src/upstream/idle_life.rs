@@ -11,7 +11,8 @@
 //!    +------------------------------- after ten minutes -----------------------+
 //! ```
 //!
-//! One closed connection proves nothing: a server that restarts closes connections of all ages.
+//! One closed connection proves nothing: a server that restarts closes connections of all ages. So
+//! the second one has to have been idle from a later time on than the first was found closed.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -28,33 +29,45 @@ const MEMORY: Duration = Duration::from_secs(600);
 /// What an engine knows about a server.
 #[derive(Default, Debug)]
 pub(super) struct IdleLife {
-    /// The limit lies between these ages, by the connections that were closed last.
-    between: Cell<Option<(Duration, Duration)>>,
+    /// The limit lies between these ages, by the connections that were closed last; when that was
+    /// found last.
+    between: Cell<Option<(Duration, Duration, Instant)>>,
     /// The limit that is believed, and since when.
     known: Cell<Option<(Duration, Instant)>>,
 }
 
 impl IdleLife {
-    /// Returns for how long an idle connection is kept, unless that is the usual time.
+    /// Returns for how long an idle connection is kept.
     #[inline]
-    pub(super) fn known(&self) -> Option<Duration> {
-        self.known.get().map(|(limit, _)| limit)
+    pub(super) fn limit(&self) -> Duration {
+        self.known.get().map_or(USUAL, |(limit, _)| limit)
     }
 
     /// The same at a time, at which it may be forgotten.
     pub(super) fn at(&self, now: Instant) -> Duration {
         let known = self.known.get();
         self.known.set(known.filter(|(_, since)| now.saturating_duration_since(*since) < MEMORY));
-        self.known().unwrap_or(USUAL)
+        self.limit()
     }
 
-    /// Notes that a server has closed a connection after it was open at the first of these ages,
-    /// and before the second.
-    pub(super) fn was_closed(&self, open: Duration, closed: Duration, now: Instant) {
-        let agreed = self.between.get().map(|(low, high)| (low.max(open), high.min(closed)));
+    /// Notes that a server has closed a connection that was idle since the first of these times,
+    /// was seen open at the second, and is found closed now.
+    pub(super) fn was_closed(&self, (since, seen, now): (Instant, Instant, Instant)) {
+        let age = |at: Instant| at.saturating_duration_since(since);
+        let (open, closed) = (age(seen), age(now));
+        if open.is_zero() {
+            // Nobody has looked at it before.
+            return;
+        }
+        let last = self.between.get();
+        if last.is_some_and(|(_, _, found)| found >= since) {
+            return;
+        }
+        let agreed = last.map(|(low, high, _)| (low.max(open), high.min(closed)));
         let agreed = agreed.filter(|(low, high)| low < high);
-        self.between.set(Some(agreed.unwrap_or((open, closed))));
-        if let Some((low, _)) = agreed {
+        let (low, high) = agreed.unwrap_or((open, closed));
+        self.between.set(Some((low, high, now)));
+        if agreed.is_some() {
             let limit = (low - low / 8).clamp(LEAST, USUAL);
             self.known.set(Some((limit, now)));
         }
@@ -71,21 +84,45 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    /// Connections that servers close one after another, by the ages at which they were open and
+    /// closed.
+    struct Closing {
+        life: IdleLife,
+        now: Instant,
+    }
+
+    impl Closing {
+        fn new() -> Closing {
+            Closing { life: IdleLife::default(), now: Instant::now() }
+        }
+
+        fn close(&mut self, open: Duration, closed: Duration) -> Duration {
+            let since = self.now + seconds(1);
+            self.now = since + closed;
+            self.life.was_closed((since, since + open, self.now));
+            self.life.at(self.now)
+        }
+    }
+
     #[test]
     fn two_findings_that_agree_are_believed_for_a_while() {
-        let (life, start) = (IdleLife::default(), Instant::now());
-        assert_eq!(life.at(start), USUAL);
-        life.was_closed(seconds(3), seconds(8), start);
-        assert_eq!((life.at(start), life.known()), (USUAL, None));
-        // A restart.
-        life.was_closed(seconds(20), seconds(25), start);
-        assert_eq!(life.at(start), USUAL);
-        life.was_closed(seconds(2), seconds(7), start);
-        life.was_closed(seconds(4), seconds(9), start);
-        assert_eq!(life.at(start), Duration::from_millis(3500));
-        assert_eq!(life.at(start + MEMORY), USUAL);
-        life.was_closed(seconds(0), seconds(6), start + MEMORY);
-        assert_eq!(life.at(start + MEMORY), Duration::from_millis(3500));
+        let mut server = Closing::new();
+        assert_eq!(server.close(seconds(3), seconds(8)), USUAL);
+        // A restart ends connections of all ages.
+        assert_eq!(server.close(seconds(20), seconds(25)), USUAL);
+        let (at, restart) = (server.now, server.now - seconds(30));
+        for age in [9, 8, 7] {
+            server.life.was_closed((at - seconds(age), restart, at));
+            server.life.was_closed((at - seconds(age), at - seconds(1), at));
+        }
+        assert_eq!(server.life.at(server.now), USUAL);
+        assert_eq!(server.close(seconds(2), seconds(7)), USUAL);
+        // Nobody has looked at it before.
+        assert_eq!(server.close(seconds(0), seconds(5)), USUAL);
+        assert_eq!(server.close(seconds(4), seconds(9)), Duration::from_millis(3500));
+        server.now += MEMORY;
+        assert_eq!(server.life.at(server.now), USUAL);
+        assert_eq!(server.close(seconds(1), seconds(6)), Duration::from_millis(3500));
     }
 
     proptest! {
@@ -95,13 +132,13 @@ mod tests {
             limit in 1_500..49_000_u64,
             looks in prop::collection::vec((0..5_000_u64, 1..5_000_u64), 2..9),
         ) {
-            let (life, now) = (IdleLife::default(), Instant::now());
-            let limit = Duration::from_millis(limit);
+            let (mut server, limit) = (Closing::new(), Duration::from_millis(limit));
             for (before, behind) in looks {
                 let open = limit.saturating_sub(Duration::from_millis(before));
-                life.was_closed(open, limit + Duration::from_millis(behind), now);
+                let kept = server.close(open.max(seconds(1)), limit + Duration::from_millis(behind));
+                prop_assert!(kept == USUAL || kept < limit, "{:?}", server.life);
             }
-            prop_assert!(life.at(now) < limit, "{:?}", life);
+            prop_assert!(server.life.at(server.now) < limit, "{:?}", server.life);
         }
     }
 }

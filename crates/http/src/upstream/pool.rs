@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,8 +34,8 @@ use crate::trace::RequestTrace;
 /// The longest time between two looks at the idle connections.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The most connections of a server that are looked at in one turn: a fraction of a millisecond.
-const MOST_LOOKS: usize = 128;
+/// The most connections that are looked at in one turn: a fraction of a millisecond.
+const MOST_LOOKS: usize = 64;
 
 struct IdleConnection {
     connection: Box<Http1Connection>,
@@ -164,8 +164,7 @@ impl PooledServer {
                 continue;
             }
             // Its server may be about to close it.
-            let limit = self.idle_life.known();
-            if limit.is_none_or(|limit| taken.age(time::now()) < limit) {
+            if taken.age(time::now()) < self.idle_life.limit() {
                 return Some(taken.connection);
             }
         }
@@ -173,34 +172,39 @@ impl PooledServer {
 
     /// Notes that the server has closed an idle connection.
     fn note_closed(&self, idle: &IdleConnection, now: Instant) {
-        self.idle_life.was_closed(idle.age(idle.seen), idle.age(now), now);
+        self.idle_life.was_closed((idle.since, idle.seen, now));
     }
 
-    /// Looks at the idle connections at some places, those that have been idle for longest first,
-    /// and closes those that were idle for too long or are closed at the other end. Returns whether
-    /// there are more.
-    fn look_at(&self, places: &Range<usize>, now: Instant) -> bool {
+    /// Looks at some of the idle connections that were not looked at since a time, those that have
+    /// been idle for longest first, and closes those that were idle for too long or are closed at
+    /// the other end. Returns whether there are more.
+    fn look_at(&self, begun: Instant, left: &mut usize) -> bool {
         // What a server sends is seen when the connection is taken out, or here next time.
         let mut cx = Context::from_waker(Waker::noop());
+        let (now, mut more) = (time::now(), false);
         let limit = self.idle_life.at(now);
-        let mut place = 0;
         let connections = &mut *self.connections.borrow_mut();
         connections.idle.retain_mut(|idle| {
-            place += 1;
-            if !places.contains(&(place - 1)) {
+            if idle.seen >= begun || idle.age(now) >= limit {
+                return idle.age(now) < limit;
+            }
+            // Without a budget it would look as if nothing had come.
+            if *left == 0 || !superpoll_rt::has_budget_remaining() {
+                more = true;
                 return true;
             }
+            *left -= 1;
             if !idle.connection.is_reusable(&mut cx) {
                 self.note_closed(idle, now);
                 return false;
             }
             idle.seen = now;
-            idle.age(now) < limit
+            true
         });
         connections.shared.retain(|shared| {
             now.saturating_duration_since(shared.used) < limit && shared.connection.is_usable()
         });
-        place > places.end
+        more
     }
 
     /// Returns a connection that requests share.
@@ -347,8 +351,10 @@ impl Pool {
         let oldest;
         {
             let idle = &mut server.connections.borrow_mut().idle;
-            let is_full =
-                server.idle.load(Ordering::Relaxed) >= most as u64 || IdleCount::is_at_limit();
+            // Another engine may have them all, and this one needs some.
+            let is_full = server.idle.load(Ordering::Relaxed) >= most as u64
+                && idle.len() >= (most / 8).max(1)
+                || IdleCount::is_at_limit();
             oldest = is_full.then(|| idle.pop_front()).flatten();
             if is_full && oldest.is_none() {
                 return;
@@ -394,11 +400,11 @@ impl Pool {
                     return;
                 };
                 sleep(interval).await;
-                let mut places = 0..MOST_LOOKS;
+                let begun = time::now();
                 loop {
                     let Some(pool) = pool.upgrade() else { return };
-                    match pool.look(&places) {
-                        Looked::More => places = places.end..places.end + MOST_LOOKS,
+                    match pool.look(begun) {
+                        Looked::More => {}
                         Looked::All => break,
                         Looked::None => return pool.is_watched.set(false),
                     }
@@ -413,19 +419,19 @@ impl Pool {
     /// Returns the time to the next look.
     fn look_interval(&self) -> Duration {
         let local = self.local.borrow();
-        let limits = local.servers.iter().filter_map(|server| server.idle_life.known());
-        limits.map(|limit| limit / 2).min().map_or(LOOK_INTERVAL, |half| half.min(LOOK_INTERVAL))
+        let halves = local.servers.iter().map(|server| server.idle_life.limit() / 2);
+        halves.fold(LOOK_INTERVAL, Duration::min)
     }
 
-    /// Looks at the idle connections at some places of each server.
-    fn look(&self, places: &Range<usize>) -> Looked {
+    /// Looks at some of the idle connections that were not looked at since a time.
+    fn look(&self, begun: Instant) -> Looked {
         self.refresh();
-        let (now, local) = (time::now(), self.local.borrow());
-        let more = local.servers.iter().filter(|server| server.look_at(places, now)).count();
-        match (more, local.servers.iter().any(|server| server.has_idle())) {
+        let (local, mut left) = (self.local.borrow(), MOST_LOOKS);
+        let looked_at = local.servers.iter().map(|server| server.look_at(begun, &mut left));
+        match (looked_at.filter(|more| *more).count(), &local.servers) {
             (1.., _) => Looked::More,
-            (0, true) => Looked::All,
-            (0, false) => Looked::None,
+            (0, servers) if servers.iter().any(|server| server.has_idle()) => Looked::All,
+            (0, _) => Looked::None,
         }
     }
 }

@@ -58,8 +58,8 @@ impl Table {
         Some((*self.kinds.get(place)?, &self.list, place))
     }
 
-    /// Returns the list and the places of entries that decide nothing and that a block refers to one
-    /// after another, each with an octet: as many as there are at its beginning.
+    /// Returns the list and the places of entries that decide nothing and that a block refers to
+    /// one after another, each with an octet: as many as there are at its beginning.
     #[inline]
     pub(crate) fn find_run(&self, block: &[u8]) -> Option<(&FieldList, Range<usize>)> {
         // An index of 62 is that of the newest entry; one with more octets is not looked at.
