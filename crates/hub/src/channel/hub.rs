@@ -3,8 +3,8 @@
 mod presence;
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -29,12 +29,6 @@ use crate::succession::records::RecordStore;
 
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
-
-/// Returns the seconds since the first channel of this process.
-pub(super) fn now() -> u32 {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    u32::try_from(time::now().saturating_duration_since(*START).as_secs()).unwrap_or(u32::MAX)
-}
 
 /// The reason for which a message was not published.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,6 +83,8 @@ pub(super) struct Kept {
 
 struct HubState {
     options: Arc<Channel>,
+    /// When a publisher or a subscriber last used the channel.
+    used: Instant,
     history: History,
     queues: Vec<EngineQueue>,
     /// Publishers that wait.
@@ -105,8 +101,6 @@ struct HubState {
 pub struct Hub {
     name: Arc<str>,
     epoch: u64,
-    /// When the channel was last used, in [seconds](now).
-    used: AtomicU32,
     state: Mutex<HubState>,
     counters: Counters,
     /// The log of its messages, if other servers have it as well.
@@ -157,6 +151,7 @@ impl Hub {
     fn with(name: Arc<str>, options: Arc<Channel>, epoch: u64, history: History) -> Arc<Hub> {
         let state = HubState {
             options,
+            used: time::now(),
             history,
             queues: Vec::new(),
             publisher_queue: PublisherQueue::default(),
@@ -165,8 +160,7 @@ impl Hub {
             presence: None,
         };
         let (state, counters) = (Mutex::new(state), Counters::default());
-        let (used, shared) = (AtomicU32::new(now()), OnceLock::new());
-        Arc::new(Hub { name, epoch, used, state, counters, shared })
+        Arc::new(Hub { name, epoch, state, counters, shared: OnceLock::new() })
     }
 
     /// Returns the name of the channel, which is its path.
@@ -187,13 +181,9 @@ impl Hub {
         })
     }
 
-    /// Returns when a publisher or a subscriber last used the channel, in [seconds](now).
-    pub(super) fn used_at(&self) -> u32 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn note_use(&self) {
-        self.used.store(now(), Ordering::Relaxed);
+    /// Returns when a publisher or a subscriber last used the channel.
+    pub(super) fn used_at(&self) -> Instant {
+        self.state().used
     }
 
     /// Counts the bytes of the messages that are kept in the budget of a route.
@@ -313,6 +303,8 @@ impl Hub {
         if state_now.is_closed {
             return Err(NotPublished::HandedOver);
         }
+        // By a message that is repeated or refused, too.
+        state_now.used = time::now();
         if state_now.options.presence && is_reserved(&draft) {
             return Err(NotPublished::Reserved);
         }
@@ -327,7 +319,6 @@ impl Hub {
         if !state_now.history.make_room(draft.cost()) {
             return Err(NotPublished::Full);
         }
-        self.note_use();
         let id = state_now.append(draft, &mut wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -420,9 +411,9 @@ impl Hub {
         if state.queues.is_empty() {
             state.queues = Vec::new();
         }
+        state.used = time::now();
         let next = state.next_publisher();
         drop(state);
-        self.note_use();
         next.into_iter().for_each(Waker::wake);
     }
 

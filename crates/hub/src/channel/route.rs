@@ -16,14 +16,14 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use superpoll_config::Channel;
 use superpoll_rt::time::{self, timeout};
 
 use super::budget::Budget;
 use super::counters::Figures;
-use super::hub::{self, Hub};
+use super::hub::Hub;
 use super::mercure::subscriptions::Subscriptions;
 use super::pattern::{NameError, Pattern};
 use super::publish_limits::PublishLimits;
@@ -91,7 +91,7 @@ struct State {
     /// The counts of channels that have ended.
     ended: Figures,
     /// The named channels, each once, with the time of the last look at it.
-    looks: VecDeque<(u32, Arc<str>)>,
+    looks: VecDeque<(Instant, Arc<str>)>,
     /// How many of them have left the front of that list.
     passed: u64,
     recording: Option<Recording>,
@@ -159,7 +159,7 @@ impl Channels {
         for hub in restored {
             hub.change(options.clone());
             hub.count_in(&budget);
-            state.looks.push_back((hub::now(), hub.name().clone()));
+            state.looks.push_back((time::now(), hub.name().clone()));
             state.hubs.insert(hub.name().clone(), hub);
         }
         if !pattern.has_parameters() && shared.is_none() {
@@ -254,7 +254,7 @@ impl Channels {
         let after = (first.saturating_sub(1)).max(last.id.saturating_sub(history));
         let hub = self.enter(&mut state, name, (last.epoch, after));
         if self.pattern.has_parameters() {
-            state.looks.push_back((hub::now(), name.clone()));
+            state.looks.push_back((time::now(), name.clone()));
         }
         drop(state);
         self.share(&hub, Position { id: after, ..last }, last);
@@ -342,7 +342,7 @@ impl Channels {
         if let Some(recording) = &state.recording {
             recording.record(&hub);
         }
-        state.looks.push_back((hub::now(), name.clone()));
+        state.looks.push_back((time::now(), name.clone()));
         state.keep(name, &hub);
         Ok(hub)
     }
@@ -404,15 +404,13 @@ impl Channels {
     }
 
     /// Drops channels that have been idle for long enough, of the next ones in turn.
-    fn drop_idle(&self, now: u32) {
+    fn drop_idle(&self, now: Instant) {
         let mut state = self.state();
         let state = &mut *state;
-        let seconds =
-            state.options.idle.as_secs() + u64::from(state.options.idle.subsec_nanos() > 0);
-        let idle = u32::try_from(seconds).unwrap_or(u32::MAX);
+        let idle = state.options.idle;
+        let is_due = |since: Instant| now.saturating_duration_since(since) >= idle;
         for _ in 0..LOOKS.min(state.looks.len()) {
-            let is_due = |(at, _): &(u32, Arc<str>)| at.saturating_add(idle) <= now;
-            if !state.looks.front().is_some_and(is_due) {
+            if !state.looks.front().is_some_and(|(at, _)| is_due(*at)) {
                 return;
             }
             let Some((_, name)) = state.looks.pop_front() else { return };
@@ -421,7 +419,7 @@ impl Channels {
             // A channel whose other server's subscribers are still to come is in use, too.
             if Arc::strong_count(hub) > 1 || hub.is_gathering() {
                 state.looks.push_back((now, name));
-            } else if hub.used_at().saturating_add(idle) > now {
+            } else if !is_due(hub.used_at()) {
                 state.looks.push_back((hub.used_at(), name));
             } else {
                 if let (Some(recording), Some(space)) = (&state.recording, hub.stop_recording()) {
@@ -471,7 +469,7 @@ impl Channels {
             drop(channels);
             time::sleep(nap).await;
             let Some(channels) = route.upgrade() else { return };
-            channels.drop_idle(hub::now());
+            channels.drop_idle(time::now());
         }
     }
 }
@@ -514,7 +512,10 @@ superpoll::debug_fields!(Channels, it => pattern: it.pattern, channels: it.state
 mod tests {
     use std::num::NonZeroUsize;
 
+    use superpoll_rt::Runtime;
+
     use super::*;
+    use crate::channel::message::{Draft, Meta};
 
     fn channels(options: Channel) -> Arc<Channels> {
         Channels::new(Pattern::parse("/rooms/{room}").unwrap(), options, [], None)
@@ -533,17 +534,40 @@ mod tests {
         drop(channels.channel(&b).unwrap());
         assert!(Arc::ptr_eq(&held, &channels.channel(&a).unwrap()));
         assert_eq!(channels.channel(&"/rooms/c".into()).err(), Some(TooMany(2)));
-        let now = hub::now();
-        channels.drop_idle(now + 9);
+        let now = time::now();
+        channels.drop_idle(now + Duration::from_secs(9));
         assert_eq!(channels.all().len(), 2);
-        channels.drop_idle(now + 11);
+        channels.drop_idle(now + Duration::from_secs(11));
         assert!(channels.find("/rooms/b").is_none());
         assert!(channels.find("/rooms/a").is_some());
         // There is room for another one.
         drop(channels.channel(&"/rooms/c".into()).unwrap());
         drop(held);
-        channels.drop_idle(now + 40);
+        channels.drop_idle(now + Duration::from_secs(40));
         assert_eq!(channels.all().len(), 0);
+    }
+
+    #[test]
+    fn a_channel_is_dropped_when_its_time_is_over_and_not_earlier() {
+        Runtime::builder().start_paused(true).build().unwrap().block_on(async {
+            let channels = channels(options(1, 9));
+            let name: Arc<str> = "/rooms/a".into();
+            let meta = Meta { key: Some("key".to_owned()), ..Meta::default() };
+            let draft = Draft { meta: meta.shared(), ..Draft::new("message".into()) };
+            let publish = || channels.channel(&name).unwrap().publish_as(draft.clone()).unwrap();
+            let is_there_after = async |nanos| {
+                time::advance(Duration::from_nanos(nanos)).await;
+                channels.drop_idle(time::now());
+                channels.find(&name).is_some()
+            };
+            let short_of_a_second = 999_999_999;
+            assert!(!publish().is_repeated);
+            assert!(is_there_after(short_of_a_second).await);
+            // A publisher that repeats its message is there as well.
+            assert!(publish().is_repeated);
+            assert!(is_there_after(short_of_a_second).await);
+            assert!(!is_there_after(1).await);
+        });
     }
 
     #[test]
@@ -557,7 +581,7 @@ mod tests {
         assert_eq!(a.publish(vec![1; 700]), Some(2));
         assert_eq!(a.since(Some(super::super::Cursor { id: 0, epoch: None })).messages.len(), 1);
         drop(a);
-        channels.drop_idle(hub::now() + 9);
+        channels.drop_idle(time::now() + Duration::from_secs(9));
         assert_eq!(channels.budget.used(), 0);
         // Its counts stay with the route.
         assert_eq!(channels.figures().published, 2);
@@ -570,7 +594,7 @@ mod tests {
         let pattern = Pattern::parse("/news").unwrap();
         let channels = Channels::new(pattern, options(1, 1), [], None);
         assert_eq!(&**channels.find("/news").unwrap().name(), "/news");
-        channels.drop_idle(hub::now() + 100);
+        channels.drop_idle(time::now() + Duration::from_secs(100));
         assert!(channels.find("/news").is_some());
     }
 }

@@ -82,6 +82,7 @@ mod tests {
     use std::time::Duration;
 
     use superpoll_config::Channel;
+    use superpoll_rt::time;
 
     use super::super::super::pattern::Pattern;
     use super::super::super::shared::LogRoute;
@@ -134,7 +135,7 @@ mod tests {
                 .filter(|_| next(2) == 0)
                 .map(|number| channels.find(&format!("/rooms/{number}")).unwrap())
                 .collect();
-            let mut now = super::super::hub::now();
+            let mut now = time::now();
             let mut place = ListPlace::default();
             let mut met = BTreeSet::new();
             while let Some(part) = channels.next_part(&mut place, 1 + next(9) as usize) {
@@ -142,7 +143,7 @@ mod tests {
                     assert!(met.insert(name.clone()), "{name} twice");
                 }
                 if next(6) == 0 {
-                    now += next(15) as u32;
+                    now += Duration::from_secs(next(15));
                     channels.drop_idle(now);
                 }
                 if next(2) == 0 && !held.is_empty() {
