@@ -112,6 +112,9 @@ impl Nursery {
                 [[hosts.routes]]
                 path = \"/rooms/{{room}}\"
                 channel = {{ {channel}, idle = \"1s\" }}
+                [[hosts.routes]]
+                path = \"/notes/{{note}}\"
+                channel = {{ {channel} }}
                 {options}"
             ),
         );
