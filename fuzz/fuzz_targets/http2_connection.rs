@@ -1,8 +1,8 @@
 //! Arbitrary bytes of a client of HTTP/2, after its preface.
 //!
 //! `cargo +nightly fuzz run http2_connection`. The first byte says in which pieces the bytes
-//! arrive. The events and answers must be those of all bytes at once, and a connection that is quiet must be
-//! that of its record.
+//! arrive. The events and answers must be those of all bytes at once, and a quiet connection that
+//! of its record.
 
 #![no_main]
 
