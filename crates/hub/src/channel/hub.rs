@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use superpoll_config::{Channel, Slow};
@@ -21,6 +21,7 @@ use super::inbox::Inbox;
 use super::json_frame::Source;
 use super::mercure::{EARLIEST, update};
 use super::message::{Draft, Message, NameKind, cost};
+use super::moment::Moment;
 use super::presence::{Presence, is_reserved};
 use super::publisher_queue::{PublisherQueue, QUEUE_FACTOR, QueueFull};
 use super::shared::SharedChannel;
@@ -84,7 +85,7 @@ pub(super) struct Kept {
 struct HubState {
     options: Arc<Channel>,
     /// When a publisher or a subscriber last used the channel.
-    used: Instant,
+    used: Moment,
     history: History,
     queues: Vec<EngineQueue>,
     /// Publishers that wait.
@@ -151,7 +152,7 @@ impl Hub {
     fn with(name: Arc<str>, options: Arc<Channel>, epoch: u64, history: History) -> Arc<Hub> {
         let state = HubState {
             options,
-            used: time::now(),
+            used: Moment::now(),
             history,
             queues: Vec::new(),
             publisher_queue: PublisherQueue::default(),
@@ -182,7 +183,7 @@ impl Hub {
     }
 
     /// Returns when a publisher or a subscriber last used the channel.
-    pub(super) fn used_at(&self) -> Instant {
+    pub(super) fn used_at(&self) -> Moment {
         self.state().used
     }
 
@@ -304,7 +305,7 @@ impl Hub {
             return Err(NotPublished::HandedOver);
         }
         // By a message that is repeated or refused, too.
-        state_now.used = time::now();
+        state_now.used = Moment::now();
         if state_now.options.presence && is_reserved(&draft) {
             return Err(NotPublished::Reserved);
         }
@@ -411,7 +412,7 @@ impl Hub {
         if state.queues.is_empty() {
             state.queues = Vec::new();
         }
-        state.used = time::now();
+        state.used = Moment::now();
         let next = state.next_publisher();
         drop(state);
         next.into_iter().for_each(Waker::wake);

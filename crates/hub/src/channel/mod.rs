@@ -56,6 +56,7 @@ mod local_subscribers;
 mod mailbox;
 pub mod mercure;
 pub(crate) mod message;
+mod moment;
 mod moved;
 mod parked;
 pub(crate) mod pattern;

@@ -25,6 +25,7 @@ use super::budget::Budget;
 use super::counters::Figures;
 use super::hub::Hub;
 use super::mercure::subscriptions::Subscriptions;
+use super::moment::Moment;
 use super::pattern::{NameError, Pattern};
 use super::publish_limits::PublishLimits;
 use super::shared::{LogRoute, SharedChannel};
@@ -91,7 +92,7 @@ struct State {
     /// The counts of channels that have ended.
     ended: Figures,
     /// The named channels, each once, with the time of the last look at it.
-    looks: VecDeque<(Instant, Arc<str>)>,
+    looks: VecDeque<(Moment, Arc<str>)>,
     /// How many of them have left the front of that list.
     passed: u64,
     recording: Option<Recording>,
@@ -159,7 +160,7 @@ impl Channels {
         for hub in restored {
             hub.change(options.clone());
             hub.count_in(&budget);
-            state.looks.push_back((time::now(), hub.name().clone()));
+            state.looks.push_back((Moment::now(), hub.name().clone()));
             state.hubs.insert(hub.name().clone(), hub);
         }
         if !pattern.has_parameters() && shared.is_none() {
@@ -254,7 +255,7 @@ impl Channels {
         let after = (first.saturating_sub(1)).max(last.id.saturating_sub(history));
         let hub = self.enter(&mut state, name, (last.epoch, after));
         if self.pattern.has_parameters() {
-            state.looks.push_back((time::now(), name.clone()));
+            state.looks.push_back((Moment::now(), name.clone()));
         }
         drop(state);
         self.share(&hub, Position { id: after, ..last }, last);
@@ -342,7 +343,7 @@ impl Channels {
         if let Some(recording) = &state.recording {
             recording.record(&hub);
         }
-        state.looks.push_back((time::now(), name.clone()));
+        state.looks.push_back((Moment::now(), name.clone()));
         state.keep(name, &hub);
         Ok(hub)
     }
@@ -408,7 +409,7 @@ impl Channels {
         let mut state = self.state();
         let state = &mut *state;
         let idle = state.options.idle;
-        let is_due = |since: Instant| now.saturating_duration_since(since) >= idle;
+        let is_due = |since: Moment| since.is_past(idle, now);
         for _ in 0..LOOKS.min(state.looks.len()) {
             if !state.looks.front().is_some_and(|(at, _)| is_due(*at)) {
                 return;
@@ -418,7 +419,7 @@ impl Channels {
             let Some(hub) = state.hubs.get(&name) else { continue };
             // A channel whose other server's subscribers are still to come is in use, too.
             if Arc::strong_count(hub) > 1 || hub.is_gathering() {
-                state.looks.push_back((now, name));
+                state.looks.push_back((Moment::at(now), name));
             } else if !is_due(hub.used_at()) {
                 state.looks.push_back((hub.used_at(), name));
             } else {
@@ -566,7 +567,8 @@ mod tests {
             // A publisher that repeats its message is there as well.
             assert!(publish().is_repeated);
             assert!(is_there_after(short_of_a_second).await);
-            assert!(!is_there_after(1).await);
+            // A moment is as long as that.
+            assert!(!is_there_after(16_000_000).await);
         });
     }
 
