@@ -37,10 +37,15 @@ pub(super) struct IdleLife {
 }
 
 impl IdleLife {
-    /// Returns for how long an idle connection is kept.
+    /// Returns for how long an idle connection is kept, unless that is the usual time.
     #[inline]
+    pub(super) fn known(&self) -> Option<Duration> {
+        self.known.get().map(|(limit, _)| limit)
+    }
+
+    /// Returns for how long an idle connection is kept.
     pub(super) fn limit(&self) -> Duration {
-        self.known.get().map_or(USUAL, |(limit, _)| limit)
+        self.known().unwrap_or(USUAL)
     }
 
     /// The same at a time, at which it may be forgotten.

@@ -163,8 +163,9 @@ impl PooledServer {
                 self.note_closed(&taken, time::now());
                 continue;
             }
-            // Its server may be about to close it.
-            if taken.age(time::now()) < self.idle_life.limit() {
+            // Its server may be about to close it. Looks close those of the usual age in time.
+            let limit = self.idle_life.known();
+            if limit.is_none_or(|limit| taken.age(time::now()) < limit) {
                 return Some(taken.connection);
             }
         }
