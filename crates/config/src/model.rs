@@ -432,8 +432,8 @@ pub struct Upstream {
     /// The version of the PROXY protocol whose header names the client. Default: none, no header is
     /// sent.
     pub proxy_protocol: Option<ProxyVersion>,
-    /// How many idle connections are kept to each server, on each engine, as far as the process's
-    /// descriptors allow. Default: 256.
+    /// How many idle connections are kept to each server, as far as the process's descriptors
+    /// allow. Each engine may keep an eighth of them although others have all. Default: 1024.
     pub keep_alive: usize,
     /// Whether HTTP/2 is spoken: at once without TLS, and with TLS where the server agrees to it.
     /// Default: no.

@@ -18,9 +18,10 @@ use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerNam
 use futures_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use futures_rustls::{TlsAcceptor, TlsConnector};
 use http::{Request, Response};
-use http_body::Frame;
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
 use hyper::service::service_fn;
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer, FuturesIo};
 use superpoll_rt::net::{TcpListener, TcpStream};
@@ -330,6 +331,20 @@ fn front_with(backend: BackendKind, folder: &Path, servers: &str) -> (Gateway, T
     (gateway, TlsConnector::from(Arc::new(config)))
 }
 
+/// Speaks HTTP/2 with a gateway.
+async fn speak<B>(connector: &TlsConnector, address: &str) -> SendRequest<B>
+where
+    B: Body<Data = Bytes, Error = Infallible> + Unpin + 'static,
+{
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = FuturesIo::new(connector.connect(name, stream).await.unwrap());
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(EngineExecutor, stream).await.unwrap();
+    spawn(async { drop(connection.await) }).detach();
+    sender
+}
+
 #[test]
 fn clients_may_speak_http2() {
     for backend in MOST {
@@ -339,14 +354,7 @@ fn clients_may_speak_http2() {
         let (gateway, connector) = front(backend, folder.path(), &origin.address);
         let address = gateway.address.clone();
         let asks = async {
-            let stream = TcpStream::connect(address.as_str()).await.unwrap();
-            let name = ServerName::try_from("localhost").unwrap();
-            let stream = connector.connect(name, stream).await.unwrap();
-            let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(EngineExecutor, FuturesIo::new(stream))
-                    .await
-                    .unwrap();
-            spawn(async { drop(connection.await) }).detach();
+            let mut sender = speak(&connector, &address).await;
             for authority in ["u@a.example", "u:p@a.example", "a.example:x", "a.example:99999"] {
                 let uri = format!("https://{authority}/");
                 let request = Request::get(uri).body(Full::default()).unwrap();
@@ -393,14 +401,7 @@ fn trailers_behind_a_length_pass_through() {
         let (gateway, connector) = front_with(backend, folder.path(), &servers);
         let address = gateway.address.clone();
         let asks = async {
-            let stream = TcpStream::connect(address.as_str()).await.unwrap();
-            let name = ServerName::try_from("localhost").unwrap();
-            let stream = connector.connect(name, stream).await.unwrap();
-            let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(EngineExecutor, FuturesIo::new(stream))
-                    .await
-                    .unwrap();
-            spawn(async { drop(connection.await) }).detach();
+            let mut sender = speak(&connector, &address).await;
             for method in ["POST", "PUT"] {
                 let frames = [
                     Frame::data(Bytes::from("body")),
