@@ -63,6 +63,13 @@ pub enum Activity {
         /// The activity.
         activity: Box<Activity>,
     },
+    /// Nothing, between two requests of HTTP/2.
+    Http2 {
+        /// The requests so far.
+        requests: u32,
+        /// The codec's record of the connection.
+        record: Box<[u8]>,
+    },
 }
 
 impl Activity {

@@ -1,8 +1,7 @@
 //! The head of a request as routes, rules and handlers see it, whichever version of HTTP it came
 //! by.
 //!
-//! It is borrowed: a head of HTTP/1 lies where it was read, and one of HTTP/2 has a map of fields.
-//! A handler that waits, or passes its request on, gets an `http::Request` instead; most requests
+//! It is borrowed: it lies where it was read, or decoded. A handler that waits, or passes its request on, gets an `http::Request` instead; most requests
 //! need none.
 
 use headers::{Header, HeaderMapExt};
@@ -30,7 +29,7 @@ pub struct Head<'a> {
     pub scheme: Option<&'a str>,
     /// The host and port of the target, if it has them.
     pub authority: Option<&'a str>,
-    /// The one host that HTTP/1 names, in its target or in `Host`, where that was found out before.
+    /// The one host that the request names, where that was found out before.
     pub host: Option<&'a str>,
 }
 
@@ -77,6 +76,22 @@ impl<'a> From<&RequestHead<'a>> for Head<'a> {
             },
             authority,
             host: head.host.map(|host| host.as_str()),
+        }
+    }
+}
+
+impl<'a> From<&superpoll_http2::RequestHead<'a>> for Head<'a> {
+    fn from(head: &superpoll_http2::RequestHead<'a>) -> Head<'a> {
+        let host = Some(head.host.as_str());
+        Head {
+            method: head.method,
+            version: Version::HTTP_2,
+            fields: Fields::Lines(head.fields),
+            path: head.target.path(),
+            query: head.target.query(),
+            scheme: head.scheme,
+            authority: host,
+            host,
         }
     }
 }
@@ -203,7 +218,7 @@ impl<'a> Fields<'a> {
 /// The values of the fields of one name.
 #[derive(Debug)]
 pub enum Values<'a, 'n> {
-    /// Of a head of HTTP/1, with the name.
+    /// Of a head where it was read, with the name.
     Lines(FieldIter<'a>, &'n [u8]),
     /// Of a map.
     Map(http::header::ValueIter<'a, HeaderValue>),

@@ -42,6 +42,13 @@ impl InterimResponses {
         self.rules.borrow().clone()
     }
 
+    /// Takes the lines of the one that is under way, for a client that gets no lines.
+    #[must_use]
+    pub fn take(&self) -> Option<Vec<u8>> {
+        let bytes = self.bytes.take();
+        (!bytes.is_empty()).then_some(bytes)
+    }
+
     /// Passes the lines of one on.
     pub(crate) fn push(&self, lines: &[u8]) {
         self.bytes.borrow_mut().extend_from_slice(lines);

@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body;
 use hyper::rt::Write;
@@ -344,6 +344,40 @@ pub fn to_request<B>(read: &RequestHead<'_>, head: &[u8], body: B) -> Option<Req
     Some(request)
 }
 
+/// Returns the head of a request of HTTP/2 as handlers get it; `None` if its target is too long.
+pub fn to_request_of_http2<B>(
+    read: &superpoll_http2::RequestHead<'_>,
+    body: B,
+) -> Option<Request<B>> {
+    let mut request = Request::new(body);
+    *request.method_mut() = Method::from(read.method);
+    *request.version_mut() = Version::HTTP_2;
+    // The values share one copy.
+    let mut copy =
+        BytesMut::with_capacity(read.fields.iter().map(|it| it.value.as_bytes().len()).sum());
+    read.fields.iter().for_each(|field| copy.extend_from_slice(field.value.as_bytes()));
+    let mut copy = copy.freeze();
+    let mut map = MAPS.with_borrow_mut(Vec::pop).unwrap_or_default();
+    map.reserve(read.fields.len());
+    for Field { name, value } in read.fields.iter() {
+        let value = HeaderValue::from_maybe_shared(copy.split_to(value.as_bytes().len()));
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), value) {
+            map.append(name, value);
+        }
+    }
+    *request.headers_mut() = map;
+    let (target, host) = (read.target.as_str(), read.host.as_str());
+    let target = match read.scheme {
+        Some(scheme) if target.starts_with('/') => format!("{scheme}://{host}{target}"),
+        _ => target.to_owned(),
+    };
+    *request.uri_mut() = match Uri::from_maybe_shared(Bytes::from(target)) {
+        Ok(uri) => uri,
+        Err(_) => encode_target(read.target.as_str()).parse().ok()?,
+    };
+    Some(request)
+}
+
 /// Returns a part of a head as a part of its copy; `None` if it is elsewhere, as the head of a
 /// newer version was copied before.
 fn shared(part: &[u8], head: &[u8], copy: &Bytes) -> Option<Bytes> {
@@ -380,8 +414,24 @@ pub fn last_chunked_head(fields: &HeaderMap) -> Vec<u8> {
     lines
 }
 
-/// Writes the time, which is formatted once a second.
+/// Passes on the time as a field has it.
+pub fn date(to: impl FnOnce(&HeaderValue)) {
+    with_date(|lines| {
+        let value =
+            lines.iter().next().map(|field| HeaderValue::from_bytes(field.value.as_bytes()));
+        if let Some(Ok(value)) = value {
+            to(&value);
+        }
+    });
+}
+
+/// Writes the time.
 pub fn write_date(to: &mut Writer<'_>) {
+    with_date(|lines| to.lines(lines));
+}
+
+/// Passes on the line of the time, which is formatted once a second.
+fn with_date(to: impl FnOnce(&FieldLines)) {
     thread_local! {
         static LAST: RefCell<(u64, FieldLines)> = const { RefCell::new((0, FieldLines::new())) };
     }
@@ -394,7 +444,7 @@ pub fn write_date(to: &mut Writer<'_>) {
             let value = FieldValue::new(text.as_bytes());
             value.into_iter().for_each(|value| lines.push(DATE, value));
         }
-        to.lines(lines);
+        to(lines);
     });
 }
 

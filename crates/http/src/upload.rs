@@ -1,7 +1,7 @@
 //! The body of a request, within limits of size and time.
 //!
-//! On a connection of HTTP/1 the task of the connection reads the body, one frame when the service
-//! asks for one: a slow service holds a slow client back.
+//! The task of the connection reads the body, and leaves one frame when the service asks for one:
+//! a slow service holds a slow client back.
 //!
 //! ```text
 //!   service: Upload --asks--> UploadSlot <--fills-- the connection's task
@@ -19,7 +19,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use superpoll_rt::time::{self, Sleep, sleep};
 
 use crate::log::Entry;
@@ -174,10 +173,8 @@ fn remember(waker: &RefCell<Option<Waker>>, cx: &Context<'_>) {
 pub enum RequestBody {
     /// There is none.
     Empty,
-    /// One on a connection of HTTP/1.
-    Http1(Rc<UploadSlot>),
-    /// One on a stream of HTTP/2.
-    Http2(Incoming),
+    /// One that the connection's task reads.
+    Arriving(Rc<UploadSlot>),
 }
 
 impl RequestBody {
@@ -187,11 +184,7 @@ impl RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         match self {
             RequestBody::Empty => Poll::Ready(None),
-            RequestBody::Http1(slot) => slot.poll_take(cx),
-            RequestBody::Http2(incoming) => {
-                let frame = Pin::new(incoming).poll_frame(cx);
-                frame.map_err(|error| UploadError::Broken(error.into()))
-            }
+            RequestBody::Arriving(slot) => slot.poll_take(cx),
         }
     }
 
@@ -200,22 +193,20 @@ impl RequestBody {
     pub fn is_end_stream(&self) -> bool {
         match self {
             RequestBody::Empty => true,
-            RequestBody::Http1(slot) => slot.is_end(),
-            RequestBody::Http2(incoming) => incoming.is_end_stream(),
+            RequestBody::Arriving(slot) => slot.is_end(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             RequestBody::Empty => SizeHint::with_exact(0),
-            RequestBody::Http1(slot) => slot.size_hint(),
-            RequestBody::Http2(incoming) => incoming.size_hint(),
+            RequestBody::Arriving(slot) => slot.size_hint(),
         }
     }
 
     /// No more of it is read.
     fn give_up(&self) {
-        if let RequestBody::Http1(slot) = self {
+        if let RequestBody::Arriving(slot) = self {
             slot.give_up();
         }
     }

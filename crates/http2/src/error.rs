@@ -232,6 +232,10 @@ impl StreamError {
             }
             StreamError::TargetTooLong => Some(StatusCode::URI_TOO_LONG),
             StreamError::Expectation => Some(StatusCode::EXPECTATION_FAILED),
+            // The status that HTTP/1 has for them says more than a code.
+            StreamError::HostsDiffer | StreamError::Head(Refusal::HostInvalid) => {
+                Some(StatusCode::BAD_REQUEST)
+            }
             _ => None,
         }
     }

@@ -90,6 +90,13 @@ impl Connection {
         is_free
     }
 
+    /// Whether the client may use a table for compression, or may do so as soon as it has accepted
+    /// the settings.
+    #[must_use]
+    pub fn allows_table(&self) -> bool {
+        self.asked_table.map_or(self.decoder.limit(), usize::from) > 0
+    }
+
     /// Returns the bytes of the client's table for compression.
     #[must_use]
     pub fn table_bytes(&self) -> usize {

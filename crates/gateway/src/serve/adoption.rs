@@ -46,6 +46,7 @@ use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 use super::Server;
 use super::error::Error;
 use super::generation::Generation;
+use super::http2;
 use super::local::{LocalServer, local_server};
 use super::opening::{Frontend, Kind};
 use crate::config::{Config, Keeper};
@@ -479,10 +480,17 @@ impl LocalServer {
             // A name has no name.
             Activity::Named { .. } => return None,
             // A response was under way when the other server ended.
-            Activity::Idle { .. } | Activity::Poll { .. } if sent > 0 => return None,
+            Activity::Idle { .. } | Activity::Poll { .. } | Activity::Http2 { .. } if sent > 0 => {
+                return None;
+            }
             Activity::Idle { requests } => {
                 let parked = left.go_on(0, None)?;
                 context.park(ParkedConnection { token: requests, ..parked }, limit);
+                return Some(());
+            }
+            Activity::Http2 { requests, record } => {
+                let parked = left.go_on(0, None)?;
+                http2::park(context, ParkedConnection { token: requests, ..parked }, record, limit);
                 return Some(());
             }
             Activity::Poll { space, last, grant, form, requests, before } => {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, SizeHint};
 use superpoll_http::body::Body;
 use superpoll_http::body::PollFrame;
@@ -154,17 +154,6 @@ impl ConnectionState {
             && io_activity.waits.get()
     }
 
-    /// Whether there is no request, and no byte that is under way, on a connection
-    /// whose bytes may be more than requests.
-    pub(super) fn is_between_streams(&self) -> bool {
-        let io_activity = &self.io_activity;
-        let is_written = !io_activity.unflushed.get() && !io_activity.stuck.get();
-        self.running.get() == 0
-            && is_written
-            && io_activity.waits.get()
-            && !io_activity.is_busy.get()
-    }
-
     /// Returns the number of requests so far.
     pub(super) fn requests(&self) -> u32 {
         self.earlier.get().wrapping_add(self.requests.get())
@@ -253,7 +242,7 @@ fn encoded(target: &str) -> Option<Uri> {
 }
 
 impl Answer {
-    /// Limits each read of a file to this many bytes.
+    /// Limits each read of a file to so many bytes.
     pub(super) fn limit_reads(&mut self, most: usize) {
         self.body.limit_reads(most);
     }
@@ -320,18 +309,6 @@ impl http_body::Body for Answer {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
-}
-
-/// Returns the length of a request's head in the usual spelling of HTTP/1.1, with one space after
-/// each colon.
-pub(super) fn usual_head_bytes(request: &Request<RequestBody>) -> usize {
-    let state = request.method().as_str().len() + " HTTP/1.1\r\n".len() + 1;
-    let target = request.uri().to_string().len();
-    let field = |(name, value): (&HeaderName, &HeaderValue)| {
-        name.as_str().len() + ": \r\n".len() + value.len()
-    };
-    let fields = request.headers().iter().map(field).sum::<usize>() + "\r\n".len();
-    state + target + fields
 }
 
 /// The response of a request. A response that is known at once costs no future of its own.
@@ -435,9 +412,12 @@ impl Begun {
 
     /// Answers it by its handler, which may need the request itself; `None` if that cannot be made
     /// of the target. It may be the handshake of a WebSocket on a stream.
+    ///
+    /// A server's interim responses go into their place, if the client understands them.
     pub(super) fn serve(
         self,
         request: impl FnOnce() -> Option<Request<RequestBody>>,
+        interim: Option<&Rc<InterimResponses>>,
         handshake: Option<&Handshake>,
     ) -> Serving {
         let Begun { running, timer, entry, trace, peer, routed } = self;
@@ -458,7 +438,7 @@ impl Begun {
                 Some(request) => {
                     let worker = &state.context.worker;
                     let (version, is_empty) = (request.version(), request.body().is_end_stream());
-                    let interim = (version == Version::HTTP_11).then(|| state.interim.clone());
+                    let interim = interim.cloned();
                     if let Some(interim) = &interim {
                         interim.set_rules(additions.rules.clone());
                     }

@@ -61,7 +61,7 @@ impl ArrivingBody {
     fn of_framing(framing: Framing, continues: bool) -> (ArrivingBody, RequestBody) {
         let reader = BodyReader::new(framing);
         let slot = (!reader.is_over()).then(|| UploadSlot::new(reader.left()));
-        let body = slot.clone().map_or(RequestBody::Empty, RequestBody::Http1);
+        let body = slot.clone().map_or(RequestBody::Empty, RequestBody::Arriving);
         let invitation = continues.then_some(0);
         (ArrivingBody { slot, reader, is_broken: false, invitation, trailers: None }, body)
     }

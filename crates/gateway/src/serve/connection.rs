@@ -9,8 +9,10 @@
 //!        BEGINNING                                         ADOPTED
 //!            |                                                |
 //!            | HTTP/2                      bytes do not match |
-//!            +---------> MULTIPLEXED          closed <--------+
-//!            |                                                |
+//!            +---------> MULTIPLEXED -+       closed <--------+
+//!            |            ^           | no stream             |
+//!            |            +- PARKED <-+                       |
+//!            |               as below                         |
 //!            | HTTP/1                                         |
 //!            v       101 Switching Protocols                  |
 //!   +---> SERVED ----------------------> TAKEN OVER           |
@@ -42,7 +44,7 @@
 //! |---|---|---|
 //! | beginning | a task | [`ListenerContext::begin`] |
 //! | served | a task | [`http1::serve`], limits of time in `clock` |
-//! | multiplexed | a task, with hyper | [`http2::serve`], a task more for each request |
+//! | multiplexed | a task | [`http2::serve`], with all of its requests |
 //! | taken over | a task | `channel::socket`, `upstream::tunnel`, `telemetry::page` |
 //! | parked | the engine's parking lot; no task | [`ParkingLot`](superpoll_http::parking_lot::ParkingLot) |
 //! | handed over | the parking lot, which leaves it alone | `ParkingLot::hand_over` |
@@ -123,7 +125,8 @@ impl ListenerContext {
             Ok(Ok(_)) if is_challenge => {}
             Ok(Ok(Accepted::Http2(stream))) => {
                 // A task of its own is smaller than this one, and lives long.
-                spawn(http2::serve(self, stream.into(), Rc::new(peer))).detach();
+                let initial = http2::InitialState::default();
+                spawn(http2::serve(self, stream.into(), Rc::new(peer), initial)).detach();
             }
             Ok(Ok(Accepted::Http1(stream))) => {
                 let initial = InitialState::default();

@@ -15,9 +15,6 @@ use http::header::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
-use hyper::ext::Protocol;
-use hyper::upgrade::OnUpgrade;
 use superpoll_http::body::Body;
 use superpoll_http::exchange::Plan;
 use superpoll_http::reply;
@@ -29,7 +26,6 @@ const PROTOCOL: &str = "websocket";
 
 /// A request for a WebSocket on a stream.
 pub(super) struct Handshake {
-    pub upgrade: OnUpgrade,
     /// The plan of the service for the stream.
     pub plan: Rc<RefCell<Option<Plan>>>,
     /// The proof that the other side has understood the request.
@@ -37,16 +33,11 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Changes a request for a WebSocket into one of HTTP/1.1, if it is one.
-    pub(super) fn take_from(request: &mut Request<Incoming>) -> Option<Box<Handshake>> {
-        if request.method() != Method::CONNECT {
+    /// Changes a request for a protocol into one of HTTP/1.1, if the protocol is WebSocket.
+    pub(super) fn of<B>(protocol: &str, request: &mut Request<B>) -> Option<Box<Handshake>> {
+        if !protocol.eq_ignore_ascii_case(PROTOCOL) {
             return None;
         }
-        let protocol = request.extensions_mut().remove::<Protocol>()?;
-        if !protocol.as_str().eq_ignore_ascii_case(PROTOCOL) {
-            return None;
-        }
-        let upgrade = hyper::upgrade::on(&mut *request);
         let key = generate_key();
         let accept = derive_accept_key(key.as_bytes());
         *request.method_mut() = Method::GET;
@@ -55,7 +46,7 @@ impl Handshake {
         headers.insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key).ok()?);
-        Some(Box::new(Handshake { upgrade, plan: Rc::default(), accept }))
+        Some(Box::new(Handshake { plan: Rc::default(), accept }))
     }
 }
 

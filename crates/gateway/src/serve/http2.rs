@@ -1,172 +1,219 @@
-//! A connection on which HTTP/2 is spoken.
+//! A connection on which HTTP/2 is spoken, from its first byte until it is closed or parked.
 //!
-//! Its state (windows, header compression, streams) is hyper's and cannot be parked; and it is one
-//! connection where HTTP/1 has six. Requests are tasks of their own, so this task looks after the
-//! connection. It ends the connection when that was idle or stuck for too long, and lets it finish
-//! its requests when the server is about to end. `streams` limits the bytes that responses hold on
-//! their way, and ends single streams that do not move.
+//! The codec `superpoll-http2` reads and writes the protocol, and the connection's task does
+//! everything else; its limits of time are here.
 //!
-//! After the `park` timeout without an event the task drops hyper's state, and makes it again when
-//! the client continues (`frame_filter`).
+//! ```text
+//!   AT WORK --no stream for a while--> QUIET --its client has no table--> PARKED
+//!      ^                                                                     |
+//!      +-------- frames; if none of them begins a stream, parked again <-----+
+//! ```
+//!
+//! A quiet connection is its socket, its keys, and the record of the codec, some 50 bytes. The
+//! table of fields that the client keeps for the requests would be up to 4 KiB more, so the client
+//! is asked to give it up, and may use one again with its next request. A client that does not
+//! answer is parked with its table. The next server continues with parked connections.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `session` | frames and streams: requests begin, responses go out |
+//! | `stream`, `arriving` | the state of a stream; the body of its request |
+//! | `wakes` | which streams have something to do |
+//! | `output` | the bytes for the client |
 
-use std::cell::RefCell;
+mod arriving;
+mod output;
+mod session;
+mod stream;
+mod wakes;
+
 use std::future::{Future, poll_fn};
-use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
+use futures_io::AsyncWrite;
 use superpoll_http::admin::Protocol;
+use superpoll_http::connection_state::Activity;
+use superpoll_http::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
 use superpoll_http::peer::Peer;
 use superpoll_http::transport::Transport;
-use superpoll_rt::hyper::EngineTimer;
-use superpoll_rt::time::{self, sleep};
+use superpoll_rt::spawn;
+use superpoll_rt::time::{self, sleep, timeout};
 
+use self::session::{End, Session};
 use super::answer::ConnectionState;
 use super::clock::{Clock, ExitReason};
-use super::extended_connect;
-use super::frame_filter::{FilteredIo, FrameFilter};
 use super::listener_context::ListenerContext;
-use super::streams::{BUFFER, Spawner, Streams};
-use super::watched::Watched;
 
-/// The most requests of one HTTP/2 connection at a time.
-const STREAMS: u32 = 128;
+/// How long an encrypted connection may take to send its end.
+const GOODBYE: Duration = Duration::from_secs(2);
 
-impl ListenerContext {
-    /// Returns HTTP/2 for a connection of these streams.
-    fn http2(&self, streams: &Rc<Streams>) -> http2::Builder<Spawner> {
-        let mut http2 = http2::Builder::new(Spawner(streams.clone()));
-        http2
-            .timer(EngineTimer)
-            .max_concurrent_streams(STREAMS)
-            .max_send_buf_size(BUFFER)
-            .max_header_list_size(self.header_bytes)
-            .enable_connect_protocol();
-        http2
-    }
+/// The state of a connection before it was given a task.
+#[derive(Default)]
+pub(super) struct InitialState {
+    /// The record of a connection that was parked.
+    pub record: Option<Box<[u8]>>,
+    /// Requests so far.
+    pub requests: u32,
+    /// The connection is to end.
+    pub ends: bool,
 }
 
 /// Speaks HTTP/2 with a client.
-pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, peer: Rc<Peer>) {
+pub(super) async fn serve(
+    context: Rc<ListenerContext>,
+    transport: Transport,
+    peer: Rc<Peer>,
+    initial: InitialState,
+) {
+    let InitialState { record, requests, mut ends } = initial;
     let active = context.worker.begin(&peer, Protocol::Http2);
+    let can_park = transport.can_park() && !context.is_admin;
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
-    let streams: Rc<Streams> = Rc::default();
-    let io = Watched { transport, before: Bytes::new(), io_activity: state.io_activity.clone() };
-    let filter = Rc::new(RefCell::new(FrameFilter::new(io)));
-    let begin = || {
-        let (state, owned) = (state.clone(), streams.clone());
-        let service = service_fn(move |request| {
-            let guard = owned.begin();
-            extended_connect::serve(&state, request, guard)
-        });
-        let io = FilteredIo(filter.clone());
-        // It is large, and there is none for most of the time.
-        Box::pin(context.http2(&streams).serve_connection(io, service))
+    state.earlier.set(requests);
+    let Some(mut session) = Session::new(state.clone(), transport, record.as_deref()) else {
+        return;
     };
-    let again = || {
-        filter.borrow_mut().wake();
-        begin()
-    };
-    let mut connection = Some(begin());
+    // What has woken it need not be a request.
+    let mut may_rest = record.is_some() && !ends;
+    if ends {
+        session.begin_shutdown();
+    }
+    // Until a stream begins, the bytes that move are no activity of the client's.
+    state.io_activity.is_resting.set(record.is_some());
+    drop(record);
     let mut clock = Clock::new(&state);
     let period = context.worker.tick();
     let mut timer = pin!(sleep(period));
-    let mut ends = false;
-    // The last bytes may have to wait for room.
-    let mut outcome = None;
-    let is_broken = poll_fn(|cx| {
-        state.io_activity.begin_turn();
-        let most = context.worker.limits.get().requests_per_connection;
-        let is_over = most.is_some_and(|most| state.requests() >= most.get());
-        if (is_over || context.worker.is_draining()) && !ends {
-            ends = true;
-            connection.get_or_insert_with(again).as_mut().graceful_shutdown();
-        }
-        loop {
-            if let Some(connection) = &mut connection {
-                if outcome.is_none()
-                    && let Poll::Ready(ended) = connection.as_mut().poll(cx)
+    loop {
+        let end = poll_fn(|cx| {
+            state.io_activity.begin_turn();
+            let most = context.worker.limits.get().requests_per_connection;
+            let is_over = most.is_some_and(|most| state.requests() >= most.get());
+            if (is_over || context.worker.is_draining()) && !ends {
+                ends = true;
+                session.begin_shutdown();
+            }
+            if let Poll::Ready(end) = session.poll(cx) {
+                return Poll::Ready(Some(end));
+            }
+            if active.remember(cx.waker()) {
+                state.is_closed_here.set(true);
+                return Poll::Ready(None);
+            }
+            may_rest &= state.requests.get() == 0;
+            let rests = may_rest || context.worker.is_parking_at_once();
+            if can_park && ((rests && session.is_quiet()) || session.has_given_up_table()) {
+                return Poll::Ready(Some(End::Quiet));
+            }
+            while timer.as_mut().poll(cx).is_ready() {
+                let now = time::now();
+                let timeouts = context.worker.timeouts.get();
+                // Frames come and go without being requests.
+                state.io_activity.unused.set(false);
+                state.io_activity.unflushed.set(false);
+                session.end_stalled(now, timeouts.body);
+                match clock.tick(&state, now) {
+                    // A client that does not take the end of an idle connection does not get a
+                    // second one.
+                    Some(ExitReason::Closed) if !ends => {
+                        ends = true;
+                        session.begin_shutdown();
+                    }
+                    Some(_) => {
+                        context.worker.counters.timed_out.add(1);
+                        return Poll::Ready(None);
+                    }
+                    None => {}
+                }
+                let quiet = now.saturating_duration_since(clock.since);
+                if can_park
+                    && quiet >= timeouts.park
+                    && session.is_quiet()
+                    && !session.give_up_table()
                 {
-                    outcome = Some(ended.is_err());
+                    return Poll::Ready(Some(End::Quiet));
                 }
-                let flushed = filter.borrow_mut().poll_flush(cx);
-                match (flushed, outcome) {
-                    (Poll::Ready(Err(_)), outcome) => return Poll::Ready(outcome.unwrap_or(true)),
-                    (Poll::Ready(Ok(())), Some(is_broken)) => return Poll::Ready(is_broken),
-                    (Poll::Ready(Ok(())), None) if filter.borrow_mut().was_full() => continue,
-                    _ => break,
-                }
-            }
-            match filter.borrow_mut().poll_dormant(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => {
-                    return Poll::Ready(error.kind() != io::ErrorKind::UnexpectedEof);
-                }
-                Poll::Pending => break,
-            }
-            connection = Some(again());
-        }
-        if active.remember(cx.waker()) {
-            state.is_closed_here.set(true);
-            return Poll::Ready(false);
-        }
-        let is_idle = connection.is_some() && state.is_between_streams() && streams.are_done();
-        while timer.as_mut().poll(cx).is_ready() {
-            let now = time::now();
-            // Frames come and go without being requests.
-            state.io_activity.unused.set(false);
-            state.io_activity.unflushed.set(false);
-            let (limit, is_stuck) =
-                (context.worker.timeouts.get().body, state.io_activity.stuck.get());
-            if streams.end_stalled(now, limit, is_stuck) {
-                // The rest of a response that its client does not take: there is no other way to
-                // end it.
-                if state.running.get() == 0 {
-                    context.worker.counters.timed_out.add(1);
-                    return Poll::Ready(false);
-                }
-                if !ends {
-                    ends = true;
-                    connection.get_or_insert_with(again).as_mut().graceful_shutdown();
+                if session.has_output() {
                     cx.waker().wake_by_ref();
                 }
+                timer.as_mut().get_mut().reset(now + period);
             }
-            match clock.tick(&state, now) {
-                // A client that does not take the end of an idle connection does not get a second
-                // one.
-                Some(ExitReason::Closed) if !ends => {
-                    ends = true;
-                    connection.get_or_insert_with(again).as_mut().graceful_shutdown();
-                    cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+        match end {
+            Some(end @ (End::Over | End::Refused)) => {
+                let is_refused = end == End::Refused;
+                context.worker.counters.broken.add(u64::from(is_refused));
+                let closed = poll_fn(|cx| Pin::new(&mut session.transport).poll_close(cx));
+                let _ = timeout(GOODBYE, closed).await;
+            }
+            Some(End::Gone) | None => {}
+            Some(End::Quiet) => {
+                let record = session.record();
+                match session.transport.park() {
+                    Ok(stream) => {
+                        let quiet = time::now().saturating_duration_since(clock.since);
+                        let timeouts = context.worker.timeouts.get();
+                        let token = state.requests();
+                        let limit = if token == 0 { timeouts.header } else { timeouts.idle };
+                        let peer = state.peer.clone();
+                        let parked = ParkedConnection { stream, peer, token, pending: None };
+                        park(context.clone(), parked, record, limit.saturating_sub(quiet));
+                    }
+                    // It is not quiet after all.
+                    Err(busy) => {
+                        session.transport = busy;
+                        may_rest = false;
+                        continue;
+                    }
                 }
-                Some(_) => {
-                    context.worker.counters.timed_out.add(1);
-                    return Poll::Ready(false);
-                }
-                None => {}
             }
-            let quiet = now.saturating_duration_since(clock.since);
-            let is_tired = is_idle && !ends && quiet >= context.worker.timeouts.get().park;
-            if is_tired && !context.worker.is_parking_at_once() {
-                filter.borrow_mut().become_tired();
-                // An error is found by the next read.
-                let _ = filter.borrow_mut().poll_flush(cx);
-            }
-            timer.as_mut().get_mut().reset(now + period);
         }
-        if is_idle && !ends && filter.borrow().can_sleep() {
-            connection = None;
-            filter.borrow_mut().sleep();
-            cx.waker().wake_by_ref();
-        }
-        Poll::Pending
-    })
-    .await;
-    if is_broken {
-        context.worker.counters.broken.add(1);
+        return;
+    }
+}
+
+/// A connection of HTTP/2 that is parked, as the codec has recorded it.
+struct ParkedHttp2 {
+    context: Rc<ListenerContext>,
+    record: Box<[u8]>,
+}
+
+/// Parks a connection without streams.
+pub(super) fn park(
+    context: Rc<ListenerContext>,
+    parked: ParkedConnection,
+    record: Box<[u8]>,
+    limit: Duration,
+) {
+    let requests = parked.token;
+    let worker = context.worker.clone();
+    let owner = Rc::new(ParkedHttp2 { context, record });
+    let left = owner.clone();
+    let activity = move || Some(Activity::Http2 { requests, record: left.record.clone() });
+    // A connection that cannot be parked is closed, as idle connections may be at any time.
+    drop(worker.parking_lot.park(parked, owner, WakeOn::Readable, Some(limit), activity));
+}
+
+impl ConnectionOwner for ParkedHttp2 {
+    fn resume(self: Rc<ParkedHttp2>, parked: ParkedConnection, why: ResumeReason) {
+        // What comes for it may be no request, and the end is told.
+        let ends = match why {
+            ResumeReason::Ready => false,
+            ResumeReason::TimedOut | ResumeReason::Draining => true,
+            ResumeReason::Refused => return parked.stream.close(),
+        };
+        let Ok(transport) = parked.stream.resume() else { return };
+        let record = Some(self.record.clone());
+        let initial = InitialState { record, requests: parked.token, ends };
+        spawn(serve(self.context.clone(), transport, parked.peer, initial)).detach();
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Http2
     }
 }

@@ -26,9 +26,6 @@ mod connection;
 mod connections;
 mod engine_change;
 mod error;
-mod extended_connect;
-mod frame_filter;
-mod frames;
 mod generation;
 mod handshake;
 mod http1;
@@ -45,7 +42,6 @@ mod respond;
 mod route_table;
 mod router;
 mod shared;
-mod streams;
 mod watched;
 mod worker;
 

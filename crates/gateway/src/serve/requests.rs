@@ -371,7 +371,8 @@ fn take(
         None => {
             let (arriving, body) = ArrivingBody::new(&head);
             let made = || to_request(&head, &bytes[..head.len], body);
-            let serving = begun.serve(made, None);
+            let interim = Some(&state.interim).filter(|_| !is_1_0);
+            let serving = begun.serve(made, interim, None);
             (NextRequest::Handler(Box::new(Handled { serving, arriving, form })), head.len)
         }
     };

@@ -361,9 +361,13 @@ fn clients_may_speak_http2() {
                 let response = sender.send_request(request).await.unwrap();
                 assert_eq!(response.status(), 400, "{authority}");
             }
+            // Two hosts are one too many (RFC 9113, section 8.3.1).
+            let two = Request::get("https://a.example/").header("host", "b.example");
+            let response = sender.send_request(two.body(Full::default()).unwrap()).await.unwrap();
+            assert_eq!(response.status(), 400);
             for body in ["", "some"] {
                 let request = Request::post("https://a.example/x?y")
-                    .header("host", "b.example")
+                    .header("host", "a.example")
                     .header("te", "trailers")
                     .header("cookie", "sid=abc")
                     .header("cookie", "theme=dark")
@@ -381,7 +385,6 @@ fn clients_may_speak_http2() {
         assert_eq!(seen.len(), 2);
         for seen in seen {
             assert_eq!(seen.line(), "POST /x?y HTTP/1.1");
-            // The target of the request counts, not the value of a field next to it.
             assert_eq!(seen.field("host").unwrap(), "a.example");
             assert_eq!(seen.field("x-forwarded-proto").unwrap(), "https");
             // One field, as HTTP/1.1 has it.

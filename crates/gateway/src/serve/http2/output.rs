@@ -1,0 +1,91 @@
+//! The bytes for the client that are not written yet.
+//!
+//! What the streams write in a turn of the connection's task is joined, and goes to the transport at
+//! the end of the turn: a record of TLS and a call of the kernel for all of it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_io::AsyncWrite;
+use superpoll_http::buffer::WriteBuffer;
+use superpoll_http::io_activity::IoActivity;
+use superpoll_http::transport::Transport;
+
+/// No more data of bodies is joined once there are so many bytes.
+pub(super) const MOST_DATA: usize = 48 << 10;
+
+/// No more frames of the client are read while there are so many bytes.
+pub(super) const MOST: usize = 96 << 10;
+
+/// The bytes for the client that are not written yet.
+#[derive(Default)]
+pub(super) struct Output {
+    buffer: Option<WriteBuffer>,
+    at: usize,
+    /// The transport may hold bytes that it has accepted.
+    is_unflushed: bool,
+}
+
+impl Output {
+    /// Returns the bytes, to append to.
+    pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer.get_or_insert_default().0
+    }
+
+    /// Returns how many there are.
+    pub(super) fn len(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.0.len() - self.at)
+    }
+
+    /// Whether all was written and flushed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0 && !self.is_unflushed
+    }
+
+    /// Writes and flushes the bytes. Ready when all of them are on their way.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        transport: &mut Transport,
+        activity: &IoActivity,
+    ) -> Poll<io::Result<()>> {
+        if let Some(buffer) = &mut self.buffer {
+            while self.at < buffer.0.len() {
+                if activity.has_written_enough(cx) {
+                    return Poll::Pending;
+                }
+                let outcome = Pin::new(&mut *transport).poll_write(cx, &buffer.0[self.at..]);
+                activity.wrote(&outcome);
+                look_at_queue(&outcome, transport, activity);
+                match outcome? {
+                    Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Poll::Ready(count) => self.at += count,
+                    Poll::Pending => {
+                        // Otherwise the memory would grow with all that is ever appended.
+                        buffer.0.drain(..std::mem::take(&mut self.at));
+                        return Poll::Pending;
+                    }
+                }
+                self.is_unflushed = true;
+            }
+            (self.buffer, self.at) = (None, 0);
+        }
+        if self.is_unflushed {
+            let outcome = Pin::new(&mut *transport).poll_flush(cx);
+            activity.flushed(&outcome);
+            look_at_queue(&outcome, transport, activity);
+            ready!(outcome)?;
+            self.is_unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Records how much the kernel has still to send, if there is no room and the clock has asked for
+/// it.
+fn look_at_queue<T>(outcome: &Poll<T>, transport: &Transport, activity: &IoActivity) {
+    if outcome.is_pending() && activity.asks_queued.take() {
+        activity.queued.set(transport.unsent());
+    }
+}

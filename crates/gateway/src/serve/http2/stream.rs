@@ -1,0 +1,121 @@
+//! A stream of a connection, from its request until all of its response was written.
+//!
+//! ```text
+//!               the head is written                     all is written
+//!   ANSWERING ----------------------> SENDING ------+------------------> over, or UPLOADING
+//!       |                                           |                    until the handler has
+//!       +-----------------------------> TUNNEL -----+                    read the request
+//!          it has left HTTP (RFC 8441)
+//! ```
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use superpoll_http::http2_stream::StreamPipe;
+use superpoll_http::interim::InterimResponses;
+use superpoll_http2::StreamKey;
+
+use super::arriving::ArrivingBody;
+use crate::serve::answer::{Answer, Running, Serving};
+use crate::serve::handshake::Handshake;
+
+/// A stream of a connection.
+pub(super) struct Stream {
+    pub key: StreamKey,
+    pub work: Work,
+    /// The body of the request, until the handler has all of it.
+    pub arriving: Option<ArrivingBody>,
+    /// All of the request has arrived.
+    pub is_received: bool,
+    /// All of the response was written.
+    pub is_sent: bool,
+    /// Data that was taken of the response's body and not written.
+    pub rest: Bytes,
+    /// It waits for its window, or for other streams to write, before it takes more of the body.
+    pub is_starved: bool,
+    /// Some data was written since the last check.
+    pub has_moved: bool,
+    /// When it was last seen to move, or to have nothing to write.
+    pub since: Option<Instant>,
+}
+
+/// The state of a stream's response.
+pub(super) enum Work {
+    /// It is not known yet.
+    Answering(Answering),
+    /// Its head was written, and its body is being sent.
+    Sending(Box<Sending>),
+    /// The stream has left HTTP. It counts as a request until it is closed.
+    Tunnel(Rc<StreamPipe>, #[expect(dead_code, reason = "it counts while it is held")] Running),
+    /// Its body is over. The handler may still read the request.
+    Uploading,
+}
+
+/// A response that is not known yet.
+pub(super) struct Answering {
+    pub serving: Serving,
+    /// Its interim responses.
+    pub interim: Rc<InterimResponses>,
+    /// The request asks for a WebSocket.
+    pub handshake: Option<Box<Handshake>>,
+}
+
+/// A body that is being sent.
+pub(super) struct Sending {
+    pub answer: Answer,
+    /// The data that must follow what was taken of the body, if its length was announced.
+    pub left: Option<u64>,
+}
+
+impl Stream {
+    pub(super) fn new(key: StreamKey, work: Work, arriving: Option<ArrivingBody>) -> Stream {
+        let is_received = arriving.is_none();
+        Stream {
+            key,
+            work,
+            arriving,
+            is_received,
+            is_sent: false,
+            rest: Bytes::new(),
+            is_starved: false,
+            has_moved: false,
+            since: None,
+        }
+    }
+
+    /// Notes that all of the response was written, or that the stream has ended.
+    pub(super) fn end(&mut self, has_ended: bool) {
+        self.work = Work::Uploading;
+        self.is_sent = true;
+        if has_ended {
+            (self.is_received, self.arriving) = (true, None);
+        }
+    }
+
+    /// Whether the stream has left HTTP, and its protocol goes on.
+    pub(super) fn is_in_tunnel(&self) -> bool {
+        matches!(&self.work, Work::Tunnel(pipe, _) if !pipe.is_dropped())
+    }
+
+    /// Whether all data of the response was taken, and is in `rest`.
+    pub(super) fn is_last(&self) -> bool {
+        match &self.work {
+            Work::Sending(sending) => {
+                sending.left.is_none_or(|left| left == 0)
+                    && http_body::Body::is_end_stream(&sending.answer)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        match &mut self.work {
+            Work::Sending(sending) => sending.answer.cut(self.rest.len() as u64),
+            Work::Tunnel(pipe, _) => pipe.end(),
+            Work::Answering(_) | Work::Uploading => {}
+        }
+    }
+}
