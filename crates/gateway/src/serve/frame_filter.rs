@@ -46,11 +46,12 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use superpoll_http::buffer::WriteBuffer;
+use superpoll_http::io_activity::IoActivity;
+use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::sys;
-use superpoll_http::transport::poll_write_all;
+use superpoll_http::transport::{Transport, poll_write_all};
 
 use super::frames::{self, FrameCutter, FrameHead, LONGEST, PREFACE, kind};
-use super::watched::Watched;
 
 /// The windows of a connection on which nothing has been said about them.
 const WINDOW: i64 = 65_535;
@@ -132,7 +133,7 @@ impl Direction {
 
 /// A transport below HTTP/2, and the state that both sides of the connection share.
 pub(super) struct FrameFilter {
-    io: Watched,
+    io: RecordedIo,
     /// The bytes that have been written here in this turn and go to the transport at its end, from
     /// the position on: h2 flushes each frame, which would be a record and a call of its own.
     joined: Option<WriteBuffer>,
@@ -171,7 +172,7 @@ fn invalid(what: &str) -> io::Error {
 }
 
 impl FrameFilter {
-    pub(super) fn new(io: Watched) -> FrameFilter {
+    pub(super) fn new(io: RecordedIo) -> FrameFilter {
         let mut input = Direction::default();
         // It is no frame, and hyper checks it.
         input.cutter.left = PREFACE.len();
@@ -212,6 +213,11 @@ impl FrameFilter {
             && self.credit == 0
             && self.replay.is_none()
             && self.failed.is_none()
+    }
+
+    /// Whether the transport has nothing to read, and all that was written has gone.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.io.waits && !self.io.io_activity.stuck.get() && self.io.transport.is_quiet()
     }
 
     /// Begins to fall asleep, if that is possible. There may be something to be flushed then.
@@ -625,14 +631,84 @@ impl Write for FilteredIo {
     }
 }
 
+/// A client's transport that notes the bytes that move, whether a write found no room, and whether
+/// a read found nothing. It limits the bytes of each run of a task.
+pub(super) struct RecordedIo {
+    transport: Transport,
+    io_activity: Rc<IoActivity>,
+    /// The last read found nothing.
+    waits: bool,
+}
+
+impl RecordedIo {
+    pub(super) fn new(transport: Transport, io_activity: Rc<IoActivity>) -> RecordedIo {
+        RecordedIo { transport, io_activity, waits: false }
+    }
+}
+
+impl Read for RecordedIo {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.waits = false;
+        if this.io_activity.has_read_enough(cx) {
+            return Poll::Pending;
+        }
+        let transport = Pin::new(&mut this.transport);
+        let outcome = sys::read_counted(room, |room| Read::poll_read(transport, cx, room));
+        this.waits = outcome.is_pending();
+        if let Poll::Ready(Ok(count)) = outcome {
+            this.io_activity.read(count);
+        }
+        outcome.map_ok(|_| ())
+    }
+}
+
+impl Write for RecordedIo {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.io_activity.has_written_enough(cx) {
+            return Poll::Pending;
+        }
+        let outcome = Pin::new(&mut this.transport).poll_write(cx, bytes);
+        this.io_activity.wrote(&outcome, || this.transport.unsent());
+        outcome
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.io_activity.doubted.take() && this.transport.is_gone() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        if let Some(bytes) = this.io_activity.unsent_limit.take()
+            && let Some(plain) = this.transport.plain()
+        {
+            limit_unsent(plain, bytes);
+        }
+        let outcome = Pin::new(&mut this.transport).poll_flush(cx);
+        this.io_activity.note_room(outcome.is_ready(), || this.transport.unsent());
+        outcome
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().transport).poll_shutdown(cx)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
     use std::os::unix::net::UnixStream;
 
-    use bytes::Bytes;
     use proptest::prelude::*;
-    use superpoll_http::transport::{Plain, Socket, Transport};
+    use superpoll_http::transport::{Plain, Socket};
     use superpoll_rt::Runtime;
 
     use super::*;
@@ -643,7 +719,7 @@ mod tests {
             socket.set_nonblocking(true).unwrap();
         }
         let transport = Transport::Plain(Plain::new(Socket::Unix(one)).unwrap());
-        let io = Watched { transport, before: Bytes::new(), io_activity: Rc::default() };
+        let io = RecordedIo::new(transport, Rc::default());
         (Rc::new(RefCell::new(FrameFilter::new(io))), other)
     }
 

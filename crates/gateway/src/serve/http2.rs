@@ -16,7 +16,6 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use superpoll_http::admin::Protocol;
@@ -26,12 +25,11 @@ use superpoll_rt::hyper::EngineTimer;
 use superpoll_rt::time::{self, sleep};
 
 use super::answer::ConnectionState;
-use super::clock::{Clock, ExitReason};
+use super::clock::{Clock, ExitReason, Phase};
 use super::extended_connect;
-use super::frame_filter::{FilteredIo, FrameFilter};
+use super::frame_filter::{FilteredIo, FrameFilter, RecordedIo};
 use super::listener_context::ListenerContext;
 use super::streams::{BUFFER, Spawner, Streams};
-use super::watched::Watched;
 
 /// The most requests of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
@@ -55,7 +53,7 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
     let active = context.worker.begin(&peer, Protocol::Http2);
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
     let streams: Rc<Streams> = Rc::default();
-    let io = Watched { transport, before: Bytes::new(), io_activity: state.io_activity.clone() };
+    let io = RecordedIo::new(transport, state.io_activity.clone());
     let filter = Rc::new(RefCell::new(FrameFilter::new(io)));
     let begin = || {
         let (state, owned) = (state.clone(), streams.clone());
@@ -114,12 +112,10 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
             state.is_closed_here.set(true);
             return Poll::Ready(false);
         }
-        let is_idle = connection.is_some() && state.is_between_streams() && streams.are_done();
+        let has_none = state.running.get() == 0 && streams.are_done();
+        let is_idle = connection.is_some() && has_none && filter.borrow().is_at_rest();
         while timer.as_mut().poll(cx).is_ready() {
             let now = time::now();
-            // Frames come and go without being requests.
-            state.io_activity.unused.set(false);
-            state.io_activity.unflushed.set(false);
             let (limit, is_stuck) =
                 (context.worker.timeouts.get().body, state.io_activity.stuck.get());
             if streams.end_stalled(now, limit, is_stuck) {
@@ -135,7 +131,12 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
                     cx.waker().wake_by_ref();
                 }
             }
-            match clock.tick(&state, now) {
+            // Frames come and go without being requests.
+            let phase = match state.running.get() {
+                0 => Phase::Idle { can_park: false },
+                1.. => Phase::Request,
+            };
+            match clock.tick(&state, phase, now) {
                 // A client that does not take the end of an idle connection does not get a second
                 // one.
                 Some(ExitReason::Closed) if !ends => {

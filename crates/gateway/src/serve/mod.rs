@@ -21,6 +21,7 @@ mod adoption;
 mod answer;
 mod arriving;
 mod broker;
+mod client_stream;
 mod clock;
 mod connection;
 mod connections;
@@ -46,7 +47,6 @@ mod route_table;
 mod router;
 mod shared;
 mod streams;
-mod watched;
 mod worker;
 
 pub use adoption::HandedOver;
