@@ -3,7 +3,8 @@
 //!
 //! The codec `superpoll-http1` reads and writes the protocol. Modules next to this one have the
 //! rest: `requests` reads one request after another, `respond` answers those for handlers, `clock`
-//! has the limits of time, and `answer` what requests of both versions of HTTP share.
+//! has the phases of a connection with their limits of time, and `answer` what requests of both
+//! versions of HTTP share.
 //!
 //! A connection on which nothing happens for a while is parked, see
 //! [`park`](superpoll_http::parking_lot): its task ends. It is at rest when no request is under way
