@@ -81,6 +81,7 @@ impl IoActivity {
     }
 
     /// Whether the task has read its share. If so it runs again after the other tasks.
+    #[inline]
     pub fn has_read_enough(&self, cx: &Context<'_>) -> bool {
         let is_enough = self.has_read_share();
         if is_enough {
@@ -90,6 +91,7 @@ impl IoActivity {
     }
 
     /// Whether the task has written its share. If so it runs again after the other tasks.
+    #[inline]
     pub fn has_written_enough(&self, cx: &Context<'_>) -> bool {
         let is_enough = self.spent.get().1 >= SHARE;
         if is_enough {
@@ -99,6 +101,7 @@ impl IoActivity {
     }
 
     /// Notes bytes that were read.
+    #[inline]
     pub fn read(&self, bytes: usize) {
         let (read, written) = self.spent.get();
         self.spent.set((read + bytes, written));
@@ -110,6 +113,7 @@ impl IoActivity {
     }
 
     /// Notes the outcome of a write. `unsent` returns how many bytes the kernel has still to send.
+    #[inline]
     pub fn wrote(&self, outcome: &Poll<io::Result<usize>>, unsent: impl FnOnce() -> Option<u64>) {
         self.note_room(outcome.is_ready(), unsent);
         if let Poll::Ready(outcome) = outcome {
@@ -123,6 +127,7 @@ impl IoActivity {
 
     /// Notes whether a write or a flush found room, and how many bytes the kernel has still to send
     /// if it found none and the clock has asked for them.
+    #[inline]
     pub fn note_room(&self, has_room: bool, unsent: impl FnOnce() -> Option<u64>) {
         self.stuck.set(!has_room);
         if !has_room && self.asks_queued.take() {
