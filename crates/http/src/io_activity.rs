@@ -20,24 +20,10 @@ pub struct IoActivity {
     pub moved: Cell<u32>,
     /// Writes that moved bytes.
     pub written: Cell<u32>,
-    /// Bytes have arrived that belong to no request yet.
-    pub unused: Cell<bool>,
-    /// These are the beginning of a record, of which it is not known yet whether it has bytes of a
-    /// request.
-    pub is_part: Cell<bool>,
-    /// An encrypted connection has something under way without which it cannot be parked.
-    pub is_busy: Cell<bool>,
-    /// The last read found nothing.
-    pub waits: Cell<bool>,
-    /// Bytes were written and not flushed.
-    pub unflushed: Cell<bool>,
     /// A write found no room, or bytes that are encrypted already found none.
     pub stuck: Cell<bool>,
-    /// The request under way is given up when the client ends its side: see
-    /// [`IoActivity::watches`].
+    /// The request under way is given up when the client ends its side.
     pub ends_with_client: Cell<bool>,
-    /// Some of the body of the request under way has not arrived yet.
-    pub has_upload: Cell<bool>,
     /// The bytes that the kernel had still to send when a write found no room, if the clock has
     /// asked for them.
     pub queued: Cell<Option<u64>>,
@@ -82,22 +68,22 @@ impl IoActivity {
         self.moved.set(self.moved.get().wrapping_add(1));
     }
 
-    /// Whether the transport is read while a request is answered, in search of the end of the
-    /// client's side. As long as a body is expected, it is read for that.
-    #[inline]
-    pub fn watches(&self) -> bool {
-        self.ends_with_client.get() && !self.has_upload.get()
-    }
-
     /// The connection's task is run: it has its share again.
     #[inline]
     pub fn begin_turn(&self) {
         self.spent.set((0, 0));
     }
 
+    /// Whether the task has read its share. There may be more to read then.
+    #[inline]
+    pub fn has_read_share(&self) -> bool {
+        self.spent.get().0 >= SHARE
+    }
+
     /// Whether the task has read its share. If so it runs again after the other tasks.
+    #[inline]
     pub fn has_read_enough(&self, cx: &Context<'_>) -> bool {
-        let is_enough = self.spent.get().0 >= SHARE;
+        let is_enough = self.has_read_share();
         if is_enough {
             cx.waker().wake_by_ref();
         }
@@ -105,16 +91,17 @@ impl IoActivity {
     }
 
     /// Whether the task has written its share. If so it runs again after the other tasks.
+    #[inline]
     pub fn has_written_enough(&self, cx: &Context<'_>) -> bool {
         let is_enough = self.spent.get().1 >= SHARE;
         if is_enough {
-            self.unflushed.set(true);
             cx.waker().wake_by_ref();
         }
         is_enough
     }
 
     /// Notes bytes that were read.
+    #[inline]
     pub fn read(&self, bytes: usize) {
         let (read, written) = self.spent.get();
         self.spent.set((read + bytes, written));
@@ -125,27 +112,26 @@ impl IoActivity {
         }
     }
 
-    /// Notes the outcome of a write.
-    pub fn wrote(&self, outcome: &Poll<io::Result<usize>>) {
-        match outcome {
-            Poll::Pending => self.stuck.set(true),
-            Poll::Ready(outcome) => {
-                let (read, written) = self.spent.get();
-                self.spent.set((read, written + outcome.as_ref().copied().unwrap_or(0)));
-                self.stuck.set(false);
-                self.written.set(self.written.get().wrapping_add(1));
-                self.count();
-                self.note_active();
-            }
+    /// Notes the outcome of a write. `unsent` returns how many bytes the kernel has still to send.
+    #[inline]
+    pub fn wrote(&self, outcome: &Poll<io::Result<usize>>, unsent: impl FnOnce() -> Option<u64>) {
+        self.note_room(outcome.is_ready(), unsent);
+        if let Poll::Ready(outcome) = outcome {
+            let (read, written) = self.spent.get();
+            self.spent.set((read, written + outcome.as_ref().copied().unwrap_or(0)));
+            self.written.set(self.written.get().wrapping_add(1));
+            self.count();
+            self.note_active();
         }
-        self.unflushed.set(true);
     }
 
-    /// Notes that the written bytes are on their way to the kernel, or wait for room there.
-    pub fn flushed(&self, outcome: &Poll<io::Result<()>>) {
-        self.stuck.set(outcome.is_pending());
-        if outcome.is_ready() {
-            self.unflushed.set(false);
+    /// Notes whether a write or a flush found room, and how many bytes the kernel has still to send
+    /// if it found none and the clock has asked for them.
+    #[inline]
+    pub fn note_room(&self, has_room: bool, unsent: impl FnOnce() -> Option<u64>) {
+        self.stuck.set(!has_room);
+        if !has_room && self.asks_queued.take() {
+            self.queued.set(unsent());
         }
     }
 }

@@ -165,6 +165,7 @@ impl Transport {
 
     /// Whether it can be parked now: no byte of a record was read and not used, or sealed and not
     /// written.
+    #[inline]
     pub fn is_quiet(&self) -> bool {
         match self {
             Layered::Plain(_) => true,
@@ -174,6 +175,7 @@ impl Transport {
     }
 
     /// Whether some of a record has arrived, and not the rest.
+    #[inline]
     pub fn has_part(&self) -> bool {
         match self {
             Layered::Tls(stream) => stream.get_ref().has_part(),

@@ -144,16 +144,6 @@ impl ConnectionState {
         drop(Entry::new(access_log, record));
     }
 
-    /// Whether there is no request, and no byte of a next request that was read.
-    pub(super) fn is_idle(&self) -> bool {
-        let io_activity = &self.io_activity;
-        let is_written = !io_activity.unflushed.get() && !io_activity.stuck.get();
-        self.running.get() == 0
-            && !io_activity.unused.get()
-            && is_written
-            && io_activity.waits.get()
-    }
-
     /// Returns the number of requests so far.
     pub(super) fn requests(&self) -> u32 {
         self.earlier.get().wrapping_add(self.requests.get())

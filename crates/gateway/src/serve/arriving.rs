@@ -29,7 +29,7 @@ use superpoll_http1::{BodyReader, Framing, Progress, Refusal, RequestHead};
 use superpoll_rt::pipe::PipeReader;
 
 use super::answer::ConnectionState;
-use super::watched::Watched;
+use super::client_stream::ClientStream;
 
 /// Tells a client to send the body of its request.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -84,6 +84,11 @@ impl ArrivingBody {
         !self.is_over() && !self.is_given_up()
     }
 
+    /// Whether the client may still be sending, or has sent what nobody has read.
+    pub(super) fn is_followed(&self, io: &ClientStream, read: &ReadBuffer) -> bool {
+        !self.is_over() || !read.is_empty() || !io.before.is_empty()
+    }
+
     /// Gives the handler the part that has come with the head, before it asks.
     pub(super) fn offer(&mut self, read: &mut ReadBuffer) {
         if let (Some(slot), None) = (self.slot.clone(), self.invitation) {
@@ -133,7 +138,7 @@ impl ArrivingBody {
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        io: &mut Watched,
+        io: &mut ClientStream,
         read: &mut ReadBuffer,
         is_answered: bool,
     ) -> Poll<io::Result<()>> {
@@ -160,7 +165,7 @@ impl ArrivingBody {
     }
 
     /// Invites the client to send the body, if it waits for that.
-    fn poll_invite(&mut self, cx: &mut Context<'_>, io: &mut Watched) -> Poll<io::Result<()>> {
+    fn poll_invite(&mut self, cx: &mut Context<'_>, io: &mut ClientStream) -> Poll<io::Result<()>> {
         if let Some(at) = &mut self.invitation {
             ready!(poll_write_all(io, cx, CONTINUE, at))?;
             self.invitation = None;
@@ -173,7 +178,7 @@ impl ArrivingBody {
     pub(super) fn poll_begun(
         &mut self,
         cx: &mut Context<'_>,
-        io: &mut Watched,
+        io: &mut ClientStream,
         state: &ConnectionState,
     ) -> Poll<io::Result<bool>> {
         ready!(self.poll_finish_invitation(cx, io))?;
@@ -184,7 +189,7 @@ impl ArrivingBody {
     fn poll_finish_invitation(
         &mut self,
         cx: &mut Context<'_>,
-        io: &mut Watched,
+        io: &mut ClientStream,
     ) -> Poll<io::Result<()>> {
         match self.invitation {
             Some(1..) => self.poll_invite(cx, io),
@@ -196,7 +201,7 @@ impl ArrivingBody {
     pub(super) fn drop_rest(
         &mut self,
         cx: &mut Context<'_>,
-        io: &mut Watched,
+        io: &mut ClientStream,
         read: &mut ReadBuffer,
     ) {
         while !self.is_over() && self.is_given_up() && !self.is_broken {
@@ -219,7 +224,7 @@ impl ArrivingBody {
     }
 
     /// The same at the end of the response.
-    pub(super) async fn end(&mut self, io: &mut Watched, read: &mut ReadBuffer) {
+    pub(super) async fn end(&mut self, io: &mut ClientStream, read: &mut ReadBuffer) {
         poll_fn(|cx| {
             self.drop_rest(cx, io, read);
             Poll::Ready(())
@@ -231,7 +236,7 @@ impl ArrivingBody {
 /// Reads some bytes after those that were read.
 pub(super) fn poll_read(
     cx: &mut Context<'_>,
-    io: &mut Watched,
+    io: &mut ClientStream,
     read: &mut ReadBuffer,
 ) -> Poll<io::Result<usize>> {
     read.fill(|room| AsyncRead::poll_read(Pin::new(io), cx, room))
@@ -239,7 +244,7 @@ pub(super) fn poll_read(
 
 /// The client's side of a request that is passed on: its stream and the request's body.
 pub(super) struct Session<'a> {
-    pub io: &'a mut Watched,
+    pub io: &'a mut ClientStream,
     pub read: &'a mut ReadBuffer,
     pub arriving: &'a mut ArrivingBody,
 }
@@ -253,7 +258,7 @@ impl Client for Session<'_> {
 
     fn poll_feed(&mut self, cx: &mut Context<'_>, gets: bool) -> Poll<io::Result<()>> {
         let fed = self.arriving.poll_fill(cx, self.io, self.read, gets);
-        self.io.io_activity.has_upload.set(self.arriving.continues());
+        self.io.expects_body = self.arriving.continues();
         fed
     }
 
@@ -311,8 +316,7 @@ mod tests {
                     socket.set_nonblocking(true).unwrap();
                 }
                 let transport = Transport::Plain(Plain::new(Socket::Unix(one)).unwrap());
-                let io_activity = Rc::default();
-                let mut io = Watched { transport, before: Bytes::new(), io_activity };
+                let mut io = ClientStream::new(transport, Bytes::new(), Rc::default());
                 let (mut read, mut scratch) = (ReadBuffer::default(), Vec::new());
                 let mut room = Room::new(&mut scratch);
                 let head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\

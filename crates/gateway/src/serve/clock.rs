@@ -1,4 +1,26 @@
-//! The limits of time of a connection.
+//! The phases of a connection, and its limits of time.
+//!
+//! The code that speaks a protocol knows what the connection waits for, and tells the clock: a
+//! [`Phase`]. Those of HTTP/1:
+//!
+//! ```text
+//!                                                    the response is sent, and a
+//!         bytes arrive       the head is whole       handler still reads the body
+//!   IDLE -------------> HEAD -----------------> REQUEST ----------------------> UPLOAD
+//!    ^ ^                 |  |                      |                               |
+//!    | +-----------------+  +--> refused: closed   |                               |
+//!    |   no head after all                         |  the body is over             |
+//!    +---------------------------------------------+-------------------------------+
+//! ```
+//!
+//! | phase   | timeout                                   | since                       | then   |
+//! |---------|-------------------------------------------|-----------------------------|--------|
+//! | IDLE    | `park`, where that is possible            | the last bytes              | parked |
+//! | IDLE    | `idle`; `header` before the first request | the last bytes              | closed |
+//! | HEAD    | `header`                                  | the first bytes of the head | 408    |
+//! | REQUEST | none here: handlers have limits           |                             |        |
+//! | UPLOAD  | `body`                                    | the last bytes              | closed |
+//! | any     | `body`                                    | the client has made room    | closed |
 //!
 //! A connection has one timer, which ticks a few times within the shortest of its limits and
 //! compares the counters with those of the last tick. So a request costs no timer, and a limit is
@@ -14,11 +36,30 @@ use superpoll_rt::time;
 
 use super::answer::ConnectionState;
 
+/// What a connection waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// A request, of which no byte has arrived. Everything is written.
+    Idle {
+        /// Nothing would be lost with the connection's task.
+        can_park: bool,
+    },
+    /// The rest of a head, or of a record of TLS that may be one; or room for the last bytes of a
+    /// connection that ends.
+    Head,
+    /// A response to the request under way.
+    Request,
+    /// The rest of a request's body, which a handler still reads after its response.
+    Upload,
+}
+
 /// The reason for which the task of a connection ends, or stops to wait for requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ExitReason {
     /// It is over, or broken.
     Closed,
+    /// The same, and the client may still be sending.
+    Lingers,
     /// The service has taken it over.
     TakenOver,
     /// Its request waits without a task.
@@ -29,6 +70,16 @@ pub(super) enum ExitReason {
     TooSlow,
     /// The client does not read.
     Stalled,
+}
+
+impl ExitReason {
+    /// Returns the reason as it is for a client that may still be sending, or may not.
+    pub(super) fn while_sending(self, is_sending: bool) -> ExitReason {
+        match self {
+            ExitReason::Closed if is_sending => ExitReason::Lingers,
+            reason => reason,
+        }
+    }
 }
 
 /// The observations of a connection's timer.
@@ -54,8 +105,13 @@ impl Clock {
         Clock { moved, written, unstuck: now, queued: None, requests, since: now, head: None }
     }
 
-    /// Checks for events since the last tick.
-    pub(super) fn tick(&mut self, state: &ConnectionState, now: Instant) -> Option<ExitReason> {
+    /// Checks for events since the last tick, and the limits of a phase.
+    pub(super) fn tick(
+        &mut self,
+        state: &ConnectionState,
+        phase: Phase,
+        now: Instant,
+    ) -> Option<ExitReason> {
         let timeouts = state.context.worker.timeouts.get();
         let io_activity = &state.io_activity;
         if (io_activity.moved.get(), state.requests.get()) != (self.moved, self.requests) {
@@ -84,33 +140,26 @@ impl Clock {
         if now.saturating_duration_since(self.unstuck) >= timeouts.body {
             return Some(ExitReason::Stalled);
         }
-        if state.running.get() > 0 || io_activity.stuck.get() {
-            // A client that has been waiting for an answer may have gone.
-            io_activity.doubted.set(!quiet.is_zero());
+        // A client that takes nothing has not got its response yet.
+        let phase = if io_activity.stuck.get() { Phase::Request } else { phase };
+        if phase != Phase::Head {
             self.head = None;
-            return None;
         }
-        if io_activity.has_upload.get() {
-            // The rest of an upload whose response was sent, which another task reads.
-            io_activity.doubted.set(!quiet.is_zero());
-            self.head = None;
-            return (quiet >= timeouts.body).then_some(ExitReason::Stalled);
+        match phase {
+            Phase::Idle { can_park: true } if quiet >= timeouts.park => Some(ExitReason::Idle),
+            Phase::Idle { .. } => (quiet >= limit_of_idleness(state)).then_some(ExitReason::Closed),
+            Phase::Head => {
+                let head = *self.head.get_or_insert(now);
+                let took = now.saturating_duration_since(head);
+                (took >= timeouts.header).then_some(ExitReason::TooSlow)
+            }
+            Phase::Request | Phase::Upload => {
+                // A client that has been waiting for an answer may have gone.
+                io_activity.doubted.set(!quiet.is_zero());
+                let is_late = phase == Phase::Upload && quiet >= timeouts.body;
+                is_late.then_some(ExitReason::Stalled)
+            }
         }
-        if io_activity.unused.get() || io_activity.unflushed.get() {
-            let head = *self.head.get_or_insert(now);
-            let took = now.saturating_duration_since(head);
-            return (took >= timeouts.header).then_some(ExitReason::TooSlow);
-        }
-        self.head = None;
-        let limit = limit_of_idleness(state);
-        if state.can_park
-            && quiet >= timeouts.park
-            && io_activity.waits.get()
-            && !io_activity.is_busy.get()
-        {
-            return Some(ExitReason::Idle);
-        }
-        (quiet >= limit).then_some(ExitReason::Closed)
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! The codec `superpoll-http1` reads and writes the protocol. Modules next to this one have the
 //! rest: `requests` reads one request after another, `respond` answers those for handlers, `clock`
-//! has the limits of time, and `answer` what requests of both versions of HTTP share.
+//! has the phases of a connection with their limits of time, and `answer` what requests of both
+//! versions of HTTP share.
 //!
 //! A connection on which nothing happens for a while is parked, see
 //! [`park`](superpoll_http::parking_lot): its task ends. It is at rest when no request is under way
@@ -33,11 +34,11 @@ use superpoll_http::transport::Transport;
 use superpoll_rt::time::{self, sleep, timeout, timeout_at};
 
 use super::answer::ConnectionState;
-use super::clock::{Clock, ExitReason, limit_of_idleness};
+use super::client_stream::ClientStream;
+use super::clock::{Clock, ExitReason, Phase, limit_of_idleness};
 use super::linger::linger;
 use super::listener_context::ListenerContext;
 use super::requests::{self, KnownResponse};
-use super::watched::Watched;
 use super::worker::ActiveConnection;
 
 /// How long an encrypted connection may take to send its end.
@@ -77,7 +78,7 @@ pub(super) async fn serve(
         let mut clock = Clock::new(&state);
         let period = context.worker.tick();
         let mut timer = pin!(sleep(period));
-        let mut check = |cx: &mut Context<'_>| {
+        let mut check = |cx: &mut Context<'_>, phase: Phase| {
             if active.remember(cx.waker()) {
                 state.is_closed_here.set(true);
                 return Some(ExitReason::Closed);
@@ -85,27 +86,28 @@ pub(super) async fn serve(
             // A request that has come in part is answered before the end, and its response says
             // that it is the last one.
             let is_awaited = speaks && state.requests() == requests;
-            if context.worker.is_draining() && !is_awaited && state.is_idle() {
+            let is_idle = matches!(phase, Phase::Idle { .. });
+            if is_idle && context.worker.is_draining() && !is_awaited {
                 return Some(ExitReason::Idle);
             }
             if context.worker.is_parking_at_once() {
                 let now = time::now();
                 // The first look notes the bytes that have moved since the last.
-                let end = clock.tick(&state, now).or_else(|| clock.tick(&state, now));
+                let end = clock.tick(&state, phase, now).or_else(|| clock.tick(&state, phase, now));
                 if end.is_some() {
                     return end;
                 }
             }
             while timer.as_mut().poll(cx).is_ready() {
                 let now = time::now();
-                if let Some(end) = clock.tick(&state, now) {
+                if let Some(end) = clock.tick(&state, phase, now) {
                     return Some(end);
                 }
                 timer.as_mut().get_mut().reset(now + period);
             }
             None
         };
-        let mut io = Watched { transport, before, io_activity: state.io_activity.clone() };
+        let mut io = ClientStream::new(transport, before, state.io_activity.clone());
         let end = {
             let mut requests = pin!(requests::run(&state, &mut io, first.take(), &mut check));
             poll_fn(|cx| {
@@ -114,7 +116,7 @@ pub(super) async fn serve(
             })
             .await
         };
-        let Watched { transport: below, before: read, .. } = io;
+        let ClientStream { transport: below, before: read, .. } = io;
         match (end, below) {
             (ExitReason::TakenOver, below) => {
                 if let Some(Plan::TakeOver(then)) = state.plan.take() {
@@ -147,7 +149,7 @@ pub(super) async fn serve(
             }
             (ExitReason::Idle, below) if read.is_empty() && can_park => {
                 if context.worker.is_draining() && !matches!(below, Transport::Plain(_)) {
-                    return close(below, &state, &active).await;
+                    return close(below).await;
                 }
                 match below.park() {
                     Ok(stream) => {
@@ -166,7 +168,7 @@ pub(super) async fn serve(
             }
             // It is not parked: the server is about to end.
             (ExitReason::Idle, below) if read.is_empty() => {
-                return close(below, &state, &active).await;
+                return close(below).await;
             }
             (ExitReason::Idle, below) => {
                 transport = below;
@@ -178,9 +180,8 @@ pub(super) async fn serve(
                 return Box::pin(too_slow(below, &context, &active)).await;
             }
             (ExitReason::Stalled, _) => return context.worker.counters.timed_out.add(1),
-            (ExitReason::Closed | ExitReason::Waits, below) => {
-                return close(below, &state, &active).await;
-            }
+            (ExitReason::Lingers, below) => return linger(below, &context, &active).await,
+            (ExitReason::Closed | ExitReason::Waits, below) => return close(below).await,
         }
     }
 }
@@ -233,11 +234,9 @@ async fn too_slow(mut transport: Transport, context: &ListenerContext, active: &
     linger(transport, context, active).await;
 }
 
-/// Closes a connection so that the last response arrives.
-async fn close(mut transport: Transport, state: &ConnectionState, active: &ActiveConnection) {
-    if state.io_activity.unused.get() {
-        linger(transport, &state.context, active).await;
-    } else if let Transport::Tls(_) = transport {
+/// Closes a connection whose client is not sending.
+async fn close(mut transport: Transport) {
+    if let Transport::Tls(_) = transport {
         let closed = poll_fn(|cx| Pin::new(&mut transport).poll_close(cx));
         let _ = timeout(GOODBYE, closed).await;
     }

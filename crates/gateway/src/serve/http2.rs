@@ -44,7 +44,7 @@ use superpoll_rt::time::{self, sleep, timeout};
 
 use self::session::{End, Session};
 use super::answer::ConnectionState;
-use super::clock::{Clock, ExitReason};
+use super::clock::{Clock, ExitReason, Phase};
 use super::listener_context::ListenerContext;
 
 /// How long an encrypted connection may take to send its end.
@@ -111,11 +111,13 @@ pub(super) async fn serve(
             while timer.as_mut().poll(cx).is_ready() {
                 let now = time::now();
                 let timeouts = context.worker.timeouts.get();
-                // Frames come and go without being requests.
-                state.io_activity.unused.set(false);
-                state.io_activity.unflushed.set(false);
                 session.end_stalled(now, timeouts.body);
-                match clock.tick(&state, now) {
+                let phase = match state.running.get() {
+                    // Frames come and go without being requests. Parking is decided here.
+                    0 => Phase::Idle { can_park: false },
+                    _ => Phase::Request,
+                };
+                match clock.tick(&state, phase, now) {
                     // A client that does not take the end of an idle connection does not get a
                     // second one.
                     Some(ExitReason::Closed) if !ends => {

@@ -21,6 +21,7 @@ mod adoption;
 mod answer;
 mod arriving;
 mod broker;
+mod client_stream;
 mod clock;
 mod connection;
 mod connections;
@@ -42,7 +43,6 @@ mod respond;
 mod route_table;
 mod router;
 mod shared;
-mod watched;
 mod worker;
 
 pub use adoption::HandedOver;

@@ -45,10 +45,10 @@ use superpoll_http1::{
 
 use super::answer::{Begun, ConnectionState, Running, Serving};
 use super::arriving::{ArrivingBody, Session, poll_read};
-use super::clock::ExitReason;
+use super::client_stream::ClientStream;
+use super::clock::{ExitReason, Phase};
 use super::respond::{ResponseForm, refuse, respond};
 use super::router::Decision;
-use super::watched::Watched;
 
 /// The longest target; a longer one is refused with 414.
 const LONGEST_TARGET: usize = 65_534;
@@ -99,9 +99,9 @@ enum Work {
 /// used are in `io` then.
 pub(super) async fn run(
     state: &Rc<ConnectionState>,
-    io: &mut Watched,
+    io: &mut ClientStream,
     first: Option<KnownResponse>,
-    mut check: impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
+    mut check: impl FnMut(&mut Context<'_>, Phase) -> Option<ExitReason>,
 ) -> ExitReason {
     let mut read = ReadBuffer::default();
     let reason = match first {
@@ -124,9 +124,9 @@ pub(super) async fn run(
 /// Answers a request that was read before.
 async fn answer_known(
     state: &Rc<ConnectionState>,
-    stream: (&mut Watched, &mut ReadBuffer),
+    stream: (&mut ClientStream, &mut ReadBuffer),
     KnownResponse { response, note, form }: KnownResponse,
-    check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
+    check: &mut impl FnMut(&mut Context<'_>, Phase) -> Option<ExitReason>,
 ) -> Result<(), ExitReason> {
     let version = match form.is_1_0 {
         true => Http1Version::Http10,
@@ -141,10 +141,10 @@ async fn answer_known(
 /// Answers a request whose response is known.
 async fn respond_now(
     state: &Rc<ConnectionState>,
-    stream: (&mut Watched, &mut ReadBuffer),
+    stream: (&mut ClientStream, &mut ReadBuffer),
     (response, note, running): (Response<Body>, Note, Running),
     (arriving, form): (ArrivingBody, ResponseForm),
-    check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
+    check: &mut impl FnMut(&mut Context<'_>, Phase) -> Option<ExitReason>,
 ) -> Result<(), ExitReason> {
     state.entry.replace(note.entry.clone());
     state.trace.replace(note.trace.clone());
@@ -157,9 +157,9 @@ async fn respond_now(
 /// Answers the requests that come.
 async fn answer_all(
     state: &Rc<ConnectionState>,
-    io: &mut Watched,
+    io: &mut ClientStream,
     read: &mut ReadBuffer,
-    check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
+    check: &mut impl FnMut(&mut Context<'_>, Phase) -> Option<ExitReason>,
 ) -> ExitReason {
     let facts = ClientFacts::from_peer(&state.peer);
     let mut timer = LimitTimer::default();
@@ -180,7 +180,6 @@ async fn answer_all(
                 let counters = &state.context.worker.counters;
                 counters.broken.add(1);
                 counters.refused_heads.count(why);
-                state.io_activity.unused.set(true);
                 Err(Box::pin(refuse(state, (io, read), why, check)).await)
             }
             Err(reason) => Err(reason),
@@ -195,11 +194,11 @@ async fn answer_all(
 /// one.
 async fn pass(
     state: &Rc<ConnectionState>,
-    (io, read): (&mut Watched, &mut ReadBuffer),
+    (io, read): (&mut ClientStream, &mut ReadBuffer),
     (place, timer): (&mut Option<Direct>, &mut LimitTimer),
-    check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
+    check: &mut impl FnMut(&mut Context<'_>, Phase) -> Option<ExitReason>,
 ) -> Result<(), ExitReason> {
-    let (activity, counters) = (&state.io_activity, &state.context.worker.counters);
+    let counters = &state.context.worker.counters;
     let Some(direct) = place else { return Ok(()) };
     let Direct { work, additions, timer: begun, entry, form, arriving, client, .. } = direct;
     let (form, client) = (*form, *client);
@@ -212,7 +211,7 @@ async fn pass(
         let is_new = state.requests() == 1 && matches!(io.transport, Transport::Plain(_));
         sent.end_with_client(is_new);
     }
-    activity.has_upload.set(arriving.continues());
+    io.expects_body = arriving.continues();
     let passed = {
         // Moved once, since it is large.
         let mut answering = pin!(async {
@@ -243,13 +242,12 @@ async fn pass(
             if let Poll::Ready(passed) = passed {
                 return Poll::Ready(Ok(passed));
             }
-            check(cx).map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
+            check(cx, Phase::Request).map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
         })
         .await
     };
     let is_status = matches!(work, Work::Ready(Ready::Status(_)));
     let (entry, mut arriving) = (progress.entry, std::mem::take(arriving));
-    activity.has_upload.set(false);
     if let Ok(Passed::Answered(response)) = passed {
         begun.answered(response.status().as_u16());
         let Some(Direct { work, additions, running, .. }) = place.take() else { return Ok(()) };
@@ -284,10 +282,9 @@ async fn pass(
     if !arriving.is_over() {
         arriving.end(io, read).await;
     }
-    let is_left = !arriving.is_over() || !read.is_empty() || !io.before.is_empty();
+    let is_followed = arriving.is_followed(io, read);
     if let Some(reason) = exit {
-        activity.unused.set(is_left);
-        return Err(reason);
+        return Err(reason.while_sending(is_followed));
     }
     match is_whole {
         true if is_status => {}
@@ -295,8 +292,7 @@ async fn pass(
         false => counters.broken.add(1),
     }
     if !is_whole || progress.says_close.get() || !arriving.is_over() {
-        activity.unused.set(is_left);
-        return Err(ExitReason::Closed);
+        return Err(ExitReason::Closed.while_sending(is_followed));
     }
     Ok(())
 }
@@ -304,11 +300,10 @@ async fn pass(
 /// Waits for a request.
 async fn next(
     state: &Rc<ConnectionState>,
-    (io, read): (&mut Watched, &mut ReadBuffer),
+    (io, read): (&mut ClientStream, &mut ReadBuffer),
     (facts, place): (&ClientFacts, &mut Option<Direct>),
-    check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
+    check: &mut impl FnMut(&mut Context<'_>, Phase) -> Option<ExitReason>,
 ) -> Result<NextRequest, ExitReason> {
-    state.io_activity.unused.set(!read.is_empty() || !io.before.is_empty());
     let most = state.context.header_bytes as usize;
     let (mut has_new, mut seen) = (!read.is_empty(), 0);
     poll_fn(|cx| {
@@ -324,19 +319,23 @@ async fn next(
             }
             match poll_read(cx, io, read) {
                 Poll::Ready(Ok(1..)) => has_new = true,
-                Poll::Ready(_) => {
+                Poll::Ready(outcome) => {
                     if !read.is_empty() {
                         state.context.worker.counters.broken.add(1);
                     }
-                    return Poll::Ready(Err(ExitReason::Closed));
+                    // A broken stream between two requests has nothing left to say.
+                    let is_sending = outcome.is_ok() || !read.is_empty();
+                    return Poll::Ready(Err(ExitReason::Closed.while_sending(is_sending)));
                 }
                 Poll::Pending => break,
             }
         }
-        if state.io_activity.unflushed.get() {
-            let _ = io.poll_flush_io(cx);
-        }
-        check(cx).map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
+        let phase = match read.is_empty() && !io.has_more() {
+            true => Phase::Idle { can_park: state.can_park && io.transport.is_quiet() },
+            false => Phase::Head,
+        };
+        let exit = check(cx, phase).map(|reason| reason.while_sending(phase == Phase::Head));
+        exit.map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
     })
     .await
 }
@@ -361,7 +360,6 @@ fn take(
     let form = ResponseForm::of_request(&head);
     let is_1_0 = head.version == Http1Version::Http10;
     state.form.set(RequestForm { is_1_0, closes: form.closes, may_have_hsts: false });
-    state.io_activity.unused.set(false);
     let begun = Begun::new(state, Head::from(&head), || head.len);
     let (taken, len) = match prepare(state, bytes, &head, facts, &begun) {
         Some((sent, arriving, len)) => {

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
+use hyper::rt::Write;
 use superpoll_http::buffer::ReadBuffer;
 use superpoll_http::exchange::Plan;
 use superpoll_http::message::{Message, ReasonPhrase, recycle, write_date};
@@ -31,8 +32,8 @@ use superpoll_http1::{
 
 use super::answer::{Answer, ConnectionState, Serving};
 use super::arriving::ArrivingBody;
-use super::clock::ExitReason;
-use super::watched::Watched;
+use super::client_stream::ClientStream;
+use super::clock::{ExitReason, Phase};
 
 /// The room for the head of a response at first: enough for most.
 const HEAD: usize = 1 << 10;
@@ -67,18 +68,18 @@ impl ResponseForm {
 /// which none does.
 pub(super) async fn respond(
     state: &Rc<ConnectionState>,
-    (io, read): (&mut Watched, &mut ReadBuffer),
+    (io, read): (&mut ClientStream, &mut ReadBuffer),
     mut serving: Serving,
     mut arriving: ArrivingBody,
     form: ResponseForm,
-    check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
+    check: &mut impl FnMut(&mut Context<'_>, Phase) -> Option<ExitReason>,
 ) -> Result<(), ExitReason> {
-    let (activity, counters) = (&state.io_activity, &state.context.worker.counters);
+    let counters = &state.context.worker.counters;
     let mut response: Option<Message<Answer>> = None;
     // The fate of the connection, once the response was sent.
     let mut written: Option<After> = None;
     let mut switches = false;
-    activity.has_upload.set(arriving.continues());
+    io.expects_body = arriving.continues();
     let ended = poll_fn(|cx| {
         loop {
             if response.is_none()
@@ -111,7 +112,7 @@ pub(super) async fn respond(
             }
             let is_answered = response.is_some() || written.is_some();
             let filled = arriving.poll_fill(cx, io, read, is_answered);
-            activity.has_upload.set(arriving.continues());
+            io.expects_body = arriving.continues();
             match filled {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(ExitReason::Closed)),
@@ -119,30 +120,27 @@ pub(super) async fn respond(
             }
         }
         // While there is a response, sending it tells whether the client is gone.
-        if response.is_none() && io.poll_flush_io(cx).is_err() {
-            return Poll::Ready(Err(ExitReason::Closed));
+        if response.is_none() {
+            let waits = || matches!(*state.plan.borrow(), Some(Plan::Wait(_)));
+            match Pin::new(&mut *io).poll_flush(cx) {
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(ExitReason::Closed)),
+                Poll::Ready(Ok(())) if waits() => return Poll::Ready(Err(ExitReason::Waits)),
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
         }
-        let waits = matches!(*state.plan.borrow(), Some(Plan::Wait(_)));
-        if waits && !activity.unflushed.get() && !activity.stuck.get() {
-            return Poll::Ready(Err(ExitReason::Waits));
-        }
-        // The rest of a body is no idleness.
-        activity.unused.set(written.is_some());
-        check(cx).map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
+        let phase = if written.is_some() { Phase::Upload } else { Phase::Request };
+        check(cx, phase).map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
     })
     .await;
-    activity.has_upload.set(false);
     if let Err(reason) = ended {
         if let Some(response) = &mut response {
             let unsent = response.unsent();
             response.body_mut().into_iter().for_each(|answer| answer.break_off(unsent));
         }
-        // Then the client may still be sending.
-        activity.unused.set(!arriving.is_over() || !read.is_empty() || !io.before.is_empty());
         if reason == ExitReason::Closed && !state.is_closed_here.get() {
             counters.broken.add(1);
         }
-        return Err(reason);
+        return Err(reason.while_sending(arriving.is_followed(io, read)));
     }
     arriving.end(io, read).await;
     let is_taken = matches!(*state.plan.borrow(), Some(Plan::TakeOver(_)));
@@ -151,11 +149,7 @@ pub(super) async fn respond(
     }
     match written == Some(After::Stays) && !switches && arriving.is_over() {
         true => Ok(()),
-        false => {
-            // Then the client may still be sending.
-            activity.unused.set(!arriving.is_over() || !read.is_empty() || !io.before.is_empty());
-            Err(ExitReason::Closed)
-        }
+        false => Err(ExitReason::Closed.while_sending(arriving.is_followed(io, read))),
     }
 }
 
@@ -200,9 +194,9 @@ fn to_message(response: Response<Answer>, form: ResponseForm, is_last: bool) -> 
 /// Answers a request that is refused, and logs it. No other request can follow.
 pub(super) async fn refuse(
     state: &ConnectionState,
-    (io, read): (&mut Watched, &ReadBuffer),
+    (io, read): (&mut ClientStream, &ReadBuffer),
     why: Refusal,
-    check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
+    check: &mut impl FnMut(&mut Context<'_>, Phase) -> Option<ExitReason>,
 ) -> ExitReason {
     let status = why.status();
     let text =
@@ -220,7 +214,8 @@ pub(super) async fn refuse(
     let mut at = 0;
     poll_fn(|cx| match poll_write_all(io, cx, &bytes, &mut at) {
         Poll::Ready(_) => Poll::Ready(ExitReason::Closed),
-        Poll::Pending => check(cx).map_or(Poll::Pending, Poll::Ready),
+        Poll::Pending => check(cx, Phase::Head).map_or(Poll::Pending, Poll::Ready),
     })
     .await
+    .while_sending(true)
 }

@@ -1,8 +1,15 @@
 //! Connections between two requests.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::stage::{BACKENDS, Stage, folder};
+use futures_rustls::rustls::pki_types::ServerName;
+use futures_rustls::rustls::{ClientConnection, StreamOwned};
+
+use crate::http2::{Trust, port};
+use crate::stage::{BACKENDS, PATIENCE, Stage, folder};
 
 #[test]
 fn a_quiet_connection_is_parked_and_goes_on() {
@@ -54,6 +61,47 @@ fn the_beginning_of_a_request_is_not_parked() {
         assert_eq!(other.answer().body, b"hello\n");
         stage.until(|engine| &engine.parked, 2);
     }
+}
+
+#[test]
+fn the_beginning_of_a_record_is_not_parked_and_the_rest_is_not_waited_for() {
+    let (folder, trust) = (folder(), Trust::new(&[b"http/1.1"]));
+    let stage = Stage::new(BACKENDS[2], 1, &trust.text(folder.path()));
+    let stream = TcpStream::connect(("127.0.0.1", port(&stage))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let client = ClientConnection::new(Arc::new(trust.config.clone()), name).unwrap();
+    let mut client = StreamOwned::new(client, stream);
+    let answer = |client: &mut StreamOwned<ClientConnection, TcpStream>, end: &str| {
+        let mut text = String::new();
+        while !text.ends_with(end) {
+            let mut room = [0; 1000];
+            let count = client.read(&mut room).unwrap();
+            assert!(count > 0, "{text}");
+            text += std::str::from_utf8(&room[..count]).unwrap();
+        }
+        text
+    };
+    let request = b"GET /small.txt HTTP/1.1\r\nhost: a\r\n\r\n";
+    client.write_all(request).unwrap();
+    answer(&mut client, "hello\n");
+    for is_whole in [true, false] {
+        stage.until(|engine| &engine.parked, 1);
+        let mut record = Vec::new();
+        client.conn.writer().write_all(request).unwrap();
+        client.conn.write_tls(&mut record).unwrap();
+        let (some, rest) = record.split_at(record.len() / 2);
+        client.sock.write_all(some).unwrap();
+        stage.until(|engine| &engine.parked, 0);
+        stage.elapse(Duration::from_secs(1));
+        assert_eq!(stage.count(|engine| &engine.parked), 0);
+        if is_whole {
+            client.sock.write_all(rest).unwrap();
+            answer(&mut client, "hello\n");
+        }
+    }
+    stage.elapse(Duration::from_secs(200));
+    assert!(answer(&mut client, "\r\n\r\n").starts_with("HTTP/1.1 408 "));
 }
 
 #[test]

@@ -56,8 +56,7 @@ impl Output {
                     return Poll::Pending;
                 }
                 let outcome = Pin::new(&mut *transport).poll_write(cx, &buffer.0[self.at..]);
-                activity.wrote(&outcome);
-                look_at_queue(&outcome, transport, activity);
+                activity.wrote(&outcome, || transport.unsent());
                 match outcome? {
                     Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                     Poll::Ready(count) => self.at += count,
@@ -73,19 +72,10 @@ impl Output {
         }
         if self.is_unflushed {
             let outcome = Pin::new(&mut *transport).poll_flush(cx);
-            activity.flushed(&outcome);
-            look_at_queue(&outcome, transport, activity);
+            activity.note_room(outcome.is_ready(), || transport.unsent());
             ready!(outcome)?;
             self.is_unflushed = false;
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-/// Records how much the kernel has still to send, if there is no room and the clock has asked for
-/// it.
-fn look_at_queue<T>(outcome: &Poll<T>, transport: &Transport, activity: &IoActivity) {
-    if outcome.is_pending() && activity.asks_queued.take() {
-        activity.queued.set(transport.unsent());
     }
 }
