@@ -431,7 +431,7 @@ pub fn write_date(to: &mut Writer<'_>) {
 }
 
 /// Passes on the line of the time, which is formatted once a second.
-fn with_date(to: impl FnOnce(&FieldLines)) {
+pub(crate) fn with_date(to: impl FnOnce(&FieldLines)) {
     thread_local! {
         static LAST: RefCell<(u64, FieldLines)> = const { RefCell::new((0, FieldLines::new())) };
     }

@@ -1,7 +1,7 @@
 //! Answers that are there when the head of a request was read: files in memory, and statuses.
 //!
-//! They are made into responses only where a handler or HTTP/2 needs one. Otherwise their lines are
-//! written as they are ([`pass_on`]).
+//! They are made into responses only where a handler needs one. Otherwise their fields are written
+//! as they are: by [`pass_on`], and by [`begin_stream`] for HTTP/2.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -9,11 +9,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, ready};
 
-use http::{Response, StatusCode};
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Response, StatusCode};
 use hyper::rt::Write;
 use superpoll_http1::{
     After, Asked, BodyWriter, FieldLines, Framing, Version as Http1Version, Writer,
 };
+use superpoll_http2::{Connection, StreamKey};
 
 use crate::answers::{Additions, lines};
 use crate::body::Body;
@@ -38,6 +41,16 @@ pub enum Ready {
 }
 
 impl Ready {
+    /// Whether it can be written as it is.
+    #[must_use]
+    pub fn is_plain(&self, additions: &Additions) -> bool {
+        match self {
+            Ready::Response(_) => false,
+            Ready::Status(_) => !additions.has_pages(),
+            Ready::File(_) | Ready::NotModified(_) => true,
+        }
+    }
+
     /// Returns the response.
     #[must_use]
     pub fn into_response(self, is_head: bool) -> Response<Body> {
@@ -124,6 +137,45 @@ pub async fn pass_on(
         Ok(()) => Passed::Whole,
         Err(_) => Passed::Cut,
     }
+}
+
+/// Begins such an answer on a stream of HTTP/2. Returns its status and its bytes, which the caller
+/// writes; `None` if it cannot be written. The response is over if there are none.
+pub fn begin_stream(
+    ready: &Ready,
+    additions: &Additions,
+    connection: &mut Connection,
+    stream: StreamKey,
+    to: &mut Vec<u8>,
+) -> Option<(StatusCode, Bytes)> {
+    let (status, bytes) = match ready {
+        Ready::File(file) => (StatusCode::OK, file.in_memory().cloned().unwrap_or_default()),
+        Ready::NotModified(_) => (StatusCode::NOT_MODIFIED, Bytes::new()),
+        Ready::Status(status) => (*status, reply::text_of(*status).into()),
+        Ready::Response(_) => return None,
+    };
+    let length = bytes.len();
+    let bytes = if additions.is_head { Bytes::new() } else { bytes };
+    let mut writer = connection.respond(stream, status, bytes.is_empty(), to).ok()?;
+    let keeps_all = additions.rules.is_none();
+    let keeps = |name: &[u8]| additions.keeps(name);
+    match ready {
+        Ready::File(file) if keeps_all => writer.prepared(file.prepared()),
+        Ready::File(file) => {
+            lines::kept(file.lines(), false, keeps, &mut writer);
+            writer.field((&CONTENT_LENGTH).into(), (&HeaderValue::from(file.length())).into());
+        }
+        Ready::NotModified(file) => {
+            lines::kept(file.lines_of_version(), keeps_all, keeps, &mut writer);
+        }
+        _ => {
+            reply::with_lines(|fields| lines::kept(fields, keeps_all, keeps, &mut writer));
+            writer.field((&CONTENT_LENGTH).into(), (&HeaderValue::from(length)).into());
+        }
+    }
+    lines::add(additions, additions.hsts.as_ref(), false, &mut writer);
+    writer.finish();
+    Some((status, bytes))
 }
 
 /// Appends the head of a response with so many bytes, with these fields.

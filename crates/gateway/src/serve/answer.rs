@@ -109,15 +109,7 @@ impl ConnectionState {
             entry.answered(response.status().as_u16());
         }
         worker.counters.count_response(response.status().as_u16());
-        response.map(|body| Answer {
-            body,
-            running,
-            bytes: 0,
-            has_ended: false,
-            unsent: 0,
-            is_broken: false,
-            entry,
-        })
+        response.map(|body| Answer::new(running, entry, body))
     }
 
     /// Whether the connection ends with the response to its request of this number.
@@ -232,6 +224,11 @@ fn encoded(target: &str) -> Option<Uri> {
 }
 
 impl Answer {
+    fn new(running: Running, entry: Option<Rc<Entry>>, body: Body) -> Answer {
+        let (bytes, has_ended, unsent, is_broken) = (0, false, 0, false);
+        Answer { body, running, bytes, has_ended, unsent, is_broken, entry }
+    }
+
     /// Limits each read of a file to so many bytes.
     pub(super) fn limit_reads(&mut self, most: usize) {
         self.body.limit_reads(most);
@@ -398,6 +395,17 @@ impl Begun {
             });
         }
         Begun { running, timer, entry, trace, peer, routed }
+    }
+
+    /// Answers it with a status that was written, and a body.
+    pub(super) fn answered(self, status: StatusCode, body: Body) -> Answer {
+        let Begun { running, timer, entry, .. } = self;
+        timer.answered(status.as_u16());
+        if let Some(entry) = &entry {
+            entry.answered(status.as_u16());
+        }
+        running.0.context.worker.counters.count_response(status.as_u16());
+        Answer::new(running, entry, body)
     }
 
     /// Answers it by its handler, which may need the request itself; `None` if that cannot be made

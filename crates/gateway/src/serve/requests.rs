@@ -393,14 +393,10 @@ fn prepare(
     let worker = &state.context.worker;
     let (forwarder, target) = match &begun.routed.decision {
         Decision::Ready(ready) => {
-            let is_whole = match ready {
-                Ready::Response(_) => false,
-                Ready::Status(_) => !begun.routed.additions.has_pages(),
-                Ready::File(_) | Ready::NotModified(_) => true,
-            };
+            let is_plain = ready.is_plain(&begun.routed.additions);
             // A body that nobody reads would be taken for the next request.
             let is_alone = matches!(head.framing, Framing::None | Framing::Length(0));
-            return (is_whole && is_alone).then(|| (None, ArrivingBody::none(), head.len));
+            return (is_plain && is_alone).then(|| (None, ArrivingBody::none(), head.len));
         }
         Decision::Forward(forwarder, target) => (forwarder, target.as_ref()),
         Decision::Handle(_) => return None,

@@ -2,12 +2,45 @@
 
 use http::HeaderValue;
 use http::header::STRICT_TRANSPORT_SECURITY;
-use superpoll_http1::{Field, FieldLines, FieldName, Writer};
+use superpoll_http1::{Field, FieldLines, FieldName, FieldValue, Writer};
+use superpoll_http2::HeadWriter;
 
 use super::Additions;
-use crate::message::write_date;
+use crate::message::with_date;
 
 const LINK: FieldName<'_> = FieldName::from_static("link");
+
+/// A writer of the fields of a head, for either version of HTTP.
+pub(crate) trait FieldWriter {
+    /// Writes a field.
+    fn field(&mut self, name: FieldName<'_>, value: FieldValue<'_>);
+
+    /// Writes fields that were formatted as lines before.
+    fn lines(&mut self, lines: &FieldLines);
+}
+
+impl FieldWriter for Writer<'_> {
+    #[inline]
+    fn field(&mut self, name: FieldName<'_>, value: FieldValue<'_>) {
+        Writer::field(self, name, value);
+    }
+
+    #[inline]
+    fn lines(&mut self, lines: &FieldLines) {
+        Writer::lines(self, lines);
+    }
+}
+
+impl FieldWriter for HeadWriter<'_> {
+    #[inline]
+    fn field(&mut self, name: FieldName<'_>, value: FieldValue<'_>) {
+        HeadWriter::field(self, name, value);
+    }
+
+    fn lines(&mut self, lines: &FieldLines) {
+        lines.iter().for_each(|Field { name, value }| self.field(name, value));
+    }
+}
 
 /// Writes the fields of some lines that stay, by their names.
 #[inline]
@@ -15,7 +48,7 @@ pub(crate) fn kept(
     lines: &FieldLines,
     keeps_all: bool,
     keeps: impl Fn(&[u8]) -> bool,
-    writer: &mut Writer<'_>,
+    writer: &mut impl FieldWriter,
 ) {
     if keeps_all {
         return writer.lines(lines);
@@ -30,7 +63,7 @@ pub(crate) fn add(
     additions: &Additions,
     hsts: Option<&HeaderValue>,
     has_date: bool,
-    to: &mut Writer<'_>,
+    to: &mut impl FieldWriter,
 ) {
     if let Some(link) = additions.link.as_ref().filter(|_| additions.keeps(b"link")) {
         to.field(LINK, link.into());
@@ -46,6 +79,6 @@ pub(crate) fn add(
         trace.mark_of_response(|name, value| to.field(name.into(), value.into()));
     }
     if !has_date {
-        write_date(to);
+        with_date(|line| to.lines(line));
     }
 }

@@ -4,6 +4,7 @@
 //! The fields of its response are made once. A full response has a copy of them, and every other
 //! kind of response has the same fields less some.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
@@ -18,6 +19,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use superpoll_http1::FieldLines;
+use superpoll_http2::PreparedFields;
 
 use super::condition::{Validators, has_conditions};
 use super::pieces::{Piece, Pieces};
@@ -97,6 +99,8 @@ pub struct Representation {
     fields: HeaderMap,
     /// The same without the length, as HTTP/1.1 writes them.
     lines: FieldLines,
+    /// The same with the length, as HTTP/2 writes them.
+    prepared: OnceCell<PreparedFields>,
     /// Those of a response that says that the client has this version.
     lines_of_version: FieldLines,
     has_parts: bool,
@@ -156,12 +160,31 @@ impl Representation {
         fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         let (source, has_parts, lines) = (parts.source, !parts.is_weak, fields.iter().collect());
         let lines_of_version = of_version(&fields).collect();
-        Some(Representation { source, validators, fields, lines, lines_of_version, has_parts })
+        let prepared = OnceCell::new();
+        Some(Representation {
+            source,
+            validators,
+            fields,
+            lines,
+            prepared,
+            lines_of_version,
+            has_parts,
+        })
     }
 
     /// Returns the fields of a full response without its length, as HTTP/1.1 writes them.
     pub fn lines(&self) -> &FieldLines {
         &self.lines
+    }
+
+    /// Returns the fields of a full response with its length, as HTTP/2 writes them.
+    pub fn prepared(&self) -> &PreparedFields {
+        self.prepared.get_or_init(|| {
+            let mut prepared = PreparedFields::new();
+            let fields = &self.fields;
+            fields.iter().for_each(|(name, value)| prepared.push(name.into(), value.into()));
+            prepared
+        })
     }
 
     /// Returns the fields of a response that says that the client has this version.

@@ -32,6 +32,7 @@ use superpoll_http::exchange::Plan;
 use superpoll_http::head::Head;
 use superpoll_http::http2_stream::StreamPipe;
 use superpoll_http::message::{date, recycle, to_request_of_http2};
+use superpoll_http::ready::begin_stream;
 use superpoll_http::transport::Transport;
 use superpoll_http::upload::RequestBody;
 use superpoll_http1::{Asked, Limits as Http1Limits, Response as Http1Response, Room, response};
@@ -47,6 +48,7 @@ use super::stream::{Answering, Sending, Stream, Work};
 use super::wakes::Wakes;
 use crate::serve::answer::{Answer, Begun, ConnectionState, Running};
 use crate::serve::handshake::Handshake;
+use crate::serve::router::Decision;
 
 /// The most requests of a connection at a time.
 pub(super) const STREAMS: u16 = 128;
@@ -353,6 +355,12 @@ impl Session {
         let (serving, handshake) = match head.protocol {
             None => {
                 let begun = Begun::new(&self.state, Head::from(head), || usual_bytes(head));
+                if is_over
+                    && let Decision::Ready(ready) = &begun.routed.decision
+                    && ready.is_plain(&begun.routed.additions)
+                {
+                    return self.answer_now(key, begun);
+                }
                 let made = || to_request_of_http2(head, body);
                 (begun.serve(made, Some(&interim), None), None)
             }
@@ -370,6 +378,23 @@ impl Session {
         let work = Work::Answering(Answering { serving, interim, handshake });
         self.put(Box::new(Stream::new(key, work, arriving)));
         self.wakes.note(key.slot());
+    }
+
+    /// Answers a request whose answer is there, from where it is.
+    fn answer_now(&mut self, key: StreamKey, mut begun: Begun) {
+        begun.routed.additions.trace = begun.trace.take();
+        let Decision::Ready(ready) = &begun.routed.decision else { return };
+        let (additions, out) = (&begun.routed.additions, self.out.bytes());
+        let written = begin_stream(ready, additions, &mut self.protocol, key, out);
+        let Some((status, bytes)) = written else { return };
+        let is_over = bytes.is_empty();
+        let answer = begun.answered(status, bytes.into());
+        if !is_over {
+            let sending = Sending { answer, left: None };
+            let work = Work::Sending(Box::new(sending));
+            self.put(Box::new(Stream::new(key, work, None)));
+            self.wakes.note(key.slot());
+        }
     }
 
     fn reset(&mut self, key: StreamKey, code: ErrorCode) {
