@@ -7,8 +7,7 @@ use std::rc::Rc;
 use Software::Ours;
 use serde_json::json;
 use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Uring};
-use superpoll_gateway::config::Listener;
-use superpoll_gateway::{Address, Config, serve};
+use superpoll_gateway::{Config, serve};
 
 use crate::error::{Doing, Error, Result};
 use crate::files::{NAME, Options, Row};
@@ -212,20 +211,16 @@ fn configuration(root: &Path, port: u16, sendfile: bool) -> String {
 // `superpoll serve`'s server with a folder, in a process of its own, which reports its poller's
 // counters.
 
-/// A connection may be silent during the turns of all other servers.
-const SILENCE: std::time::Duration = std::time::Duration::from_secs(3600);
-
-/// Serves a folder on a port indefinitely, as without a configuration: no access log, one engine.
+/// Serves a folder on a port indefinitely, with one engine.
 pub(super) fn serve(
     backend: BackendKind,
     root: &Path,
     port: u16,
     control: &mut Control,
 ) -> Result<()> {
-    let mut config = Config::folder(root);
-    let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port };
-    config.listeners = vec![Listener::plain(address)];
-    config.timeouts.idle = SILENCE;
+    let listener = program::listener(port);
+    let text = program::configuration(&listener, &[program::files(root)], "");
+    let config = Config::parse("files", &text).map_err(|error| Error::usage(error.to_string()))?;
     program::serve(backend, control, |runtime| {
         // A client that is not served gets no answer, which the load generator notices.
         serve::Server::start(runtime, &config, |_| {})

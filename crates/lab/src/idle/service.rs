@@ -53,7 +53,8 @@ pub(super) fn start(
             let channel = program::channel(CHANNEL, "poll = \"24h\"");
             let routes = [program::page(folder, BODY)?, channel];
             let listener = program::listener(0) + tls;
-            let configuration = program::configuration(&listener, &routes, "");
+            let more = if kind == Kind::Silent { program::PATIENT } else { "" };
+            let configuration = program::configuration(&listener, &routes, more);
             let (server, port) =
                 program::superpoll_serve(name, process, folder, &configuration, &["--dumpable"])?;
             Ok(of(server, port))

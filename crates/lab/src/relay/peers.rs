@@ -248,15 +248,12 @@ pub(super) fn serve(setting: Setting, control: &mut Control) -> Result<()> {
     program::serve_on(builder, control, start, calls)
 }
 
-/// Builds the configuration that `superpoll serve -c` would get. Clients may be silent during the
-/// turns of other relays; everything else is the default.
+/// Builds the configuration that `superpoll serve -c` would get.
 fn configuration([port, origin]: [u16; 2]) -> Result<Config> {
-    let text = format!(
-        "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n\
-         [[hosts]]\n[[hosts.routes]]\nproxy = {{ upstream = \"origin\" }}\n\
-         [upstreams.origin]\nservers = [{{ address = \"127.0.0.1:{origin}\" }}]\n\
-         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n"
-    );
+    let route = "proxy = { upstream = \"origin\" }".to_owned();
+    let upstream =
+        format!("[upstreams.origin]\nservers = [{{ address = \"127.0.0.1:{origin}\" }}]");
+    let text = program::configuration(&program::listener(port), &[route], &upstream);
     Config::parse("relay", &text).map_err(said)
 }
 
@@ -309,7 +306,7 @@ mod tests {
         assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:1234");
         let origin = &config.upstreams["origin"];
         assert_eq!(origin.servers[0].address.to_string(), "127.0.0.1:5678");
-        // As many as the load has connections, at least.
+        // As many as the load has connections, at least, without a key for it.
         assert!(origin.keep_alive >= 128, "{}", origin.keep_alive);
     }
 }

@@ -25,7 +25,7 @@ const PARKING: Duration = Duration::from_secs(120);
 const ANSWERING: Duration = Duration::from_secs(60);
 
 /// A connection is parked soon after it fell silent. The parked ones are a metric.
-const SETTINGS: &str = "park = \"100ms\"\n[metrics]";
+const SETTINGS: &str = "header = \"24h\"\npark = \"100ms\"\n[metrics]";
 
 /// The settings of the channel: no poll ends by itself.
 const CHANNEL_SETTINGS: &str = "history = 1000, poll = \"24h\"";

@@ -113,14 +113,18 @@ pub(crate) fn superpoll_serve(
     superpoll(name, process, &[&["serve", "--workers", "1", "-c", &*file], more].concat())
 }
 
-/// Returns a configuration for [`superpoll_serve`]: a listener with these settings, these routes,
-/// and timeouts that let connections be silent for as long as an experiment takes.
+/// More for a [`configuration`] whose clients may connect without a request.
+pub(crate) const PATIENT: &str = "header = \"24h\"";
+
+/// Returns a configuration of `superpoll serve`: a listener with these settings, these routes, and
+/// more, which may begin with further timeouts. Every other key has its default, as that is what
+/// users have, but for `idle`: a connection may be silent during the turns of all other servers.
 pub(crate) fn configuration(listener: &str, routes: &[String], more: &str) -> String {
     let routes: String =
         routes.iter().map(|route| format!("[[hosts.routes]]\n{route}\n")).collect();
     format!(
         "[[listeners]]\n{listener}\n[[hosts]]\n{routes}\
-         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n{more}\n"
+         [timeouts]\nidle = \"24h\"\n{more}\n"
     )
 }
 
@@ -135,7 +139,12 @@ pub(crate) fn page(folder: &Path, body: &[u8]) -> Result<String> {
     std::fs::create_dir_all(&root)
         .and_then(|()| std::fs::write(root.join("index.html"), body))
         .doing(format_args!("writing into {}", root.display()))?;
-    Ok(format!("files = {{ root = {:?} }}", root.to_string_lossy()))
+    Ok(files(&root))
+}
+
+/// Returns the route that serves a folder.
+pub(crate) fn files(root: &Path) -> String {
+    format!("files = {{ root = {:?} }}", root.to_string_lossy())
 }
 
 /// Returns the route of a channel.
@@ -379,6 +388,8 @@ pub(crate) fn serve_on<T>(
 
 #[cfg(test)]
 mod tests {
+    use superpoll_gateway::Config;
+
     use super::*;
 
     #[test]
@@ -390,6 +401,24 @@ mod tests {
             text.contains("pid /tmp/x/nginx.pid;") && text.contains(" proxy_temp_path /tmp/x/p;")
         );
         assert_eq!(text.matches('{').count(), text.matches('}').count());
+    }
+
+    #[test]
+    fn our_server_has_default_keys_but_for_the_silence_of_its_clients() {
+        let routes = [files(Path::new("/srv"))];
+        let text = configuration(&listener(80), &routes, "");
+        let given = Config::parse("given", &text).unwrap();
+        let mut expected = Config {
+            listeners: given.listeners.clone(),
+            hosts: given.hosts.clone(),
+            ..Config::default()
+        };
+        assert_ne!(given, expected);
+        expected.timeouts.idle = Duration::from_secs(24 * 3600);
+        assert_eq!(given, expected);
+        let patient =
+            Config::parse("patient", &configuration(&listener(80), &routes, PATIENT)).unwrap();
+        assert_eq!(patient.timeouts.header, expected.timeouts.idle);
     }
 
     #[test]
