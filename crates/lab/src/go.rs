@@ -1,7 +1,8 @@
 //! Programs in Go, compiled when they are first needed and only where `go` is on the search path.
 //!
-//! A program is one file that uses the standard library only, so nothing is downloaded. The
-//! compiler gets a temporary folder and a time limit. Nothing of its output is left but an open
+//! A program is one file. If it uses the standard library only, nothing is downloaded; else it comes
+//! with a `go.mod`, and Go gets the modules as it is set up to. The compiler gets a temporary folder
+//! and a time limit. Nothing of its output is left but an open
 //! descriptor, from which the program is started as often as needed, here or in a forked child. So
 //! a program is compiled once in a run, and disappears with the run.
 
@@ -19,14 +20,22 @@ use crate::sys::process;
 /// How long compiling may take. The first time the standard library is compiled too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The same for a program with modules, which may have to be downloaded.
+const MODULES_PATIENCE: Duration = Duration::from_secs(900);
+
 /// The reason for the absence of a program in Go.
 pub(crate) const ABSENT: &str = "no `go` on the PATH";
+
+/// The variable for the number of processors.
+const PROCESSORS: &str = "GOMAXPROCS";
 
 /// A program.
 #[derive(Debug)]
 pub(crate) struct Program {
     name: &'static str,
     source: &'static str,
+    /// The text of its `go.mod`, if it uses modules.
+    module: Option<&'static str>,
     /// The compiled program and the process that has it open, or the compiler's error.
     built: OnceLock<Result<(File, u32), String>>,
 }
@@ -34,7 +43,16 @@ pub(crate) struct Program {
 impl Program {
     /// Creates a program from its only file.
     pub(crate) const fn new(name: &'static str, source: &'static str) -> Program {
-        Program { name, source, built: OnceLock::new() }
+        Program { name, source, module: None, built: OnceLock::new() }
+    }
+
+    /// Creates a program from its only file and the `go.mod` with the modules that it uses.
+    pub(crate) const fn of_module(
+        name: &'static str,
+        source: &'static str,
+        module: &'static str,
+    ) -> Program {
+        Program { name, source, module: Some(module), built: OnceLock::new() }
     }
 
     /// Compiles the program, unless that was done, and returns why it cannot be. Call this before
@@ -45,12 +63,21 @@ impl Program {
 
     /// Returns a command that runs it on one processor.
     pub(crate) fn command(&self) -> Result<Command> {
-        let (file, owner) = self.built()?;
-        // In a child, the descriptor may be closed; the process that compiled the program still has
-        // it.
-        let mut command = Command::new(format!("/proc/{owner}/fd/{}", file.as_raw_fd()));
-        command.env("GOMAXPROCS", "1");
+        let mut command = Command::new(self.path()?);
+        command.env(PROCESSORS, "1");
         Ok(command)
+    }
+
+    /// Returns the path of the compiled program. In a child, the descriptor may be closed; the
+    /// process that compiled the program still has it.
+    fn path(&self) -> Result<String> {
+        let (file, owner) = self.built()?;
+        Ok(format!("/proc/{owner}/fd/{}", file.as_raw_fd()))
+    }
+
+    /// Returns the path of the program, and the variable with which it runs on one processor.
+    pub(crate) fn command_line(&self) -> Result<[String; 2]> {
+        Ok([self.path()?, format!("{PROCESSORS}=1")])
     }
 
     fn built(&self) -> Result<&(File, u32)> {
@@ -68,10 +95,13 @@ impl Program {
         let log = folder.path().join("log");
         let mut command = Command::new(go);
         command.args(["build", "-o", self.name, "main.go"]).current_dir(folder.path());
-        // Nothing is looked for outside of the folder and of Go's own, and nothing downloaded.
+        // Nothing else is looked for outside of the folder and of Go's own.
+        match self.module {
+            None => _ = command.env("GOPROXY", "off"),
+            Some(text) => std::fs::write(folder.path().join("go.mod"), text).map_err(failed)?,
+        }
         command.envs([
             ("GOFLAGS", "-mod=mod"),
-            ("GOPROXY", "off"),
             ("GOTOOLCHAIN", "local"),
             ("GOWORK", "off"),
             ("CGO_ENABLED", "0"),
@@ -83,10 +113,11 @@ impl Program {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(&log).map_err(failed)?);
         let (child, ..) = process::spawn(&mut command).map_err(failed)?;
+        let patience = if self.module.is_some() { MODULES_PATIENCE } else { PATIENCE };
         let begun = Instant::now();
         while !child.has_ended() {
-            if begun.elapsed() > PATIENCE {
-                let seconds = PATIENCE.as_secs();
+            if begun.elapsed() > patience {
+                let seconds = patience.as_secs();
                 return Err(Error::usage(format!("`go build` was not done in {seconds} s")));
             }
             process::sleep(5_000_000);

@@ -12,9 +12,8 @@ use crate::{fanout, files, lookup, relay};
 /// Compares Superpoll with nginx, HAProxy, hyper and mio: the table of the README.
 pub(super) fn peers(document: &Document) -> Option<String> {
     let records = &document.records;
-    let [file, nginx, hyper] = ["superpoll-adaptive", "nginx", "hyper-tokio"].map(|subject| {
-        experiments::rows(&records.files).find(|row| row.subject == subject && row.bytes == 1024)
-    });
+    let [file, nginx, hyper] = ["superpoll-adaptive", "nginx", "hyper-tokio"]
+        .map(|subject| lookup::file(records, subject, "http", 1024));
     let [tcp, tcp_haproxy] =
         ["superpoll-adaptive", "haproxy"].map(|name| lookup::relay(records, name, "keep-alive"));
     let [http, http_haproxy] = ["superpoll-adaptive", "haproxy"]

@@ -46,7 +46,7 @@ pub(super) fn start(
         Software::Superpoll(backend) => {
             let backend = backend.map(|name| format!("[server]\nbackend = {name:?}\n"));
             let channel = program::channel("/channel", "poll = \"24h\"");
-            let (listener, backend) = (program::listener(0), backend.unwrap_or_default());
+            let (listener, backend) = (program::listener(0, None), backend.unwrap_or_default());
             let text = program::configuration(&listener, &[channel], &backend);
             let (server, port) = program::superpoll_serve(name, process, own, &text, &[])?;
             (vec![server], port, "/channel", Form::Superpoll, plain(port, "/channel"))

@@ -106,7 +106,7 @@ impl Fleet {
         self.started += 1;
         let own = self.folder.path().join(self.started.to_string());
         let routes = [program::page(&own, body)?, program::channel(CHANNEL, CHANNEL_SETTINGS)];
-        let listener = program::listener(self.members[number].port);
+        let listener = program::listener(self.members[number].port, None);
         let configuration = program::configuration(&listener, &routes, SETTINGS);
         let keeper = text(&self.keeper_path(number));
         // Statistics sockets of killed servers would be left in a folder of the user's.

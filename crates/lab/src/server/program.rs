@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use crate::environment::PROFILE;
 use crate::error::{Doing, Error, Result};
 use crate::record;
+use crate::server::tls::Certificate;
 use crate::server::{Calls, Control, Counts, ProcessOptions, Server};
 use crate::sys::process;
 use crate::{rivals, say};
@@ -128,9 +129,13 @@ pub(crate) fn configuration(listener: &str, routes: &[String], more: &str) -> St
     )
 }
 
-/// Returns the address of a listener on a port of the loopback address; zero for any free one.
-pub(crate) fn listener(port: u16) -> String {
-    format!("address = \"127.0.0.1:{port}\"")
+/// Returns the settings of a listener on a port of the loopback address, zero for any free one,
+/// which is encrypted if there is a certificate.
+pub(crate) fn listener(port: u16, certificate: Option<&Certificate>) -> String {
+    let tls = certificate.map(|Certificate { certificate, key, .. }| {
+        format!("\ntls = {{ certificate = {certificate:?}, key = {key:?} }}")
+    });
+    format!("address = \"127.0.0.1:{port}\"{}", tls.unwrap_or_default())
 }
 
 /// Makes a folder with a page in a server's folder, and returns the route that serves it.
@@ -406,7 +411,7 @@ mod tests {
     #[test]
     fn our_server_has_default_keys_but_for_the_silence_of_its_clients() {
         let routes = [files(Path::new("/srv"))];
-        let text = configuration(&listener(80), &routes, "");
+        let text = configuration(&listener(80, None), &routes, "");
         let given = Config::parse("given", &text).unwrap();
         let mut expected = Config {
             listeners: given.listeners.clone(),
@@ -417,7 +422,8 @@ mod tests {
         expected.timeouts.idle = Duration::from_secs(24 * 3600);
         assert_eq!(given, expected);
         let patient =
-            Config::parse("patient", &configuration(&listener(80), &routes, PATIENT)).unwrap();
+            Config::parse("patient", &configuration(&listener(80, None), &routes, PATIENT))
+                .unwrap();
         assert_eq!(patient.timeouts.header, expected.timeouts.idle);
     }
 
