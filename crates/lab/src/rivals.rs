@@ -75,10 +75,7 @@ pub(crate) const ALL: &[Rival] = &[
         &["nginx", "nginx-reads", "nginx-silent", "nginx-keep-alive", "nginx-tls", "nginx-h2"],
         || of_program("nginx", |line| line.rsplit_once('/').map(|(_, version)| version)),
     ),
-    rival("Caddy", &["caddy", "caddy-keep-alive", "caddy-h2"], || {
-        find("go").ok_or(go::ABSENT)?;
-        Ok(caddy::version().to_owned())
-    }),
+    rival("Caddy", &["caddy", "caddy-keep-alive", "caddy-h2"], || caddy::CADDY.version()),
     rival("nchan", &["nchan"], || match service::without_nchan() {
         None => Ok(service::nchan_version().unwrap_or_else(|| UNKNOWN.to_owned())),
         Some(reason) => Err(reason),
@@ -88,6 +85,7 @@ pub(crate) const ALL: &[Rival] = &[
         None => Ok(service::ws_version().unwrap_or_else(|| UNKNOWN.to_owned())),
         Some(reason) => Err(reason),
     }),
+    rival("Centrifugo", &["centrifugo"], || service::CENTRIFUGO.version()),
 ];
 
 /// The text where the version is unknown.

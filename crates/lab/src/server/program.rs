@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::environment::PROFILE;
 use crate::error::{Doing, Error, Result};
+use crate::go::Program;
 use crate::record;
 use crate::server::tls::Certificate;
 use crate::server::{Calls, Control, Counts, ProcessOptions, Server};
@@ -211,6 +212,24 @@ pub(crate) fn other(
     until_there(name, process, program, arguments, PATIENCE, || {
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
     })
+}
+
+/// Starts a program in Go on one processor, with its files in a folder, and waits until connections
+/// to this port are accepted.
+pub(crate) fn of_go(
+    name: &'static str,
+    process: ProcessOptions,
+    folder: &Path,
+    port: u16,
+    program: &Program,
+    arguments: &[&str],
+) -> Result<Server> {
+    // Caddy writes into folders of the user's otherwise.
+    let home = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"]
+        .map(|variable| format!("{variable}={}", folder.display()));
+    let [program, processors] = program.command_line()?;
+    let arguments = [&[&*home[0], &home[1], &processors, &program], arguments].concat();
+    other(name, process, port, "env", &arguments)
 }
 
 /// Starts another program and waits until it is there.

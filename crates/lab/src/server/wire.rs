@@ -97,9 +97,9 @@ enum Kind {
     /// The same over HTTP/2.
     Http2(Box<Http2Page>),
     /// A WebSocket or a stream of events whose head has not come.
-    Head(Transport),
-    WebSocket,
-    Events(Events),
+    Head(Transport, Form),
+    WebSocket(Form),
+    Events(Events, Form),
     LongPoll(LongPoll),
 }
 
@@ -121,7 +121,7 @@ impl Wire {
                 let Subscription { transport, path, form } = *subscription;
                 let kind = match transport {
                     Transport::LongPoll => Kind::LongPoll(LongPoll { path, form }),
-                    transport => Kind::Head(transport),
+                    transport => Kind::Head(transport, form),
                 };
                 (kind, subscription.request())
             }
@@ -150,7 +150,7 @@ impl Wire {
     pub(crate) fn is_waiting(&self) -> bool {
         match &self.kind {
             Kind::Http2(page) => page.left.is_some(),
-            kind => matches!(kind, Kind::Head(_) | Kind::Page(_, true) | Kind::Echo(_, 1..)),
+            kind => matches!(kind, Kind::Head(..) | Kind::Page(_, true) | Kind::Echo(_, 1..)),
         }
     }
 
@@ -224,19 +224,25 @@ impl Wire {
                 *is_waiting = false;
                 Ok(length)
             }
-            Kind::Head(transport) => {
+            &mut Kind::Head(transport, form) => {
                 let Some(head) = Head::parse(bytes)? else { return Ok(0) };
                 self.kind = match transport {
                     Transport::WebSocket => {
                         check(&head)?;
-                        Kind::WebSocket
+                        Kind::WebSocket(form)
                     }
-                    _ => Kind::Events(Events::new(&head)?),
+                    _ => Kind::Events(Events::new(&head)?, form),
                 };
                 Ok(head.end)
             }
-            Kind::WebSocket => frame(bytes, hear, reply),
-            Kind::Events(events) => events.take(bytes, hear),
+            Kind::WebSocket(Form::Centrifugo) => {
+                frame(bytes, &mut |text| publication(text, hear), reply)
+            }
+            Kind::WebSocket(_) => frame(bytes, hear, reply),
+            Kind::Events(events, Form::Centrifugo) => {
+                events.take(bytes, &mut |text| publication(text, hear))
+            }
+            Kind::Events(events, _) => events.take(bytes, hear),
             Kind::LongPoll(poll) => poll.take(bytes, hear, reply),
         }
     }
@@ -461,6 +467,28 @@ pub(crate) enum Form {
     Numbered,
     /// The same request again, after which the server sends only later messages.
     Plain,
+    /// Centrifugo, which has no long-poll: messages are in JSON, among others.
+    Centrifugo,
+}
+
+/// What Centrifugo sends: a publication or anything else.
+#[derive(Deserialize)]
+struct Push<'a> {
+    #[serde(borrow, default, rename = "pub")]
+    publication: Option<Publication<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Publication<'a> {
+    #[serde(borrow)]
+    data: Cow<'a, str>,
+}
+
+/// Takes what Centrifugo sends, and calls `hear` with the message if it is a publication.
+fn publication(text: &[u8], hear: &mut Hear<'_>) -> Result<(), String> {
+    let push: Push<'_> =
+        serde_json::from_slice(text).map_err(|error| format!("a message is not JSON: {error}"))?;
+    push.publication.map_or(Ok(()), |one| hear(one.data.as_bytes()))
 }
 
 /// An answer of Superpoll to a long-poll.
@@ -543,7 +571,7 @@ impl LongPoll {
                 hear(&body)?;
                 query = format!("?after={}", head.next);
             }
-            Form::Plain => hear(&body)?,
+            Form::Plain | Form::Centrifugo => hear(&body)?,
         }
         let request = http::request("GET", &format!("{path}{query}"), &fields, None);
         reply.extend_from_slice(request.as_bytes());
@@ -686,6 +714,33 @@ mod tests {
         let refused = b"HTTP/1.1 403 No\r\ncontent-length: 0\r\n\r\n";
         let error = heard(subscription(Transport::WebSocket, Form::Plain), refused).unwrap_err();
         assert!(error.contains("403"), "{error}");
+    }
+
+    #[test]
+    fn publications_of_centrifugo_are_messages_and_other_pushes_are_not() {
+        let pushes = r#"{"connect":{"client":"1","subs":{"a":{}}}} {} {"channel":"a","pub":{"data":"one \"1\""}}"#;
+        let [connect, ping, publication] = &pushes.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+            panic!("three pushes")
+        };
+        let stream: String =
+            [connect, ping, publication].map(|one| format!("data: {one}\n\n")).concat();
+        let events = subscription(Transport::Events, Form::Centrifugo);
+        let text = format!("HTTP/1.1 200 OK\r\n\r\n{stream}");
+        assert_eq!(heard(events, text.as_bytes()).unwrap().0, [r#"one "1""#]);
+        let head = format!("HTTP/1.1 101 X\r\nsec-websocket-accept: {ACCEPTED}\r\n\r\n");
+        let frame = |text: &str| format!("\x01{}{text}", char::from(text.len() as u8));
+        let frames: Vec<u8> = [connect, ping, publication]
+            .map(|one| {
+                let mut frame = frame(one).into_bytes();
+                frame[0] = 0x81;
+                frame
+            })
+            .concat();
+        let websocket = subscription(Transport::WebSocket, Form::Centrifugo);
+        let bytes = [head.as_bytes(), &frames].concat();
+        assert_eq!(heard(websocket, &bytes).unwrap().0, [r#"one "1""#]);
+        let wrong = subscription(Transport::Events, Form::Centrifugo);
+        assert!(heard(wrong, b"HTTP/1.1 200 OK\r\n\r\ndata: x\n\n").unwrap_err().contains("JSON"));
     }
 
     fn events(text: &str) -> Result<Vec<String>, String> {

@@ -1,7 +1,4 @@
 //! Caddy, compiled from its Go module where there is Go.
-//!
-//! `go.mod` names the version. Go downloads the modules the first time, checks them against its
-//! database of checksums, and compiles for some minutes; later it has both in its caches.
 
 use std::path::Path;
 
@@ -11,18 +8,17 @@ use crate::record::write;
 use crate::server::tls::Certificate;
 use crate::server::{ProcessOptions, Server, program};
 
-const MODULE: &str = include_str!("go.mod");
-
-static CADDY: Program = Program::of_module("caddy", include_str!("main.go"), MODULE);
+/// The program that its makers offer for download.
+pub(crate) static CADDY: Program = Program::of_package(
+    "caddy",
+    "github.com/caddyserver/caddy/v2/cmd/caddy",
+    "github.com/caddyserver/caddy/v2",
+    "v2.11.9",
+);
 
 /// Returns why it cannot take part.
 pub(crate) fn refusal() -> Option<String> {
     CADDY.refusal()
-}
-
-/// Returns its version.
-pub(crate) fn version() -> &'static str {
-    MODULE.trim_end().rsplit_once(" v").map_or("", |(_, version)| version)
 }
 
 /// Starts it with its files in a folder, as a site on a port with these directives, encrypted if
@@ -37,13 +33,8 @@ pub(crate) fn start(
 ) -> Result<Server> {
     let file = folder.join("Caddyfile");
     write(&file, &configuration(folder, port, certificate, directives))?;
-    // It writes into folders of the user's otherwise.
-    let home = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"]
-        .map(|variable| format!("{variable}={}", folder.display()));
     let arguments = ["run", "--adapter", "caddyfile", "--config", &file.to_string_lossy()];
-    let [program, processors] = CADDY.command_line()?;
-    let arguments = [&[&*home[0], &home[1], &processors, &program], &arguments[..]].concat();
-    program::other(name, process, port, "env", &arguments)
+    program::of_go(name, process, folder, port, &CADDY, &arguments)
 }
 
 fn configuration(
@@ -98,6 +89,5 @@ mod tests {
         assert_eq!(text.matches('{').count(), text.matches('}').count());
         let text = configuration(folder.path(), 1234, None, &files(Path::new("/srv")));
         assert!(text.contains("http://:1234 {") && text.contains("root \"/srv\"\n"), "{text}");
-        assert!(version().starts_with("2."), "{}", version());
     }
 }
