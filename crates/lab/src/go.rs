@@ -15,14 +15,17 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::rivals;
 use crate::sys::process;
+use crate::{rivals, say};
 
 /// How long compiling may take. The first time the standard library is compiled too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The same for a package, whose modules may have to be downloaded.
 const PACKAGE_PATIENCE: Duration = Duration::from_secs(900);
+
+/// After this long, a line says that a program is compiled.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// The only file of a program, in its folder.
 const FILE: &str = "main.go";
@@ -141,7 +144,11 @@ impl Program {
         command.stderr(File::create(&log).map_err(failed)?);
         let (child, ..) = process::spawn(&mut command).map_err(failed)?;
         let begun = Instant::now();
+        let mut is_told = false;
         while !child.has_ended() {
+            if begun.elapsed() > SILENCE && !std::mem::replace(&mut is_told, true) {
+                say::note(&format!("compiling {} in Go: the first time takes minutes", self.name));
+            }
             if begun.elapsed() > patience {
                 let seconds = patience.as_secs();
                 return Err(Error::usage(format!("`go build` was not done in {seconds} s")));

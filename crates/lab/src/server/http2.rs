@@ -119,15 +119,14 @@ fn put_window(increment: u32, to: &mut Vec<u8>) {
 pub(crate) type Field<'a> = (&'a str, &'a str);
 
 /// The fields of a request: those of its own, and those that all requests of a connection share.
-/// The path is among either; a server wants it before fields of the application, so `path` comes
-/// first and is empty if all requests share it.
+/// The path is one of these or those; it comes before all fields that are no pseudo-fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Request<'a> {
     /// The path, unless it is shared.
     pub path: &'a str,
     /// Those that all requests share, pseudo-fields first.
     pub shared: &'a [Field<'a>],
-    /// The others.
+    /// The other fields.
     pub own: &'a [Field<'a>],
 }
 
@@ -200,7 +199,7 @@ impl Http2 {
         let begin = to.len();
         put_frame_head(0, kind::HEADERS, flag::END_STREAM | flag::END_HEADERS, stream, to);
         if let Table::Resized(size) = self.table {
-            // By way of nothing, so that it has no entries in any case.
+            // First no size at all, so that the table has no entries in any case.
             to.push(TABLE_SIZE);
             if size > 0 {
                 put_integer(TABLE_SIZE, 5, size as usize, to);

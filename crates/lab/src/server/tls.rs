@@ -86,7 +86,7 @@ impl Certificate {
     }
 }
 
-/// What a client offers in its handshake.
+/// The offer of a client in its handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Offer {
     /// HTTP/1.1, and a full handshake each time.

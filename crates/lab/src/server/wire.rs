@@ -471,7 +471,7 @@ pub(crate) enum Form {
     Centrifugo,
 }
 
-/// What Centrifugo sends: a publication or anything else.
+/// A push of Centrifugo: a publication, or something else.
 #[derive(Deserialize)]
 struct Push<'a> {
     #[serde(borrow, default, rename = "pub")]
@@ -484,7 +484,7 @@ struct Publication<'a> {
     data: Cow<'a, str>,
 }
 
-/// Takes what Centrifugo sends, and calls `hear` with the message if it is a publication.
+/// Takes a push of Centrifugo, and calls `hear` with the message if the push is a publication.
 fn publication(text: &[u8], hear: &mut Hear<'_>) -> Result<(), String> {
     let push: Push<'_> =
         serde_json::from_slice(text).map_err(|error| format!("a message is not JSON: {error}"))?;

@@ -79,7 +79,7 @@ impl Kind {
         !matches!(self, Kind::Connection | Kind::OneByOne | Kind::KeepAlive | Kind::Bulk)
     }
 
-    /// Returns what clients offer in their handshake, if they encrypt.
+    /// Returns the offer of clients in their handshake, if they encrypt.
     pub(crate) fn offer(self) -> Option<Offer> {
         match self {
             Kind::HttpsFull | Kind::HttpsKeepAlive => Some(Offer::Http1),
