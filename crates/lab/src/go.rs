@@ -3,9 +3,9 @@
 //! A program is either one file that uses the standard library only, so that nothing is downloaded,
 //! or a package of a module in a version, which Go downloads as it is set up to and checks against
 //! its database of checksums. The compiler gets a temporary folder and a time limit. Nothing of its
-//! output is left but an open descriptor, from which the program is started as often as needed, here
-//! or in a forked child. So a program is compiled once in a run, and disappears with the run; Go
-//! keeps the modules, and what it has compiled of them, in its caches.
+//! output is left but an open descriptor, from which the program is started as often as needed,
+//! here or in a forked child. So a program is compiled once in a run, and disappears with the run;
+//! Go keeps the modules, and what it has compiled of them, in its caches.
 
 use std::fs::File;
 use std::io::Read;

@@ -106,8 +106,8 @@ pub(super) fn start(
     Ok(Service { servers, port, subscription, publishing, folder })
 }
 
-/// The path of a subscription by Centrifugo's unidirectional transports, with the request to connect
-/// as JSON: `{"subs":{"fanout":{}}}`.
+/// The path of a subscription by a unidirectional transport of Centrifugo, with the request to
+/// connect as JSON: `{"subs":{"fanout":{}}}`.
 macro_rules! centrifugo_path {
     ($transport:literal) => {
         concat!(

@@ -13,12 +13,12 @@
 //!
 //! Each server lives in a process of its own on one processor (`server`). The load generator on
 //! another (`server/web.rs`) keeps one request under way on each connection, or eight by HTTP/2,
-//! compares every answer with the file, byte for byte, and takes the servers in turn, round by round
-//! (`trial.rs`). The figure is the processor time of the server's process per request; ratios are those of each
-//! round. All servers use the same plain congestion control, for which the experiment has a network
-//! of its own where that is permitted: a congestion control that paces, as bbr does, would add the
-//! cost of a timer to each long file. Where `strace` is installed, a separate run lists the system
-//! calls by name.
+//! compares every answer with the file, byte for byte, and takes the servers in turn, round by
+//! round (`trial.rs`). The figure is the processor time of the server's process per request; ratios
+//! are those of each round. All servers use the same plain congestion control, for which the
+//! experiment has a network of its own where that is permitted: a congestion control that paces, as
+//! bbr does, would add the cost of a timer to each long file. Where `strace` is installed, a
+//! separate run lists the system calls by name.
 
 use std::collections::BTreeMap;
 

@@ -14,13 +14,13 @@
 //! connections that stay open; in both, proxies keep their connections to the origin. Four have TLS
 //! between clients and the proxy: a connection for each request, with a full handshake or one that
 //! resumes a session, and HTTP/1 and HTTP/2 on connections that stay open. The difference between
-//! `https-full` and `http-connection` is the cost of a handshake. One epoll
-//! loop on one processor plays all clients and the origin, and checks each byte on both sides. The
-//! relays are ours on each back-end, with and without speculation, and haproxy, nginx and Caddy where
-//! they are installed (`peers.rs`). Each runs in a process of its own on another processor; they take
-//! turns, round by round (`trial.rs`). Congestion control is the same plain algorithm in all of
-//! them; for this the experiment has a network of its own where permitted. An algorithm that paces,
-//! like bbr, would add a timer's share to every figure.
+//! `https-full` and `http-connection` is the cost of a handshake. One epoll loop on one processor
+//! plays all clients and the origin, and checks each byte on both sides. The relays are ours on
+//! each back-end, with and without speculation, and haproxy, nginx and Caddy where they are
+//! installed (`peers.rs`). Each runs in a process of its own on another processor; they take turns,
+//! round by round (`trial.rs`). Congestion control is the same plain algorithm in all of them; for
+//! this the experiment has a network of its own where permitted. An algorithm that paces, like bbr,
+//! would add a timer's share to every figure.
 
 use std::collections::BTreeMap;
 

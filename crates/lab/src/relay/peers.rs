@@ -1,5 +1,5 @@
-//! haproxy, nginx and Caddy, each with a configuration of its own in a folder that goes with it, and
-//! our own relay and proxy with their default keys.
+//! haproxy and nginx, each with a configuration of its own in a folder that goes with it, and our
+//! own relay and proxy with their default keys.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -59,8 +59,8 @@ impl Certificate {
         Ok(Certificate { certificate, key, both, roots: Arc::new(roots) })
     }
 
-    /// Returns the settings of clients that trust it. They speak TLS 1.3 alone, as servers differ in
-    /// their versions by default.
+    /// Returns the settings of clients that trust it. They speak TLS 1.3 alone, as the default
+    /// versions of servers differ.
     pub(crate) fn client(&self, offer: Offer) -> Result<Arc<ClientConfig>> {
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&TLS13])
