@@ -5,7 +5,7 @@ use crate::experiments::{self, Records};
 use crate::record::Figures;
 use crate::statistics;
 use crate::statistics::{Estimate, Ratio};
-use crate::{findings, herd, relay, ring, sweep, table, zombies};
+use crate::{files, findings, herd, relay, ring, sweep, table, zombies};
 
 /// A sweep of `superpoll-lab atr`: all rows of one kind, total and placement.
 pub(crate) struct Sweep<'a> {
@@ -173,6 +173,17 @@ pub(crate) fn with_zombies<'a>(
 ) -> Option<&'a zombies::Row> {
     experiments::rows(&records.zombies)
         .find(|row| row.workers <= 1 && row.subject == subject && row.zombies == zombies)
+}
+
+/// Returns the row of a server of files: of a protocol, and of files with so many bytes.
+pub(crate) fn file<'a>(
+    records: &'a Records,
+    subject: &str,
+    protocol: &str,
+    bytes: usize,
+) -> Option<&'a files::Row> {
+    experiments::rows(&records.files)
+        .find(|row| row.subject == subject && row.protocol == protocol && row.bytes == bytes)
 }
 
 /// Returns the row of a relay under a load.

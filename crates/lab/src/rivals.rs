@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::error::Result;
 use crate::fanout::service;
+use crate::server::caddy;
 use crate::sys::{libkqueue, process};
 use crate::{go, say};
 
@@ -71,9 +72,10 @@ pub(crate) const ALL: &[Rival] = &[
     rival("haproxy", &["haproxy", "haproxy-relay"], || of_program("haproxy", after_version)),
     rival(
         "nginx",
-        &["nginx", "nginx-reads", "nginx-silent", "nginx-keep-alive", "nginx-tls"],
+        &["nginx", "nginx-reads", "nginx-silent", "nginx-keep-alive", "nginx-tls", "nginx-h2"],
         || of_program("nginx", |line| line.rsplit_once('/').map(|(_, version)| version)),
     ),
+    rival("Caddy", &["caddy", "caddy-keep-alive", "caddy-h2"], || caddy::CADDY.version()),
     rival("nchan", &["nchan"], || match service::without_nchan() {
         None => Ok(service::nchan_version().unwrap_or_else(|| UNKNOWN.to_owned())),
         Some(reason) => Err(reason),
@@ -83,6 +85,7 @@ pub(crate) const ALL: &[Rival] = &[
         None => Ok(service::ws_version().unwrap_or_else(|| UNKNOWN.to_owned())),
         Some(reason) => Err(reason),
     }),
+    rival("Centrifugo", &["centrifugo"], || service::CENTRIFUGO.version()),
 ];
 
 /// The text where the version is unknown.

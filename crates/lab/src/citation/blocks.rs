@@ -351,7 +351,9 @@ fn rings(document: &Document) -> Option<String> {
 /// time next to that of two other servers.
 fn compared_work(document: &Document) -> impl Iterator<Item = (String, &str, [Compared; 2])> {
     let files = experiments::rows(&document.records.files).map(|row| {
-        let work = format!("a file of {} bytes, {} connections", row.bytes, row.connections);
+        let by =
+            if row.protocol == "http" { String::new() } else { format!(" by {}", row.protocol) };
+        let work = format!("a file of {} bytes{by}, {} connections", row.bytes, row.connections);
         let others = [(row.nginx_ratio, "nginx"), (row.hyper_ratio, "hyper on tokio")];
         (work, &*row.subject, others)
     });

@@ -5,44 +5,31 @@ use crate::citation::blocks::{Cited, ratio, spread, table};
 use crate::document::Document;
 use crate::experiments::{self, Records};
 use crate::record::Figures;
-use crate::statistics::Ratio;
 use crate::table::time;
-use crate::{fanout, files, lookup, relay};
+use crate::{fanout, files, lookup};
 
-/// Compares Superpoll with nginx, HAProxy, hyper and mio: the table of the README.
+/// A row of the table of peers: the work, our cost, the peer and its cost, and the ratio.
+type PeerRow = [String; 4];
+
+fn compared(work: &str, ours: String, peer: &str, theirs: String, ratio: String) -> PeerRow {
+    [work.to_owned(), ours, format!("{peer}: {theirs}"), ratio]
+}
+
+/// Compares Superpoll with nginx, HAProxy, hyper, Caddy and mio: the table of the README.
 pub(super) fn peers(document: &Document) -> Option<String> {
     let records = &document.records;
-    let [file, nginx, hyper] = ["superpoll-adaptive", "nginx", "hyper-tokio"].map(|subject| {
-        experiments::rows(&records.files).find(|row| row.subject == subject && row.bytes == 1024)
-    });
-    let [tcp, tcp_haproxy] =
-        ["superpoll-adaptive", "haproxy"].map(|name| lookup::relay(records, name, "keep-alive"));
-    let [http, http_haproxy] = ["superpoll-adaptive", "haproxy"]
-        .map(|name| lookup::relay(records, name, "http-keep-alive"));
-    let [bytes, nginx_bytes] =
-        ["superpoll-keep-alive", "nginx-keep-alive"].map(|subject| bytes_of(records, subject));
     let [round, mio] = ["adaptive", "mio"].map(|subject| lookup::round(records, 100, subject));
-
-    let row = |work: &str, ours: String, peer: &str, theirs: String, ratio: String| {
-        [work.to_owned(), ours, format!("{peer}: {theirs}"), ratio]
-    };
-    let served = |work, row_of: &files::Row, peer, other: &files::Row, ratio: Option<Ratio>| {
-        let [ours, theirs] = [row_of, other].map(|row| time(row.figures.cpu_ns_per_request_median));
-        row(work, ours, peer, theirs, spread(ratio))
-    };
-    let passed_on = |work, row_of: &relay::Row, other: &relay::Row| {
-        let [ours, theirs] = [row_of, other].map(|row| time(row.figures.cpu_ns_per_request_median));
-        row(work, ours, "HAProxy", theirs, spread(row_of.haproxy_ratio))
-    };
-    let held = |peer, ours: f64, theirs: f64| {
-        let [own, other] = [ours, theirs].map(|bytes| format!("{bytes:.0} bytes"));
-        row("memory of an idle keep-alive connection", own, peer, other, ratio(Some(ours / theirs)))
-    };
-    let (file, tcp, http, bytes) = (file?, tcp?, http?, bytes?);
     let (round, mio) = (round?, mio?);
     // Both are relative to the same loop.
     let ours_to_mio = round.loop_part().zip(mio.loop_part()).map(|(ours, theirs)| ours / theirs);
-    let fanned = |transport: &str, name: &str| -> Option<[String; 4]> {
+    let poller = compared(
+        "time of a round, 100 of 1,000 pipes active (poller)",
+        time(round.ns_per_round_median),
+        "mio",
+        time(mio.ns_per_round_median),
+        ratio(ours_to_mio),
+    );
+    let fanned = |transport: &str, name: &str| -> Option<PeerRow> {
         let [ours, theirs] =
             ["superpoll-adaptive", "nchan"].map(|subject| delivered(records, subject, transport));
         let (ours, theirs) = (ours?, theirs?);
@@ -51,29 +38,67 @@ pub(super) fn peers(document: &Document) -> Option<String> {
             thousands(ours.subscribers)
         );
         let [own, other] = [ours, theirs].map(|row| time(row.cpu_ns_per_delivery_median));
-        Some(row(&work, own, "nginx with nchan", other, spread(ours.nchan_ratio)))
+        Some(compared(&work, own, "nginx with nchan", other, spread(ours.nchan_ratio)))
     };
     let fanned = [fanned("websocket", "WebSocket"), fanned("sse", "server-sent events")];
-    let file_work = "CPU of a request for a file of 1 KiB";
+    let rows = [served(records), passed_on(records), held(records)].into_iter().flatten();
     table(
         &["work", "Superpoll", "compared with", "ratio"],
-        [
-            served(file_work, file, "nginx", nginx?, file.nginx_ratio),
-            served(file_work, file, "hyper on tokio", hyper?, file.hyper_ratio),
-            passed_on("CPU of a request through the TCP proxy, keep-alive", tcp, tcp_haproxy?),
-            passed_on("CPU of a request through the HTTP proxy, keep-alive", http, http_haproxy?),
-            held("nginx", bytes, nginx_bytes?),
-            row(
-                "time of a round, 100 of 1,000 pipes active (poller)",
-                time(round.ns_per_round_median),
-                "mio",
-                time(mio.ns_per_round_median),
-                ratio(ours_to_mio),
-            ),
-        ]
-        .into_iter()
-        .chain(fanned.into_iter().flatten()),
+        rows.chain([poller]).chain(fanned.into_iter().flatten()),
     )
+}
+
+/// Compares servers of files.
+fn served(records: &Records) -> Vec<PeerRow> {
+    let work = "CPU of a request for a file of 1 KiB";
+    let of = |work: &str, protocol: &str, [subject, peer]: [&str; 2], to: fn(&files::Row) -> _| {
+        let [ours, theirs] = ["superpoll-adaptive", subject]
+            .map(|subject| lookup::file(records, subject, protocol, 1024));
+        let (ours, theirs) = (ours?, theirs?);
+        let [own, other] = [ours, theirs].map(|row| time(row.figures.cpu_ns_per_request_median));
+        Some(compared(work, own, peer, other, spread(to(ours))))
+    };
+    let nginx = ["nginx", "nginx"];
+    let rows = [
+        of(work, "http", nginx, |row| row.nginx_ratio),
+        of(work, "http", ["hyper-tokio", "hyper on tokio"], |row| row.hyper_ratio),
+        of(work, "http", ["caddy", "Caddy"], |row| row.caddy_ratio),
+        of(&format!("{work} by HTTPS"), "https", nginx, |row| row.nginx_ratio),
+        of(&format!("{work} by HTTP/2"), "h2", nginx, |row| row.nginx_ratio),
+    ];
+    rows.into_iter().flatten().collect()
+}
+
+/// Compares relays and proxies.
+fn passed_on(records: &Records) -> Vec<PeerRow> {
+    let of = |(load, work): (&str, &str)| {
+        let [ours, theirs] =
+            ["superpoll-adaptive", "haproxy"].map(|name| lookup::relay(records, name, load));
+        let (ours, theirs) = (ours?, theirs?);
+        let [own, other] = [ours, theirs].map(|row| time(row.figures.cpu_ns_per_request_median));
+        Some(compared(work, own, "HAProxy", other, spread(ours.haproxy_ratio)))
+    };
+    let loads = [
+        ("keep-alive", "CPU of a request through the TCP proxy, keep-alive"),
+        ("http-keep-alive", "CPU of a request through the HTTP proxy, keep-alive"),
+        ("h2", "CPU of a request through the HTTP proxy, HTTP/2 to HTTP/1"),
+        ("https-full", "CPU of a TLS connection with one request through the HTTP proxy"),
+        ("https-resumed", "the same, the TLS session resumed"),
+    ];
+    loads.into_iter().filter_map(of).collect()
+}
+
+/// Compares idle connections.
+fn held(records: &Records) -> Vec<PeerRow> {
+    let of = |(kind, name): (&str, &str)| {
+        let [ours, theirs] =
+            ["superpoll", "nginx"].map(|server| bytes_of(records, &format!("{server}-{kind}")));
+        let (ours, theirs) = (ours?, theirs?);
+        let [own, other] = [ours, theirs].map(|bytes| format!("{bytes:.0} bytes"));
+        let work = format!("memory of an idle {name}connection");
+        Some(compared(&work, own, "nginx", other, ratio(Some(ours / theirs))))
+    };
+    [("keep-alive", "keep-alive "), ("h2", "HTTP/2 ")].into_iter().filter_map(of).collect()
 }
 
 /// Formats a number with a comma before its last three digits.
@@ -228,4 +253,42 @@ fn delivered<'a>(records: &'a Records, subject: &str, transport: &str) -> Option
     experiments::rows(&records.fanout)
         .filter(|row| row.subject == subject && row.transport == transport)
         .min_by_key(|row| row.subscribers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::record::Record;
+    use crate::server::trial::Figures;
+    use crate::statistics::Ratio;
+
+    #[test]
+    fn servers_of_files_are_compared_by_what_a_report_has() {
+        let row = |subject: &str, protocol: &str, us: f64| files::Row {
+            subject: subject.to_owned(),
+            protocol: protocol.to_owned(),
+            bytes: 1024,
+            figures: Figures { cpu_ns_per_request_median: 1e3 * us, ..Figures::default() },
+            nginx_ratio: Some(Ratio { median: 0.5, low: 0.4, high: 0.6, decile: None }),
+            ..files::Row::default()
+        };
+        let of = |rows: Vec<files::Row>| {
+            let record = Record::new("files", Environment::here(), [], rows);
+            served(&Records { files: Some(record), ..Records::default() })
+        };
+        let plain = vec![row("superpoll-adaptive", "http", 11.0), row("nginx", "http", 22.0)];
+        let rows = of(plain.clone());
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        let [work, ours, peer, ratio] = &rows[0];
+        assert!(!work.contains("HTTP") && ours == "11.0 us" && peer == "nginx: 22.0 us", "{peer}");
+        assert_eq!(ratio, "0.50 (0.40 to 0.60)");
+        let more = [row("superpoll-adaptive", "h2", 12.0), row("nginx", "h2", 33.0)];
+        let all = of([plain, more.to_vec(), vec![row("caddy", "http", 99.0)]].concat());
+        let shown: Vec<_> = all.iter().map(|row| format!("{}, {}", row[0], row[2])).collect();
+        let file = "CPU of a request for a file of 1 KiB";
+        let expected = [", nginx: 22.0 us", ", Caddy: 99.0 us", " by HTTP/2, nginx: 33.0 us"];
+        assert_eq!(shown, expected.map(|rest| format!("{file}{rest}")));
+        assert!(of(Vec::new()).is_empty());
+    }
 }

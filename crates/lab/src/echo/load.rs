@@ -62,7 +62,7 @@ impl Connection {
 impl web::Connection for Connection {
     type Room = Room;
 
-    fn ask(&mut self, Room { request, .. }: &mut Room) -> Result<(), String> {
+    fn ask(&mut self, _: usize, Room { request, .. }: &mut Room) -> Result<(), String> {
         self.asked += 1;
         fill(self.number, self.asked, request);
         match call::send(&self.socket, request) {
@@ -72,15 +72,15 @@ impl web::Connection for Connection {
         }
     }
 
-    fn read(&mut self, Room { request, buffer }: &mut Room) -> Result<bool, String> {
+    fn read(&mut self, Room { request, buffer }: &mut Room) -> Result<usize, String> {
         match call::read(&self.socket, buffer) {
             Ok(0) => Err("it closed a connection".to_owned()),
             Ok(count) => {
                 fill(self.number, self.asked, request);
-                self.answer.take(&buffer[..count], request)
+                self.answer.take(&buffer[..count], request).map(usize::from)
             }
             // Reported once more than there was something.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             Err(error) => Err(format!("a connection broke: {error}")),
         }
     }

@@ -81,7 +81,7 @@ impl web::Load for Load {
     const LEAST: u64 = 10;
 
     /// One message is under way.
-    fn connections(&self) -> usize {
+    fn under_way(&self) -> usize {
         1
     }
 

@@ -9,6 +9,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
+use crate::go::Program;
 use crate::record::write;
 use crate::rivals;
 use crate::server::http::{self, Client};
@@ -46,7 +47,7 @@ pub(super) fn start(
         Software::Superpoll(backend) => {
             let backend = backend.map(|name| format!("[server]\nbackend = {name:?}\n"));
             let channel = program::channel("/channel", "poll = \"24h\"");
-            let (listener, backend) = (program::listener(0), backend.unwrap_or_default());
+            let (listener, backend) = (program::listener(0, None), backend.unwrap_or_default());
             let text = program::configuration(&listener, &[channel], &backend);
             let (server, port) = program::superpoll_serve(name, process, own, &text, &[])?;
             (vec![server], port, "/channel", Form::Superpoll, plain(port, "/channel"))
@@ -82,6 +83,18 @@ pub(super) fn start(
             let server = program::other(name, process, port, "node", &arguments)?;
             (vec![server], port, "/channel", Form::Numbered, plain(port, "/channel"))
         }
+        Software::Centrifugo => {
+            let (port, file) = (program::free_port()?, own.join("config.json"));
+            write(&file, &centrifugo_configuration(port))?;
+            let arguments = ["-c", &*shown(&file)];
+            let server = program::of_go(name, process, own, port, &CENTRIFUGO, &arguments)?;
+            let path = match transport {
+                Transport::WebSocket => centrifugo_path!("websocket"),
+                _ => centrifugo_path!("sse"),
+            };
+            let publishing = Publishing { port, path: "/api/publish", body: Body::Centrifugo };
+            (vec![server], port, path, Form::Centrifugo, publishing)
+        }
         #[cfg(feature = "http")]
         Software::Hyper => {
             let serve = crate::fanout::hyper::serve;
@@ -91,6 +104,34 @@ pub(super) fn start(
     };
     let subscription = Subscription { transport, path, form };
     Ok(Service { servers, port, subscription, publishing, folder })
+}
+
+/// The path of a subscription by a unidirectional transport of Centrifugo, with the request to
+/// connect as JSON: `{"subs":{"fanout":{}}}`.
+macro_rules! centrifugo_path {
+    ($transport:literal) => {
+        concat!(
+            "/connection/uni_",
+            $transport,
+            "?cf_connect=%7B%22subs%22:%7B%22fanout%22:%7B%7D%7D%7D"
+        )
+    };
+}
+use centrifugo_path;
+
+/// Everybody may subscribe and publish, and nothing is reported to its makers.
+fn centrifugo_configuration(port: u16) -> String {
+    json!({
+        "http_server": { "address": "127.0.0.1", "port": port.to_string() },
+        "log": { "level": "error" },
+        "usage_stats": { "disabled": true },
+        "client": { "insecure": true },
+        "channel": { "without_namespace": { "allow_subscribe_for_client": true } },
+        "http_api": { "insecure": true },
+        "uni_websocket": { "enabled": true },
+        "uni_sse": { "enabled": true },
+    })
+    .to_string()
 }
 
 fn shown(path: &Path) -> String {
@@ -142,10 +183,28 @@ pub(crate) enum Software {
     Pushpin,
     /// A server for node, with `ws`.
     Node,
+    /// Centrifugo.
+    Centrifugo,
     /// hyper on tokio.
     #[cfg(feature = "http")]
     Hyper,
 }
+
+impl Software {
+    /// Returns the feature that it lacks for a kind of subscribers, if any.
+    pub(super) fn lacks(self, transport: Transport) -> Option<&'static str> {
+        let polls = transport == Transport::LongPoll;
+        (self == Software::Centrifugo && polls).then_some("has no long-poll")
+    }
+}
+
+/// The program that its makers offer for download.
+pub(crate) static CENTRIFUGO: Program = Program::of_package(
+    "centrifugo",
+    "github.com/centrifugal/centrifugo/v6",
+    "github.com/centrifugal/centrifugo/v6",
+    "v6.9.1",
+);
 
 /// A server that takes part.
 pub(crate) type Subject = subject::Subject<Software>;
@@ -162,6 +221,8 @@ pub(crate) const ALL: &[Entry<Software>] = &[
     Entry::new("pushpin", "pushpin with its own test channel", Software::Pushpin)
         .unless(without_pushpin),
     Entry::new("node-ws", "a server for node, with ws", Software::Node).unless(without_ws),
+    Entry::new("centrifugo", "Centrifugo, its unidirectional transports", Software::Centrifugo)
+        .unless(|| CENTRIFUGO.refusal()),
     rival!("http", "hyper-tokio", "hyper and tungstenite on tokio", Software::Hyper),
 ];
 
@@ -246,12 +307,15 @@ pub(super) enum Body {
     Text,
     /// The message in every form that pushpin has, as JSON.
     Pushpin,
+    /// The message and its channel, as JSON.
+    Centrifugo,
 }
 
 impl Body {
     fn of(self, text: &str) -> String {
         match self {
             Body::Text => text.to_owned(),
+            Body::Centrifugo => json!({ "channel": "fanout", "data": text }).to_string(),
             Body::Pushpin => {
                 let formats = json!({
                     "http-stream": { "content": format!("data: {text}\n\n") },

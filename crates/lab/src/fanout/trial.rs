@@ -63,6 +63,11 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let points = points(options)?;
     let (subjects, mut notes) = service::chosen(options.subjects.as_deref())?;
     notes.extend(channel::plain_network());
+    for Subject { name, start, .. } in &subjects {
+        let transports = crate::table::distinct(points.iter().map(|point| point.transport));
+        let lacking = transports.into_iter().filter_map(|one| Some((one, start.lacks(one)?)));
+        notes.extend(lacking.map(|(one, why)| format!("{name} {why}: left out of {one}")));
+    }
     let mut plan = Plan::new("fanout", &options.output, &subjects, points.len(), 0.0);
     // Connecting and parking take most of the time of a short run.
     let sizes = points.iter().map(|point| 4 + point.subscribers / 500).collect();
@@ -106,7 +111,8 @@ fn measure(
 ) -> Result<Vec<Row>> {
     let about = format!("{} {}", point.subscribers, point.transport);
     let mut place = 0;
-    let started = trial.start_each(subjects.iter().copied(), &about, |subject, process| {
+    let fit = subjects.iter().copied().filter(|one| one.start.lacks(point.transport).is_none());
+    let started = trial.start_each(fit, &about, |subject, process| {
         place += 1;
         start(place, subject, options.bytes, process, point)
     })?;

@@ -1,8 +1,9 @@
 //! `superpoll-lab files`: a server's processor time to send a file.
 //!
 //! A folder with one file, a small one or a long one, and clients that ask for it again and again
-//! on connections that stay open. The subjects are `superpoll serve`'s server on each back-end,
-//! nginx as a careful operator configures it, and a file server of hyper on tokio (`tokio.rs`).
+//! on connections that stay open: over HTTP/1, plain and encrypted, and over HTTP/2. The subjects
+//! are `superpoll serve`'s server on each back-end with its default keys, nginx as a careful
+//! operator configures it, Caddy, and a file server of hyper on tokio (`tokio.rs`).
 //!
 //! The server on tokio holds its files in memory, including the response heads, and looks at
 //! nothing but the path and the ETag. Most authors of such a server take a ready-made service
@@ -11,13 +12,13 @@
 //! looks for changes of its files has to be compared with one that saves itself even that.
 //!
 //! Each server lives in a process of its own on one processor (`server`). The load generator on
-//! another (`server/web.rs`) keeps one request under way on each connection, compares every answer
-//! with the file, byte for byte, and takes the servers in turn, round by round (`trial.rs`). The
-//! figure is the processor time of the server's process per request; ratios are those of each
-//! round. All servers use the same plain congestion control, for which the experiment has a network
-//! of its own where that is permitted: a congestion control that paces, as bbr does, would add the
-//! cost of a timer to each long file. Where `strace` is installed, a separate run lists the system
-//! calls by name.
+//! another (`server/web.rs`) keeps one request under way on each connection, or eight by HTTP/2,
+//! compares every answer with the file, byte for byte, and takes the servers in turn, round by
+//! round (`trial.rs`). The figure is the processor time of the server's process per request; ratios
+//! are those of each round. All servers use the same plain congestion control, for which the
+//! experiment has a network of its own where that is permitted: a congestion control that paces, as
+//! bbr does, would add the cost of a timer to each long file. Where `strace` is installed, a
+//! separate run lists the system calls by name.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{Experiment, Figure, Run, Target, Targets};
 use crate::plot::{self, Plot};
 use crate::server::trial::Figures;
+use crate::server::web::Protocol;
 use crate::statistics::Ratio;
 use crate::table::{self, Part, Table};
 
@@ -42,7 +44,9 @@ crate::options::options! {
 
     /// The lengths of the file, with commas
     bytes: String = LIST "1024,102400",
-    /// Connections to each server, with commas
+    /// http, https, h2 (encrypted too) or all, with commas
+    protocol: String = LIST "all",
+    /// Requests under way at each server, with commas: one on each connection, or eight by HTTP/2
     connections: String = LIST "64",
     /// Servers to measure, with commas, or all
     subjects: Option<String> = LIST,
@@ -53,9 +57,12 @@ crate::options::options! {
 pub(crate) struct Row {
     /// The server.
     pub subject: String,
+    /// `http`, `https` or `h2`.
+    #[serde(default = "http")]
+    pub protocol: String,
     /// The length of the file.
     pub bytes: usize,
-    /// Connections, each with one request under way.
+    /// Connections, each with one request under way, or eight by HTTP/2.
     pub connections: usize,
     /// The times of its rounds.
     #[serde(flatten)]
@@ -64,10 +71,17 @@ pub(crate) struct Row {
     pub nginx_ratio: Option<Ratio>,
     /// Processor time against that of hyper on tokio.
     pub hyper_ratio: Option<Ratio>,
+    /// Processor time against that of Caddy.
+    pub caddy_ratio: Option<Ratio>,
     /// The system calls that strace saw in them, by name, per request.
     pub strace_calls: BTreeMap<String, f64>,
     /// All of them.
     pub strace_calls_per_request: Option<f64>,
+}
+
+/// Returns the protocol of records without that field.
+fn http() -> String {
+    Protocol::Http.name().to_owned()
 }
 
 // The experiment `files`, for the command line and the report.
@@ -102,19 +116,19 @@ impl Experiment for Files {
     const NAME: &'static str = "files";
     const TITLE: &'static str = "cost of sending a file";
     const METHOD: &'static str = "A file is asked for again and again on connections that stay open, each with one request \
-             under way; every byte of every answer is checked. Measured is the processor time of the \
+             under way, or eight by HTTP/2 (“h2”); every byte of every answer is checked. Measured is the processor time of the \
              server's process, which has a processor to itself; ratios are those of each round. \
              “Generator” is the share of its own processor that the load generator needs. Calls are those \
              that strace sees in another run, in which the server is slower.";
-    const QUICK: &'static str =
-        "files --quick --seconds 6 --subjects superpoll-epoll,superpoll-adaptive,nginx,hyper-tokio";
-    const FULL: &'static str = "files --paced --seconds 90";
+    const QUICK: &'static str = "files --quick --seconds 18 --subjects superpoll-epoll,superpoll-adaptive,nginx,hyper-tokio";
+    const FULL: &'static str = "files --paced --seconds 270";
     const MEASURED: &'static str = "processor time of a server for one request for a file";
     const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
-        let plots = connections(rows).into_iter().map(|connections| {
-            Part::plot(format!("files-{connections}.svg"), over_bytes(rows, connections))
+        let plots = loads(rows).into_iter().map(|(protocol, connections)| {
+            let plot = over_bytes(rows, protocol, connections);
+            Part::plot(format!("files-{protocol}-{connections}.svg"), plot)
         });
         plots.chain([Part::Table(servers(rows)), Part::Table(calls(rows))]).collect()
     }
@@ -123,7 +137,9 @@ impl Experiment for Files {
     fn targets(rows: &[Row]) -> Vec<Target> {
         let mut targets = Targets::new(rows, |row| row.subject.clone());
         let ours = |row: &Row, bytes: usize| {
-            (row.bytes, row.connections) == (bytes, CONNECTIONS) && OURS.contains(&&*row.subject)
+            (row.bytes, row.connections) == (bytes, CONNECTIONS)
+                && row.protocol == Protocol::Http.name()
+                && OURS.contains(&&*row.subject)
         };
         for (bytes, name, of, bound) in AGAINST {
             let ratio = |row: &Row| Some(of(row)?.headline().value);
@@ -136,8 +152,9 @@ impl Experiment for Files {
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        let Row { subject, bytes, connections, figures, .. } = row;
-        Some(figures.compared(format!("{bytes} bytes, {connections} connections, {subject}")))
+        let Row { subject, protocol, bytes, connections, figures, .. } = row;
+        let at = format!("{bytes} bytes, {protocol}, {connections} connections, {subject}");
+        Some(figures.compared(at))
     }
 }
 
@@ -147,9 +164,10 @@ impl Experiment for Files {
 pub(crate) fn servers(rows: &[Row]) -> Table {
     table::of(
         rows,
-        2,
+        3,
         &[
             ("bytes", |row| row.bytes.to_string()),
+            ("by", |row| row.protocol.clone()),
             ("server", |row| row.subject.clone()),
             ("connections", |row| row.connections.to_string()),
             ("cpu us/request", |row| format!("{:.2}", row.figures.cpu_ns_per_request_median / 1e3)),
@@ -163,6 +181,8 @@ pub(crate) fn servers(rows: &[Row]) -> Table {
             ("/ hyper", |row| table::headline(row.hyper_ratio)),
             ("90 %", |row| table::interval(row.hyper_ratio)),
             ("median", |row| table::median(row.hyper_ratio)),
+            ("/ Caddy", |row| table::headline(row.caddy_ratio)),
+            ("90 %", |row| table::interval(row.caddy_ratio)),
             ("waits/request", |row| table::number(row.figures.waits_per_request, 3)),
             ("epoll_ctl/request", |row| table::number(row.figures.epoll_ctl_per_request, 3)),
             ("calls/request", |row| table::number(row.strace_calls_per_request, 3)),
@@ -175,9 +195,10 @@ pub(crate) fn servers(rows: &[Row]) -> Table {
 pub(crate) fn calls(rows: &[Row]) -> Table {
     table::of(
         rows.iter().filter(|row| !row.strace_calls.is_empty()),
-        4,
+        5,
         &[
             ("bytes", |row| row.bytes.to_string()),
+            ("by", |row| row.protocol.clone()),
             ("server", |row| row.subject.clone()),
             ("connections", |row| row.connections.to_string()),
             ("calls by request", |row| table::calls(&row.strace_calls)),
@@ -187,16 +208,17 @@ pub(crate) fn calls(rows: &[Row]) -> Table {
 
 // The plots of `superpoll-lab files`: processor time of a request over the length of the file.
 
-/// Returns the numbers of connections that were measured, in their order.
-pub(crate) fn connections(rows: &[Row]) -> Vec<usize> {
-    crate::table::distinct(rows.iter().map(|row| row.connections))
+/// Returns the protocols and numbers of connections that were measured, in their order.
+fn loads(rows: &[Row]) -> Vec<(&str, usize)> {
+    table::distinct(rows.iter().map(|row| (&*row.protocol, row.connections)))
 }
 
-/// Plots a curve for each server with this number of connections; `None` if only one file was
-/// measured.
-pub(crate) fn over_bytes(rows: &[Row], connections: usize) -> Option<Plot> {
-    let own: Vec<&Row> = rows.iter().filter(|row| row.connections == connections).collect();
-    let title = format!("files: {connections} connections");
+/// Plots a curve for each server with this protocol and number of connections; `None` if only one
+/// file was measured.
+fn over_bytes(rows: &[Row], protocol: &str, connections: usize) -> Option<Plot> {
+    let is_own = |row: &&Row| (&*row.protocol, row.connections) == (protocol, connections);
+    let own: Vec<&Row> = rows.iter().filter(is_own).collect();
+    let title = format!("files by {protocol}: {connections} connections");
     plot::over_powers_of_ten(title, ["bytes", "server's cpu us per request"], &own, |row| {
         let time = row.figures.cpu_ns_per_request_median / 1e3;
         Some((row.subject.as_str(), (row.bytes as f64, time)))
@@ -215,6 +237,7 @@ mod tests {
     fn each_length_is_judged_at_64_connections() {
         let row = |subject: &str, bytes, connections, nginx: f64, hyper: f64| Row {
             subject: subject.to_owned(),
+            protocol: http(),
             bytes,
             connections,
             nginx_ratio: Some(Ratio { median: nginx, ..Ratio::default() }),
@@ -229,6 +252,7 @@ mod tests {
             row("superpoll-epoll", 1024, 1, 3.0, 3.0),
             row("superpoll-epoll", 4096, 64, 3.0, 3.0),
             row("superpoll-epoll", 102_400, 64, 0.91, 3.0),
+            Row { protocol: "https".to_owned(), ..row("superpoll-epoll", 1024, 64, 3.0, 3.0) },
         ];
         let targets = Files::targets(&rows);
         let kept: Vec<_> = targets.iter().map(|t| (t.measured, t.is_kept())).collect();
@@ -264,16 +288,17 @@ mod tests {
     fn several_lengths_are_drawn() {
         let row = |bytes, connections, cpu_ns_per_request_median| Row {
             subject: "nginx".to_owned(),
+            protocol: http(),
             bytes,
             connections,
             figures: Figures { cpu_ns_per_request_median, ..Figures::default() },
             ..Row::default()
         };
         let rows = [row(10, 64, 9000.0), row(1000, 64, 7000.0), row(10, 1, 5000.0)];
-        assert_eq!(connections(&rows), [64, 1]);
-        let plot = over_bytes(&rows, 64).unwrap();
+        assert_eq!(loads(&rows), [("http", 64), ("http", 1)]);
+        let plot = over_bytes(&rows, "http", 64).unwrap();
         assert_eq!(plot.curves[0].points, [(1.0, 9.0), (3.0, 7.0)]);
         assert!(plot.svg().unwrap().contains("bytes"));
-        assert!(over_bytes(&rows, 1).is_none());
+        assert!(over_bytes(&rows, "http", 1).is_none() && over_bytes(&rows, "h2", 64).is_none());
     }
 }

@@ -7,8 +7,7 @@ use std::rc::Rc;
 use Software::Ours;
 use serde_json::json;
 use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Uring};
-use superpoll_gateway::config::Listener;
-use superpoll_gateway::{Address, Config, serve};
+use superpoll_gateway::{Config, serve};
 
 use crate::error::{Doing, Error, Result};
 use crate::files::{NAME, Options, Row};
@@ -16,9 +15,10 @@ use crate::random::Random;
 use crate::record::Record;
 use crate::relay::strace;
 use crate::server::subject::{self, Entry, Subject, names, not_installed, rival};
+use crate::server::tls::Certificate;
 use crate::server::trial::{self, Figures, Plan, Runner, Trial};
-use crate::server::web::{self, Clients, Page, check_connections};
-use crate::server::{Control, ProcessOptions, Server, program};
+use crate::server::web::{self, Clients, Page, Protocol, check_connections};
+use crate::server::{Control, ProcessOptions, Server, caddy, program};
 use crate::table::distinct;
 use crate::{channel, options};
 
@@ -29,10 +29,11 @@ const LONGEST: usize = 64 << 20;
 /// generator.
 const ROOM: usize = 256 << 10;
 
-/// A file and the number of connections that request it.
+/// A file, the protocol, and the number of connections that request it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Point {
     bytes: usize,
+    protocol: Protocol,
     connections: usize,
 }
 
@@ -41,8 +42,17 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
     let numbers = options::numbers("--connections", &options.connections)?;
     lengths.iter().try_for_each(|&bytes| options::within("--bytes", bytes, 1..=LONGEST))?;
     numbers.iter().try_for_each(|&number| check_connections(number, servers))?;
-    let of = |bytes| numbers.iter().map(move |&connections| Point { bytes, connections });
-    Ok(distinct(lengths.into_iter().flat_map(of)))
+    let all = &Protocol::ALL;
+    let protocols =
+        options::named(&options.protocol, all, |one| one.name(), |_| true, "no protocol")?;
+    let mut points = Vec::new();
+    for bytes in lengths {
+        for &protocol in &protocols {
+            let of = |&number| Point { bytes, protocol, connections: protocol.connections(number) };
+            points.extend(numbers.iter().map(of));
+        }
+    }
+    Ok(distinct(points))
 }
 
 /// Returns the contents of a file of this length: the same in every run with the same seed, without
@@ -58,6 +68,12 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         subject::present(ALL, options.subjects.as_deref(), "no file server")?;
     let points = points(options, subjects.len())?;
     notes.extend(channel::plain_network());
+    for Subject { name, start, .. } in &subjects {
+        let protocols = distinct(points.iter().map(|point| point.protocol));
+        let lacking = protocols.into_iter().filter_map(|one| Some((one, start.lacks(one)?)));
+        notes
+            .extend(lacking.map(|(protocol, why)| format!("{name} {why}: left out of {protocol}")));
+    }
     let mut plan = Plan::new("files", &options.output, &subjects, points.len(), 30.0);
     (plan.all, plan.notes) = (names(ALL), notes);
     let own = [("congestion_control", json!(channel::default_congestion()))];
@@ -70,18 +86,22 @@ fn measure(
     trial: &mut Trial<'_>,
     point: Point,
 ) -> Result<Vec<Row>> {
-    let Point { bytes, connections } = point;
-    let root = program::folder("files")?;
+    let Point { bytes, protocol, connections } = point;
+    let (root, keys) = (program::folder("files")?, program::folder("certificate")?);
+    let certificate = Certificate::make(keys.path())?;
+    let tls = protocol.client(&certificate)?;
+    let encrypts = tls.is_some().then_some(&certificate);
     let file = contents(bytes, options.output.seed);
     let path = root.path().join(NAME);
     std::fs::write(&path, &file).doing(format_args!("writing {}", path.display()))?;
-    let page = Page { path: &format!("/{NAME}"), body: &file, room: ROOM };
+    let path = format!("/{NAME}");
+    let page = Page { path: &path, body: &file, room: ROOM, protocol, tls: tls.as_ref() };
     let mut rows = trial.take_turns(
-        subjects.iter().copied(),
-        &format!("{bytes} bytes, {connections} connections"),
+        subjects.iter().copied().filter(|one| one.start.lacks(protocol).is_none()),
+        &format!("{bytes} bytes, {protocol}, {connections} connections"),
         |subject, process| {
             let folder = program::folder(subject.name)?;
-            let (server, port) = start(subject, process, folder.path(), root.path())?;
+            let (server, port) = start(subject, process, folder.path(), root.path(), encrypts)?;
             let load = web::load(subject.name, Ipv4Addr::LOCALHOST, &[port], connections, page)?;
             Ok((Runner::new(server, load)?, folder))
         },
@@ -93,30 +113,37 @@ fn measure(
         |row, to| {
             row.nginx_ratio = to("nginx");
             row.hyper_ratio = to("hyper-tokio");
+            row.caddy_ratio = to("caddy");
         },
     );
     Ok(rows)
 }
 
-/// Starts a server with a folder. Returns its port.
+/// Starts a server with a folder, encrypted if there is a certificate. Returns its port.
 fn start(
     Subject { name, start, .. }: Subject<Software>,
     process: ProcessOptions,
     own: &Path,
     root: &Path,
+    certificate: Option<&Certificate>,
 ) -> Result<(Server, u16)> {
     match start {
         Software::Ours(backend) => {
             let port = program::free_port()?;
             let server = Server::start(name, true, process, Vec::new(), |control| {
-                serve(backend, root, port, control)
+                serve(backend, root, port, certificate, control)
             })?;
             Ok((server, port))
         }
         Software::Nginx(sendfile) => {
             let port = program::free_port()?;
-            let block = program::nginx_http(own, &configuration(root, port, sendfile));
+            let block = program::nginx_http(own, &configuration(root, port, certificate, sendfile));
             Ok((program::nginx(name, process, own, port, None, &block)?, port))
+        }
+        Software::Caddy => {
+            let port = program::free_port()?;
+            let directives = caddy::files(root);
+            Ok((caddy::start(name, process, own, port, certificate, &directives)?, port))
         }
         #[cfg(feature = "http")]
         Software::Hyper => Server::accepting(name, false, process, |listener, control| {
@@ -128,7 +155,7 @@ fn start(
 /// Returns the time of a request and the system calls made for it.
 fn row(
     runner: &mut Runner<Clients>,
-    Point { bytes, connections }: Point,
+    Point { bytes, protocol, connections }: Point,
     mut figures: Figures,
     quick: bool,
 ) -> Result<Row> {
@@ -140,7 +167,8 @@ fn row(
         figures = figures.with(runner.count(requests)?, requests);
     }
     let subject = runner.name().to_owned();
-    let mut row = Row { subject, bytes, connections, figures, ..Row::default() };
+    let protocol = protocol.name().to_owned();
+    let mut row = Row { subject, protocol, bytes, connections, figures, ..Row::default() };
     let traced = strace::most(quick);
     if let Some((calls, ())) = strace::count(runner.pid(), || runner.ask(traced))? {
         (row.strace_calls, row.strace_calls_per_request) = strace::by_request(Some(calls), traced);
@@ -157,9 +185,23 @@ pub(crate) enum Software {
     Ours(BackendKind),
     /// nginx, with `sendfile` or without.
     Nginx(bool),
+    /// Caddy.
+    Caddy,
     /// hyper on tokio.
     #[cfg(feature = "http")]
     Hyper,
+}
+
+impl Software {
+    /// Returns the feature that it lacks for a protocol, if any.
+    fn lacks(self, protocol: Protocol) -> Option<&'static str> {
+        match self {
+            _ if protocol == Protocol::Http => None,
+            #[cfg(feature = "http")]
+            Software::Hyper => Some("has no TLS here"),
+            _ => None,
+        }
+    }
 }
 
 /// All servers.
@@ -180,6 +222,8 @@ pub(crate) const ALL: &[Entry<Software>] = &[
         Software::Nginx(false),
     )
     .unless(|| not_installed("nginx")),
+    Entry::new("caddy", "Caddy with its standard modules, on one processor", Software::Caddy)
+        .unless(caddy::refusal),
     rival!(
         "http",
         "hyper-tokio",
@@ -196,15 +240,24 @@ pub(crate) const ALL: &[Entry<Software>] = &[
 // packets have to be held back and released with a call each. So nginx also takes part without
 // `sendfile`, with buffers for a long file.
 
-fn configuration(root: &Path, port: u16, sendfile: bool) -> String {
+fn configuration(
+    root: &Path,
+    port: u16,
+    certificate: Option<&Certificate>,
+    sendfile: bool,
+) -> String {
     let sending = match sendfile {
         true => "sendfile on; tcp_nopush on;",
         false => "sendfile off; output_buffers 2 128k;",
     };
+    let (tls, keys) = match certificate {
+        Some(certificate) => (" ssl http2", certificate.directives_of_nginx()),
+        None => ("", String::new()),
+    };
     format!(
         "{sending} default_type application/octet-stream;\n\
          open_file_cache max=1000 inactive=1h; open_file_cache_valid 60s;\n\
-         server {{ listen 127.0.0.1:{port} backlog=4096; root {}; }}",
+         server {{ listen 127.0.0.1:{port}{tls} backlog=4096; {keys} root {}; }}",
         root.display()
     )
 }
@@ -212,20 +265,17 @@ fn configuration(root: &Path, port: u16, sendfile: bool) -> String {
 // `superpoll serve`'s server with a folder, in a process of its own, which reports its poller's
 // counters.
 
-/// A connection may be silent during the turns of all other servers.
-const SILENCE: std::time::Duration = std::time::Duration::from_secs(3600);
-
-/// Serves a folder on a port indefinitely, as without a configuration: no access log, one engine.
+/// Serves a folder on a port indefinitely, with one engine.
 pub(super) fn serve(
     backend: BackendKind,
     root: &Path,
     port: u16,
+    certificate: Option<&Certificate>,
     control: &mut Control,
 ) -> Result<()> {
-    let mut config = Config::folder(root);
-    let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port };
-    config.listeners = vec![Listener::plain(address)];
-    config.timeouts.idle = SILENCE;
+    let listener = program::listener(port, certificate);
+    let text = program::configuration(&listener, &[program::files(root)], "");
+    let config = Config::parse("files", &text).map_err(|error| Error::usage(error.to_string()))?;
     program::serve(backend, control, |runtime| {
         // A client that is not served gets no answer, which the load generator notices.
         serve::Server::start(runtime, &config, |_| {})
@@ -241,13 +291,18 @@ mod tests {
     fn points_are_limited_by_memory_and_descriptors() {
         let of = |bytes: &str, connections: &str| {
             let (bytes, connections) = (bytes.to_owned(), connections.to_owned());
-            let options = Options { bytes, connections, ..Options::default() };
+            let protocol = "http".to_owned();
+            let options = Options { bytes, protocol, connections, ..Options::default() };
             points(&options, 6)
         };
         let all = of("10, 20,10", "1,2").unwrap();
         let all: Vec<_> = all.into_iter().map(|point| (point.bytes, point.connections)).collect();
         assert_eq!(all, [(10, 1), (10, 2), (20, 1), (20, 2)]);
-        assert_eq!(points(&Options::default(), 6).unwrap().len(), 2);
+        let all = points(&Options::default(), 6).unwrap();
+        let all: Vec<_> = all.into_iter().map(|p| (p.bytes, p.protocol, p.connections)).collect();
+        let of_each =
+            |bytes| Protocol::ALL.map(|one| (bytes, one, if one == Protocol::H2 { 8 } else { 64 }));
+        assert_eq!(all, [of_each(1024), of_each(102_400)].concat());
         for (bytes, connections, about) in [
             ("0", "1", "--bytes 0"),
             ("1,100000000", "1", "--bytes 100000000"),
@@ -270,10 +325,10 @@ mod tests {
 
     #[test]
     fn the_configuration_names_port_and_folder() {
-        let text = configuration(Path::new("/tmp/root"), 1234, true);
+        let text = configuration(Path::new("/tmp/root"), 1234, None, true);
         assert!(text.contains("listen 127.0.0.1:1234 ") && text.contains("root /tmp/root;"));
         assert!(text.contains("sendfile on;"));
-        assert!(configuration(Path::new("/r"), 1, false).contains("sendfile off;"));
+        assert!(configuration(Path::new("/r"), 1, None, false).contains("sendfile off;"));
         assert_eq!(text.matches('{').count(), text.matches('}').count());
     }
 }

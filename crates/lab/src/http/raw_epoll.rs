@@ -10,7 +10,7 @@ use std::rc::Rc;
 use crate::error::{Doing, Error, Result};
 use crate::http::BODY;
 use crate::server::Control;
-use crate::server::web::{self, Clients, Page};
+use crate::server::web::{self, Clients, Page, Protocol};
 use crate::sys::{descriptor, epoll};
 
 /// The answer; it has the same length as hyper's.
@@ -98,7 +98,8 @@ pub(crate) fn load(
     ports: &[u16],
     count: usize,
 ) -> Result<Clients> {
-    let page = Page { path: "/", body: &Rc::from(&BODY[..]), room: ROOM };
+    let body = Rc::from(&BODY[..]);
+    let page = Page { path: "/", body: &body, room: ROOM, protocol: Protocol::Http, tls: None };
     web::load(subject, from, ports, count, page)
 }
 

@@ -1,9 +1,9 @@
 //! `superpoll-lab idle`: the memory of a connection that does nothing.
 //!
 //! The experiment starts a server. Clients connect and make a connection of its kind: nothing at
-//! all, one request over HTTP/1 (plain or encrypted), a long-poll without an answer, the handshake
-//! of a WebSocket, a stream of server-sent events without a message, or one request through a
-//! relay. Then they are silent. When the server's memory has settled, it is read from
+//! all, one request over HTTP/1 (plain or encrypted) or HTTP/2, a long-poll without an answer, the
+//! handshake of a WebSocket, a stream of server-sent events without a message, or one request
+//! through a relay. Then they are silent. When the server's memory has settled, it is read from
 //! `smaps_rollup`; after the same number of further connections, it is read a second time. The
 //! figure is the difference per connection, so that one-time memory of the server does not count.
 //! It is the memory that the process has to itself (`Private_Dirty`). It includes memory that the
@@ -16,10 +16,10 @@
 //! `/proc/net/sockstat`). It includes both ends of a connection and everything else that the
 //! machine does meanwhile.
 //!
-//! Our servers are started as a user would start them, by this command (`server/program.rs`); nginx
-//! and haproxy take part where they are installed. `service.rs` starts each server and its clients,
-//! `server/memory.rs` reads the memory, and `trial.rs` runs the servers in turn.
-//! `superpoll-lab million` goes on until it meets a limit.
+//! Our servers are started as a user would start them, by this command (`server/program.rs`), with
+//! default keys; nginx and haproxy take part where they are installed, and Caddy where Go is.
+//! `service.rs` starts each server and its clients, `server/memory.rs` reads the memory, and
+//! `trial.rs` runs the servers in turn. `superpoll-lab million` goes on until it meets a limit.
 
 use serde::{Deserialize, Serialize};
 
@@ -58,8 +58,8 @@ pub(crate) struct Spread {
 pub(crate) struct Row {
     /// The server and the kind of connection.
     pub subject: String,
-    /// The kind of connection: `silent`, `keep-alive`, `tls`, `long-poll`, `websocket`, `events`,
-    /// `relay`.
+    /// The kind of connection: `silent`, `keep-alive`, `tls`, `h2`, `long-poll`, `websocket`,
+    /// `events`, `relay`.
     pub kind: String,
     /// `one-by-one` or `burst`.
     pub arrival: String,

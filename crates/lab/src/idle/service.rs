@@ -1,21 +1,17 @@
 //! The servers, each started with the settings of its kind of connection.
 
-use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
-
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::http::{self, BODY};
 use crate::relay::peers::{self, Task};
 use crate::server::crowd::{Crowd, Settings};
 use crate::server::fleet::CHANNEL;
 use crate::server::subject::{self, Entry, not_installed, rival};
+use crate::server::tls::{Certificate, Offer};
 use crate::server::wire::{Form, Opening, Subscription, Transport};
-use crate::server::{Control, ProcessOptions, Server, program};
+use crate::server::{Control, ProcessOptions, Server, caddy, program};
 
 /// A server at work.
 #[derive(Debug)]
@@ -36,7 +32,6 @@ pub(super) fn start(
     certificate: &Certificate,
 ) -> Result<Service> {
     let of = |server, port| Service { server, port, _behind: None };
-    let text = |path: &Path| path.to_string_lossy().into_owned();
     match (start.software, start.kind) {
         (Software::Superpoll, Kind::Relay) => {
             let (behind, to) =
@@ -47,13 +42,11 @@ pub(super) fn start(
             Ok(Service { server, port, _behind: Some(behind) })
         }
         (Software::Superpoll, kind) => {
-            let (pem, key) = (text(&certificate.certificate), text(&certificate.key));
-            let tls = format!("\ntls = {{ certificate = {pem:?}, key = {key:?} }}");
-            let tls = if kind == Kind::Tls { &*tls } else { "" };
             let channel = program::channel(CHANNEL, "poll = \"24h\"");
             let routes = [program::page(folder, BODY)?, channel];
-            let listener = program::listener(0) + tls;
-            let configuration = program::configuration(&listener, &routes, "");
+            let listener = program::listener(0, kind.offer().and(Some(certificate)));
+            let more = if kind == Kind::Silent { program::PATIENT } else { "" };
+            let configuration = program::configuration(&listener, &routes, more);
             let (server, port) =
                 program::superpoll_serve(name, process, folder, &configuration, &["--dumpable"])?;
             Ok(of(server, port))
@@ -65,15 +58,23 @@ pub(super) fn start(
         (Software::Nginx, kind) => {
             let port = program::free_port()?;
             program::page(folder, BODY)?;
-            let (pem, key) = (text(&certificate.certificate), text(&certificate.key));
-            let own = format!("ssl_certificate {pem:?}; ssl_certificate_key {key:?};");
-            let (ssl, own) = if kind == Kind::Tls { (" ssl", &*own) } else { ("", "") };
+            let (ssl, own) = match kind.offer() {
+                Some(_) => (" ssl http2", certificate.directives_of_nginx()),
+                None => ("", String::new()),
+            };
             let inside = format!(
                 "server {{ listen 127.0.0.1:{port}{ssl} backlog=4096; {own} root {}; }}",
-                text(&folder.join("root"))
+                folder.join("root").display()
             );
             let block = program::nginx_http(folder, &inside);
             let server = program::nginx(name, process, folder, port, None, &block)?;
+            Ok(of(server, port))
+        }
+        (Software::Caddy, kind) => {
+            let port = program::free_port()?;
+            program::page(folder, BODY)?;
+            let (encrypts, site) = (kind.offer().and(Some(certificate)), folder.join("root"));
+            let server = caddy::start(name, process, folder, port, encrypts, &caddy::files(&site))?;
             Ok(of(server, port))
         }
         (Software::Haproxy, _) => {
@@ -93,13 +94,14 @@ pub(super) fn clients(
     port: u16,
     certificate: &Certificate,
 ) -> Result<Crowd> {
+    let tls = start.kind.offer().map(|offer| certificate.client(offer)).transpose()?;
     Crowd::start(Settings {
         subject: name,
         from: Ipv4Addr::LOCALHOST,
         port,
         opening: start.kind.opening(),
         bytes: 0,
-        tls: (start.kind == Kind::Tls).then(|| Arc::clone(&certificate.config)),
+        tls,
     })
 }
 
@@ -114,6 +116,8 @@ crate::by_name::named! {
         KeepAlive = "keep-alive",
         /// The same, encrypted.
         Tls = "tls",
+        /// One request over HTTP/2.
+        Http2 = "h2",
         /// A request whose answer does not come.
         LongPoll = "long-poll",
         /// The handshake.
@@ -126,11 +130,21 @@ crate::by_name::named! {
 }
 
 impl Kind {
+    /// Returns the offer of a client's handshake, if the connection is encrypted.
+    fn offer(self) -> Option<Offer> {
+        match self {
+            Kind::Tls => Some(Offer::Http1),
+            Kind::Http2 => Some(Offer::Http2),
+            _ => None,
+        }
+    }
+
     /// Returns the request of a connection.
     pub(crate) fn opening(self) -> Opening {
         let transport = match self {
             Kind::Silent => return Opening::Silent,
             Kind::KeepAlive | Kind::Tls | Kind::Relay => return Opening::Get(BODY),
+            Kind::Http2 => return Opening::GetByHttp2(BODY),
             Kind::LongPoll => Transport::LongPoll,
             Kind::WebSocket => Transport::WebSocket,
             Kind::Events => Transport::Events,
@@ -150,6 +164,8 @@ pub(crate) enum Software {
     Nginx,
     /// haproxy.
     Haproxy,
+    /// Caddy.
+    Caddy,
 }
 
 /// The software of a server, and the kind of its connections.
@@ -188,11 +204,16 @@ const fn nginx(name: &'static str, about: &'static str, kind: Kind) -> Entry<Sta
     entry(name, about, Software::Nginx, kind).unless(|| not_installed("nginx"))
 }
 
+const fn caddy(name: &'static str, about: &'static str, kind: Kind) -> Entry<Start> {
+    entry(name, about, Software::Caddy, kind).unless(caddy::refusal)
+}
+
 /// All entries.
 pub(crate) const ALL: &[Entry<Start>] = &[
     ours("superpoll-silent", "superpoll serve, nothing was asked", Kind::Silent),
     ours("superpoll-keep-alive", "superpoll serve, after a request", Kind::KeepAlive),
     ours("superpoll-tls", "superpoll serve, after a request by TLS", Kind::Tls),
+    ours("superpoll-h2", "superpoll serve, after a request by HTTP/2", Kind::Http2),
     ours("superpoll-long-poll", "superpoll serve, a channel's long-poll", Kind::LongPoll),
     ours("superpoll-websocket", "superpoll serve, a channel's WebSocket", Kind::WebSocket),
     ours("superpoll-events", "superpoll serve, a channel's server-sent events", Kind::Events),
@@ -218,6 +239,9 @@ pub(crate) const ALL: &[Entry<Start>] = &[
     nginx("nginx-silent", "nginx, nothing was asked", Kind::Silent),
     nginx("nginx-keep-alive", "nginx, after a request", Kind::KeepAlive),
     nginx("nginx-tls", "nginx, after a request by TLS", Kind::Tls),
+    nginx("nginx-h2", "nginx, after a request by HTTP/2", Kind::Http2),
+    caddy("caddy-keep-alive", "Caddy, after a request", Kind::KeepAlive),
+    caddy("caddy-h2", "Caddy, after a request by HTTP/2", Kind::Http2),
     entry("haproxy-relay", "haproxy in TCP mode, after a request", Software::Haproxy, Kind::Relay)
         .unless(|| not_installed("haproxy")),
 ];
@@ -226,37 +250,4 @@ pub(crate) const ALL: &[Entry<Start>] = &[
 /// installed here.
 pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Subject>, Vec<String>)> {
     subject::present(ALL, names, "no kind of connection")
-}
-
-// A certificate for the servers, and clients that trust it.
-
-/// A certificate in a folder.
-#[derive(Clone, Debug)]
-pub(super) struct Certificate {
-    /// The file of the certificate.
-    pub certificate: PathBuf,
-    /// The file of its key.
-    pub key: PathBuf,
-    config: Arc<ClientConfig>,
-}
-
-impl Certificate {
-    /// Makes a certificate for `localhost` and writes it into a folder.
-    pub(super) fn make(folder: &Path) -> Result<Certificate> {
-        let failed =
-            |error: &dyn std::fmt::Display| Error::usage(format!("making a certificate: {error}"));
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])
-            .map_err(|error| failed(&error))?;
-        let (certificate, key) = (folder.join("localhost.pem"), folder.join("localhost.key"));
-        fs::write(&certificate, made.cert.pem()).map_err(|error| failed(&error))?;
-        fs::write(&key, made.signing_key.serialize_pem()).map_err(|error| failed(&error))?;
-        let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone()).map_err(|error| failed(&error))?;
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| failed(&error))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Certificate { certificate, key, config: Arc::new(config) })
-    }
 }

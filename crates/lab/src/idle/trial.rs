@@ -6,12 +6,13 @@ use serde_json::json;
 
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::idle::service::{self, Certificate, Kind, Subject};
+use crate::idle::service::{self, Kind, Subject};
 use crate::idle::{Options, Row, Spread};
 use crate::record::Record;
 use crate::server::crowd::Order;
 use crate::server::memory::{self, Memory};
 use crate::server::subject::names;
+use crate::server::tls::Certificate;
 use crate::server::trial::Plan;
 use crate::server::{ProcessOptions, program};
 use crate::sys::process;

@@ -232,16 +232,16 @@ struct Timed {
 impl web::Connection for Timed {
     type Room = (Room, Vec<f64>);
 
-    fn ask(&mut self, room: &mut Self::Room) -> Result<(), String> {
+    fn ask(&mut self, count: usize, room: &mut Self::Room) -> Result<(), String> {
         self.asked_at = process::now();
-        self.connection.ask(&mut room.0)
+        self.connection.ask(count, &mut room.0)
     }
 
-    fn read(&mut self, (room, times): &mut Self::Room) -> Result<bool, String> {
-        let is_answered = self.connection.read(room)?;
-        if is_answered {
+    fn read(&mut self, (room, times): &mut Self::Room) -> Result<usize, String> {
+        let answered = self.connection.read(room)?;
+        if answered > 0 {
             times.push((process::now() - self.asked_at) as f64);
         }
-        Ok(is_answered)
+        Ok(answered)
     }
 }

@@ -1,5 +1,5 @@
 //! `superpoll-lab relay`: the cost to pass a connection on, with and without speculation, compared
-//! with haproxy and nginx.
+//! with haproxy, nginx and Caddy.
 //!
 //! Text 003 (haproxy's *merge speculative I/O into polled I/O*) counted the system calls of 10,000
 //! forwarded connections. This experiment does so again. A relay stands between clients and an
@@ -11,13 +11,16 @@
 //! after its answer, of many clients or of a single client; requests on connections that stay open;
 //! and bulk, long answers that a relay should splice. Two are of HTTP, with a reverse proxy in
 //! place of the relay: a client's connection for each request, which the proxy closes, and
-//! connections that stay open; in both, proxies keep their connections to the origin. One epoll
-//! loop on one processor plays all clients and the origin, and checks each byte on both sides. The
-//! relays are ours on each back-end, with and without speculation, and haproxy and nginx where they
-//! are installed (`peers.rs`). Each runs in a process of its own on another processor; they take
-//! turns, round by round (`trial.rs`). Congestion control is the same plain algorithm in all of
-//! them; for this the experiment has a network of its own where permitted. An algorithm that paces,
-//! like bbr, would add a timer's share to every figure.
+//! connections that stay open; in both, proxies keep their connections to the origin. Four have TLS
+//! between clients and the proxy: a connection for each request, with a full handshake or one that
+//! resumes a session, and HTTP/1 and HTTP/2 on connections that stay open. The difference between
+//! `https-full` and `http-connection` is the cost of a handshake. One epoll loop on one processor
+//! plays all clients and the origin, and checks each byte on both sides. The relays are ours on
+//! each back-end, with and without speculation, and haproxy, nginx and Caddy where they are
+//! installed (`peers.rs`). Each runs in a process of its own on another processor; they take turns,
+//! round by round (`trial.rs`). Congestion control is the same plain algorithm in all of them; for
+//! this the experiment has a network of its own where permitted. An algorithm that paces, like bbr,
+//! would add a timer's share to every figure.
 
 use std::collections::BTreeMap;
 
@@ -39,11 +42,12 @@ crate::options::options! {
     pub(crate) struct Options;
 
     /// connection (one for each request), one-by-one (the same with a single client), keep-alive,
-    /// bulk, http-connection, http-keep-alive, or all, with commas
+    /// bulk, http-connection, http-keep-alive, https-full and https-resumed (a handshake for each),
+    /// https-keep-alive, h2, or all, with commas
     load: String = LIST "all",
     /// Connections at a time where each request has its own
     connections: usize = N 128,
-    /// Connections that are kept open
+    /// Connections that are kept open; by HTTP/2 an eighth, each with eight requests under way
     keep_alive: usize = N 64,
     /// Connections that are counted, and traced with strace
     forwarded: u64 = N 10_000,
@@ -60,9 +64,10 @@ crate::options::options! {
 pub(crate) struct Row {
     /// The relay.
     pub subject: String,
-    /// `connection`, `one-by-one`, `keep-alive`, `bulk`, `http-connection` or `http-keep-alive`.
+    /// `connection`, `one-by-one`, `keep-alive`, `bulk`, `http-connection`, `http-keep-alive`,
+    /// `https-full`, `https-resumed`, `https-keep-alive` or `h2`.
     pub load: String,
-    /// Connections at a time, with one request under way on each.
+    /// Connections at a time, with one request under way on each, or eight by HTTP/2.
     pub connections: usize,
     /// The length of an answer.
     pub bytes: usize,
@@ -75,6 +80,8 @@ pub(crate) struct Row {
     pub haproxy_ratio: Option<Ratio>,
     /// Processor time relative to nginx.
     pub nginx_ratio: Option<Ratio>,
+    /// Processor time relative to Caddy.
+    pub caddy_ratio: Option<Ratio>,
     /// Processor time relative to the same relay without speculation.
     pub waits_ratio: Option<Ratio>,
     /// System calls per request, by the relay's own counters.
@@ -121,11 +128,13 @@ impl Experiment for Relay {
     const METHOD: &'static str = "A relay stands between clients and an origin, in a process and on a processor of its own. \
              “connection” is a new connection for each request, which the origin closes after its answer, and \
              “one-by-one” the same with a single client; \
-             “keep-alive” leaves connections open; “bulk” are long answers, which relays splice. Those \
+             “keep-alive” leaves connections open; “bulk” are long answers, which relays splice. With TLS, \
+             “https-full” and “https-resumed” have a handshake for each request, and “h2” is HTTP/2 to an \
+             origin of HTTP/1. Those \
              called “waits” do not speculate: they watch each direction before they try it. Calls are \
              counted by the relay itself, and by strace in another run, in which the relay is slower.";
     const QUICK: &'static str = "relay --quick --load connection,one-by-one,http-connection --forwarded 400 --seconds 12 --subjects superpoll-epoll,superpoll-epoll-waits,haproxy";
-    const FULL: &'static str = "relay --paced --seconds 150";
+    const FULL: &'static str = "relay --paced --seconds 250";
     const MEASURED: &'static str = "processor time of a relay for one request";
     const RUN: Run<Self> = trial::run;
 
@@ -186,6 +195,8 @@ pub(crate) fn relays(rows: &[Row]) -> Table {
             ("/ nginx", |row| table::headline(row.nginx_ratio)),
             ("90 %", |row| table::interval(row.nginx_ratio)),
             ("median", |row| table::median(row.nginx_ratio)),
+            ("/ Caddy", |row| table::headline(row.caddy_ratio)),
+            ("90 %", |row| table::interval(row.caddy_ratio)),
             ("/ without speculation", |row| table::headline(row.waits_ratio)),
             ("90 %", |row| table::interval(row.waits_ratio)),
             ("median", |row| table::median(row.waits_ratio)),

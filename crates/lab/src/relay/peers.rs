@@ -1,4 +1,5 @@
-//! haproxy and nginx, each with a configuration of its own in a folder that goes with it.
+//! haproxy and nginx, each with a configuration of its own in a folder that goes with it, and our
+//! own relay and proxy with their default keys.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,8 @@ use crate::record::write;
 use crate::relay::load;
 use crate::rivals;
 use crate::server::subject::{Entry, not_installed};
-use crate::server::{Calls, Control, ProcessOptions, Server, program};
+use crate::server::tls::Certificate;
+use crate::server::{Calls, Control, ProcessOptions, Server, caddy, program};
 
 /// The folders in which distributions install dynamic modules.
 const STREAM_MODULES: [&str; 3] = [
@@ -35,15 +37,16 @@ pub(super) fn nginx_stream() -> Option<Option<PathBuf>> {
 }
 
 /// The work of a program between its clients and the origin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Task {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Task<'a> {
     /// Passes bytes on, by splice if that is forced.
     Bytes { splices: bool },
-    /// Passes HTTP on, and keeps this many connections to the origin, as our proxy does.
-    Http { pool: usize },
+    /// Passes HTTP on, and keeps this many connections to the origin. Decrypts if there is a
+    /// certificate.
+    Http { pool: usize, certificate: Option<&'a Certificate> },
 }
 
-fn haproxy_configuration([port, origin]: [u16; 2], task: Task) -> String {
+fn haproxy_configuration([port, origin]: [u16; 2], task: Task<'_>) -> String {
     // Clients may be silent during the turns of other relays.
     let mode = match task {
         Task::Bytes { splices } => {
@@ -61,28 +64,38 @@ fn haproxy_configuration([port, origin]: [u16; 2], task: Task) -> String {
     };
     // With two pipes for each spliced connection, haproxy needs at least five descriptors for each.
     let most = (superpoll::limits::nofile().1 / 8).clamp(100, 9000);
+    let tls = match task {
+        Task::Http { certificate: Some(certificate), .. } => {
+            format!(" ssl crt {} alpn h2,http/1.1", certificate.both.display())
+        }
+        _ => String::new(),
+    };
     format!(
         "global\n    maxconn {most}\n    nbthread 1\n\
          defaults\n    timeout connect 5s\n{mode}\
-         listen relay\n    bind 127.0.0.1:{port}\n    server origin 127.0.0.1:{origin}\n"
+         listen relay\n    bind 127.0.0.1:{port}{tls}\n    server origin 127.0.0.1:{origin}\n"
     )
 }
 
-fn nginx_blocks(folder: &Path, [port, origin]: [u16; 2], task: Task) -> String {
+fn nginx_blocks(folder: &Path, [port, origin]: [u16; 2], task: Task<'_>) -> String {
     let block = match task {
         Task::Bytes { .. } => format!(
             "stream {{ server {{ listen 127.0.0.1:{port} backlog=4096; proxy_pass 127.0.0.1:{origin}; }} }}\n"
         ),
-        Task::Http { pool } => program::nginx_http(
-            folder,
-            &format!(
+        Task::Http { pool, certificate } => {
+            let (tls, keys) = match certificate {
+                Some(certificate) => (" ssl http2", certificate.directives_of_nginx()),
+                None => ("", String::new()),
+            };
+            let inside = format!(
                 "upstream origin {{ server 127.0.0.1:{origin}; keepalive {pool}; keepalive_timeout 24h;\n\
                  keepalive_requests 1000000000; }}\n\
-                 server {{ listen 127.0.0.1:{port} backlog=4096; location / {{\n\
+                 server {{ listen 127.0.0.1:{port}{tls} backlog=4096; {keys} location / {{\n\
                  proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
                  proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $remote_addr; }} }}"
-            ),
-        ),
+            );
+            program::nginx_http(folder, &inside)
+        }
     };
     format!("worker_rlimit_nofile 20000;\n{block}")
 }
@@ -93,7 +106,7 @@ pub(crate) fn haproxy(
     process: ProcessOptions,
     folder: &Path,
     ports: [u16; 2],
-    task: Task,
+    task: Task<'_>,
 ) -> Result<Server> {
     let file = folder.join("haproxy.cfg");
     write(&file, &haproxy_configuration(ports, task))?;
@@ -107,7 +120,7 @@ pub(super) fn nginx(
     process: ProcessOptions,
     folder: &Path,
     ports: [u16; 2],
-    task: Task,
+    task: Task<'_>,
 ) -> Result<Server> {
     let module = match task {
         Task::Bytes { .. } => nginx_stream().flatten(),
@@ -129,6 +142,8 @@ pub(crate) enum Software {
     Haproxy,
     /// nginx.
     Nginx,
+    /// Caddy.
+    Caddy,
 }
 
 /// All relays; a relay that does not speculate comes after the one that does.
@@ -163,14 +178,21 @@ pub(crate) const ALL: &[Entry<Software>] = &[
         Software::Nginx,
     )
     .unless(|| not_installed("nginx")),
+    Entry::new("caddy", "Caddy's reverse_proxy, on one processor", Software::Caddy)
+        .unless(caddy::refusal),
 ];
 
 impl Software {
     /// Returns the feature that it lacks for a load, if any.
     pub(crate) fn lacks(self, load: load::Kind) -> Option<&'static str> {
-        let streams = self == Software::Nginx && !load.is_http();
-        (streams && nginx_stream().is_none())
-            .then_some("has no module stream (libnginx-mod-stream)")
+        match self {
+            _ if load.is_http() => None,
+            Software::Nginx if nginx_stream().is_none() => {
+                Some("has no module stream (libnginx-mod-stream)")
+            }
+            Software::Caddy => Some("passes on HTTP alone"),
+            _ => None,
+        }
     }
 }
 
@@ -213,13 +235,12 @@ fn calls_of(runtime: &Runtime, is_http: bool) -> Calls {
 
 /// The settings of one of our relays.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setting {
+pub(super) struct Setting<'a> {
     pub backend: BackendKind,
     pub speculative: bool,
     /// The port on which it listens, and the port to which it leads.
     pub ports: [u16; 2],
-    /// An HTTP proxy rather than a relay of bytes.
-    pub is_http: bool,
+    pub task: Task<'a>,
 }
 
 fn said(error: impl std::fmt::Display) -> Error {
@@ -227,12 +248,12 @@ fn said(error: impl std::fmt::Display) -> Error {
 }
 
 /// Relays from one port to another indefinitely.
-pub(super) fn serve(setting: Setting, control: &mut Control) -> Result<()> {
-    let Setting { backend, speculative, ports, is_http } = setting;
+pub(super) fn serve(setting: Setting<'_>, control: &mut Control) -> Result<()> {
+    let Setting { backend, speculative, ports, task } = setting;
     let builder = Runtime::builder().backend(backend);
-    let calls = |runtime: &Runtime| calls_of(runtime, is_http);
-    if is_http {
-        let config = configuration(ports)?;
+    let calls = |runtime: &Runtime| calls_of(runtime, matches!(task, Task::Http { .. }));
+    if let Task::Http { certificate, .. } = task {
+        let config = configuration(ports, certificate)?;
         // A client that is not served gets no answer, which the load notices.
         let start =
             |runtime: &Runtime| serve::Server::start(runtime, &config, |_| {}).map_err(said);
@@ -248,15 +269,12 @@ pub(super) fn serve(setting: Setting, control: &mut Control) -> Result<()> {
     program::serve_on(builder, control, start, calls)
 }
 
-/// Builds the configuration that `superpoll serve -c` would get. Clients may be silent during the
-/// turns of other relays; everything else is the default.
-fn configuration([port, origin]: [u16; 2]) -> Result<Config> {
-    let text = format!(
-        "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n\
-         [[hosts]]\n[[hosts.routes]]\nproxy = {{ upstream = \"origin\" }}\n\
-         [upstreams.origin]\nservers = [{{ address = \"127.0.0.1:{origin}\" }}]\n\
-         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n"
-    );
+/// Builds the configuration that `superpoll serve -c` would get.
+fn configuration([port, origin]: [u16; 2], certificate: Option<&Certificate>) -> Result<Config> {
+    let route = "proxy = { upstream = \"origin\" }".to_owned();
+    let upstream =
+        format!("[upstreams.origin]\nservers = [{{ address = \"127.0.0.1:{origin}\" }}]");
+    let text = program::configuration(&program::listener(port, certificate), &[route], &upstream);
     Config::parse("relay", &text).map_err(said)
 }
 
@@ -282,7 +300,7 @@ mod tests {
 
     #[test]
     fn proxies_of_http_keep_their_connections_to_the_origin() {
-        let task = Task::Http { pool: 64 };
+        let task = Task::Http { pool: 64, certificate: None };
         let text = haproxy_configuration(PORTS, task);
         assert!(text.contains("mode http\n") && text.contains("    http-reuse always\n"), "{text}");
         let text = nginx_blocks(Path::new("/tmp/x"), PORTS, task);
@@ -305,11 +323,11 @@ mod tests {
 
     #[test]
     fn the_configuration_of_the_proxy_is_right() {
-        let config = configuration([1234, 5678]).unwrap();
+        let config = configuration([1234, 5678], None).unwrap();
         assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:1234");
         let origin = &config.upstreams["origin"];
         assert_eq!(origin.servers[0].address.to_string(), "127.0.0.1:5678");
-        // As many as the load has connections, at least.
+        // As many as the load has connections, at least, without a key for it.
         assert!(origin.keep_alive >= 128, "{}", origin.keep_alive);
     }
 }

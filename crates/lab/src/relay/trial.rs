@@ -6,12 +6,13 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::relay::load::{Kind, Load, Point};
-use crate::relay::peers::{self, ALL, Setting, Software, without_speculation};
+use crate::relay::peers::{self, ALL, Setting, Software, Task, without_speculation};
 use crate::relay::{Options, Row, strace};
 use crate::server::subject::{self, Subject, names};
+use crate::server::tls::Certificate;
 use crate::server::trial::{self, Figures, Plan, Runner, Trial};
 use crate::server::web::check_connections;
-use crate::server::{ProcessOptions, Server, program};
+use crate::server::{ProcessOptions, Server, caddy, program};
 use crate::{channel, options};
 
 /// Connections in bulk: enough to keep both processors at work.
@@ -31,10 +32,10 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
         .into_iter()
         .map(|kind| {
             let (connections, bytes) = match kind {
-                Kind::Connection | Kind::HttpConnection => (options.connections, options.bytes),
                 Kind::OneByOne => (1, options.bytes),
-                Kind::KeepAlive | Kind::HttpKeepAlive => (options.keep_alive, options.bytes),
+                _ if kind.is_by_connection() => (options.connections, options.bytes),
                 Kind::Bulk => (BULK_CONNECTIONS, options.mebibytes << 20),
+                _ => (options.keep_alive.div_ceil(kind.streams()), options.bytes),
             };
             // Each connection has a client and an origin.
             check_connections(connections, 2 * servers)?;
@@ -48,9 +49,9 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
 fn size(point: &Point) -> usize {
     match point.kind {
         Kind::OneByOne => 10,
-        Kind::Connection => 5,
-        Kind::Bulk | Kind::HttpConnection => 4,
-        Kind::KeepAlive | Kind::HttpKeepAlive => 2,
+        Kind::Connection | Kind::HttpsFull => 5,
+        Kind::Bulk | Kind::HttpConnection | Kind::HttpsResumed => 4,
+        Kind::KeepAlive | Kind::HttpKeepAlive | Kind::HttpsKeepAlive | Kind::H2 => 2,
     }
 }
 
@@ -77,6 +78,8 @@ fn measure(
     trial: &mut Trial<'_>,
     point: Point,
 ) -> Result<Vec<Row>> {
+    let keys = program::folder("certificate")?;
+    let certificate = Certificate::make(keys.path())?;
     let fit = subjects.iter().copied().filter(|one| one.start.lacks(point.kind).is_none());
     let mut rows = trial.take_turns(
         fit,
@@ -84,9 +87,9 @@ fn measure(
         |subject, process| {
             let folder = program::folder(subject.name)?;
             let port = program::free_port()?;
-            let load = Load::new(subject.name, point, port)?;
+            let load = Load::new(subject.name, point, port, &certificate)?;
             let ports = [port, load.origin()?];
-            let server = start(subject, point, process, folder.path(), ports)?;
+            let server = start(subject, point, process, folder.path(), ports, &certificate)?;
             let runner = Runner::new(server, load)?;
             let accepted = runner.load().accepted();
             Ok((runner, (accepted, folder)))
@@ -106,6 +109,7 @@ fn measure(
         |row, to| {
             row.haproxy_ratio = to("haproxy");
             row.nginx_ratio = to("nginx");
+            row.caddy_ratio = to("caddy");
             row.waits_ratio = to(&without_speculation(&row.subject));
         },
     );
@@ -119,20 +123,26 @@ fn start(
     process: ProcessOptions,
     folder: &std::path::Path,
     ports: [u16; 2],
+    certificate: &Certificate,
 ) -> Result<Server> {
-    // nginx keeps as many as are in use at a time, which it has to be told.
-    let pool = point.kind.is_http().then_some(point.connections);
-    let task = match pool {
-        Some(pool) => peers::Task::Http { pool },
-        None => peers::Task::Bytes { splices: point.kind == Kind::Bulk },
+    let Point { kind, connections, .. } = point;
+    let certificate = kind.offer().and(Some(certificate));
+    let task = match kind.is_http() {
+        // nginx keeps as many as are in use at a time, which it has to be told.
+        true => Task::Http { pool: connections * kind.streams(), certificate },
+        false => Task::Bytes { splices: kind == Kind::Bulk },
     };
     match start {
         Software::Ours(backend, speculative) => {
-            let setting = Setting { backend, speculative, ports, is_http: pool.is_some() };
+            let setting = Setting { backend, speculative, ports, task };
             Server::start(name, true, process, Vec::new(), |control| peers::serve(setting, control))
         }
         Software::Haproxy => peers::haproxy(name, process, folder, ports, task),
         Software::Nginx => peers::nginx(name, process, folder, ports, task),
+        Software::Caddy => {
+            let [port, origin] = ports;
+            caddy::start(name, process, folder, port, certificate, &caddy::proxy(origin))
+        }
     }
 }
 
@@ -179,7 +189,10 @@ mod tests {
             points(&options, 8)
         };
         let all = of("all", |_| {}).unwrap();
-        assert_eq!(all.iter().map(|p| p.connections).collect::<Vec<_>>(), [128, 1, 64, 4, 128, 64]);
+        assert_eq!(
+            all.iter().map(|p| p.connections).collect::<Vec<_>>(),
+            [128, 1, 64, 4, 128, 64, 128, 128, 64, 8]
+        );
         assert_eq!(all[3].bytes, 64 << 20);
         assert_eq!(of("bulk,bulk", |_| {}).unwrap().len(), 1);
         let refused = |load, change| of(load, change).unwrap_err().to_string();

@@ -7,19 +7,19 @@
 //! counted and described; whether that ends an experiment is the experiment's choice.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::io;
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
 use crate::server::clients::Clients;
+use crate::server::tls::Channel;
 use crate::server::web;
 use crate::server::wire::{Opening, Wire, message};
 use crate::sys::{epoll, process};
@@ -157,8 +157,7 @@ pub(crate) fn ask_all(crowds: &mut [Crowd], order: &Order) -> Result<()> {
 
 /// A connection.
 struct Connection {
-    stream: TcpStream,
-    tls: Option<Box<ClientConnection>>,
+    channel: Channel,
     wire: Wire,
     /// The number of the last message.
     last: u64,
@@ -169,46 +168,9 @@ struct Connection {
 impl Connection {
     fn new(settings: &Settings) -> io::Result<Connection> {
         let stream = web::connect_from(settings.from, settings.port)?.into();
-        let tls = settings.tls.as_ref().map(|config| {
-            let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
-            ClientConnection::new(Arc::clone(config), name).map(Box::new).map_err(io::Error::other)
-        });
-        let tls = tls.transpose()?;
-        Ok(Connection { stream, tls, wire: Wire::new(), last: 0, is_wrong: false })
+        let channel = Channel::new(stream, settings.tls.as_ref())?;
+        Ok(Connection { channel, wire: Wire::new(), last: 0, is_wrong: false })
     }
-
-    /// Sends bytes, all of them at once.
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match &mut self.tls {
-            None => self.stream.write_all(bytes),
-            Some(tls) => {
-                tls.writer().write_all(bytes)?;
-                flush(tls, &mut self.stream)
-            }
-        }
-    }
-
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        match &mut self.tls {
-            None => self.stream.read(room),
-            Some(tls) => {
-                if tls.read_tls(&mut self.stream)? == 0 {
-                    return Ok(0);
-                }
-                tls.process_new_packets().map_err(io::Error::other)?;
-                // The request waits until the handshake is over.
-                flush(tls, &mut self.stream)?;
-                tls.reader().read(room)
-            }
-        }
-    }
-}
-
-fn flush(tls: &mut ClientConnection, stream: &mut TcpStream) -> io::Result<()> {
-    while tls.wants_write() {
-        tls.write_tls(stream)?;
-    }
-    Ok(())
 }
 
 /// A function that takes a message: the number of the connection, that of its last message, and the
@@ -303,7 +265,7 @@ impl State {
         for _ in 0..count {
             let number = self.connections.len();
             let connection = Connection::new(&self.settings).and_then(|one| {
-                let (fd, readable) = (one.stream.as_raw_fd(), libc::EPOLLIN as u32);
+                let (fd, readable) = (one.channel.as_raw_fd(), libc::EPOLLIN as u32);
                 epoll::add(&self.set, fd, readable, number as u64).map(|()| one)
             });
             match connection {
@@ -323,7 +285,7 @@ impl State {
             let request = one.wire.ask(&self.settings.opening, number as u64);
             // A silent client begins with nothing, not even with a handshake.
             if !request.is_empty()
-                && let Err(error) = one.send(request.as_bytes())
+                && let Err(error) = one.channel.send(&request)
             {
                 self.end(number, &format!("the connection took no request: {error}"));
             }
@@ -413,7 +375,7 @@ impl State {
                 awaited.range.contains(&number) && !one.is_wrong && (awaited.waits)(one)
             };
             let was_waiting = awaited.as_ref().is_some_and(|all| is_waiting(one, all));
-            let outcome = match one.read(&mut self.room) {
+            let outcome = match one.channel.read(&mut self.room) {
                 Ok(0) => Err("it closed the connection".to_owned()),
                 Ok(count) => {
                     let Connection { wire, last, .. } = one;
@@ -421,6 +383,7 @@ impl State {
                     match wire.take(bytes, &mut |text| hear(number, last, text)) {
                         Ok(reply) if reply.is_empty() => Ok(()),
                         Ok(reply) => one
+                            .channel
                             .send(&reply)
                             .map_err(|error| format!("the connection took no request: {error}")),
                         Err(found) => {
@@ -483,7 +446,8 @@ fn unexpected(text: &[u8], number: u64, last: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::server::wire::{Form, Subscription, Transport};

@@ -25,7 +25,7 @@ const PARKING: Duration = Duration::from_secs(120);
 const ANSWERING: Duration = Duration::from_secs(60);
 
 /// A connection is parked soon after it fell silent. The parked ones are a metric.
-const SETTINGS: &str = "park = \"100ms\"\n[metrics]";
+const SETTINGS: &str = "header = \"24h\"\npark = \"100ms\"\n[metrics]";
 
 /// The settings of the channel: no poll ends by itself.
 const CHANNEL_SETTINGS: &str = "history = 1000, poll = \"24h\"";
@@ -106,7 +106,7 @@ impl Fleet {
         self.started += 1;
         let own = self.folder.path().join(self.started.to_string());
         let routes = [program::page(&own, body)?, program::channel(CHANNEL, CHANNEL_SETTINGS)];
-        let listener = program::listener(self.members[number].port);
+        let listener = program::listener(self.members[number].port, None);
         let configuration = program::configuration(&listener, &routes, SETTINGS);
         let keeper = text(&self.keeper_path(number));
         // Statistics sockets of killed servers would be left in a folder of the user's.

@@ -5,10 +5,11 @@
 //! receives a byte on the line only if it is a server that counts, and answers with its counters. A
 //! server's processor time is read from its process' clock from outside, round by round. A load
 //! generator on a processor of its own asks the servers in turn. `subject.rs` has the servers by
-//! name, `program.rs` starts those that are programs, and `trial.rs` has the frame of an experiment
-//! with servers. `web.rs` has clients that ask for the same again and again, `crowd.rs` thousands
-//! that are mostly silent, `wire.rs` the bytes that these receive, and `http.rs` a client that asks
-//! once. `fleet.rs` has our own server as a user starts it, with a keeper.
+//! name, `program.rs` starts those that are programs (`caddy.rs` is one of them), and `trial.rs`
+//! has the frame of an experiment with servers. `web.rs` has clients that ask for the same again
+//! and again, `crowd.rs` thousands that are mostly silent, `wire.rs` the bytes that these receive,
+//! and `http.rs` a client that asks once. `tls.rs` encrypts connections, and `http2.rs` puts
+//! requests into frames. `fleet.rs` has our own server as a user starts it, with a keeper.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -23,13 +24,16 @@ use crate::error::{Doing, Error, Result};
 use crate::second_thread::SecondThread;
 use crate::sys::{descriptor, process, socket};
 
+pub(crate) mod caddy;
 pub(crate) mod clients;
 pub(crate) mod crowd;
 pub(crate) mod fleet;
 pub(crate) mod http;
+pub(crate) mod http2;
 pub(crate) mod memory;
 pub(crate) mod program;
 pub(crate) mod subject;
+pub(crate) mod tls;
 pub(crate) mod trial;
 pub(crate) mod web;
 pub(crate) mod wire;

@@ -15,7 +15,9 @@ use tempfile::TempDir;
 
 use crate::environment::PROFILE;
 use crate::error::{Doing, Error, Result};
+use crate::go::Program;
 use crate::record;
+use crate::server::tls::Certificate;
 use crate::server::{Calls, Control, Counts, ProcessOptions, Server};
 use crate::sys::process;
 use crate::{rivals, say};
@@ -113,20 +115,28 @@ pub(crate) fn superpoll_serve(
     superpoll(name, process, &[&["serve", "--workers", "1", "-c", &*file], more].concat())
 }
 
-/// Returns a configuration for [`superpoll_serve`]: a listener with these settings, these routes,
-/// and timeouts that let connections be silent for as long as an experiment takes.
+/// More for a [`configuration`] whose clients may connect without a request.
+pub(crate) const PATIENT: &str = "header = \"24h\"";
+
+/// Returns a configuration of `superpoll serve`: a listener with these settings, these routes, and
+/// more, which may begin with further timeouts. Every other key has its default, as that is what
+/// users have, but for `idle`: a connection may be silent during the turns of all other servers.
 pub(crate) fn configuration(listener: &str, routes: &[String], more: &str) -> String {
     let routes: String =
         routes.iter().map(|route| format!("[[hosts.routes]]\n{route}\n")).collect();
     format!(
         "[[listeners]]\n{listener}\n[[hosts]]\n{routes}\
-         [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n{more}\n"
+         [timeouts]\nidle = \"24h\"\n{more}\n"
     )
 }
 
-/// Returns the address of a listener on a port of the loopback address; zero for any free one.
-pub(crate) fn listener(port: u16) -> String {
-    format!("address = \"127.0.0.1:{port}\"")
+/// Returns the settings of a listener on a port of the loopback address, zero for any free one,
+/// which is encrypted if there is a certificate.
+pub(crate) fn listener(port: u16, certificate: Option<&Certificate>) -> String {
+    let tls = certificate.map(|Certificate { certificate, key, .. }| {
+        format!("\ntls = {{ certificate = {certificate:?}, key = {key:?} }}")
+    });
+    format!("address = \"127.0.0.1:{port}\"{}", tls.unwrap_or_default())
 }
 
 /// Makes a folder with a page in a server's folder, and returns the route that serves it.
@@ -135,7 +145,12 @@ pub(crate) fn page(folder: &Path, body: &[u8]) -> Result<String> {
     std::fs::create_dir_all(&root)
         .and_then(|()| std::fs::write(root.join("index.html"), body))
         .doing(format_args!("writing into {}", root.display()))?;
-    Ok(format!("files = {{ root = {:?} }}", root.to_string_lossy()))
+    Ok(files(&root))
+}
+
+/// Returns the route that serves a folder.
+pub(crate) fn files(root: &Path) -> String {
+    format!("files = {{ root = {:?} }}", root.to_string_lossy())
 }
 
 /// Returns the route of a channel.
@@ -197,6 +212,24 @@ pub(crate) fn other(
     until_there(name, process, program, arguments, PATIENCE, || {
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
     })
+}
+
+/// Starts a program in Go on one processor, with its files in a folder, and waits until connections
+/// to this port are accepted.
+pub(crate) fn of_go(
+    name: &'static str,
+    process: ProcessOptions,
+    folder: &Path,
+    port: u16,
+    program: &Program,
+    arguments: &[&str],
+) -> Result<Server> {
+    // Caddy writes into folders of the user's otherwise.
+    let home = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"]
+        .map(|variable| format!("{variable}={}", folder.display()));
+    let [program, processors] = program.command_line()?;
+    let arguments = [&[&*home[0], &home[1], &processors, &program], arguments].concat();
+    other(name, process, port, "env", &arguments)
 }
 
 /// Starts another program and waits until it is there.
@@ -379,6 +412,8 @@ pub(crate) fn serve_on<T>(
 
 #[cfg(test)]
 mod tests {
+    use superpoll_gateway::Config;
+
     use super::*;
 
     #[test]
@@ -390,6 +425,25 @@ mod tests {
             text.contains("pid /tmp/x/nginx.pid;") && text.contains(" proxy_temp_path /tmp/x/p;")
         );
         assert_eq!(text.matches('{').count(), text.matches('}').count());
+    }
+
+    #[test]
+    fn our_server_has_default_keys_but_for_the_silence_of_its_clients() {
+        let routes = [files(Path::new("/srv"))];
+        let text = configuration(&listener(80, None), &routes, "");
+        let given = Config::parse("given", &text).unwrap();
+        let mut expected = Config {
+            listeners: given.listeners.clone(),
+            hosts: given.hosts.clone(),
+            ..Config::default()
+        };
+        assert_ne!(given, expected);
+        expected.timeouts.idle = Duration::from_secs(24 * 3600);
+        assert_eq!(given, expected);
+        let patient =
+            Config::parse("patient", &configuration(&listener(80, None), &routes, PATIENT))
+                .unwrap();
+        assert_eq!(patient.timeouts.header, expected.timeouts.idle);
     }
 
     #[test]

@@ -353,9 +353,9 @@ pub(crate) fn take_turns<L: Load>(
     mut begins: impl FnMut(&'static str),
 ) -> Result<u64> {
     let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
-    let connections = runners.iter().map(|runner| runner.load.connections()).max().unwrap_or(1);
+    let under_way = runners.iter().map(|runner| runner.load.under_way()).max().unwrap_or(1);
     let requests = share(&request_ns, budget.rounds(ROUNDS), budget.left() * 1e9);
-    let requests = requests.max(connections as u64).max(L::LEAST);
+    let requests = requests.max(under_way as u64).max(L::LEAST);
     let same = vec![requests; runners.len()];
     in_turn(runners, budget, &same, lost, &mut begins)?;
     Ok(requests)
@@ -374,7 +374,7 @@ pub(crate) fn take_turns_of<L: Load>(
     let slot = budget.slot(runners.len(), ROUNDS) * 1e9;
     let of = |runner: &Runner<L>| {
         let fit = share(&[runner.request_ns], 1, slot);
-        fit.min(most).max(runner.load.connections() as u64)
+        fit.min(most).max(runner.load.under_way() as u64)
     };
     let requests: Vec<u64> = runners.iter().map(of).collect();
     in_turn(runners, budget, &requests, lost, &mut begins)?;

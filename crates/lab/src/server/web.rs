@@ -1,23 +1,71 @@
-//! Clients of a web server, which ask for the same again and again over HTTP/1, on connections that
-//! are kept open.
+//! Clients of a web server, which ask for the same again and again over HTTP/1 or HTTP/2, on
+//! connections that are kept open.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
+
+use rustls::ClientConfig;
 
 use crate::channel;
 use crate::error::{Doing, Error, Result};
+use crate::server::http2::{Field, Http2, Part, Request};
+use crate::server::tls::{Certificate, Channel, Offer};
 use crate::server::trial;
 use crate::sys::{descriptor, epoll, process, socket};
+
+/// Requests under way on each connection of HTTP/2, of which there are as many times fewer.
+pub(crate) const STREAMS: usize = 8;
+
+crate::by_name::named! {
+    /// The protocol of clients.
+    pub(crate) enum Protocol {
+        /// HTTP/1.
+        Http = "http",
+        /// The same, encrypted.
+        Https = "https",
+        /// HTTP/2, encrypted.
+        H2 = "h2",
+    }
+}
+
+impl Protocol {
+    /// Returns how many connections have this many requests under way in all.
+    pub(crate) fn connections(self, requests: usize) -> usize {
+        requests.div_ceil(self.streams())
+    }
+
+    /// Returns the requests under way on each connection.
+    pub(crate) fn streams(self) -> usize {
+        if self == Protocol::H2 { STREAMS } else { 1 }
+    }
+
+    /// Returns the settings of clients, if they encrypt.
+    pub(crate) fn client(self, certificate: &Certificate) -> Result<Option<Arc<ClientConfig>>> {
+        let offer = match self {
+            Protocol::Http => return Ok(None),
+            Protocol::Https => Offer::Http1,
+            Protocol::H2 => Offer::Http2,
+        };
+        certificate.client(offer).map(Some)
+    }
+}
 
 /// A client of the server.
 #[derive(Debug)]
 pub(crate) struct WebConnection {
     client: Client,
-    request: Rc<[u8]>,
-    response: Response,
+    exchange: Exchange,
+}
+
+/// The requests of a connection, and the check of their answers.
+#[derive(Debug)]
+enum Exchange {
+    Http1 { request: Rc<[u8]>, response: Response },
+    Http2(Pages),
 }
 
 /// The clients of a server.
@@ -32,6 +80,10 @@ pub(crate) struct Page<'a> {
     pub body: &'a Rc<[u8]>,
     /// How much is read at a time.
     pub room: usize,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The way to encrypt, if it does.
+    pub tls: Option<&'a Arc<ClientConfig>>,
 }
 
 /// Makes this many connections to a server, from an address of this machine's own network, to each
@@ -45,27 +97,53 @@ pub(crate) fn load(
 ) -> Result<Clients> {
     let request = format!("GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n", page.path);
     let request: Rc<[u8]> = Rc::from(request.as_bytes());
+    let path: Rc<str> = Rc::from(page.path);
     let mut ports = ports.iter().cycle();
     Generator::new(subject, count, vec![0; page.room], |set, number| {
         let port = ports.next().copied().ok_or(io::ErrorKind::NotFound.into());
         let client = port
-            .and_then(|port| Client::connect(from, port, set, number))
+            .and_then(|port| Client::connect(from, port, page.tls, set, number))
             .doing(format_args!("connecting {count} times to {subject}"))?;
-        let response = Response::new(Rc::clone(page.body));
-        Ok(WebConnection { client, request: Rc::clone(&request), response })
+        let exchange = match page.protocol {
+            Protocol::H2 => Exchange::Http2(Pages::new(Rc::clone(&path), Rc::clone(page.body))),
+            _ => Exchange::Http1 {
+                request: Rc::clone(&request),
+                response: Response::new(Rc::clone(page.body)),
+            },
+        };
+        Ok(WebConnection { client, exchange })
     })
 }
 
 impl Connection for WebConnection {
     type Room = Vec<u8>;
 
-    fn ask(&mut self, _: &mut Vec<u8>) -> Result<(), String> {
-        self.client.send(&self.request)
+    fn streams(&self) -> usize {
+        match &self.exchange {
+            Exchange::Http1 { .. } => 1,
+            Exchange::Http2(_) => STREAMS,
+        }
     }
 
-    fn read(&mut self, buffer: &mut Vec<u8>) -> Result<bool, String> {
-        let arrived = self.client.receive(buffer)?;
-        arrived.map_or(Ok(false), |bytes| self.response.take(bytes))
+    fn ask(&mut self, count: usize, _: &mut Vec<u8>) -> Result<(), String> {
+        match &mut self.exchange {
+            Exchange::Http1 { request, .. } => self.client.send(request),
+            Exchange::Http2(pages) => self.client.send(pages.ask(count)),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, String> {
+        let Some(bytes) = self.client.receive(buffer)? else { return Ok(0) };
+        match &mut self.exchange {
+            Exchange::Http1 { response, .. } => response.take(bytes).map(usize::from),
+            Exchange::Http2(pages) => {
+                let (complete, reply) = pages.take(bytes)?;
+                if !reply.is_empty() {
+                    self.client.send(reply)?;
+                }
+                Ok(complete)
+            }
+        }
     }
 }
 
@@ -85,7 +163,7 @@ pub(crate) fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
 
 /// A connection that is kept open, for requests that are short.
 #[derive(Debug)]
-pub(crate) struct Client(TcpStream);
+pub(crate) struct Client(Channel);
 
 impl Client {
     /// Connects to a port from an address of this machine's own network. Arriving bytes are
@@ -93,33 +171,96 @@ impl Client {
     pub(crate) fn connect(
         from: Ipv4Addr,
         port: u16,
+        tls: Option<&Arc<ClientConfig>>,
         set: &OwnedFd,
         number: u64,
     ) -> io::Result<Client> {
         let stream = connect_from(from, port)?;
         epoll::add(set, stream.as_raw_fd(), libc::EPOLLIN as u32, number)?;
-        Ok(Client(stream.into()))
+        Channel::new(stream.into(), tls).map(Client)
     }
 
     /// Sends a request, all of it at once.
     pub(crate) fn send(&mut self, request: &[u8]) -> Result<(), String> {
-        match self.0.write(request) {
-            Ok(count) if count == request.len() => Ok(()),
-            Ok(count) => Err(format!("the connection took {count} bytes of a request")),
-            Err(error) => Err(format!("the connection took no request: {error}")),
-        }
+        self.0.send(request).map_err(|error| format!("the connection took no request: {error}"))
     }
 
-    /// Reads once the bytes that have arrived; `None` if that was interrupted.
-    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, String> {
-        match usize::try_from(descriptor::read(self.0.as_raw_fd(), buffer)) {
+    /// Reads once the bytes that have arrived; `None` if that was interrupted, or none of them were
+    /// for the application.
+    pub(crate) fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, String> {
+        match self.0.read(buffer) {
             Ok(0) => Err("it closed a connection".to_owned()),
             Ok(count) => Ok(Some(&buffer[..count])),
-            Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
-                error => Err(format!("a connection broke: {error}")),
-            },
+            Err(error) if is_nothing(&error) => Ok(None),
+            Err(error) => Err(format!("a connection broke: {error}")),
         }
+    }
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+// Requests over HTTP/2, several at a time on a connection.
+
+/// A connection of HTTP/2.
+#[derive(Debug)]
+struct Pages {
+    client: Http2,
+    path: Rc<str>,
+    body: Rc<[u8]>,
+    /// The streams under way, and how much of the body has arrived on each.
+    under_way: Vec<(u32, usize)>,
+    /// The bytes to send.
+    out: Vec<u8>,
+    /// Whether `out` has the begin of the connection.
+    begins: bool,
+}
+
+impl Pages {
+    fn new(path: Rc<str>, body: Rc<[u8]>) -> Pages {
+        let mut out = Vec::new();
+        let client = Http2::begin(&mut out);
+        Pages { client, path, body, under_way: Vec::new(), out, begins: true }
+    }
+
+    /// Returns this many requests.
+    fn ask(&mut self, count: usize) -> &[u8] {
+        if !std::mem::take(&mut self.begins) {
+            self.out.clear();
+        }
+        let shared: [Field<'_>; 2] = [(":path", &self.path), (":authority", "localhost")];
+        for _ in 0..count {
+            let request = Request { shared: &shared, ..Request::default() };
+            let stream = self.client.ask(request, &mut self.out);
+            self.under_way.push((stream, 0));
+        }
+        &self.out
+    }
+
+    /// Takes bytes that arrived. Returns how many answers are complete, and the bytes to send.
+    fn take(&mut self, bytes: &[u8]) -> Result<(usize, &[u8]), String> {
+        let Pages { client, body, under_way, out, .. } = self;
+        out.clear();
+        let mut complete = 0;
+        let mut take = |stream, part: Part<'_>| {
+            let place = under_way.iter().position(|(own, _)| *own == stream);
+            let place = place.ok_or_else(|| format!("data of no request came: stream {stream}"))?;
+            let (_, got) = &mut under_way[place];
+            match part {
+                Part::Head => {}
+                Part::Data(data) if body[*got..].starts_with(data) => *got += data.len(),
+                Part::Data(_) => return Err(format!("a body was wrong after its byte {got}")),
+                Part::End if *got == body.len() => {
+                    under_way.swap_remove(place);
+                    complete += 1;
+                }
+                Part::End => return Err(format!("a body ended after {got} bytes")),
+            }
+            Ok(())
+        };
+        client.take(bytes, &mut take, out)?;
+        Ok((complete, out))
     }
 }
 
@@ -248,7 +389,8 @@ fn end_of_head(bytes: &[u8], length: usize) -> Result<Option<usize>, String> {
     }
 }
 
-// The load generator: connections to one server, with one request under way on each.
+// The load generator: connections to one server, each with as many requests under way as its
+// protocol allows.
 //
 // It shares a machine with the server, so it does no more than it must: an epoll set, one read for
 // an answer, one write for the next request. The connection defines a request and its correct
@@ -266,11 +408,16 @@ pub(crate) trait Connection {
     /// read an answer.
     type Room;
 
-    /// Sends a request.
-    fn ask(&mut self, room: &mut Self::Room) -> std::result::Result<(), String>;
+    /// Returns how many requests may be under way.
+    fn streams(&self) -> usize {
+        1
+    }
 
-    /// Reads once; returns whether an answer is complete.
-    fn read(&mut self, room: &mut Self::Room) -> std::result::Result<bool, String>;
+    /// Sends this many requests.
+    fn ask(&mut self, count: usize, room: &mut Self::Room) -> std::result::Result<(), String>;
+
+    /// Reads once; returns how many answers are complete.
+    fn read(&mut self, room: &mut Self::Room) -> std::result::Result<usize, String>;
 }
 
 /// Clients of one server, which know its right answers.
@@ -278,8 +425,8 @@ pub(crate) trait Load {
     /// The fewest requests in a round, however short the time.
     const LEAST: u64;
 
-    /// Returns how many connections there are, each with one request under way.
-    fn connections(&self) -> usize;
+    /// Returns how many requests are under way at a time, over all connections.
+    fn under_way(&self) -> usize;
 
     /// Sends this many requests in total, over all connections, and returns the nanoseconds from
     /// the first request to the last answer.
@@ -290,7 +437,7 @@ pub(crate) trait Load {
 
     /// Measures how long a request takes, in nanoseconds.
     fn pilot(&mut self) -> Result<f64> {
-        trial::pilot(self.connections(), |requests| self.go(requests))
+        trial::pilot(self.under_way(), |requests| self.go(requests))
     }
 }
 
@@ -331,19 +478,22 @@ impl<C: Connection> Load for Generator<C> {
     /// A virtual machine may account no processor time for a few requests.
     const LEAST: u64 = 100;
 
-    fn connections(&self) -> usize {
-        self.connections.len()
+    fn under_way(&self) -> usize {
+        self.connections.iter().map(C::streams).sum()
     }
 
     fn go(&mut self, requests: u64) -> Result<u64> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
         let (begun, cpu) = (Instant::now(), process::thread_time());
-        let first = self.connections.len().min(usize::try_from(requests).unwrap_or(usize::MAX));
-        for connection in &mut self.connections[..first] {
-            connection.ask(&mut self.room).map_err(wrong)?;
+        let (mut unasked, mut unanswered) = (requests, requests);
+        for connection in &mut self.connections {
+            let count = unasked.min(connection.streams() as u64);
+            if count > 0 {
+                connection.ask(count as usize, &mut self.room).map_err(wrong)?;
+                unasked -= count;
+            }
         }
-        let (mut unasked, mut unanswered) = (requests - first as u64, requests);
         while unanswered > 0 {
             let ready = epoll::wait_for(self.set.as_raw_fd(), &mut self.events, PATIENCE_MS);
             let ready = match usize::try_from(ready) {
@@ -356,14 +506,14 @@ impl<C: Connection> Load for Generator<C> {
             };
             for event in &self.events[..ready] {
                 let connection = &mut self.connections[event.u64 as usize];
-                if connection.read(&mut self.room).map_err(wrong)? {
-                    unanswered = unanswered
-                        .checked_sub(1)
-                        .ok_or_else(|| wrong("an answer arrived without a request".to_owned()))?;
-                    if unasked > 0 {
-                        unasked -= 1;
-                        connection.ask(&mut self.room).map_err(wrong)?;
-                    }
+                let complete = connection.read(&mut self.room).map_err(wrong)? as u64;
+                unanswered = unanswered
+                    .checked_sub(complete)
+                    .ok_or_else(|| wrong("an answer arrived without a request".to_owned()))?;
+                let count = unasked.min(complete);
+                if count > 0 {
+                    unasked -= count;
+                    connection.ask(count as usize, &mut self.room).map_err(wrong)?;
                 }
             }
         }
@@ -415,7 +565,9 @@ mod tests {
                 let _ = writer.shutdown(std::net::Shutdown::Write);
                 lines.for_each(drop);
             });
-            let page = Page { path: "/file", body: &Rc::from(file), room: 1 << 16 };
+            let body = Rc::from(file);
+            let (protocol, tls) = (Protocol::Http, None);
+            let page = Page { path: "/file", body: &body, room: 1 << 16, protocol, tls };
             load("absent", Ipv4Addr::LOCALHOST, &[port], 1, page)?.go(requests)
         })
     }

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use crate::server::http::{self, Head, chunk};
+use crate::server::http2::{Http2, Part, Request};
 
 /// The longest unit of which only a part has arrived.
 const LONGEST: usize = 1 << 17;
@@ -71,6 +72,8 @@ pub(crate) enum Opening {
     Echo,
     /// A request for the page `/`, which has this body; empty for any body.
     Get(&'static [u8]),
+    /// The same over HTTP/2.
+    GetByHttp2(&'static [u8]),
     /// A subscription of a channel.
     Subscribe(Subscription),
 }
@@ -91,10 +94,12 @@ enum Kind {
     Echo(u64, usize),
     /// A request for a page was sent: the body of its answer, and whether that has not come.
     Page(&'static [u8], bool),
+    /// The same over HTTP/2.
+    Http2(Box<Http2Page>),
     /// A WebSocket or a stream of events whose head has not come.
-    Head(Transport),
-    WebSocket,
-    Events(Events),
+    Head(Transport, Form),
+    WebSocket(Form),
+    Events(Events, Form),
     LongPoll(LongPoll),
 }
 
@@ -106,34 +111,56 @@ impl Wire {
 
     /// Returns the request that is to be sent now, empty for a silent connection. `number` tells
     /// the messages of connections apart that come back.
-    pub(crate) fn ask(&mut self, opening: &Opening, number: u64) -> String {
+    pub(crate) fn ask(&mut self, opening: &Opening, number: u64) -> Vec<u8> {
         let (kind, request) = match opening {
             Opening::Silent => (Kind::Silent, String::new()),
             Opening::Echo => (Kind::Echo(number, ECHO), message(number, ECHO)),
             Opening::Get(body) => (Kind::Page(body, true), http::request("GET", "/", "", None)),
+            Opening::GetByHttp2(body) => return self.ask_by_http2(body),
             Opening::Subscribe(subscription) => {
                 let Subscription { transport, path, form } = *subscription;
                 let kind = match transport {
                     Transport::LongPoll => Kind::LongPoll(LongPoll { path, form }),
-                    transport => Kind::Head(transport),
+                    transport => Kind::Head(transport, form),
                 };
                 (kind, subscription.request())
             }
         };
         self.kind = kind;
+        request.into_bytes()
+    }
+
+    /// Returns the request for a page with this body, on a connection that has begun already or
+    /// begins now.
+    fn ask_by_http2(&mut self, body: &'static [u8]) -> Vec<u8> {
+        let mut request = Vec::new();
+        if !matches!(self.kind, Kind::Http2(_)) {
+            let client = Http2::begin(&mut request);
+            self.kind = Kind::Http2(Box::new(Http2Page { client, body, left: None }));
+        }
+        if let Kind::Http2(page) = &mut self.kind {
+            let shared = [(":path", "/"), (":authority", "localhost")];
+            page.client.ask(Request { shared: &shared, ..Request::default() }, &mut request);
+            page.left = Some(body);
+        }
         request
     }
 
     /// Whether the server has not answered the request; that a long-poll is accepted does not show.
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.kind, Kind::Head(_) | Kind::Page(_, true) | Kind::Echo(_, 1..))
+        match &self.kind {
+            Kind::Http2(page) => page.left.is_some(),
+            kind => matches!(kind, Kind::Head(..) | Kind::Page(_, true) | Kind::Echo(_, 1..)),
+        }
     }
 
     /// Takes bytes that arrived, and calls `hear` with each message among them. Returns the bytes
     /// to send, which are often none.
     pub(crate) fn take(&mut self, bytes: &[u8], hear: &mut Hear<'_>) -> Result<Vec<u8>, String> {
         let mut reply = Vec::new();
-        if self.partial.is_empty() {
+        if let Kind::Http2(page) = &mut self.kind {
+            page.take(bytes, &mut reply)?;
+        } else if self.partial.is_empty() {
             let used = self.units(bytes, hear, &mut reply)?;
             self.partial.extend_from_slice(&bytes[used..]);
         } else {
@@ -176,7 +203,7 @@ impl Wire {
         reply: &mut Vec<u8>,
     ) -> Result<usize, String> {
         match &mut self.kind {
-            Kind::Silent | Kind::Page(_, false) | Kind::Echo(_, 0) => {
+            Kind::Silent | Kind::Page(_, false) | Kind::Echo(_, 0) | Kind::Http2(_) => {
                 Err("it sent data without a request".to_owned())
             }
             Kind::Echo(number, left) => {
@@ -197,21 +224,58 @@ impl Wire {
                 *is_waiting = false;
                 Ok(length)
             }
-            Kind::Head(transport) => {
+            &mut Kind::Head(transport, form) => {
                 let Some(head) = Head::parse(bytes)? else { return Ok(0) };
                 self.kind = match transport {
                     Transport::WebSocket => {
                         check(&head)?;
-                        Kind::WebSocket
+                        Kind::WebSocket(form)
                     }
-                    _ => Kind::Events(Events::new(&head)?),
+                    _ => Kind::Events(Events::new(&head)?, form),
                 };
                 Ok(head.end)
             }
-            Kind::WebSocket => frame(bytes, hear, reply),
-            Kind::Events(events) => events.take(bytes, hear),
+            Kind::WebSocket(Form::Centrifugo) => {
+                frame(bytes, &mut |text| publication(text, hear), reply)
+            }
+            Kind::WebSocket(_) => frame(bytes, hear, reply),
+            Kind::Events(events, Form::Centrifugo) => {
+                events.take(bytes, &mut |text| publication(text, hear))
+            }
+            Kind::Events(events, _) => events.take(bytes, hear),
             Kind::LongPoll(poll) => poll.take(bytes, hear, reply),
         }
+    }
+}
+
+// A page over HTTP/2.
+
+/// A connection of HTTP/2 that asks for a page.
+#[derive(Debug)]
+struct Http2Page {
+    client: Http2,
+    body: &'static [u8],
+    /// The part of the body that has not come, if the answer is not complete.
+    left: Option<&'static [u8]>,
+}
+
+impl Http2Page {
+    fn take(&mut self, bytes: &[u8], reply: &mut Vec<u8>) -> Result<(), String> {
+        let Http2Page { client, body, left } = self;
+        let mut take = |_, part: Part<'_>| {
+            let rest = left.ok_or("it sent data without a request")?;
+            match part {
+                Part::Head => {}
+                Part::Data(_) if body.is_empty() => {}
+                Part::Data(data) => {
+                    *left = Some(rest.strip_prefix(data).ok_or("an answer had another body")?);
+                }
+                Part::End if rest.is_empty() => *left = None,
+                Part::End => return Err(format!("{} bytes of a body did not come", rest.len())),
+            }
+            Ok(())
+        };
+        client.take(bytes, &mut take, reply)
     }
 }
 
@@ -403,6 +467,28 @@ pub(crate) enum Form {
     Numbered,
     /// The same request again, after which the server sends only later messages.
     Plain,
+    /// Centrifugo, which has no long-poll: messages are in JSON, among others.
+    Centrifugo,
+}
+
+/// A push of Centrifugo: a publication, or something else.
+#[derive(Deserialize)]
+struct Push<'a> {
+    #[serde(borrow, default, rename = "pub")]
+    publication: Option<Publication<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Publication<'a> {
+    #[serde(borrow)]
+    data: Cow<'a, str>,
+}
+
+/// Takes a push of Centrifugo, and calls `hear` with the message if the push is a publication.
+fn publication(text: &[u8], hear: &mut Hear<'_>) -> Result<(), String> {
+    let push: Push<'_> =
+        serde_json::from_slice(text).map_err(|error| format!("a message is not JSON: {error}"))?;
+    push.publication.map_or(Ok(()), |one| hear(one.data.as_bytes()))
 }
 
 /// An answer of Superpoll to a long-poll.
@@ -485,7 +571,7 @@ impl LongPoll {
                 hear(&body)?;
                 query = format!("?after={}", head.next);
             }
-            Form::Plain => hear(&body)?,
+            Form::Plain | Form::Centrifugo => hear(&body)?,
         }
         let request = http::request("GET", &format!("{path}{query}"), &fields, None);
         reply.extend_from_slice(request.as_bytes());
@@ -628,6 +714,33 @@ mod tests {
         let refused = b"HTTP/1.1 403 No\r\ncontent-length: 0\r\n\r\n";
         let error = heard(subscription(Transport::WebSocket, Form::Plain), refused).unwrap_err();
         assert!(error.contains("403"), "{error}");
+    }
+
+    #[test]
+    fn publications_of_centrifugo_are_messages_and_other_pushes_are_not() {
+        let pushes = r#"{"connect":{"client":"1","subs":{"a":{}}}} {} {"channel":"a","pub":{"data":"one \"1\""}}"#;
+        let [connect, ping, publication] = &pushes.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+            panic!("three pushes")
+        };
+        let stream: String =
+            [connect, ping, publication].map(|one| format!("data: {one}\n\n")).concat();
+        let events = subscription(Transport::Events, Form::Centrifugo);
+        let text = format!("HTTP/1.1 200 OK\r\n\r\n{stream}");
+        assert_eq!(heard(events, text.as_bytes()).unwrap().0, [r#"one "1""#]);
+        let head = format!("HTTP/1.1 101 X\r\nsec-websocket-accept: {ACCEPTED}\r\n\r\n");
+        let frame = |text: &str| format!("\x01{}{text}", char::from(text.len() as u8));
+        let frames: Vec<u8> = [connect, ping, publication]
+            .map(|one| {
+                let mut frame = frame(one).into_bytes();
+                frame[0] = 0x81;
+                frame
+            })
+            .concat();
+        let websocket = subscription(Transport::WebSocket, Form::Centrifugo);
+        let bytes = [head.as_bytes(), &frames].concat();
+        assert_eq!(heard(websocket, &bytes).unwrap().0, [r#"one "1""#]);
+        let wrong = subscription(Transport::Events, Form::Centrifugo);
+        assert!(heard(wrong, b"HTTP/1.1 200 OK\r\n\r\ndata: x\n\n").unwrap_err().contains("JSON"));
     }
 
     fn events(text: &str) -> Result<Vec<String>, String> {

@@ -95,7 +95,7 @@ fn begin(
         // As a user would start it, with a folder of one file that must live as long.
         let folder = program::folder(name)?;
         let page = program::page(folder.path(), BODY)?;
-        let config = program::configuration(&program::listener(0), &[page], "");
+        let config = program::configuration(&program::listener(0, None), &[page], program::PATIENT);
         let backend = ["--backend", backend.name()];
         let (server, port) =
             program::superpoll_serve(name, process, folder.path(), &config, &backend)?;

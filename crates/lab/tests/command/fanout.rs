@@ -60,6 +60,8 @@ fn measure(transport: &str) -> TempDir {
         let is_lost = notes.iter().any(|note| note.as_str().unwrap().starts_with(subject));
         assert_eq!(own(subject), usize::from(is_here && !is_lost), "{record}");
     }
+    let noted = |text: &str| notes.iter().any(|note| note.as_str().unwrap().starts_with(text));
+    assert!(own("centrifugo") == 1 || noted("centrifugo "), "{record}");
     assert_eq!(own("hyper-tokio"), usize::from(superpoll_lab::BUILT_IN));
     check_times(rows);
     for row in rows {

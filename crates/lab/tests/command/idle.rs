@@ -8,8 +8,8 @@ use crate::record::{Field, check_record, json};
 use crate::start::{refused, succeed};
 
 /// Our servers that park silent connections.
-const PARKING: &str = "superpoll-silent,superpoll-keep-alive,superpoll-tls,superpoll-long-poll,\
-                       superpoll-websocket";
+const PARKING: &str = "superpoll-silent,superpoll-keep-alive,superpoll-tls,superpoll-h2,\
+                       superpoll-long-poll,superpoll-websocket";
 
 /// Measures these servers; returns the record.
 fn measured(folder: &Path, subjects: &str) -> Value {

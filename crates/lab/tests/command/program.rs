@@ -14,7 +14,11 @@ const LAB: &str = env!("CARGO_BIN_EXE_superpoll-lab");
 pub(crate) fn lab() -> Command {
     static BUILT: Once = Once::new();
     BUILT.call_once(build_server);
-    program(LAB)
+    let mut lab = program(LAB);
+    // Tests download no modules of Go, and compile none that are there.
+    lab.env("GOPROXY", "off")
+        .env("GOMODCACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/no-modules"));
+    lab
 }
 
 /// Builds the command `superpoll`, unless it is there and newer than its sources: cargo builds it

@@ -109,11 +109,23 @@ fn a_compiler_that_fails_is_quoted_and_one_that_is_absent_is_named() {
 }
 
 #[test]
+fn a_server_whose_modules_cannot_be_had_is_left_out_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    script(folder.path(), "go", "echo 'module lookup disabled' >&2; exit 1");
+    let arguments = ["files", "--bytes", "100", "--protocol", "http", "--connections", "4"];
+    let arguments = [&arguments[..], &SMALL].concat();
+    let (record, errors) = run(folder.path(), path_from(folder.path()), &arguments);
+    let reason = "caddy left out: `go build` made nothing: module lookup disabled";
+    is_noted(&record, &errors, reason);
+    assert!(!subjects(&record).contains(&"caddy"));
+}
+
+#[test]
 fn an_nginx_that_does_not_start_is_left_out_with_its_error() {
     let folder = tempfile::tempdir().unwrap();
     let text = "case $1 in -v) echo nginx version: nginx/9.9 >&2;; *) echo it is broken >&2; exit 1;; esac";
     script(folder.path(), "nginx", text);
-    let arguments = ["files", "--bytes", "100", "--connections", "4"];
+    let arguments = ["files", "--bytes", "100", "--protocol", "http", "--connections", "4"];
     let subjects_asked = ["--subjects", "superpoll-epoll,nginx"];
     let arguments = [&arguments[..], &subjects_asked, &SMALL].concat();
     let (record, errors) = run(folder.path(), path_from(folder.path()), &arguments);

@@ -10,6 +10,7 @@ use std::io::Write;
 use httparse::{EMPTY_HEADER, Header, Status};
 
 use super::FoundRequest;
+use crate::server::http2::{Http2, Request};
 
 /// The longest head that is read: several times the length that a proxy adds.
 pub(super) const ROOM: usize = 4096;
@@ -36,6 +37,14 @@ pub(super) fn write_request(number: u64, closes: bool, to: &mut Vec<u8>) {
          X-Check: {:016x}\r\n{end}\r\n",
         check(number)
     );
+}
+
+/// Appends the same request over HTTP/2, with the fields that all requests share in the table.
+/// Returns its stream.
+pub(super) fn write_http2_request(number: u64, http2: &mut Http2, to: &mut Vec<u8>) -> u32 {
+    let shared = [(":authority", "localhost"), ("user-agent", "superpoll-lab"), ("accept", "*/*")];
+    let (path, check) = (format!("/{number}"), format!("{:016x}", check(number)));
+    http2.ask(Request { path: &path, shared: &shared, own: &[(CHECK, &check)] }, to)
 }
 
 pub(super) fn write_answer_head(number: u64, bytes: usize, closes: bool, to: &mut Vec<u8>) {

@@ -9,14 +9,23 @@
 //! origin, after its answer; with an HTTP proxy it is the proxy, because the client sends
 //! `Connection: close`. That field concerns the client's connection only, so proxies keep their
 //! connections to the origin, which follows the field of the request that it receives.
+//!
+//! The origin speaks HTTP/1 without TLS. Clients that resume sessions use each ticket once, and a
+//! session that is not resumed once there are tickets is an error.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
 
 use crate::channel;
 use crate::error::{Doing, Error, Result};
+use crate::server::http2::{Http2, Part};
+use crate::server::tls::{Certificate, Channel, Offer};
+use crate::server::web::STREAMS;
 use crate::server::{trial, web};
 use crate::sys::{epoll, process, socket};
 
@@ -53,18 +62,48 @@ crate::by_name::named! {
         HttpConnection = "http-connection",
         /// HTTP on connections that stay open.
         HttpKeepAlive = "http-keep-alive",
+        /// Like `http-connection`, with TLS and a full handshake.
+        HttpsFull = "https-full",
+        /// The same, with a handshake that resumes an earlier session.
+        HttpsResumed = "https-resumed",
+        /// HTTP over TLS on connections that stay open.
+        HttpsKeepAlive = "https-keep-alive",
+        /// HTTP/2 over TLS on connections that stay open, to an origin of HTTP/1.
+        H2 = "h2",
     }
 }
 
 impl Kind {
     /// Whether the load is for an HTTP proxy.
     pub(crate) fn is_http(self) -> bool {
-        matches!(self, Kind::HttpConnection | Kind::HttpKeepAlive)
+        !matches!(self, Kind::Connection | Kind::OneByOne | Kind::KeepAlive | Kind::Bulk)
+    }
+
+    /// Returns the offer of clients in their handshake, if they encrypt.
+    pub(crate) fn offer(self) -> Option<Offer> {
+        match self {
+            Kind::HttpsFull | Kind::HttpsKeepAlive => Some(Offer::Http1),
+            Kind::HttpsResumed => Some(Offer::Resumption),
+            Kind::H2 => Some(Offer::Http2),
+            _ => None,
+        }
+    }
+
+    /// Returns the requests under way on each connection.
+    pub(crate) fn streams(self) -> usize {
+        if self == Kind::H2 { STREAMS } else { 1 }
     }
 
     /// Whether each request has a connection of its own.
     pub(crate) fn is_by_connection(self) -> bool {
-        matches!(self, Kind::Connection | Kind::OneByOne | Kind::HttpConnection)
+        matches!(
+            self,
+            Kind::Connection
+                | Kind::OneByOne
+                | Kind::HttpConnection
+                | Kind::HttpsFull
+                | Kind::HttpsResumed
+        )
     }
 }
 
@@ -72,7 +111,7 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Point {
     pub kind: Kind,
-    /// Connections, with one request under way on each.
+    /// Connections, each with as many requests under way as its kind has.
     pub connections: usize,
     /// The length of an answer.
     pub bytes: usize,
@@ -113,16 +152,56 @@ struct FoundRequest {
     closes: bool,
 }
 
-/// A client, and the progress of its answer.
+/// A client, and the progress of its answers.
 #[derive(Default)]
 struct Client {
-    stream: Option<TcpStream>,
+    channel: Option<Channel>,
+    /// Its end of HTTP/2, if it speaks that, and the requests under way.
+    http2: Option<(Http2, Vec<UnderWay>)>,
     number: u64,
     /// The beginning of a head that came in several parts.
     head: Vec<u8>,
     has_head: bool,
     /// The number of the body's bytes that have arrived.
     got: usize,
+}
+
+/// A request on a stream of HTTP/2, and how much of the answer's body has arrived.
+struct UnderWay {
+    stream: u32,
+    number: u64,
+    got: usize,
+}
+
+/// Takes bytes that arrived over HTTP/2, and returns how many answers are complete. Appends the
+/// bytes to send.
+fn take_frames(
+    (http2, under_way): &mut (Http2, Vec<UnderWay>),
+    come: &[u8],
+    bytes: usize,
+    pattern: &Pattern,
+    reply: &mut Vec<u8>,
+) -> std::result::Result<usize, String> {
+    let mut complete = 0;
+    let mut take = |stream, part: Part<'_>| {
+        let place = under_way.iter().position(|one| one.stream == stream);
+        let place = place.ok_or_else(|| format!("data of no request came: stream {stream}"))?;
+        let one = &mut under_way[place];
+        match part {
+            Part::Head => {}
+            Part::Data(data) if pattern.is_at(Pattern::start(one.number) + one.got, data) => {
+                one.got += data.len();
+            }
+            Part::End if one.got == bytes => {
+                under_way.swap_remove(place);
+                complete += 1;
+            }
+            _ => return Err(format!("an answer was wrong after its byte {}", one.got)),
+        }
+        Ok(())
+    };
+    http2.take(come, &mut take, reply)?;
+    Ok(complete)
 }
 
 impl Client {
@@ -238,8 +317,11 @@ pub(super) struct Load {
     point: Point,
     set: OwnedFd,
     listener: TcpListener,
-    /// The port on which the relay listens.
+    /// The port on which the relay listens, and the way to encrypt, if clients do.
     relay: u16,
+    tls: Option<Arc<ClientConfig>>,
+    /// Whether there are sessions to resume.
+    is_warm: bool,
     clients: Vec<Client>,
     origins: Vec<Option<Origin>>,
     free: Vec<usize>,
@@ -254,8 +336,15 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Listens as the origin of a relay that will listen on this port.
-    pub(super) fn new(subject: &'static str, point: Point, relay: u16) -> Result<Load> {
+    /// Listens as the origin of a relay that will listen on this port, with this certificate if it
+    /// encrypts.
+    pub(super) fn new(
+        subject: &'static str,
+        point: Point,
+        relay: u16,
+        certificate: &Certificate,
+    ) -> Result<Load> {
+        let tls = point.kind.offer().map(|offer| certificate.client(offer)).transpose()?;
         let failed = |source| Error::system("listening as the origin", source);
         let listener = socket::listen(0, false).map_err(failed)?;
         // Accepted connections inherit this setting.
@@ -273,6 +362,8 @@ impl Load {
             set,
             listener,
             relay,
+            tls,
+            is_warm: false,
             clients,
             origins: Vec::new(),
             free: Vec::new(),
@@ -298,48 +389,78 @@ impl Load {
         self.accepted
     }
 
-    /// Makes a client send its next request, if there is one.
-    fn ask(&mut self, index: usize) -> std::result::Result<(), String> {
-        if self.unasked == 0 {
+    /// Makes a client send its next requests, if there are any: this many at most.
+    fn ask(&mut self, index: usize, most: usize) -> std::result::Result<(), String> {
+        let count = self.unasked.min(most as u64);
+        if count == 0 {
             return Ok(());
         }
-        self.unasked -= 1;
-        self.number += 1;
-        let client = &mut self.clients[index];
-        (client.number, client.got, client.has_head) = (self.number, 0, !self.point.kind.is_http());
-        if client.stream.is_none() {
-            let connected = connect(self.relay, &self.set, index as u64);
-            client.stream = Some(connected.map_err(|e| format!("it takes no connection: {e}"))?);
-        }
+        self.unasked -= count;
         self.request.clear();
-        self.point.write_request(&self.pattern, self.number, &mut self.request);
-        match client.stream.as_mut().map(|stream| stream.write(&self.request)) {
-            Some(Ok(count)) if count == self.request.len() => Ok(()),
-            Some(Ok(count)) => Err(format!("a connection took {count} bytes of a request")),
-            Some(Err(error)) => Err(format!("a connection took no request: {error}")),
-            None => Ok(()),
+        let client = &mut self.clients[index];
+        let channel = match &mut client.channel {
+            Some(channel) => channel,
+            none => {
+                if self.point.kind == Kind::H2 {
+                    client.http2 = Some((Http2::begin(&mut self.request), Vec::new()));
+                }
+                let connected = connect(self.relay, self.tls.as_ref(), &self.set, index as u64);
+                none.insert(connected.map_err(|e| format!("it takes no connection: {e}"))?)
+            }
+        };
+        for _ in 0..count {
+            self.number += 1;
+            let number = self.number;
+            match &mut client.http2 {
+                Some((http2, under_way)) => {
+                    let stream = http::write_http2_request(number, http2, &mut self.request);
+                    under_way.push(UnderWay { stream, number, got: 0 });
+                }
+                None => {
+                    (client.number, client.got) = (number, 0);
+                    client.has_head = !self.point.kind.is_http();
+                    self.point.write_request(&self.pattern, number, &mut self.request);
+                }
+            }
         }
+        channel.send(&self.request).map_err(|e| format!("a connection took no request: {e}"))
     }
 
     fn read_answer(&mut self, index: usize) -> std::result::Result<(), String> {
+        let Point { kind, bytes, .. } = self.point;
         let client = &mut self.clients[index];
-        let Some(stream) = &mut client.stream else { return Ok(()) };
-        let bytes = self.point.bytes;
-        let closes = self.point.kind.is_by_connection();
-        match stream.read(&mut self.room) {
-            Ok(0) if closes && client.has_head && client.got == bytes => client.stream = None,
-            Ok(0) => return Err(format!("an answer ended after {} of {bytes} bytes", client.got)),
-            Ok(count) => {
-                client.take(&self.room[..count], bytes, &self.pattern)?;
-                if !client.has_head || client.got < bytes || closes {
-                    return Ok(());
+        let Some(channel) = &mut client.channel else { return Ok(()) };
+        let closes = kind.is_by_connection();
+        let complete = match channel.read(&mut self.room) {
+            Ok(0) if closes && client.has_head && client.got == bytes => {
+                if kind == Kind::HttpsResumed && self.is_warm && !channel.is_resumed() {
+                    return Err("a session was not resumed".to_owned());
                 }
+                client.channel = None;
+                1
             }
+            Ok(0) => return Err(format!("an answer ended after {} of {bytes} bytes", client.got)),
+            Ok(count) => match &mut client.http2 {
+                Some(http2) => {
+                    self.request.clear();
+                    let (come, reply) = (&self.room[..count], &mut self.request);
+                    let complete = take_frames(http2, come, bytes, &self.pattern, reply)?;
+                    if !reply.is_empty() {
+                        let sent = channel.send(reply);
+                        sent.map_err(|e| format!("a connection took no frame: {e}"))?;
+                    }
+                    complete
+                }
+                None => {
+                    client.take(&self.room[..count], bytes, &self.pattern)?;
+                    usize::from(client.has_head && client.got == bytes && !closes)
+                }
+            },
             Err(error) if is_nothing(&error) => return Ok(()),
             Err(error) => return Err(format!("a client's connection broke: {error}")),
-        }
-        self.unanswered -= 1;
-        self.ask(index)
+        };
+        self.unanswered -= complete as u64;
+        self.ask(index, complete)
     }
 
     /// Accepts the connections that the relay has made.
@@ -418,8 +539,8 @@ impl Load {
 impl web::Load for Load {
     const LEAST: u64 = 1;
 
-    fn connections(&self) -> usize {
-        self.point.connections
+    fn under_way(&self) -> usize {
+        self.point.connections * self.point.kind.streams()
     }
 
     fn go(&mut self, requests: u64) -> Result<u64> {
@@ -428,7 +549,7 @@ impl web::Load for Load {
         let (begun, cpu) = (Instant::now(), process::thread_time());
         (self.unasked, self.unanswered) = (requests, requests);
         for client in 0..self.clients.len() {
-            self.ask(client).map_err(wrong)?;
+            self.ask(client, self.point.kind.streams()).map_err(wrong)?;
         }
         let mut events = [epoll::Raw { events: 0, u64: 0 }; EVENTS];
         while self.unanswered > 0 {
@@ -454,6 +575,7 @@ impl web::Load for Load {
             }
         }
         self.busy_ns = process::thread_time() - cpu;
+        self.is_warm = true;
         Ok(begun.elapsed().as_nanos() as u64)
     }
 
@@ -463,7 +585,7 @@ impl web::Load for Load {
 
     fn pilot(&mut self) -> Result<f64> {
         let each = if self.point.kind == Kind::Bulk { 1 } else { 10 };
-        let requests = each * self.point.connections as u64;
+        let requests = each * self.under_way() as u64;
         trial::pace(requests, PILOT_NS, |requests| web::Load::go(self, requests))
     }
 }
@@ -472,13 +594,18 @@ fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-fn connect(port: u16, set: &OwnedFd, token: u64) -> io::Result<TcpStream> {
+fn connect(
+    port: u16,
+    tls: Option<&Arc<ClientConfig>>,
+    set: &OwnedFd,
+    token: u64,
+) -> io::Result<Channel> {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_nonblocking(true)?;
     epoll::add(set, stream.as_raw_fd(), libc::EPOLLIN as u32, token)?;
     let stream = OwnedFd::from(stream);
     channel::plain_congestion(&stream);
-    Ok(stream.into())
+    Channel::new(stream.into(), tls)
 }
 
 // Requests that a relay of bytes passes on: a number, the length of the answer, and a part of the
@@ -606,7 +733,9 @@ mod tests {
 
     /// Returns the result of `requests` requests, and how many connections the origin had for them.
     fn go(point: Point, requests: u64, spoil: [Spoil; 2]) -> (Result<u64>, u64) {
-        let mut load = Load::new("absent", point, 0).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let certificate = Certificate::make(folder.path()).unwrap();
+        let mut load = Load::new("absent", point, 0, &certificate).unwrap();
         let (port, over) = relay(load.origin().unwrap(), spoil);
         load.relay = port;
         let outcome = load.go(requests);
@@ -620,7 +749,7 @@ mod tests {
         let nothing: Spoil = |_| {};
         let first: Spoil = |bytes| bytes[0] ^= 1;
         let last: Spoil = |bytes| *bytes.last_mut().unwrap() ^= 1;
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.offer().is_none()) {
             for bytes in [1, 200, 3_000_000] {
                 let point = Point { kind, connections: 3, bytes };
                 assert!(go(point, 10, [nothing; 2]).0.unwrap() > 0, "{kind:?} {bytes}");
@@ -630,6 +759,40 @@ mod tests {
                     assert!(error.contains("absent") && error.contains("wrong"), "{error}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn answers_over_http2_are_those_of_their_requests() {
+        let (pattern, mut sent) = (Pattern::new(), Vec::new());
+        let mut client = || {
+            let mut http2 = Http2::begin(&mut Vec::new());
+            let mut ask = |number| {
+                let stream = http::write_http2_request(number, &mut http2, &mut sent);
+                UnderWay { stream, number, got: 0 }
+            };
+            let under_way = vec![ask(7), ask(8)];
+            (http2, under_way)
+        };
+        let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+            let head = [0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream];
+            [&head[..], payload].concat()
+        };
+        let answer = |stream: u8, number: u64, bytes: usize| {
+            let body = pattern.piece(Pattern::start(number), bytes);
+            [frame(1, 4, stream, &[0x88]), frame(0, 1, stream, body)].concat()
+        };
+        let mut clients = [client(), client(), client(), client()];
+        let mut taken = |number: usize, come: Vec<u8>| {
+            take_frames(&mut clients[number], &come, 50, &pattern, &mut Vec::new())
+        };
+        assert_eq!(taken(0, [answer(3, 8, 50), answer(1, 7, 50)].concat()), Ok(2));
+        assert!(taken(0, answer(1, 7, 50)).unwrap_err().contains("no request"));
+        // That of the other request, one that is too short, and one that is too long.
+        for (place, bad) in
+            [answer(1, 8, 50), answer(1, 7, 49), answer(1, 7, 51)].into_iter().enumerate()
+        {
+            assert!(taken(place + 1, bad).unwrap_err().contains("wrong"), "{place}");
         }
     }
 
