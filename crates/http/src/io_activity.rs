@@ -65,7 +65,9 @@ impl IoActivity {
     }
 
     pub(crate) fn count(&self) {
-        self.moved.set(self.moved.get().wrapping_add(1));
+        if !self.is_resting.get() {
+            self.moved.set(self.moved.get().wrapping_add(1));
+        }
     }
 
     /// The connection's task is run: it has its share again.

@@ -68,6 +68,13 @@ impl Connection {
             && self.receive.held() == 0
     }
 
+    /// Whether the rest of a frame other than `DATA`, of a block of fields, or of the beginning of
+    /// the connection is awaited.
+    #[must_use]
+    pub fn is_in_frame(&self) -> bool {
+        !self.partial.is_empty() || self.block.is_some() || !self.has_settings
+    }
+
     /// Appends the record of a connection that [is quiet](Connection::is_quiet).
     pub fn to_record(&self, to: &mut Vec<u8>) {
         let flags = bits([

@@ -68,17 +68,19 @@ pub(super) async fn serve(
     peer: Rc<Peer>,
     initial: InitialState,
 ) {
-    let InitialState { record, requests, mut ends } = initial;
+    let InitialState { record, requests, ends } = initial;
+    // Since when the connection is to end.
+    let mut ends = ends.then(time::now);
     let active = context.worker.begin(&peer, Protocol::Http2);
     let can_park = transport.can_park() && !context.is_admin;
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
     state.earlier.set(requests);
     let Some(mut session) = Session::new(state.clone(), transport, record.as_deref()) else {
-        return;
+        return context.worker.counters.broken.add(1);
     };
     // What has woken it need not be a request.
-    let mut may_rest = record.is_some() && !ends;
-    if ends {
+    let mut may_rest = record.is_some() && ends.is_none();
+    if ends.is_some() {
         session.begin_shutdown();
     }
     // Until a stream begins, the bytes that move are no activity of the client's.
@@ -92,8 +94,8 @@ pub(super) async fn serve(
             state.io_activity.begin_turn();
             let most = context.worker.limits.get().requests_per_connection;
             let is_over = most.is_some_and(|most| state.requests() >= most.get());
-            if (is_over || context.worker.is_draining()) && !ends {
-                ends = true;
+            if (is_over || context.worker.is_draining()) && ends.is_none() {
+                ends = Some(time::now());
                 session.begin_shutdown();
             }
             if let Poll::Ready(end) = session.poll(cx) {
@@ -113,15 +115,20 @@ pub(super) async fn serve(
                 let timeouts = context.worker.timeouts.get();
                 session.end_stalled(now, timeouts.body);
                 let phase = match state.running.get() {
+                    0 if session.is_in_frame() => Phase::Head,
                     // Frames come and go without being requests. Parking is decided here.
                     0 => Phase::Idle { can_park: false },
                     _ => Phase::Request,
                 };
+                // A client that does not answer cannot keep the connection by other frames.
+                if ends.is_some_and(|since| now - since >= timeouts.header) {
+                    session.finish_shutdown();
+                }
                 match clock.tick(&state, phase, now) {
                     // A client that does not take the end of an idle connection does not get a
                     // second one.
-                    Some(ExitReason::Closed) if !ends => {
-                        ends = true;
+                    Some(ExitReason::Closed) if ends.is_none() => {
+                        ends = Some(now);
                         session.begin_shutdown();
                     }
                     Some(_) => {
@@ -138,10 +145,13 @@ pub(super) async fn serve(
                 {
                     return Poll::Ready(Some(End::Quiet));
                 }
-                if session.has_output() {
-                    cx.waker().wake_by_ref();
-                }
                 timer.as_mut().get_mut().reset(now + period);
+                // Nobody else would write that.
+                if session.has_output()
+                    && let Poll::Ready(end) = session.poll(cx)
+                {
+                    return Poll::Ready(Some(end));
+                }
             }
             Poll::Pending
         })
@@ -206,8 +216,10 @@ impl ConnectionOwner for ParkedHttp2 {
         // What comes for it may be no request, and the end is told.
         let ends = match why {
             ResumeReason::Ready => false,
-            ResumeReason::TimedOut | ResumeReason::Draining => true,
-            ResumeReason::Refused => return parked.stream.close(),
+            ResumeReason::TimedOut => true,
+            ResumeReason::Draining if self.context.worker.is_draining() => true,
+            // An operator closes it.
+            ResumeReason::Draining | ResumeReason::Refused => return parked.stream.close(),
         };
         let Ok(transport) = parked.stream.resume() else { return };
         let record = Some(self.record.clone());

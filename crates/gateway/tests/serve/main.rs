@@ -26,6 +26,7 @@ mod request_ids;
 mod slow;
 mod stage;
 mod stalled;
+mod streams2;
 mod targets;
 mod telemetry;
 mod tls;

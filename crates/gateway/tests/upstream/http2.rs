@@ -394,6 +394,40 @@ fn clients_may_speak_http2() {
     }
 }
 
+/// All are polled by one task, which has a number of operations before others have their turn.
+#[test]
+fn as_many_requests_at_a_time_as_a_connection_may_have_are_forwarded() {
+    for backend in MOST {
+        let folder = tempfile::tempdir().unwrap();
+        certificate(folder.path());
+        let origin = Origin::echo();
+        let (gateway, connector) = front(backend, folder.path(), &origin.address);
+        let address = gateway.address.clone();
+        Runtime::new().unwrap().block_on(async {
+            let sender = speak(&connector, &address).await;
+            for _ in 0..3 {
+                let asks: Vec<_> = (0..128)
+                    .map(|number: u32| {
+                        let mut sender = sender.clone();
+                        spawn(async move {
+                            let body = Bytes::from(number.to_string().repeat(100));
+                            let request =
+                                Request::post("https://a.example/").body(Full::new(body.clone()));
+                            let response = sender.send_request(request.unwrap()).await.unwrap();
+                            assert_eq!(response.status(), 200);
+                            let back = response.into_body().collect().await.unwrap().to_bytes();
+                            assert_eq!(back, body);
+                        })
+                    })
+                    .collect();
+                for ask in asks {
+                    ask.await.unwrap();
+                }
+            }
+        });
+    }
+}
+
 /// They come whatever the length of the body is.
 #[test]
 fn trailers_behind_a_length_pass_through() {

@@ -128,6 +128,11 @@ impl ArrivingBody {
         Fed::Some(given)
     }
 
+    /// Returns how many bytes wait here.
+    pub(super) fn len(&self) -> usize {
+        self.data.len()
+    }
+
     /// Takes all data, for a stream that leaves HTTP.
     pub(super) fn into_data(mut self) -> (BytesMut, bool) {
         self.is_over = true;

@@ -11,6 +11,7 @@ use futures_io::AsyncWrite;
 use superpoll_http::buffer::WriteBuffer;
 use superpoll_http::io_activity::IoActivity;
 use superpoll_http::transport::Transport;
+use superpoll_rt::has_budget_remaining;
 
 /// No more data of bodies is joined once there are so many bytes.
 pub(super) const MOST_DATA: usize = 48 << 10;
@@ -53,6 +54,11 @@ impl Output {
         if let Some(buffer) = &mut self.buffer {
             while self.at < buffer.0.len() {
                 if activity.has_written_enough(cx) {
+                    return Poll::Pending;
+                }
+                // Without an operation left it would look as if there were no room.
+                if !has_budget_remaining() {
+                    cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 let outcome = Pin::new(&mut *transport).poll_write(cx, &buffer.0[self.at..]);

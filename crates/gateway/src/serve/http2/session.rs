@@ -92,8 +92,14 @@ pub(super) struct Session {
     streams: Vec<Option<Box<Stream>>>,
     wakers: Vec<Waker>,
     wakes: Arc<Wakes>,
+    /// The streams that have something to do, a bit for each slot.
+    due: u128,
+    /// The slot that has its turn next.
+    turn: u32,
     /// The bytes of responses that the streams hold.
     held: usize,
+    /// The bytes of requests whose streams have ended while their handlers read on.
+    left_over: Rc<Cell<usize>>,
     /// Some streams wait until they may hold more.
     has_starved: bool,
     is_refused: bool,
@@ -125,7 +131,10 @@ impl Session {
             streams: Vec::new(),
             wakers: Vec::new(),
             wakes: Arc::default(),
+            due: 0,
+            turn: 0,
             held: 0,
+            left_over: Rc::default(),
             has_starved: false,
             is_refused: false,
             gives_up_table: false,
@@ -135,6 +144,16 @@ impl Session {
     /// Tells the client that the connection will end.
     pub(super) fn begin_shutdown(&mut self) {
         self.protocol.begin_shutdown(self.out.bytes());
+    }
+
+    /// Tells a client that has not answered that the connection ends with the streams of now.
+    pub(super) fn finish_shutdown(&mut self) {
+        self.protocol.finish_shutdown(self.out.bytes());
+    }
+
+    /// Whether the rest of a head or of another frame is awaited, or the beginning of the protocol.
+    pub(super) fn is_in_frame(&self) -> bool {
+        self.protocol.is_in_frame()
     }
 
     /// Whether there are bytes for the client.
@@ -178,6 +197,11 @@ impl Session {
     /// Goes on as far as that is possible. Ready at the end of the connection.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.wakes.register(cx);
+        self.due |= self.wakes.take();
+        // What the streams do may leave no operation for writing, in each turn.
+        if let Poll::Ready(Err(_)) = self.poll_write(cx) {
+            return Poll::Ready(End::Gone);
+        }
         loop {
             let read = self.poll_read(cx);
             match read {
@@ -192,8 +216,7 @@ impl Session {
             }
             self.run_all();
             let was_full = self.out.len() >= MOST_DATA;
-            let written = self.out.poll_write(cx, &mut self.transport, &self.state.io_activity);
-            match written {
+            match self.poll_write(cx) {
                 Poll::Ready(Err(_)) => return Poll::Ready(End::Gone),
                 Poll::Ready(Ok(())) if self.is_refused => return Poll::Ready(End::Refused),
                 Poll::Ready(Ok(())) if self.protocol.is_over() => return Poll::Ready(End::Over),
@@ -203,6 +226,10 @@ impl Session {
                 _ => return Poll::Pending,
             }
         }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.out.poll_write(cx, &mut self.transport, &self.state.io_activity)
     }
 
     /// Reads bytes of the client after those that were not used yet.
@@ -303,6 +330,22 @@ impl Session {
         self.streams[slot] = Some(stream);
     }
 
+    /// Notes that a stream has something to do.
+    fn note(&mut self, slot: usize) {
+        self.due |= 1 << slot;
+    }
+
+    /// Takes a stream that has something to do, each in its turn.
+    fn take_due(&mut self) -> Option<usize> {
+        if self.due == 0 {
+            return None;
+        }
+        let slot = (self.turn + self.due.rotate_right(self.turn).trailing_zeros()) % u128::BITS;
+        self.due &= !(1 << slot);
+        self.turn = (slot + 1) % u128::BITS;
+        Some(slot as usize)
+    }
+
     /// Takes data of a request.
     fn push(&mut self, key: StreamKey, data: &[u8], is_over: bool) {
         let Some(stream) = self.stream(key) else { return };
@@ -318,7 +361,7 @@ impl Session {
         self.protocol.release(key, unread, self.out.bytes());
         match is_over {
             true => self.received(key),
-            false => _ = self.wakes.note(key.slot()),
+            false => self.note(key.slot()),
         }
     }
 
@@ -326,14 +369,28 @@ impl Session {
     fn received(&mut self, key: StreamKey) {
         match self.stream(key) {
             Some(stream) if stream.is_sent => {
-                // The stream has ended, and the handler goes on.
                 if let Some(arriving) = stream.arriving.take() {
-                    spawn(arriving.finish()).detach();
+                    self.leave(arriving);
                 }
                 self.remove(key);
             }
-            Some(_) => _ = self.wakes.note(key.slot()),
+            Some(_) => self.note(key.slot()),
             None => {}
+        }
+    }
+
+    /// Leaves the rest of a request to its handler, which reads on although the stream has ended.
+    /// No window bounds such bytes any more, so beyond [`MOST_HELD`] they are dropped.
+    fn leave(&self, arriving: ArrivingBody) {
+        let (left_over, length) = (self.left_over.clone(), arriving.len());
+        let all = left_over.get() + length;
+        if all <= MOST_HELD {
+            left_over.set(all);
+            let finish = async move {
+                arriving.finish().await;
+                left_over.set(left_over.get() - length);
+            };
+            spawn(finish).detach();
         }
     }
 
@@ -352,7 +409,7 @@ impl Session {
                 (Some(arriving), body)
             }
         };
-        let (serving, handshake) = match head.protocol {
+        let (serving, handshake, unread) = match head.protocol {
             None => {
                 let begun = Begun::new(&self.state, Head::from(head), || usual_bytes(head));
                 if is_over
@@ -362,7 +419,7 @@ impl Session {
                     return self.answer_now(key, begun);
                 }
                 let made = || to_request_of_http2(head, body);
-                (begun.serve(made, Some(&interim), None), None)
+                (begun.serve(made, Some(&interim), None), None, None)
             }
             // The bytes that follow are not a body.
             Some(protocol) => match to_request_of_http2(head, RequestBody::Empty) {
@@ -370,14 +427,15 @@ impl Session {
                     let handshake = Handshake::of(protocol, &mut request);
                     let about = Head::from(&request);
                     let begun = Begun::new(&self.state, about, || usual_bytes(head));
-                    (begun.serve(|| Some(request), None, handshake.as_deref()), handshake)
+                    let serving = begun.serve(|| Some(request), None, handshake.as_deref());
+                    (serving, handshake, Some(body))
                 }
                 None => return self.reset(key, ErrorCode::INTERNAL_ERROR),
             },
         };
-        let work = Work::Answering(Answering { serving, interim, handshake });
+        let work = Work::Answering(Answering { serving, interim, handshake, _unread: unread });
         self.put(Box::new(Stream::new(key, work, arriving)));
-        self.wakes.note(key.slot());
+        self.note(key.slot());
     }
 
     /// Answers a request whose answer is there, from where it is.
@@ -393,7 +451,7 @@ impl Session {
             let sending = Sending { answer, left: None };
             let work = Work::Sending(Box::new(sending));
             self.put(Box::new(Stream::new(key, work, None)));
-            self.wakes.note(key.slot());
+            self.note(key.slot());
         }
     }
 
@@ -405,7 +463,7 @@ impl Session {
     /// Runs the streams that have something to do, and writes data as long as there is room for it.
     fn run_all(&mut self) {
         loop {
-            while let Some(slot) = self.wakes.take() {
+            while let Some(slot) = self.take_due() {
                 self.run(slot);
             }
             if !self.produce() {
@@ -480,7 +538,7 @@ impl Session {
         }
         if stream.is_received {
             if let Some(arriving) = stream.arriving.take() {
-                spawn(arriving.finish()).detach();
+                self.leave(arriving);
             }
             return true;
         }
@@ -581,10 +639,12 @@ impl Session {
             Poll::Ready(Some(Ok(frame))) => Ok(Some(frame)),
         };
         let is_whole = sending.left.is_none_or(|left| left == 0);
+        let mut refused = 0;
         match outcome.map(|frame| frame.map(http_body::Frame::into_data)) {
             Ok(Some(Ok(data))) if data.is_empty() => return true,
             Ok(Some(Ok(data))) => {
                 let length = data.len() as u64;
+                refused = length;
                 let left = sending.left.map(|left| left.checked_sub(length));
                 if left != Some(None) {
                     sending.left = left.flatten();
@@ -607,6 +667,7 @@ impl Session {
             _ => {}
         }
         // It has failed, or is not as long as was announced.
+        sending.answer.break_off(refused);
         self.reset(key, ErrorCode::INTERNAL_ERROR);
         stream.end(true);
         true
@@ -669,7 +730,7 @@ impl Session {
                 if is_last {
                     stream.end(false);
                 }
-                self.wakes.note(key.slot());
+                self.note(key.slot());
                 has_more = true;
             }
         }
@@ -686,7 +747,7 @@ impl Session {
             if let Some(stream) = stream
                 && std::mem::take(&mut stream.is_starved)
             {
-                self.wakes.note(slot);
+                self.due |= 1 << slot;
             }
         }
         true

@@ -14,6 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use superpoll_http::http2_stream::StreamPipe;
 use superpoll_http::interim::InterimResponses;
+use superpoll_http::upload::RequestBody;
 use superpoll_http2::StreamKey;
 
 use super::arriving::ArrivingBody;
@@ -59,6 +60,8 @@ pub(super) struct Answering {
     pub interim: Rc<InterimResponses>,
     /// The request asks for a WebSocket.
     pub handshake: Option<Box<Handshake>>,
+    /// What the client sends before that is answered, which is no body and has no other reader.
+    pub _unread: Option<RequestBody>,
 }
 
 /// A body that is being sent.

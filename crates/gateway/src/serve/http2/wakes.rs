@@ -1,8 +1,8 @@
-//! The streams of a connection that have something to do.
+//! The streams of a connection that were woken.
 //!
 //! The connection's task polls what its streams wait for, each with a waker of its own. Such a
-//! waker notes its stream and wakes the task, which then looks at the streams that were noted and
-//! at no others.
+//! waker notes its stream and wakes the task. The task takes all that was noted once, when it is
+//! run: a stream that wakes itself, to let others run first, is not polled again in the same turn.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,9 +10,11 @@ use std::task::{Context, Wake, Waker};
 
 use super::session::STREAMS;
 
-const WORDS: usize = (STREAMS as usize).div_ceil(u64::BITS as usize);
+/// A bit for each of [`STREAMS`].
+const WORDS: usize = 2;
+const _: () = assert!(STREAMS as u32 <= u64::BITS * WORDS as u32);
 
-/// The streams that have something to do, by their slots.
+/// The streams that were woken, by their slots.
 #[derive(Default)]
 pub(super) struct Wakes {
     task: Mutex<Option<Waker>>,
@@ -53,23 +55,20 @@ impl Wakes {
     }
 
     /// Notes a stream; whether it was not noted.
-    pub(super) fn note(&self, slot: usize) -> bool {
+    fn note(&self, slot: usize) -> bool {
         let (word, bit) = (slot / u64::BITS as usize, 1 << (slot % u64::BITS as usize));
         let Some(word) = self.due.get(word) else { return false };
         word.fetch_or(bit, Ordering::AcqRel) & bit == 0
     }
 
-    /// Takes a stream that was noted.
-    pub(super) fn take(&self) -> Option<usize> {
-        self.due.iter().enumerate().find_map(|(at, word)| {
-            // Mostly there is none, and looking is cheaper.
-            let due = word.load(Ordering::Acquire);
-            (due > 0).then(|| {
-                let bit = due.trailing_zeros();
-                word.fetch_and(!(1 << bit), Ordering::AcqRel);
-                at * u64::BITS as usize + bit as usize
-            })
-        })
+    /// Takes all streams that were woken since the last call, a bit for each.
+    pub(super) fn take(&self) -> u128 {
+        // Mostly there is none, and looking is cheaper.
+        let [low, high] = self.due.each_ref().map(|word| match word.load(Ordering::Acquire) {
+            0 => 0,
+            _ => word.swap(0, Ordering::AcqRel),
+        });
+        u128::from(high) << u64::BITS | u128::from(low)
     }
 }
 
@@ -97,8 +96,8 @@ mod tests {
         let wakers = slots.map(|slot| wakes.waker(slot));
         for _ in 0..2 {
             wakers.iter().chain(&wakers).for_each(Waker::wake_by_ref);
-            let found: Vec<usize> = std::iter::from_fn(|| wakes.take()).collect();
-            assert_eq!(found, slots);
+            assert_eq!(wakes.take(), slots.iter().map(|slot| 1 << slot).sum());
+            assert_eq!(wakes.take(), 0);
         }
         assert_eq!(task.0.load(Ordering::Relaxed), 8);
     }
