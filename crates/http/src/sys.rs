@@ -4,9 +4,6 @@ pub mod send_ring;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::task::Poll;
-
-use hyper::rt::{ReadBuf, ReadBufCursor};
 
 /// States of a TCP connection whose peer has sent its end (`tcp_states.h` in the kernel).
 const TCP_TIME_WAIT: u8 = 6;
@@ -103,31 +100,6 @@ fn queued(socket: impl AsFd, queue: libc::Ioctl) -> io::Result<u64> {
 /// memory that the kernel needs to keep them.
 pub fn unsent(socket: impl AsFd) -> io::Result<u64> {
     queued(socket, libc::TIOCOUTQ)
-}
-
-/// Reads into hyper's buffer, and returns how many bytes that were.
-pub fn read_counted(
-    mut cursor: ReadBufCursor<'_>,
-    read: impl FnOnce(ReadBufCursor<'_>) -> Poll<io::Result<()>>,
-) -> Poll<io::Result<usize>> {
-    read_at_most(&mut cursor, usize::MAX, read)
-}
-
-/// The same for a part of the buffer, of at most this length.
-pub fn read_at_most(
-    cursor: &mut ReadBufCursor<'_>,
-    most: usize,
-    read: impl FnOnce(ReadBufCursor<'_>) -> Poll<io::Result<()>>,
-) -> Poll<io::Result<usize>> {
-    // SAFETY: through a `ReadBuf` nothing becomes uninitialised that was not so.
-    let room = unsafe { cursor.as_mut() };
-    let most = most.min(room.len());
-    let mut room = ReadBuf::uninit(&mut room[..most]);
-    let outcome = read(room.unfilled());
-    let count = room.filled().len();
-    // SAFETY: the filled part of a `ReadBuf` is initialised, and lies at the front of the buffer.
-    unsafe { cursor.advance(count) };
-    outcome.map_ok(|()| count)
 }
 
 /// Returns how many bytes have ever been written to a TCP connection, by whichever process, except

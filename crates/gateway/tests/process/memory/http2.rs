@@ -15,7 +15,7 @@ use crate::stage::{Stage, folder};
 use superpoll_test_support::alone;
 
 const BEFORE: usize = 50;
-const COUNTED: usize = 500;
+const COUNTED: usize = 750;
 
 /// The most bytes of an idle connection whose client has no table of fields, or gives it up; and of
 /// one whose client keeps ten long fields.
