@@ -40,9 +40,12 @@ impl Connection {
         }
     }
 
-    /// Tells the client the last stream that is answered. Requests after it are dropped.
-    pub fn finish_shutdown(&mut self, out: &mut Vec<u8>) {
+    /// Tells the client the last stream that is answered, unless it was told. Requests after it are
+    /// dropped. Returns whether it is told now.
+    pub fn finish_shutdown(&mut self, out: &mut Vec<u8>) -> bool {
+        let is_new = !matches!(self.shutdown, Shutdown::Last(_));
         self.go_away(ErrorCode::NO_ERROR, out);
+        is_new
     }
 
     /// Tells the client the last stream that is answered, and a reason. The second call does

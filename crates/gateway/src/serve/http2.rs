@@ -121,8 +121,10 @@ pub(super) async fn serve(
                     _ => Phase::Request,
                 };
                 // A client that does not answer cannot keep the connection by other frames.
-                if ends.is_some_and(|since| now - since >= timeouts.header) {
-                    session.finish_shutdown();
+                if ends.is_some_and(|since| now - since >= timeouts.header)
+                    && session.finish_shutdown()
+                {
+                    context.worker.counters.timed_out.add(1);
                 }
                 match clock.tick(&state, phase, now) {
                     // A client that does not take the end of an idle connection does not get a

@@ -147,8 +147,9 @@ impl Session {
     }
 
     /// Tells a client that has not answered that the connection ends with the streams of now.
-    pub(super) fn finish_shutdown(&mut self) {
-        self.protocol.finish_shutdown(self.out.bytes());
+    /// Returns whether it is told now.
+    pub(super) fn finish_shutdown(&mut self) -> bool {
+        self.protocol.finish_shutdown(self.out.bytes())
     }
 
     /// Whether the rest of a head or of another frame is awaited, or the beginning of the protocol.
@@ -305,7 +306,7 @@ impl Session {
             }
             Event::Reset { stream, .. } | Event::Failed { stream, .. } => self.remove(stream),
             Event::WindowOpened { .. } => _ = self.feed_starved(),
-            Event::GoAway { .. } => self.protocol.finish_shutdown(self.out.bytes()),
+            Event::GoAway { .. } => _ = self.finish_shutdown(),
         }
     }
 
