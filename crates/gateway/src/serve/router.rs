@@ -509,22 +509,6 @@ pub(in crate::serve) enum Reply {
 }
 
 impl Reply {
-    /// Changes the response.
-    fn map(self, change: impl FnOnce(Response<Body>) -> Response<Body> + 'static) -> Reply {
-        match self {
-            Reply::Now(response) => Reply::Now(change(response)),
-            Reply::Later(response) => Reply::Later(Box::pin(async { change(response.await) })),
-        }
-    }
-
-    /// Adds fields to the response, or puts a page in its place.
-    pub(super) fn with(self, additions: Additions) -> Reply {
-        match additions.are_none() {
-            true => self,
-            false => self.map(|response| additions.apply_to(response)),
-        }
-    }
-
     /// Waits for the response.
     async fn into_response(self) -> Response<Body> {
         match self {

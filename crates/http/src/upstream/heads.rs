@@ -88,8 +88,9 @@ impl ClientFacts {
 
 /// The head of a request as its client has sent it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientHead<'a> {
+pub struct ClientHead<'a> {
     pub(crate) method: Method<'a>,
+    pub(crate) version: Version,
     /// The target without scheme and host.
     pub(crate) target: Target<'a>,
     /// The host that was asked for. Only HTTP/1.0 allows that there is none.
@@ -101,10 +102,12 @@ pub(crate) struct ClientHead<'a> {
     pub(crate) may_have_trailers: bool,
     /// The client reads fields that follow the body of the response.
     pub(crate) takes_trailers: bool,
+    /// The client waits for an invitation to send the body.
+    pub(crate) continues: bool,
     /// `Connection` may name fields.
     pub(crate) names_fields: bool,
     /// The protocols that it asks for instead of HTTP.
-    pub(crate) upgrade: Option<&'a HeaderValue>,
+    pub(crate) upgrade: Option<FieldValue<'a>>,
 }
 
 impl<'a> From<&RequestHead<'a>> for ClientHead<'a> {
@@ -112,13 +115,44 @@ impl<'a> From<&RequestHead<'a>> for ClientHead<'a> {
     fn from(head: &RequestHead<'a>) -> ClientHead<'a> {
         ClientHead {
             method: head.method,
+            version: match head.version {
+                Http1Version::Http10 => Version::HTTP_10,
+                Http1Version::Http11 => Version::HTTP_11,
+            },
             target: head.target.to_origin(head.method),
             host: head.host.map(|host| host.to_value()),
             fields: Fields::Lines(head.fields),
             framing: head.framing,
             may_have_trailers: head.framing == Framing::Chunked,
             takes_trailers: head.wants.trailers,
+            continues: head.wants.continues,
             names_fields: head.names_fields,
+            upgrade: head.wants.upgrade,
+        }
+    }
+}
+
+impl<'a> ClientHead<'a> {
+    /// Returns a head of HTTP/2. The request may be over with it.
+    #[must_use]
+    pub fn of_http2(head: &superpoll_http2::RequestHead<'a>, is_over: bool) -> ClientHead<'a> {
+        let framing = match head.length {
+            Some(length) => Framing::Length(length),
+            None if is_over => Framing::None,
+            None => Framing::Chunked,
+        };
+        ClientHead {
+            method: head.method,
+            version: Version::HTTP_2,
+            target: head.target,
+            host: Some(head.host.to_value()).filter(|host| !host.as_bytes().is_empty()),
+            fields: Fields::Lines(head.fields),
+            framing,
+            may_have_trailers: framing == Framing::Chunked,
+            takes_trailers: head.wants.trailers,
+            continues: head.wants.continues,
+            // No field of the connection is read.
+            names_fields: false,
             upgrade: None,
         }
     }
@@ -270,7 +304,7 @@ pub(crate) fn request(
     }
     if let Some(protocol) = head.upgrade {
         writer.field(CONNECTION, FieldValue::from_static("upgrade"));
-        writer.field(UPGRADE, protocol.into());
+        writer.field(UPGRADE, protocol);
     }
     if changes.trusts {
         if let Some(address) = client.address.as_ref().filter(|_| changes.keeps(b"x-forwarded-for"))
@@ -618,12 +652,14 @@ mod tests {
         ] {
             let head = ClientHead {
                 method: Method::Get,
+                version: Version::HTTP_10,
                 target: Target::new(Method::Get, "/").unwrap(),
                 host: said.map(FieldValue::from_static),
                 fields: Fields::Map(&headers),
                 framing: Framing::None,
                 may_have_trailers: false,
                 takes_trailers: false,
+                continues: false,
                 names_fields: false,
                 upgrade: None,
             };

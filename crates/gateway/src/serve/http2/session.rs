@@ -34,6 +34,7 @@ use superpoll_http::http2_stream::StreamPipe;
 use superpoll_http::message::{date, recycle, to_request_of_http2};
 use superpoll_http::transport::Transport;
 use superpoll_http::upload::RequestBody;
+use superpoll_http::upstream::{ClientFacts, ClientHead};
 use superpoll_http1::{Asked, Limits as Http1Limits, Response as Http1Response, Room, response};
 use superpoll_http2::{
     Config, Connection, ConnectionError, ErrorCode, Event, HeadWriter, Limits, RequestHead,
@@ -45,7 +46,7 @@ use super::arriving::{ArrivingBody, Fed};
 use super::output::{MOST, MOST_DATA, Output};
 use super::stream::{Answering, Sending, Stream, Work};
 use super::wakes::Wakes;
-use crate::serve::answer::{Answer, Begun, ConnectionState, Running};
+use crate::serve::answer::{Answer, Begun, ConnectionState, Running, Source};
 use crate::serve::handshake::Handshake;
 
 /// The most requests of a connection at a time.
@@ -81,6 +82,7 @@ pub(super) enum End {
 /// A connection at work.
 pub(super) struct Session {
     state: Rc<ConnectionState>,
+    facts: ClientFacts,
     pub transport: Transport,
     protocol: Connection,
     /// Frames that were read and not used, as the client takes no answers.
@@ -115,6 +117,7 @@ impl Session {
             Some(record) => Connection::from_record(config, record).ok()?,
         };
         Some(Session {
+            facts: ClientFacts::from_peer(&state.peer),
             state,
             transport,
             protocol,
@@ -353,8 +356,18 @@ impl Session {
         let (serving, handshake) = match head.protocol {
             None => {
                 let begun = Begun::new(&self.state, Head::from(head), || usual_bytes(head));
-                let made = || to_request_of_http2(head, body);
-                (begun.serve(made, Some(&interim), None), None)
+                let upload = begun.upload(body);
+                let of_client = ClientHead::of_http2(head, is_over);
+                let request = match begun.prepare(of_client, &[], &self.facts) {
+                    None => Source::Head(|| to_request_of_http2(head, upload)),
+                    Some((mut request, body)) => {
+                        if let Err(writer) = body {
+                            request.expect(writer, upload);
+                        }
+                        Source::Prepared(request)
+                    }
+                };
+                (begun.serve(request, Some(&interim), None), None)
             }
             // The bytes that follow are not a body.
             Some(protocol) => match to_request_of_http2(head, RequestBody::Empty) {
@@ -362,7 +375,9 @@ impl Session {
                     let handshake = Handshake::of(protocol, &mut request);
                     let about = Head::from(&request);
                     let begun = Begun::new(&self.state, about, || usual_bytes(head));
-                    (begun.serve(|| Some(request), None, handshake.as_deref()), handshake)
+                    let request = request.map(|body| begun.upload(body));
+                    let request = Source::Head(|| Some(request));
+                    (begun.serve(request, None, handshake.as_deref()), handshake)
                 }
                 None => return self.reset(key, ErrorCode::INTERNAL_ERROR),
             },
