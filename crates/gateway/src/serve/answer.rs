@@ -365,7 +365,7 @@ pub(super) enum Source<F> {
     /// Made if it is needed; `None` if that cannot be done of its target.
     Head(F),
     /// One of HTTP/2, prepared for its server.
-    Prepared(ServerRequest),
+    Prepared(Box<ServerRequest>),
 }
 
 /// A request whose way to an answer is known.
@@ -484,7 +484,7 @@ impl Begun {
             (Decision::Ready(ready), _) => Reply::Now(ready.into_response(additions.is_head)),
             (Decision::Forward(forwarder, _), Source::Prepared(request)) => {
                 let exchange = exchange(Version::HTTP_2, false);
-                Reply::Later(Box::pin(forwarder.respond(request, exchange)))
+                Reply::Later(forwarder.respond(request, exchange))
             }
             (decision, Source::Head(request)) => match request() {
                 None => StatusCode::URI_TOO_LONG.into(),

@@ -32,7 +32,7 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, SET_COOKIE, UPGRADE};
@@ -56,7 +56,7 @@ use super::fault::{Fault, Outcome};
 use super::fields;
 use super::group::Group;
 use super::heads::{self, Changes, ClientFacts, ClientHead};
-use super::incoming::Relayed;
+use super::incoming::{Incoming, Relayed};
 use super::pool::{Lease, Pool};
 use super::request::ServerRequest;
 use super::sticky::ClientCookie;
@@ -289,29 +289,37 @@ impl Forwarder {
         let request =
             self.prepare_map(&head, upload, trusts, &exchange).ok_or(StatusCode::BAD_REQUEST)?;
         recycle(head.headers);
-        Ok(Box::pin(self.respond(request, exchange)))
+        Ok(self.respond(Box::new(request), exchange))
     }
 
     /// Returns the response to a request that was prepared.
-    pub async fn respond(
+    pub fn respond(
         self: Rc<Forwarder>,
-        mut request: ServerRequest,
+        mut request: Box<ServerRequest>,
         exchange: Exchange,
-    ) -> Response<Body> {
-        let mut client = Apart { interim: exchange.interim.clone() };
-        let rules = client.interim.as_ref().and_then(|interim| interim.rules());
-        let (trace, entry) = (exchange.trace.clone(), exchange.entry.clone());
-        let additions = Additions { rules, trace, ..Additions::default() };
-        let progress = Progress { entry, ..Progress::default() };
-        let address = exchange.peer().client.map(|client| client.ip());
-        let (mut out, mut timer) = (Out::default(), LimitTimer::default());
-        let way = (&mut request, &additions, &progress);
-        let outcome = (&mut out, &mut timer);
-        match self.find(way, &mut client, address, outcome).await {
-            Ok(lease) => self.give(lease, &mut request, out, Some(&exchange)).await,
-            Err(Passed::Answered(response)) => response,
-            Err(Passed::Whole | Passed::Cut) => reply::status(StatusCode::REQUEST_TIMEOUT),
-        }
+    ) -> LocalFuture<Response<Body>> {
+        // A block has its arguments once, a function twice.
+        Box::pin(async move {
+            let mut client = Apart { interim: exchange.interim.clone() };
+            let rules = client.interim.as_ref().and_then(|interim| interim.rules());
+            let (trace, entry) = (exchange.trace.clone(), exchange.entry.clone());
+            let additions = Additions { rules, trace, ..Additions::default() };
+            let progress = Progress { entry, ..Progress::default() };
+            let address = exchange.peer().client.map(|client| client.ip());
+            let (mut out, mut timer) = (Out::default(), LimitTimer::default());
+            let way = (&mut *request, &additions, &progress);
+            let outcome = (&mut out, &mut timer);
+            // The allocator has two small pieces of memory at hand, and would look for a large one.
+            match Box::pin(self.find(way, &mut client, address, outcome)).await {
+                Ok(lease) => {
+                    let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+                    let cx = &mut Context::from_waker(&waker);
+                    self.give(cx, lease, (&mut request, out), Some(&exchange))
+                }
+                Err(Passed::Answered(response)) => response,
+                Err(Passed::Whole | Passed::Cut) => reply::status(StatusCode::REQUEST_TIMEOUT),
+            }
+        })
     }
 
     /// Prepares a request whose head is a map of fields; `None` if its target cannot be written.
@@ -385,8 +393,9 @@ impl Forwarder {
         if poll_fn(|cx| out.poll_show(client, cx)).await.is_err() {
             return Passed::Cut;
         }
-        // Most requests have a smaller future.
-        let response = Box::pin(self.give(lease, request, out, None)).await;
+        let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        let cx = &mut Context::from_waker(&waker);
+        let response = self.give(cx, lease, (request, out), None);
         match response.body().in_memory() {
             None => request.watch(),
             // A client that ends its side now gets all that it has asked for.
@@ -465,11 +474,11 @@ impl Forwarder {
 
     /// Gives a response to the client, which has its request alone. Without an exchange the
     /// protocol cannot be changed.
-    async fn give(
+    fn give(
         &self,
+        cx: &mut Context<'_>,
         mut lease: Lease,
-        request: &mut ServerRequest,
-        Out { answer, cookie, .. }: Out,
+        (request, Out { answer, cookie, .. }): (&mut ServerRequest, Out),
         exchange: Option<&Exchange>,
     ) -> Response<Body> {
         let Some(Answer::Given(response)) = answer else {
@@ -478,9 +487,11 @@ impl Forwarder {
         let (mut head, incoming) = response.into_parts();
         let protocol =
             request.upgrade.as_deref().and_then(|asked| fields::agreed(asked, &head.headers));
-        // Clients of HTTP/1.1 have to accept trailers (RFC 9110, section 6.5.1).
-        let reads_trailers = request.is_h2 || request.takes_trailers;
-        if let Err(why) = fields::response(&mut head, (reads_trailers, request.is_h2)) {
+        // Those of HTTP/1 have no other fields.
+        let reads_trailers = (request.reads_trailers(), request.is_h2);
+        if matches!(incoming, Incoming::Http2(_))
+            && let Err(why) = fields::response(&mut head, reads_trailers)
+        {
             return self.refuse(&lease, why);
         }
         head.headers.extend(cookie.map(|cookie| (SET_COOKIE, cookie)));
@@ -513,12 +524,7 @@ impl Forwarder {
         if self.pages == Pages::Own {
             head.extensions.insert(FromServer);
         }
-        let mut relayed = Some(Relayed::new(incoming, lease, self.body));
-        let body = poll_fn(|cx| match relayed.take() {
-            Some(relayed) => Poll::Ready(relayed.into_body(cx)),
-            None => Poll::Pending,
-        });
-        let response = match body.await {
+        let response = match Relayed::new(incoming, lease, self.body).into_body(cx) {
             Ok(body) => Response::from_parts(head, body),
             Err(_) => {
                 let refusal = request.refusal();

@@ -364,7 +364,7 @@ impl Session {
                         if let Err(writer) = body {
                             request.expect(writer, upload);
                         }
-                        Source::Prepared(request)
+                        Source::Prepared(Box::new(request))
                     }
                 };
                 (begun.serve(request, Some(&interim), None), None)
