@@ -40,7 +40,7 @@ use superpoll_http2::{
     Config, Connection, ConnectionError, ErrorCode, Event, HeadWriter, Limits, RequestHead,
     Scratch, StreamError, StreamKey,
 };
-use superpoll_rt::spawn;
+use superpoll_rt::{has_budget_remaining, spawn};
 
 use super::arriving::{ArrivingBody, Fed};
 use super::output::{MOST, MOST_DATA, Output};
@@ -191,7 +191,7 @@ impl Session {
                 }
                 Poll::Pending => {}
             }
-            self.run_all();
+            self.run_all(cx);
             let was_full = self.out.len() >= MOST_DATA;
             let written = self.out.poll_write(cx, &mut self.transport, &self.state.io_activity);
             match written {
@@ -393,10 +393,16 @@ impl Session {
     }
 
     /// Runs the streams that have something to do, and writes data as long as there is room for it.
-    fn run_all(&mut self) {
+    fn run_all(&mut self, cx: &Context<'_>) {
         loop {
             while let Some(slot) = self.wakes.take() {
                 self.run(slot);
+                if !has_budget_remaining() {
+                    // A stream that does more notes itself at once, and has to let tasks run first.
+                    cx.waker().wake_by_ref();
+                    self.produce();
+                    return;
+                }
             }
             if !self.produce() {
                 return;
