@@ -22,8 +22,8 @@ use http_body::Body;
 use hyper::rt::Write;
 use superpoll_config::encode_target;
 use superpoll_http1::{
-    After, Asked, BodyWriter, Field, FieldLines, FieldName, FieldValue, Fields, Framing,
-    RequestHead, Version as Http1Version, Writer,
+    After, Asked, BodyWriter, Field, FieldLines, FieldName, FieldValue, Framing, RequestHead,
+    Version as Http1Version, Writer,
 };
 
 const DATE: FieldName<'_> = FieldName::from_static("date");
@@ -315,8 +315,8 @@ pub fn recycle(mut map: HeaderMap) {
     });
 }
 
-/// Returns the fields of a head as a map, whose values share one copy of the head.
-pub(crate) fn header_map(fields: Fields<'_>, head: &[u8]) -> HeaderMap {
+/// Returns fields of a head as a map, whose values share one copy of the head.
+pub(crate) fn header_map<'f>(fields: impl Iterator<Item = Field<'f>>, head: &[u8]) -> HeaderMap {
     map_of(fields, head, &Bytes::copy_from_slice(head))
 }
 
@@ -331,7 +331,7 @@ pub fn to_request<B>(read: &RequestHead<'_>, head: &[u8], body: B) -> Option<Req
         Http1Version::Http10 => Version::HTTP_10,
         Http1Version::Http11 => Version::HTTP_11,
     };
-    *request.headers_mut() = map_of(read.fields, head, &copy);
+    *request.headers_mut() = map_of(read.fields.iter(), head, &copy);
     let target = read.target.as_str();
     let uri = match shared(target.as_bytes(), head, &copy) {
         Some(target) => Uri::from_maybe_shared(target).ok(),
@@ -386,10 +386,10 @@ fn shared(part: &[u8], head: &[u8], copy: &Bytes) -> Option<Bytes> {
     is_here.then(|| copy.slice(start..start + part.len()))
 }
 
-fn map_of(fields: Fields<'_>, head: &[u8], copy: &Bytes) -> HeaderMap {
+fn map_of<'f>(fields: impl Iterator<Item = Field<'f>>, head: &[u8], copy: &Bytes) -> HeaderMap {
     let mut map = MAPS.with_borrow_mut(Vec::pop).unwrap_or_default();
-    map.reserve(fields.len());
-    for Field { name, value } in fields.iter() {
+    map.reserve(fields.size_hint().1.unwrap_or_default());
+    for Field { name, value } in fields {
         let value = match shared(value.as_bytes(), head, copy) {
             Some(value) => HeaderValue::from_maybe_shared(value),
             None => HeaderValue::from_bytes(value.as_bytes()),

@@ -12,8 +12,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, SizeHint};
+use superpoll_http::answers::Additions;
 use superpoll_http::body::Body;
 use superpoll_http::body::PollFrame;
 use superpoll_http::exchange::{Exchange, LocalFuture, Plan, Waited};
@@ -27,6 +29,8 @@ use superpoll_http::peer::RequestForm;
 use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::trace::RequestTrace;
 use superpoll_http::upload::{RequestBody, Upload};
+use superpoll_http::upstream::{ClientFacts, ClientHead, ServerRequest};
+use superpoll_http1::BodyWriter;
 
 use super::handshake::{self, Handshake};
 use super::listener_context::ListenerContext;
@@ -309,15 +313,16 @@ pub(super) struct Rest {
     running: Running,
     timer: RequestTimer,
     note: Note,
+    additions: Additions,
     /// The proof that belongs to the request, if it asks for a WebSocket on a stream.
     accept: Option<String>,
-    is_head: bool,
 }
 
 impl Rest {
     fn finish(self, response: Response<Body>) -> Response<Answer> {
-        let Rest { running, timer, note, accept, is_head } = self;
-        let mut response = response;
+        let Rest { running, timer, note, additions, accept } = self;
+        let is_head = additions.is_head;
+        let mut response = additions.apply_to(response);
         if is_head {
             // HTTP/2 would send it.
             *response.body_mut() = Body::empty();
@@ -350,6 +355,14 @@ impl Future for Serving {
             }
         }
     }
+}
+
+/// A request for the one that answers it.
+pub(super) enum Source<F> {
+    /// Made if it is needed; `None` if that cannot be done of its target.
+    Head(F),
+    /// One of HTTP/2, prepared for its server.
+    Prepared(Box<ServerRequest>),
 }
 
 /// A request whose way to an answer is known.
@@ -408,18 +421,43 @@ impl Begun {
         Answer::new(running, entry, body)
     }
 
-    /// Answers it by its handler, which may need the request itself; `None` if that cannot be made
-    /// of the target. It may be the handshake of a WebSocket on a stream.
+    /// Prepares it for its server, if it has one and is plain. Returns what the server gets, and
+    /// the length of its body at `behind`, if that is whole, or how to write it.
+    pub(super) fn prepare(
+        &self,
+        head: ClientHead<'_>,
+        behind: &[u8],
+        facts: &ClientFacts,
+    ) -> Option<(ServerRequest, Result<usize, BodyWriter>)> {
+        let Decision::Forward(forwarder, target) = &self.routed.decision else { return None };
+        let target = target.as_ref().map(PathAndQuery::as_str);
+        let (about, io_activity) = ((facts, &*self.peer), &self.running.0.io_activity);
+        let body = (behind, self.most_body());
+        forwarder.prepare((head, target), body, about, io_activity, self.trace.as_deref())
+    }
+
+    /// Returns its body within its limits.
+    pub(super) fn upload(&self, body: RequestBody) -> Upload {
+        let patience = self.running.0.context.worker.timeouts.get().body;
+        Upload::new(body, self.most_body(), patience).noted_in(self.entry.as_ref())
+    }
+
+    fn most_body(&self) -> u64 {
+        let limits = &self.running.0.context.worker.limits;
+        self.routed.body_bytes.unwrap_or_else(|| limits.get().body_bytes)
+    }
+
+    /// Answers it by its handler or its server. It may be the handshake of a WebSocket on a stream.
     ///
     /// A server's interim responses go into their place, if the client understands them.
     pub(super) fn serve(
         self,
-        request: impl FnOnce() -> Option<Request<RequestBody>>,
+        request: Source<impl FnOnce() -> Option<Request<Upload>>>,
         interim: Option<&Rc<InterimResponses>>,
         handshake: Option<&Handshake>,
     ) -> Serving {
         let Begun { running, timer, entry, trace, peer, routed } = self;
-        let Routed { decision, additions, body_bytes } = routed;
+        let Routed { decision, additions, .. } = routed;
         let state = running.0.clone();
         if state.can_park {
             // A request that waits takes its entry along.
@@ -429,45 +467,48 @@ impl Begun {
         if let Some(entry) = entry.as_ref().filter(|_| handshake.is_some()) {
             entry.note(|record| record.method = Method::CONNECT);
         }
-        let reply = match decision {
-            Decision::Ready(ready) => Reply::Now(ready.into_response(additions.is_head)),
-            decision => match request() {
+        let exchange = |version, is_empty| {
+            let interim = interim.cloned();
+            if let Some(interim) = &interim {
+                interim.set_rules(additions.rules.clone());
+            }
+            let plan = handshake.map_or(&state.plan, |handshake| &handshake.plan);
+            Exchange {
+                peer,
+                can_take_over: handshake.is_some()
+                    || (state.can_take_over && version == Version::HTTP_11 && is_empty),
+                can_wait: state.can_park && is_empty,
+                is_private: state.context.is_private,
+                may_have_hsts: false,
+                plan: plan.clone(),
+                is_alone: version < Version::HTTP_2,
+                interim,
+                io_activity: state.io_activity.clone(),
+                trace: trace.clone(),
+                entry: entry.clone(),
+            }
+        };
+        let reply = match (decision, request) {
+            (Decision::Ready(ready), _) => Reply::Now(ready.into_response(additions.is_head)),
+            (Decision::Forward(forwarder, _), Source::Prepared(request)) => {
+                let exchange = exchange(Version::HTTP_2, false);
+                Reply::Later(forwarder.respond(request, exchange))
+            }
+            (decision, Source::Head(request)) => match request() {
                 None => StatusCode::URI_TOO_LONG.into(),
                 Some(request) => {
-                    let worker = &state.context.worker;
-                    let (version, is_empty) = (request.version(), request.body().is_end_stream());
-                    let interim = interim.cloned();
-                    if let Some(interim) = &interim {
-                        interim.set_rules(additions.rules.clone());
-                    }
-                    let plan = handshake.map_or(&state.plan, |handshake| &handshake.plan);
-                    let exchange = Exchange {
-                        peer,
-                        can_take_over: handshake.is_some()
-                            || (state.can_take_over && version == Version::HTTP_11 && is_empty),
-                        can_wait: state.can_park && is_empty,
-                        is_private: state.context.is_private,
-                        may_have_hsts: false,
-                        plan: plan.clone(),
-                        is_alone: version < Version::HTTP_2,
-                        interim,
-                        io_activity: state.io_activity.clone(),
-                        trace: trace.clone(),
-                        entry: entry.clone(),
-                    };
-                    let limit = body_bytes.unwrap_or_else(|| worker.limits.get().body_bytes);
-                    let patience = worker.timeouts.get().body;
-                    let upload = |body| Upload::new(body, limit, patience).noted_in(entry.as_ref());
-                    decision.answer(request.map(upload), exchange)
+                    let exchange = exchange(request.version(), request.body().is_end_stream());
+                    decision.answer(request, exchange)
                 }
             },
+            // No other one was prepared.
+            (Decision::Handle(_), Source::Prepared(_)) => StatusCode::INTERNAL_SERVER_ERROR.into(),
         };
         // One that can be parked is in the state.
         let entry = entry.filter(|_| !state.can_park);
         let accept = handshake.map(|handshake| handshake.accept.clone());
-        let is_head = additions.is_head;
-        let rest = Rest { running, timer, note: Note { entry, trace }, accept, is_head };
-        match reply.with(additions) {
+        let rest = Rest { running, timer, note: Note { entry, trace }, additions, accept };
+        match reply {
             Reply::Now(response) => Serving::Now(Some(rest.finish(response))),
             Reply::Later(response) => Serving::Later { response, rest: Some(rest) },
         }

@@ -23,7 +23,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
 use http::{Response, StatusCode};
 use superpoll_http::answers::Additions;
 use superpoll_http::body::Body;
@@ -37,13 +36,12 @@ use superpoll_http::progress::{Passed, Progress};
 use superpoll_http::ready::{self, Ready};
 use superpoll_http::telemetry::durations::RequestTimer;
 use superpoll_http::transport::Transport;
-use superpoll_http::upload::Upload;
-use superpoll_http::upstream::{ClientFacts, Forwarder, LimitTimer, ServerRequest};
+use superpoll_http::upstream::{ClientFacts, ClientHead, Forwarder, LimitTimer, ServerRequest};
 use superpoll_http1::{
     Asked, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version, has_end, request,
 };
 
-use super::answer::{Begun, ConnectionState, Running, Serving};
+use super::answer::{Begun, ConnectionState, Running, Serving, Source};
 use super::arriving::{ArrivingBody, Session, poll_read};
 use super::client_stream::ClientStream;
 use super::clock::{ExitReason, Phase};
@@ -361,14 +359,15 @@ fn take(
     let is_1_0 = head.version == Http1Version::Http10;
     state.form.set(RequestForm { is_1_0, closes: form.closes, may_have_hsts: false });
     let begun = Begun::new(state, Head::from(&head), || head.len);
-    let (taken, len) = match prepare(state, bytes, &head, facts, &begun) {
+    let (taken, len) = match prepare(bytes, &head, facts, &begun) {
         Some((sent, arriving, len)) => {
             *place = Some(Direct::new(begun, sent, (arriving, form)));
             (NextRequest::Direct, len)
         }
         None => {
             let (arriving, body) = ArrivingBody::new(&head);
-            let made = || to_request(&head, &bytes[..head.len], body);
+            let upload = begun.upload(body);
+            let made = Source::Head(|| to_request(&head, &bytes[..head.len], upload));
             let interim = Some(&state.interim).filter(|_| !is_1_0);
             let serving = begun.serve(made, interim, None);
             (NextRequest::Handler(Box::new(Handled { serving, arriving, form })), head.len)
@@ -384,33 +383,19 @@ fn take(
 /// Prepares a request that can be answered from its head: what its server gets, if it has one, the
 /// body that has not come with the head, and the length of the head and of what has.
 fn prepare(
-    state: &ConnectionState,
     bytes: &[u8],
     head: &RequestHead<'_>,
     facts: &ClientFacts,
     begun: &Begun,
 ) -> Option<(Option<ServerRequest>, ArrivingBody, usize)> {
-    let worker = &state.context.worker;
-    let (forwarder, target) = match &begun.routed.decision {
-        Decision::Ready(ready) => {
-            let is_plain = ready.is_plain(&begun.routed.additions);
-            // A body that nobody reads would be taken for the next request.
-            let is_alone = matches!(head.framing, Framing::None | Framing::Length(0));
-            return (is_plain && is_alone).then(|| (None, ArrivingBody::none(), head.len));
-        }
-        Decision::Forward(forwarder, target) => (forwarder, target.as_ref()),
-        Decision::Handle(_) => return None,
-    };
-    let trace = begun.trace.as_deref();
-    let target = target.map(PathAndQuery::as_str);
-    if !forwarder.takes(head, target, trace) {
-        return None;
+    if let Decision::Ready(ready) = &begun.routed.decision {
+        let is_plain = ready.is_plain(&begun.routed.additions);
+        // A body that nobody reads would be taken for the next request.
+        let is_alone = matches!(head.framing, Framing::None | Framing::Length(0));
+        return (is_plain && is_alone).then(|| (None, ArrivingBody::none(), head.len));
     }
-    let most = begun.routed.body_bytes.unwrap_or_else(|| worker.limits.get().body_bytes);
-    let (behind, about) = ((&bytes[head.len..], most), (facts, &*begun.peer));
     // The handler's way refuses a body that is too large.
-    let (mut sent, body) =
-        forwarder.prepare((head, target), behind, about, &state.io_activity, trace)?;
+    let (mut sent, body) = begun.prepare(ClientHead::from(head), &bytes[head.len..], facts)?;
     let (arriving, whole) = match body {
         Ok(whole) => {
             if let Some(entry) = &begun.entry {
@@ -420,8 +405,7 @@ fn prepare(
         }
         Err(writer) => {
             let (arriving, body) = ArrivingBody::new(head);
-            let upload = Upload::new(body, most, worker.timeouts.get().body);
-            sent.expect(writer, upload.noted_in(begun.entry.as_ref()));
+            sent.expect(writer, begun.upload(body));
             (arriving, 0)
         }
     };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use superpoll_http::answers::{Additions, AnswerRules};
 use superpoll_http::authority;
 use superpoll_http::body::Body;
@@ -248,16 +248,25 @@ impl Router {
 
     /// Returns the routes of the host that a request is for; the last host is remembered.
     fn routes_for(&self, head: Head<'_>, peer: &Peer, on: &Address) -> Result<Routes, StatusCode> {
-        let field = match head.authority {
-            None => authority::field(head)?,
-            Some(_) => None,
+        let is_secured = peer.is_encrypted || peer.is_proxied;
+        let field = match (head.authority, head.version) {
+            (None, _) => authority::field(head)?,
+            // The codec lets no other host through.
+            (Some(_), Version::HTTP_2) => {
+                let is_known = match head.scheme {
+                    Some("https") => is_secured,
+                    scheme => scheme == Some("http"),
+                };
+                head.host.filter(|_| is_known).map(str::as_bytes)
+            }
+            (Some(_), _) => None,
         };
         if let (Some(field), Some((last, routes))) = (field, &*self.last.borrow())
             && field == last.as_bytes()
         {
             return Ok(routes.clone());
         }
-        let host = authority::of_request(head, peer.is_encrypted || peer.is_proxied)?;
+        let host = authority::of_request(head, is_secured)?;
         let found = self.routes(host.map_or("", |host| host.host), on).cloned();
         let routes = found.ok_or(StatusCode::MISDIRECTED_REQUEST)?;
         if let Some(field) = field.filter(|_| !self.depends_on_listener) {
@@ -509,22 +518,6 @@ pub(in crate::serve) enum Reply {
 }
 
 impl Reply {
-    /// Changes the response.
-    fn map(self, change: impl FnOnce(Response<Body>) -> Response<Body> + 'static) -> Reply {
-        match self {
-            Reply::Now(response) => Reply::Now(change(response)),
-            Reply::Later(response) => Reply::Later(Box::pin(async { change(response.await) })),
-        }
-    }
-
-    /// Adds fields to the response, or puts a page in its place.
-    pub(super) fn with(self, additions: Additions) -> Reply {
-        match additions.are_none() {
-            true => self,
-            false => self.map(|response| additions.apply_to(response)),
-        }
-    }
-
     /// Waits for the response.
     async fn into_response(self) -> Response<Body> {
         match self {

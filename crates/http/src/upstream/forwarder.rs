@@ -32,17 +32,18 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, SET_COOKIE, TRAILER, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, SET_COOKIE, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use superpoll_config::{HeaderChanges, Proxy, Timeouts};
 use superpoll_http1::{
-    Asked, BodyWriter, FieldLines, FieldValue, Framing, Method as Http1Method, RequestHead, Target,
+    Asked, BodyWriter, FieldLines, FieldValue, Framing, Method as Http1Method, Target,
+    Version as Http1Version,
 };
 
 pub(super) use self::attempt::{Answer, Missed, Out, ask};
@@ -55,7 +56,7 @@ use super::fault::{Fault, Outcome};
 use super::fields;
 use super::group::Group;
 use super::heads::{self, Changes, ClientFacts, ClientHead};
-use super::incoming::Relayed;
+use super::incoming::{Incoming, Relayed};
 use super::pool::{Lease, Pool};
 use super::request::ServerRequest;
 use super::sticky::ClientCookie;
@@ -177,73 +178,86 @@ impl Forwarder {
         Some(Rc::new(sticky.client(fields, is_encrypted)))
     }
 
-    /// Whether a request whose head lies where it was read can be forwarded. All others are
-    /// answered or refused by [`answer`](Forwarder::answer).
-    #[must_use]
-    pub fn takes(
-        &self,
-        head: &RequestHead<'_>,
-        target: Option<&str>,
-        trace: Option<&RequestTrace>,
-    ) -> bool {
-        plain::is_plain(head, target) && trace.is_none_or(|trace| !trace.is_loop())
-    }
-
-    /// Prepares a regular request, whose body of at most `most` bytes begins at `behind`. A target
-    /// may stand in place of its own. Returns the length of the body there, if it is whole, or how
-    /// to write it; `None` if the request cannot be forwarded.
+    /// Prepares a request whose head lies where it was read, and whose body of at most `most` bytes
+    /// begins at `behind`. A target may stand in place of its own. Returns the length of the body
+    /// there, if it is whole, or how to write it.
+    ///
+    /// `None`: the request is not plain, and [`answer`](Forwarder::answer) forwards, answers or
+    /// refuses it.
     pub fn prepare(
         &self,
-        (head, target): (&RequestHead<'_>, Option<&str>),
+        (mut head, target): (ClientHead<'_>, Option<&str>),
         (behind, most): (&[u8], u64),
         (client, peer): (&ClientFacts, &Peer),
         io_activity: &Rc<IoActivity>,
         trace: Option<&RequestTrace>,
     ) -> Option<(ServerRequest, Result<usize, BodyWriter>)> {
-        if matches!(head.framing, Framing::Length(length) if length > most) {
+        let framing = head.framing;
+        if !plain::is_plain(&head, target)
+            || trace.is_some_and(RequestTrace::is_loop)
+            || matches!(framing, Framing::Length(length) if length > most)
+        {
             return None;
         }
         let trusts = self.believes(peer, trace);
-        let mut of_client = ClientHead::from(head);
         if let Some(target) = target {
-            of_client.target = Target::new(head.method, target).ok()?;
+            head.target = Target::new(head.method, target).ok()?;
+        }
+        if head.version == Version::HTTP_2 {
+            head.may_have_trailers = has_trailers(framing, self.is_h2());
         }
         let mut size = 0;
         // A server of HTTP/2 gets no chunks.
-        let is_whole = !(self.is_h2() && head.framing == Framing::Chunked);
-        let taken = is_whole.then(|| whole(head.framing, behind, |data| size += data.len()));
+        let is_whole = !(self.is_h2() && framing == Framing::Chunked);
+        let taken = is_whole.then(|| whole(framing, behind, |data| size += data.len()));
         let taken = taken.flatten().filter(|_| size as u64 <= most);
         size = if taken.is_some() { size } else { 0 };
-        let mut bytes = Vec::with_capacity(head.len + size + 256);
-        let mut writer =
-            heads::request(&of_client, client, self.changes(trusts, trace), &mut bytes);
+        let mut bytes = Vec::with_capacity(HEAD_ROOM + size);
+        let mut writer = heads::request(&head, client, self.changes(trusts, trace), &mut bytes);
         let len = bytes.len();
         let body = match taken {
             None => Err(writer),
             Some(taken) => {
                 // All data in one piece; no length is exceeded.
                 let _ = writer.begin_piece(size as u64, &mut bytes);
-                whole(head.framing, behind, |data| bytes.extend_from_slice(data));
+                whole(framing, behind, |data| bytes.extend_from_slice(data));
                 writer.end(&mut bytes);
                 Ok(taken)
             }
         };
-        let asked = Asked { is_head: head.method == Http1Method::Head, ..Asked::default() };
-        let fields = Fields::Lines(head.fields);
-        let request = ServerRequest {
-            body: size as u64,
-            version: head.version,
-            takes_trailers: head.wants.trailers,
-            // As elsewhere, where a body without a length is not kept.
+        let mut request = self.written((&head, trusts), (bytes, len), peer, io_activity);
+        request.body = size as u64;
+        Some((request, body))
+    }
+
+    /// Returns a request whose head was written, with these bytes and this length.
+    fn written(
+        &self,
+        (head, trusts): (&ClientHead<'_>, bool),
+        (bytes, len): (Vec<u8>, usize),
+        peer: &Peer,
+        io_activity: &Rc<IoActivity>,
+    ) -> ServerRequest {
+        let is_head = head.method == Http1Method::Head;
+        let has_body = head.framing != Framing::None;
+        let asked = Asked { is_head, has_upgrade: head.upgrade.is_some(), ..Asked::default() };
+        ServerRequest {
+            version: match head.version {
+                Version::HTTP_10 => Http1Version::Http10,
+                _ => Http1Version::Http11,
+            },
+            is_h2: head.version == Version::HTTP_2,
+            takes_trailers: head.takes_trailers,
+            // A body without a length is not kept.
             repeats: is_idempotent(head.method) && head.framing != Framing::Chunked,
-            streams: head.wants.continues,
-            compression: self.compression(fields, asked.is_head),
+            streams: head.continues || (has_body && head.fields.has("trailer")),
+            lacks_host: self.host.is_none() && head.host.is_none(),
+            compression: self.compression(head.fields, is_head),
             replaces_errors: self.pages == Pages::All,
             addresses: self.addresses_of(peer),
-            sticky: self.sticky(fields, peer, trusts),
+            sticky: self.sticky(head.fields, peer, trusts),
             ..ServerRequest::new(bytes, len, asked, io_activity.clone())
-        };
-        Some((request, body))
+        }
     }
 
     fn compression(&self, fields: Fields<'_>, is_head: bool) -> Option<Box<Compression>> {
@@ -272,10 +286,20 @@ impl Forwarder {
         if self.aborts {
             exchange.end_with_client();
         }
-        let mut request =
+        let request =
             self.prepare_map(&head, upload, trusts, &exchange).ok_or(StatusCode::BAD_REQUEST)?;
         recycle(head.headers);
-        Ok(Box::pin(async move {
+        Ok(self.respond(Box::new(request), exchange))
+    }
+
+    /// Returns the response to a request that was prepared.
+    pub fn respond(
+        self: Rc<Forwarder>,
+        mut request: Box<ServerRequest>,
+        exchange: Exchange,
+    ) -> LocalFuture<Response<Body>> {
+        // A block has its arguments once, a function twice.
+        Box::pin(async move {
             let mut client = Apart { interim: exchange.interim.clone() };
             let rules = client.interim.as_ref().and_then(|interim| interim.rules());
             let (trace, entry) = (exchange.trace.clone(), exchange.entry.clone());
@@ -283,14 +307,19 @@ impl Forwarder {
             let progress = Progress { entry, ..Progress::default() };
             let address = exchange.peer().client.map(|client| client.ip());
             let (mut out, mut timer) = (Out::default(), LimitTimer::default());
-            let way = (&mut request, &additions, &progress);
+            let way = (&mut *request, &additions, &progress);
             let outcome = (&mut out, &mut timer);
-            match self.find(way, &mut client, address, outcome).await {
-                Ok(lease) => self.give(lease, &mut request, out, Some(&exchange)).await,
+            // The allocator has two small pieces of memory at hand, and would look for a large one.
+            match Box::pin(self.find(way, &mut client, address, outcome)).await {
+                Ok(lease) => {
+                    let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+                    let cx = &mut Context::from_waker(&waker);
+                    self.give(cx, lease, (&mut request, out), Some(&exchange))
+                }
                 Err(Passed::Answered(response)) => response,
                 Err(Passed::Whole | Passed::Cut) => reply::status(StatusCode::REQUEST_TIMEOUT),
             }
-        }))
+        })
     }
 
     /// Prepares a request whose head is a map of fields; `None` if its target cannot be written.
@@ -324,27 +353,12 @@ impl Forwarder {
         };
         let about = (&*target, host.as_ref(), upgrade.as_ref());
         let of_client = client_head(head, about, (framing, self.is_h2()))?;
-        let (method, takes_trailers) = (of_client.method, of_client.takes_trailers);
         let mut bytes = Vec::with_capacity(HEAD_ROOM);
         let writer = heads::request(&of_client, &facts, changes, &mut bytes);
-        let asked = Asked {
-            is_head: method == Http1Method::Head,
-            has_upgrade: upgrade.is_some(),
-            ..Asked::default()
-        };
         let len = bytes.len();
-        let mut request = ServerRequest {
-            is_h2: head.version == Version::HTTP_2,
-            takes_trailers,
-            repeats: is_idempotent(method),
-            streams: headers.contains_key(EXPECT) || headers.contains_key(TRAILER),
-            lacks_host: self.host.is_none() && host.is_none(),
-            compression: self.compression(Fields::Map(headers), asked.is_head),
-            upgrade: upgrade.map(Box::new),
-            addresses: self.addresses_of(peer),
-            sticky: self.sticky(Fields::Map(headers), peer, trusts),
-            ..ServerRequest::new(bytes, len, asked, exchange.io_activity.clone())
-        };
+        let about = (&of_client, trusts);
+        let mut request = self.written(about, (bytes, len), peer, &exchange.io_activity);
+        request.upgrade = upgrade.map(Box::new);
         if !is_empty {
             request.expect(writer, upload);
         }
@@ -379,8 +393,9 @@ impl Forwarder {
         if poll_fn(|cx| out.poll_show(client, cx)).await.is_err() {
             return Passed::Cut;
         }
-        // Most requests have a smaller future.
-        let response = Box::pin(self.give(lease, request, out, None)).await;
+        let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        let cx = &mut Context::from_waker(&waker);
+        let response = self.give(cx, lease, (request, out), None);
         match response.body().in_memory() {
             None => request.watch(),
             // A client that ends its side now gets all that it has asked for.
@@ -459,11 +474,11 @@ impl Forwarder {
 
     /// Gives a response to the client, which has its request alone. Without an exchange the
     /// protocol cannot be changed.
-    async fn give(
+    fn give(
         &self,
+        cx: &mut Context<'_>,
         mut lease: Lease,
-        request: &mut ServerRequest,
-        Out { answer, cookie, .. }: Out,
+        (request, Out { answer, cookie, .. }): (&mut ServerRequest, Out),
         exchange: Option<&Exchange>,
     ) -> Response<Body> {
         let Some(Answer::Given(response)) = answer else {
@@ -472,9 +487,11 @@ impl Forwarder {
         let (mut head, incoming) = response.into_parts();
         let protocol =
             request.upgrade.as_deref().and_then(|asked| fields::agreed(asked, &head.headers));
-        // Clients of HTTP/1.1 have to accept trailers (RFC 9110, section 6.5.1).
-        let reads_trailers = request.is_h2 || request.takes_trailers;
-        if let Err(why) = fields::response(&mut head, (reads_trailers, request.is_h2)) {
+        // Those of HTTP/1 have no other fields.
+        let reads_trailers = (request.reads_trailers(), request.is_h2);
+        if matches!(incoming, Incoming::Http2(_))
+            && let Err(why) = fields::response(&mut head, reads_trailers)
+        {
             return self.refuse(&lease, why);
         }
         head.headers.extend(cookie.map(|cookie| (SET_COOKIE, cookie)));
@@ -507,12 +524,7 @@ impl Forwarder {
         if self.pages == Pages::Own {
             head.extensions.insert(FromServer);
         }
-        let mut relayed = Some(Relayed::new(incoming, lease, self.body));
-        let body = poll_fn(|cx| match relayed.take() {
-            Some(relayed) => Poll::Ready(relayed.into_body(cx)),
-            None => Poll::Pending,
-        });
-        let response = match body.await {
+        let response = match Relayed::new(incoming, lease, self.body).into_body(cx) {
             Ok(body) => Response::from_parts(head, body),
             Err(_) => {
                 let refusal = request.refusal();
@@ -536,16 +548,22 @@ fn client_head<'a>(
     let method = Http1Method::new(head.method.as_str())?;
     Some(ClientHead {
         method,
+        version: head.version,
         target: Target::new(method, target).ok()?,
         host: host.map(FieldValue::from),
         fields: Fields::Map(&head.headers),
         framing,
-        // By HTTP/2 they may follow any body.
-        may_have_trailers: framing == Framing::Chunked || (is_h2 && framing != Framing::None),
+        may_have_trailers: has_trailers(framing, is_h2),
         takes_trailers: takes_trailers(head),
+        continues: head.headers.contains_key(EXPECT),
         names_fields: head.headers.contains_key(CONNECTION),
-        upgrade,
+        upgrade: upgrade.map(FieldValue::from),
     })
+}
+
+/// Whether fields may follow a body: by HTTP/2 they may follow any.
+fn has_trailers(framing: Framing, is_h2: bool) -> bool {
+    framing == Framing::Chunked || (is_h2 && framing != Framing::None)
 }
 
 /// Whether a client reads fields that follow the body of a response. HTTP/1.0 knows none.

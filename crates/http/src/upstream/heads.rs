@@ -4,8 +4,9 @@
 //! lies where it was read or is a map of fields. What happens to the fields on their way is decided
 //! here and in `fields`. A server of HTTP/2 gets the same lines, as a map (`request`).
 //!
-//! So are responses whose lines are passed on to a client of HTTP/1. From all others the same
-//! fields are removed in a map (`fields::response`).
+//! So are responses whose lines are passed on to a client of HTTP/1. All others of servers of HTTP/1
+//! become a map of the same fields, and from those of HTTP/2 the rest is removed in their map
+//! (`fields::response`).
 
 use std::net::IpAddr;
 
@@ -88,8 +89,9 @@ impl ClientFacts {
 
 /// The head of a request as its client has sent it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientHead<'a> {
+pub struct ClientHead<'a> {
     pub(crate) method: Method<'a>,
+    pub(crate) version: Version,
     /// The target without scheme and host.
     pub(crate) target: Target<'a>,
     /// The host that was asked for. Only HTTP/1.0 allows that there is none.
@@ -101,10 +103,12 @@ pub(crate) struct ClientHead<'a> {
     pub(crate) may_have_trailers: bool,
     /// The client reads fields that follow the body of the response.
     pub(crate) takes_trailers: bool,
+    /// The client waits for an invitation to send the body.
+    pub(crate) continues: bool,
     /// `Connection` may name fields.
     pub(crate) names_fields: bool,
     /// The protocols that it asks for instead of HTTP.
-    pub(crate) upgrade: Option<&'a HeaderValue>,
+    pub(crate) upgrade: Option<FieldValue<'a>>,
 }
 
 impl<'a> From<&RequestHead<'a>> for ClientHead<'a> {
@@ -112,13 +116,44 @@ impl<'a> From<&RequestHead<'a>> for ClientHead<'a> {
     fn from(head: &RequestHead<'a>) -> ClientHead<'a> {
         ClientHead {
             method: head.method,
+            version: match head.version {
+                Http1Version::Http10 => Version::HTTP_10,
+                Http1Version::Http11 => Version::HTTP_11,
+            },
             target: head.target.to_origin(head.method),
             host: head.host.map(|host| host.to_value()),
             fields: Fields::Lines(head.fields),
             framing: head.framing,
             may_have_trailers: head.framing == Framing::Chunked,
             takes_trailers: head.wants.trailers,
+            continues: head.wants.continues,
             names_fields: head.names_fields,
+            upgrade: head.wants.upgrade,
+        }
+    }
+}
+
+impl<'a> ClientHead<'a> {
+    /// Returns a head of HTTP/2. The request may be over with it.
+    #[must_use]
+    pub fn of_http2(head: &superpoll_http2::RequestHead<'a>, is_over: bool) -> ClientHead<'a> {
+        let framing = match head.length {
+            Some(length) => Framing::Length(length),
+            None if is_over => Framing::None,
+            None => Framing::Chunked,
+        };
+        ClientHead {
+            method: head.method,
+            version: Version::HTTP_2,
+            target: head.target,
+            host: Some(head.host.to_value()).filter(|host| !host.as_bytes().is_empty()),
+            fields: Fields::Lines(head.fields),
+            framing,
+            may_have_trailers: framing == Framing::Chunked,
+            takes_trailers: head.wants.trailers,
+            continues: head.wants.continues,
+            // No field of the connection is read.
+            names_fields: false,
             upgrade: None,
         }
     }
@@ -270,7 +305,7 @@ pub(crate) fn request(
     }
     if let Some(protocol) = head.upgrade {
         writer.field(CONNECTION, FieldValue::from_static("upgrade"));
-        writer.field(UPGRADE, protocol.into());
+        writer.field(UPGRADE, protocol);
     }
     if changes.trusts {
         if let Some(address) = client.address.as_ref().filter(|_| changes.keeps(b"x-forwarded-for"))
@@ -391,6 +426,28 @@ struct Passed {
     has_hsts: bool,
 }
 
+/// Returns the fields of a response that its client gets, which may read fields that follow the
+/// body.
+pub(crate) fn passed_back<'f>(
+    head: &ResponseHead<'f>,
+    reads_trailers: bool,
+) -> impl Iterator<Item = Field<'f>> {
+    let named = named(head.names_fields, Fields::Lines(head.fields));
+    let is_chunked = head.framing == Framing::Chunked;
+    let (mut has_date, mut has_length) = (false, is_chunked);
+    head.fields.iter().filter(move |Field { name, .. }| {
+        let name = name.as_bytes();
+        passes_back(name, &named, reads_trailers && is_chunked)
+            && match name {
+                // One is enough, and the first is the nearest to the origin.
+                b"date" => !std::mem::replace(&mut has_date, true),
+                // They are the same, and chunks have none.
+                b"content-length" => !std::mem::replace(&mut has_length, true),
+                _ => true,
+            }
+    })
+}
+
 /// Writes the fields of a response that are passed on.
 fn passed(
     head: &ResponseHead<'_>,
@@ -399,20 +456,11 @@ fn passed(
     writer: &mut Writer<'_>,
 ) -> Passed {
     let passes_all = additions.keep_all();
-    let named = named(head.names_fields, Fields::Lines(head.fields));
-    let has_trailers = takes_trailers && head.framing == Framing::Chunked;
     let mut found = Passed { has_date: false, has_hsts: false };
-    for Field { name, value } in head.fields.iter() {
+    for Field { name, value } in passed_back(head, takes_trailers) {
         let text = name.as_bytes();
-        if !passes_back(text, &named, has_trailers) {
-            continue;
-        }
-        match text {
-            // One is enough, and the first is the nearest to the origin.
-            b"date" if std::mem::replace(&mut found.has_date, true) => continue,
-            _ if text == STRICT_TRANSPORT_SECURITY.as_str().as_bytes() => found.has_hsts = true,
-            _ => {}
-        }
+        found.has_date |= text == b"date";
+        found.has_hsts |= text == STRICT_TRANSPORT_SECURITY.as_str().as_bytes();
         if passes_all || additions.passes(text) {
             writer.field(name, value);
         }
@@ -618,12 +666,14 @@ mod tests {
         ] {
             let head = ClientHead {
                 method: Method::Get,
+                version: Version::HTTP_10,
                 target: Target::new(Method::Get, "/").unwrap(),
                 host: said.map(FieldValue::from_static),
                 fields: Fields::Map(&headers),
                 framing: Framing::None,
                 may_have_trailers: false,
                 takes_trailers: false,
+                continues: false,
                 names_fields: false,
                 upgrade: None,
             };
@@ -772,9 +822,12 @@ mod tests {
             let mut lines = Vec::new();
             let _ = response(read.head(), &additions, shape, &mut lines);
             let (mut parts, ()) = http::Response::new(()).into_parts();
-            parts.headers = header_map(read.head().fields, text.as_bytes());
+            parts.headers = header_map(read.head().fields.iter(), text.as_bytes());
             fields::response(&mut parts, (takes_trailers, false)).unwrap();
             let value = |value: &HeaderValue| value.as_bytes().iter().map(|it| char::from(*it)).collect();
+            // A client that gets a map gets these at once.
+            let passed = passed_back(read.head(), takes_trailers);
+            prop_assert_eq!(&header_map(passed, text.as_bytes()), &parts.headers);
             let by_map = parts.headers.iter().map(|(name, it)| (name.to_string(), value(it)));
             let mut by_map: Vec<(String, String)> = by_map.collect();
             by_map.sort();

@@ -63,7 +63,7 @@ pub use client_tls::{AuthoritiesError, ClientTlsError, authorities, client_tls};
 pub use dial::{connect, connect_any, dial_for_relay};
 pub use forwarder::{Forwarder, LimitTimer, Pages};
 pub use group::{Group, ServerList};
-pub use heads::ClientFacts;
+pub use heads::{ClientFacts, ClientHead};
 pub use local_shortage::{LocalShortage, way_out};
 pub use names::watch;
 pub use own_request::exchange;

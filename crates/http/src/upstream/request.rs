@@ -175,6 +175,12 @@ impl ServerRequest {
         }
     }
 
+    /// Whether the client reads fields that follow the body of the response. Clients of HTTP/1.1
+    /// have to accept them (RFC 9110, section 6.5.1).
+    pub(super) fn reads_trailers(&self) -> bool {
+        self.is_h2 || self.takes_trailers
+    }
+
     /// Whether a response changes on its way by more than fields.
     #[inline]
     pub(super) fn changes(&self, head: &ResponseHead<'_>) -> bool {

@@ -35,18 +35,19 @@ use superpoll_http::message::{date, recycle, to_request_of_http2};
 use superpoll_http::ready::begin_stream;
 use superpoll_http::transport::Transport;
 use superpoll_http::upload::RequestBody;
+use superpoll_http::upstream::{ClientFacts, ClientHead};
 use superpoll_http1::{Asked, Limits as Http1Limits, Response as Http1Response, Room, response};
 use superpoll_http2::{
     Config, Connection, ConnectionError, ErrorCode, Event, HeadWriter, Limits, RequestHead,
     Scratch, StreamError, StreamKey,
 };
-use superpoll_rt::spawn;
+use superpoll_rt::{has_budget_remaining, spawn};
 
 use super::arriving::{ArrivingBody, Fed};
 use super::output::{MOST, MOST_DATA, Output};
 use super::stream::{Answering, Sending, Stream, Work};
 use super::wakes::Wakes;
-use crate::serve::answer::{Answer, Begun, ConnectionState, Running};
+use crate::serve::answer::{Answer, Begun, ConnectionState, Running, Source};
 use crate::serve::handshake::Handshake;
 use crate::serve::router::Decision;
 
@@ -83,6 +84,7 @@ pub(super) enum End {
 /// A connection at work.
 pub(super) struct Session {
     state: Rc<ConnectionState>,
+    facts: ClientFacts,
     pub transport: Transport,
     protocol: Connection,
     /// Frames that were read and not used, as the client takes no answers.
@@ -123,6 +125,7 @@ impl Session {
             Some(record) => Connection::from_record(config, record).ok()?,
         };
         Some(Session {
+            facts: ClientFacts::from_peer(&state.peer),
             state,
             transport,
             protocol,
@@ -215,7 +218,7 @@ impl Session {
                 }
                 Poll::Pending => {}
             }
-            self.run_all();
+            self.run_all(cx);
             let was_full = self.out.len() >= MOST_DATA;
             match self.poll_write(cx) {
                 Poll::Ready(Err(_)) => return Poll::Ready(End::Gone),
@@ -419,8 +422,18 @@ impl Session {
                 {
                     return self.answer_now(key, begun);
                 }
-                let made = || to_request_of_http2(head, body);
-                (begun.serve(made, Some(&interim), None), None, None)
+                let upload = begun.upload(body);
+                let of_client = ClientHead::of_http2(head, is_over);
+                let request = match begun.prepare(of_client, &[], &self.facts) {
+                    None => Source::Head(|| to_request_of_http2(head, upload)),
+                    Some((mut request, body)) => {
+                        if let Err(writer) = body {
+                            request.expect(writer, upload);
+                        }
+                        Source::Prepared(Box::new(request))
+                    }
+                };
+                (begun.serve(request, Some(&interim), None), None, None)
             }
             // The bytes that follow are not a body.
             Some(protocol) => match to_request_of_http2(head, RequestBody::Empty) {
@@ -428,7 +441,9 @@ impl Session {
                     let handshake = Handshake::of(protocol, &mut request);
                     let about = Head::from(&request);
                     let begun = Begun::new(&self.state, about, || usual_bytes(head));
-                    let serving = begun.serve(|| Some(request), None, handshake.as_deref());
+                    let request = request.map(|body| begun.upload(body));
+                    let request = Source::Head(|| Some(request));
+                    let serving = begun.serve(request, None, handshake.as_deref());
                     (serving, handshake, Some(body))
                 }
                 None => return self.reset(key, ErrorCode::INTERNAL_ERROR),
@@ -462,10 +477,16 @@ impl Session {
     }
 
     /// Runs the streams that have something to do, and writes data as long as there is room for it.
-    fn run_all(&mut self) {
+    fn run_all(&mut self, cx: &Context<'_>) {
         loop {
             while let Some(slot) = self.take_due() {
                 self.run(slot);
+                if !has_budget_remaining() {
+                    // A stream that does more notes itself at once, and has to let tasks run first.
+                    cx.waker().wake_by_ref();
+                    self.produce();
+                    return;
+                }
             }
             if !self.produce() {
                 return;

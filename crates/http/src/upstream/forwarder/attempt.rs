@@ -24,6 +24,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::UPGRADE;
 use http::{HeaderValue, Response, StatusCode, Version};
 use superpoll_http1::{
     After, FieldLines, Framing, Refusal, Response as ReadResponse, ResponseHead, Room,
@@ -331,7 +332,8 @@ fn begin<C: Client>(
     };
     let (status, len, framing, after) = (head.status, head.len, head.framing, head.after);
     *answer = Some(if !C::TAKES_LINES || request.changes(&head) {
-        Answer::Given(to_response(&head, bytes).map(|()| Incoming::Http1))
+        let reads_trailers = request.reads_trailers();
+        Answer::Given(to_response(&head, bytes, reads_trailers).map(|()| Incoming::Http1))
     } else {
         let length = match framing {
             Framing::None => Some(0),
@@ -365,15 +367,23 @@ fn begin<C: Client>(
     Ok(Some(Head::Final(status)))
 }
 
-/// Returns the head of a response, which was read at the beginning of some bytes.
-fn to_response(head: &ResponseHead<'_>, bytes: &[u8]) -> Response<()> {
+/// Returns the head of a response as its client gets it, which was read at the beginning of some
+/// bytes. With a change of protocols its `Upgrade` stays.
+fn to_response(head: &ResponseHead<'_>, bytes: &[u8], reads_trailers: bool) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = head.status;
     *response.version_mut() = match head.version {
         Http1Version::Http10 => Version::HTTP_10,
         Http1Version::Http11 => Version::HTTP_11,
     };
-    *response.headers_mut() = header_map(head.fields, &bytes[..head.len]);
+    let passed = heads::passed_back(head, reads_trailers);
+    *response.headers_mut() = header_map(passed, &bytes[..head.len]);
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        for value in head.fields.values("upgrade") {
+            let value = HeaderValue::from_bytes(value.as_bytes());
+            value.into_iter().for_each(|value| _ = response.headers_mut().append(UPGRADE, value));
+        }
+    }
     let reason = head.reason.as_bytes();
     let usual = head.status.canonical_reason().unwrap_or_default();
     if !reason.is_empty() && reason != usual.as_bytes() {

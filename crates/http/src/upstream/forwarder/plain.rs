@@ -1,23 +1,22 @@
 //! The requests that are forwarded from where their heads were read.
 //!
-//! The codec reads all of HTTP/1, and refuses what two servers could understand differently. Other
-//! requests are rare, and get a map of fields: those that are refused or answered here, and those
-//! that ask for another protocol.
+//! The codecs refuse what two servers could understand differently. Other requests are rare, and get
+//! a map of fields: those that are refused or answered here, and those that ask for another protocol.
 
-use superpoll_http1::{BodyReader, Form, Framing, Method, Progress, RequestHead};
+use superpoll_http1::{BodyReader, Form, Framing, Method, Progress};
 
+use crate::upstream::heads::ClientHead;
 use crate::upstream::strict;
 
 /// Whether a request is one of them. A target may stand in place of its own.
-pub(super) fn is_plain(head: &RequestHead<'_>, target: Option<&str>) -> bool {
+pub(super) fn is_plain(head: &ClientHead<'_>, target: Option<&str>) -> bool {
     let own = head.target.path();
     let path = target.map_or(own, |it| it.split_once('?').map_or(it, |(path, _)| path));
     head.host.is_some()
-        && matches!(head.target.form(), Form::Origin | Form::Absolute)
         // It was routed as one about `/`, and not about the whole server.
-        && head.target.to_origin(head.method).form() == Form::Origin
+        && head.target.form() == Form::Origin
         && !matches!(head.method, Method::Connect | Method::Trace)
-        && head.wants.upgrade.is_none()
+        && head.upgrade.is_none()
         && !strict::has_dots(path)
         // It bounds how often the request may be forwarded.
         && (head.method != Method::Options || head.fields.value("max-forwards").is_none())
