@@ -314,12 +314,22 @@ fn front(backend: BackendKind, folder: &Path, address: &str) -> (Gateway, TlsCon
 }
 
 fn front_with(backend: BackendKind, folder: &Path, servers: &str) -> (Gateway, TlsConnector) {
+    let gateway = front_of(backend, folder, &whole(servers, "", ""));
+    (gateway, TlsConnector::from(Arc::new(trusting(folder))))
+}
+
+/// Returns a gateway with TLS.
+pub(crate) fn front_of(backend: BackendKind, folder: &Path, text: &str) -> Gateway {
     let at = folder.display();
-    let text = whole(servers, "", "").replace(
+    let text = text.replace(
         "address = \"127.0.0.1:0\"\n",
         &format!("address = \"127.0.0.1:0\"\ntls = {{ certificate = \"{at}/cert.pem\", key = \"{at}/key.pem\" }}\n"),
     );
-    let gateway = Gateway::start(backend, &text);
+    Gateway::start(backend, &text)
+}
+
+/// Returns how a client speaks HTTP/2 with it.
+pub(crate) fn trusting(folder: &Path) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(folder.join("cert.pem")).unwrap()).unwrap();
     let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
@@ -329,7 +339,7 @@ fn front_with(backend: BackendKind, folder: &Path, servers: &str) -> (Gateway, T
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    (gateway, TlsConnector::from(Arc::new(config)))
+    config
 }
 
 /// Speaks HTTP/2 with a gateway.
@@ -433,13 +443,13 @@ fn trailers_behind_a_length_pass_through() {
 }
 
 /// Returns a frame of HTTP/2 (RFC 9113, section 4.1).
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = u8::try_from(payload.len()).unwrap();
     [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
 /// Returns the head of a request for `/` with a method, by fields of the static table (RFC 7541).
-fn head_of(method: &str, length: Option<&str>) -> Vec<u8> {
+pub(crate) fn head_of(method: &str, length: Option<&str>) -> Vec<u8> {
     let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
     let length = length.map(|length| [&[0x0f, 0x0d], &*text(length)].concat());
     [&[0x02], &*text(method), &[0x87, 0x84, 0x01], &*text("a.example"), &length.unwrap_or_default()]

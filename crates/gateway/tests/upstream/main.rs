@@ -10,6 +10,7 @@ mod failures;
 mod gateway;
 mod heads;
 mod http2;
+mod http2_resets;
 mod kept;
 mod lane;
 mod lane_bodies;

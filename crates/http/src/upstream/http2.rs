@@ -1,12 +1,19 @@
 //! A connection to a server on which HTTP/2 is spoken. Many requests share it, so it has a task.
 
+use std::cell::Cell;
+use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use h2::Reason;
+use http::header::CONTENT_TYPE;
 use http::{Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{Builder, SendRequest};
@@ -14,7 +21,7 @@ use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 use superpoll_rt::time::{self, Sleep, sleep};
 
 use super::http1::SendFailure;
-use super::outgoing::{Outgoing, UploadProgress};
+use super::outgoing::{Interrupted, Outgoing, UploadProgress};
 use crate::transport::Upstream;
 
 /// The most bytes of one response that may be on their way.
@@ -23,8 +30,9 @@ const STREAM_WINDOW: u32 = 256 << 10;
 /// The most bytes of all responses that may be on their way.
 const WINDOW: u32 = 1 << 20;
 
-/// The silence after which a server is asked whether it is there.
-const PING: Duration = Duration::from_secs(20);
+/// The silence after which a server is asked whether it is there. Servers of gRPC close a connection
+/// on which more than two such questions come within five minutes each.
+const PING: Duration = Duration::from_secs(310);
 
 /// How long the answer to that may take.
 const PONG: Duration = Duration::from_secs(10);
@@ -64,6 +72,8 @@ impl ResponseTimer {
 pub(super) struct Http2Connection {
     sender: SendRequest<Outgoing>,
     is_encrypted: bool,
+    /// A request had no response in time: the server may be gone without a word.
+    is_doubtful: Rc<Cell<bool>>,
 }
 
 impl Http2Connection {
@@ -80,12 +90,12 @@ impl Http2Connection {
         let (sender, connection) = builder.handshake(stream).await?;
         // Each request on the connection learns how it has ended.
         superpoll_rt::spawn(async { drop(connection.await) }).detach();
-        Ok(Http2Connection { sender, is_encrypted })
+        Ok(Http2Connection { sender, is_encrypted, is_doubtful: Rc::default() })
     }
 
     /// Whether another request can be sent, as far as is known.
     pub(super) fn is_usable(&self) -> bool {
-        !self.sender.is_closed()
+        !self.sender.is_closed() && !self.is_doubtful.get()
     }
 
     /// Whether it is encrypted.
@@ -99,18 +109,112 @@ impl Http2Connection {
         &mut self,
         request: Request<Outgoing>,
         limit: Duration,
-    ) -> Result<Response<Incoming>, (SendFailure, Option<Outgoing>)> {
-        let mut timer = ResponseTimer::new(limit, request.body().report());
-        let mut reply = pin!(self.sender.try_send_request(request));
+    ) -> Result<Response<Http2Body>, (SendFailure, Option<Outgoing>)> {
+        let report = request.body().report();
+        let mut timer = ResponseTimer::new(limit, report.clone());
+        let Http2Connection { sender, is_doubtful, .. } = self;
+        let mut reply = pin!(sender.try_send_request(request));
         poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
-                return Poll::Ready(reply.map_err(classified));
+                let begun = reply.map(|response| Http2Body::begin(response, report.clone()));
+                return Poll::Ready(begun.map_err(classified));
             }
-            timer.poll(cx).map(|()| Err((SendFailure::TimedOut, None)))
+            ready!(timer.poll(cx));
+            is_doubtful.set(true);
+            Poll::Ready(Err((SendFailure::TimedOut, None)))
         })
         .await
     }
 }
+
+/// The body of a response.
+pub(super) struct Http2Body {
+    incoming: Incoming,
+    /// The body of the request, if it is sent as it comes.
+    upload: Option<Rc<UploadProgress>>,
+    /// Trailers have to follow.
+    is_grpc: bool,
+    has_trailers: bool,
+}
+
+impl Http2Body {
+    fn begin(
+        response: Response<Incoming>,
+        upload: Option<Rc<UploadProgress>>,
+    ) -> Response<Http2Body> {
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let is_grpc = content_type.is_some_and(|it| it.as_bytes().starts_with(b"application/grpc"));
+        response.map(|incoming| Http2Body { incoming, upload, is_grpc, has_trailers: false })
+    }
+
+    pub(super) fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+
+    /// Returns the frames of the request that were sent as they came.
+    pub(super) fn sent_frames(&self) -> u64 {
+        self.upload.as_ref().map_or(0, |upload| upload.frames.get())
+    }
+
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => {
+                self.has_trailers |= frame.is_trailers();
+                Some(Ok(frame))
+            }
+            Some(Err(error)) => Some(Err(self.error(error))),
+            None if self.is_cut() => {
+                let reset = || io::Error::other(StreamReset(Reason::CANCEL.into()));
+                Some(Err(self.interruption().unwrap_or_else(reset)))
+            }
+            None => None,
+        })
+    }
+
+    /// Returns the reason for which no more of the body arrives.
+    fn error(&self, error: hyper::Error) -> io::Error {
+        if let Some(error) = self.interruption() {
+            return error;
+        }
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+        let reset = cause.filter(|cause| cause.is_reset() && cause.is_remote());
+        match reset.and_then(h2::Error::reason) {
+            Some(code) => io::Error::other(StreamReset(code.into())),
+            None => io::Error::other(error),
+        }
+    }
+
+    /// Returns the reason for which this side has reset the stream, if it has.
+    fn interruption(&self) -> Option<io::Error> {
+        let is_interrupted = self.upload.as_ref().is_some_and(|it| it.is_interrupted());
+        is_interrupted.then(|| io::Error::other(Interrupted::new()))
+    }
+
+    /// Whether the body ends without its last frame.
+    ///
+    /// To hyper a reset with CANCEL is an end, as one with NO_ERROR is. A server may send the
+    /// latter after a whole response if it does not read the rest of the request (RFC 9113, section
+    /// 8.1), so without an announced length or trailers that is the only case of doubt.
+    fn is_cut(&self) -> bool {
+        let has_end = self.incoming.is_end_stream() || self.has_trailers;
+        let reads_all = self.upload.as_ref().is_none_or(|upload| upload.is_over.get());
+        let has_more = self.size_hint().exact().is_some_and(|left| left > 0);
+        !has_end && (reads_all || self.is_grpc || has_more)
+    }
+}
+
+/// A server has reset the stream of a response that had begun, with this code.
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[error("the server has reset the stream with code {0}")]
+pub struct StreamReset(pub u32);
 
 /// Classifies an error. The body of a request that was not sent is with it.
 fn classified(mut error: TrySendError<Request<Outgoing>>) -> (SendFailure, Option<Outgoing>) {

@@ -64,6 +64,7 @@ pub use dial::{connect, connect_any, dial_for_relay};
 pub use forwarder::{Forwarder, LimitTimer, Pages};
 pub use group::{Group, ServerList};
 pub use heads::ClientFacts;
+pub use http2::StreamReset;
 pub use local_shortage::{LocalShortage, way_out};
 pub use names::watch;
 pub use own_request::exchange;

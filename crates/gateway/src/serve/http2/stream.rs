@@ -59,6 +59,8 @@ pub(super) struct Answering {
     pub interim: Rc<InterimResponses>,
     /// The request asks for a WebSocket.
     pub handshake: Option<Box<Handshake>>,
+    /// The request is a call of gRPC.
+    pub is_grpc: bool,
 }
 
 /// A body that is being sent.
