@@ -10,8 +10,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::Reason;
-use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -116,7 +114,8 @@ impl Http2Connection {
         let mut reply = pin!(sender.try_send_request(request));
         poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
-                let begun = reply.map(|response| Http2Body::begin(response, report.clone()));
+                let body = |incoming| Http2Body { incoming, upload: report.clone() };
+                let begun = reply.map(|response| response.map(body));
                 return Poll::Ready(begun.map_err(classified));
             }
             ready!(timer.poll(cx));
@@ -132,21 +131,9 @@ pub(super) struct Http2Body {
     incoming: Incoming,
     /// The body of the request, if it is sent as it comes.
     upload: Option<Rc<UploadProgress>>,
-    /// Trailers have to follow.
-    is_grpc: bool,
-    has_trailers: bool,
 }
 
 impl Http2Body {
-    fn begin(
-        response: Response<Incoming>,
-        upload: Option<Rc<UploadProgress>>,
-    ) -> Response<Http2Body> {
-        let content_type = response.headers().get(CONTENT_TYPE);
-        let is_grpc = content_type.is_some_and(|it| it.as_bytes().starts_with(b"application/grpc"));
-        response.map(|incoming| Http2Body { incoming, upload, is_grpc, has_trailers: false })
-    }
-
     pub(super) fn is_end_stream(&self) -> bool {
         self.incoming.is_end_stream()
     }
@@ -165,24 +152,14 @@ impl Http2Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-        Poll::Ready(match frame {
-            Some(Ok(frame)) => {
-                self.has_trailers |= frame.is_trailers();
-                Some(Ok(frame))
-            }
-            Some(Err(error)) => Some(Err(self.error(error))),
-            None if self.is_cut() => {
-                let reset = || io::Error::other(StreamReset(Reason::CANCEL.into()));
-                Some(Err(self.interruption().unwrap_or_else(reset)))
-            }
-            None => None,
-        })
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| self.error(error))))
     }
 
     /// Returns the reason for which no more of the body arrives.
     fn error(&self, error: hyper::Error) -> io::Error {
-        if let Some(error) = self.interruption() {
-            return error;
+        if self.upload.as_ref().is_some_and(|upload| upload.is_interrupted()) {
+            // The stream was reset by this side then.
+            return io::Error::other(Interrupted::new());
         }
         let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
         let reset = cause.filter(|cause| cause.is_reset() && cause.is_remote());
@@ -190,24 +167,6 @@ impl Http2Body {
             Some(code) => io::Error::other(StreamReset(code.into())),
             None => io::Error::other(error),
         }
-    }
-
-    /// Returns the reason for which this side has reset the stream, if it has.
-    fn interruption(&self) -> Option<io::Error> {
-        let is_interrupted = self.upload.as_ref().is_some_and(|it| it.is_interrupted());
-        is_interrupted.then(|| io::Error::other(Interrupted::new()))
-    }
-
-    /// Whether the body ends without its last frame.
-    ///
-    /// To hyper a reset with CANCEL is an end, as one with NO_ERROR is. A server may send the
-    /// latter after a whole response if it does not read the rest of the request (RFC 9113, section
-    /// 8.1), so without an announced length or trailers that is the only case of doubt.
-    fn is_cut(&self) -> bool {
-        let has_end = self.incoming.is_end_stream() || self.has_trailers;
-        let reads_all = self.upload.as_ref().is_none_or(|upload| upload.is_over.get());
-        let has_more = self.size_hint().exact().is_some_and(|left| left > 0);
-        !has_end && (reads_all || self.is_grpc || has_more)
     }
 }
 
