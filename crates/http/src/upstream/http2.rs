@@ -1,11 +1,11 @@
 //! A connection to a server on which HTTP/2 is spoken. Many requests share it, so it has a task.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 use superpoll_rt::time::{self, Sleep, sleep};
 
@@ -34,6 +34,12 @@ const PING: Duration = Duration::from_secs(310);
 
 /// How long the answer to that may take.
 const PONG: Duration = Duration::from_secs(10);
+
+/// How long the settings of a server may take, with which each connection begins.
+const SETTINGS: Duration = Duration::from_secs(1);
+
+/// The time between two looks at them.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A limit on the time that the head of a response may take, from the end of the request.
 struct ResponseTimer {
@@ -72,6 +78,10 @@ pub(super) struct Http2Connection {
     is_encrypted: bool,
     /// A request had no response in time: the server may be gone without a word.
     is_doubtful: Rc<Cell<bool>>,
+    /// There was a response, before which the server's settings have come.
+    is_settled: Rc<Cell<bool>>,
+    /// It, for its settings.
+    connection: Weak<RefCell<Connection<Upstream, Outgoing, EngineExecutor>>>,
 }
 
 impl Http2Connection {
@@ -86,14 +96,38 @@ impl Http2Connection {
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG);
         let (sender, connection) = builder.handshake(stream).await?;
+        let task = Rc::new(RefCell::new(connection));
+        let connection = Rc::downgrade(&task);
+        let run = poll_fn(move |cx| Pin::new(&mut *task.borrow_mut()).poll(cx));
         // Each request on the connection learns how it has ended.
-        superpoll_rt::spawn(async { drop(connection.await) }).detach();
-        Ok(Http2Connection { sender, is_encrypted, is_doubtful: Rc::default() })
+        superpoll_rt::spawn(async { drop(run.await) }).detach();
+        Ok(Http2Connection {
+            sender,
+            is_encrypted,
+            is_doubtful: Rc::default(),
+            is_settled: Rc::default(),
+            connection,
+        })
     }
 
     /// Whether another request can be sent, as far as is known.
     pub(super) fn is_usable(&self) -> bool {
         !self.sender.is_closed() && !self.is_doubtful.get()
+    }
+
+    /// Whether the server allows WebSockets on streams. On a new connection its settings are waited
+    /// for.
+    pub(super) async fn allows_websockets(&self) -> bool {
+        let due = time::now() + SETTINGS;
+        loop {
+            let connection = self.connection.upgrade();
+            let is_allowed =
+                connection.is_some_and(|it| it.borrow().is_extended_connect_protocol_enabled());
+            if is_allowed || self.is_settled.get() || time::now() >= due || !self.is_usable() {
+                return is_allowed;
+            }
+            sleep(LOOK).await;
+        }
     }
 
     /// Whether it is encrypted.
@@ -110,10 +144,11 @@ impl Http2Connection {
     ) -> Result<Response<Http2Body>, (SendFailure, Option<Outgoing>)> {
         let report = request.body().report();
         let mut timer = ResponseTimer::new(limit, report.clone());
-        let Http2Connection { sender, is_doubtful, .. } = self;
+        let Http2Connection { sender, is_doubtful, is_settled, .. } = self;
         let mut reply = pin!(sender.try_send_request(request));
         poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
+                is_settled.set(true);
                 let body = |incoming| Http2Body { incoming, upload: report.clone() };
                 let begun = reply.map(|response| response.map(body));
                 return Poll::Ready(begun.map_err(classified));

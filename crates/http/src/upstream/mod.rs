@@ -24,7 +24,7 @@
 //! | `pool`, `idle_life`, `dial`, `client_tls` | connections: kept, for how long, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
-//! | `tunnel` | connections that have left HTTP: WebSocket |
+//! | `tunnel`, `websocket` | connections that have left HTTP: WebSocket |
 
 mod attempts;
 mod balance;
@@ -57,6 +57,7 @@ mod server;
 mod sticky;
 mod strict;
 mod tunnel;
+mod websocket;
 
 pub use client::{Client, LinesClient};
 pub use client_tls::{AuthoritiesError, ClientTlsError, authorities, client_tls};
