@@ -4,6 +4,8 @@
 //! on every back-end, with one engine and with three. It prints the table and compares it with
 //! `docs/ecosystem.md`. With `SUPERPOLL_REWRITE=1` it writes the table there instead.
 //!
+//! The test `grpc` sends calls of tonic and of Go's grpc through the gateway.
+//!
 //! The folder is a workspace of its own: its libraries are no dependencies of any crate.
 
 mod servers;

@@ -238,6 +238,11 @@ impl Answer {
         self.body.limit_reads(most);
     }
 
+    /// Drops the body, of which nothing was read.
+    pub(super) fn clear(&mut self) {
+        self.body = Body::empty();
+    }
+
     /// Notes that so many bytes of the body were read and will not be sent.
     pub(super) fn cut(&mut self, unsent: u64) {
         self.unsent = unsent;

@@ -22,6 +22,7 @@
 //! | `output` | the bytes for the client |
 
 mod arriving;
+mod grpc;
 mod output;
 mod session;
 mod stream;

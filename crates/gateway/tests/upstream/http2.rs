@@ -22,6 +22,7 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
+use hyper::ext::Protocol;
 use hyper::service::service_fn;
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer, FuturesIo};
 use superpoll_rt::net::{TcpListener, TcpStream};
@@ -34,7 +35,24 @@ type Reply = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
 /// Answers with the request's version, method and target in a field, and with its body and
 /// trailers.
-async fn answer(request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
+async fn answer(mut request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
+    if let Some(protocol) = request.extensions().get::<Protocol>() {
+        // It sends all bytes back.
+        let told = format!("{} {} {}", request.method(), protocol.as_str(), request.uri());
+        let has_key = request.headers().contains_key("sec-websocket-key");
+        let upgrade = hyper::upgrade::on(&mut request);
+        spawn(async {
+            let stream = FuturesIo::new(upgrade.await.unwrap());
+            let (reader, mut writer) = futures_lite::io::split(stream);
+            let _ = futures_lite::io::copy(reader, &mut writer).await;
+            let _ = writer.close().await;
+        })
+        .detach();
+        let mut response = Response::new(Reply::default());
+        response.headers_mut().insert("x-told", told.parse().unwrap());
+        response.headers_mut().insert("x-key", has_key.to_string().parse().unwrap());
+        return Ok(response);
+    }
     let (head, body) = request.into_parts();
     if head.uri.path() == "/hold" {
         // It answers early, and reads no more without saying so.
@@ -64,8 +82,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Reply>, Infallibl
 }
 
 /// A server of hyper's that speaks HTTP/2, with TLS or without.
-struct H2 {
-    address: String,
+pub(crate) struct H2 {
+    pub address: String,
     connections: Arc<AtomicUsize>,
     end: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -97,7 +115,7 @@ where
         }
     });
     let mut builder = hyper::server::conn::http2::Builder::new(EngineExecutor);
-    builder.timer(EngineTimer);
+    builder.timer(EngineTimer).enable_connect_protocol();
     let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
     let mut last = None;
     std::future::poll_fn(|cx| {
@@ -119,7 +137,7 @@ where
 }
 
 impl H2 {
-    fn start(tls: Option<TlsAcceptor>) -> H2 {
+    pub(crate) fn start(tls: Option<TlsAcceptor>) -> H2 {
         H2::ending(tls, Ends::Never)
     }
 
@@ -323,12 +341,22 @@ pub(crate) fn encrypted(
     folder: &Path,
     text: &str,
 ) -> (Gateway, TlsConnector) {
+    let gateway = front_of(backend, folder, text);
+    (gateway, TlsConnector::from(Arc::new(trusting(folder))))
+}
+
+/// Returns a gateway with TLS.
+pub(crate) fn front_of(backend: BackendKind, folder: &Path, text: &str) -> Gateway {
     let at = folder.display();
     let text = text.replace(
         "address = \"127.0.0.1:0\"\n",
         &format!("address = \"127.0.0.1:0\"\ntls = {{ certificate = \"{at}/cert.pem\", key = \"{at}/key.pem\" }}\n"),
     );
-    let gateway = Gateway::start(backend, &text);
+    Gateway::start(backend, &text)
+}
+
+/// Returns how a client speaks HTTP/2 with it.
+pub(crate) fn trusting(folder: &Path) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(folder.join("cert.pem")).unwrap()).unwrap();
     let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
@@ -338,7 +366,7 @@ pub(crate) fn encrypted(
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    (gateway, TlsConnector::from(Arc::new(config)))
+    config
 }
 
 /// Speaks HTTP/2 with a gateway.

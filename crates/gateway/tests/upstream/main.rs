@@ -11,6 +11,7 @@ mod gateway;
 mod heads;
 mod http2;
 mod http2_clients;
+mod http2_resets;
 mod kept;
 mod lane;
 mod lane_bodies;

@@ -1,6 +1,7 @@
-//! WebSockets on streams of HTTP/2, to servers that know those of HTTP/1.1.
+//! WebSockets on streams of HTTP/2, of clients and of servers.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::Arc;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
@@ -12,15 +13,15 @@ use http_body_util::BodyExt;
 use superpoll_rt::{BackendKind, Runtime, spawn, time};
 use tungstenite::handshake::derive_accept_key;
 
-use crate::gateway::{Gateway, MOST, whole};
-use crate::http2::certificate;
-use crate::origin::Origin;
+use crate::gateway::{Gateway, MOST, config, whole};
+use crate::http2::{H2, certificate, frame};
+use crate::origin::{Client, Origin};
 use crate::websocket2::Connection2;
 
 /// Talks HTTP/2 with a gateway to a server.
 fn with(
     backend: BackendKind,
-    origin: &Origin,
+    address: &str,
     upstream: &str,
     rest: &str,
     talk: impl AsyncFnOnce(&Gateway, &mut Connection2),
@@ -28,7 +29,7 @@ fn with(
     let folder = tempfile::tempdir().unwrap();
     certificate(folder.path());
     let at = folder.path().display();
-    let servers = format!("servers = [{{ address = \"{}\" }}]\n{upstream}", origin.address);
+    let servers = format!("servers = [{{ address = \"{address}\" }}]\n{upstream}");
     let text = whole(&servers, "", rest).replace(
         "address = \"127.0.0.1:0\"\n",
         &format!("address = \"127.0.0.1:0\"\ntls = {{ certificate = \"{at}/cert.pem\", key = \"{at}/key.pem\" }}\n"),
@@ -86,7 +87,7 @@ fn chat() -> Origin {
 fn a_websocket_goes_through() {
     for backend in MOST {
         let origin = chat();
-        with(backend, &origin, "", "", async |_, connection| {
+        with(backend, &origin.address, "", "", async |_, connection| {
             let fields = [
                 ("sec-websocket-protocol", "chat"),
                 ("origin", "https://localhost"),
@@ -131,7 +132,7 @@ fn a_websocket_goes_through() {
 fn a_server_may_refuse_and_may_not_know_websockets() {
     for backend in MOST {
         let origin = chat();
-        with(backend, &origin, "", "", async |_, connection| {
+        with(backend, &origin.address, "", "", async |_, connection| {
             for (path, status) in [("/denied", 403), ("/page", 501), ("/wrong", 502)] {
                 let version = [("sec-websocket-version", "13")];
                 let response = connection.ask("websocket", path, &version).await;
@@ -149,7 +150,7 @@ fn a_server_may_refuse_and_may_not_know_websockets() {
 fn a_websocket_on_which_nothing_moves_is_closed() {
     let origin = chat();
     let rest = "[timeouts]\ntunnel = \"600s\"";
-    with(BackendKind::Adaptive, &origin, "", rest, async |gateway, connection| {
+    with(BackendKind::Adaptive, &origin.address, "", rest, async |gateway, connection| {
         let (mut stream, _) = connection.open("/chat", &[]).await;
         let mut greeting = [0; 5];
         stream.read_exact(&mut greeting).await.unwrap();
@@ -165,4 +166,69 @@ fn a_websocket_on_which_nothing_moves_is_closed() {
         // The connection goes on.
         assert_eq!(connection.send("GET", "/page", &[], "").await.status(), 200);
     });
+}
+
+/// A request for a WebSocket by HTTP/1.1, with the key of RFC 6455.
+const HANDSHAKE: &str = "GET /chat?a HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\n\
+    Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+#[test]
+fn a_server_of_http2_has_websockets_on_its_streams() {
+    for backend in MOST {
+        let server = H2::start(None);
+        let gateway = Gateway::start(backend, &config(&[&server.address], "h2 = true", ""));
+        for _ in 0..2 {
+            let mut client = Client::connect(&gateway.address);
+            client.send(HANDSHAKE);
+            let reply = client.head().unwrap();
+            let told = gateway.told();
+            assert_eq!(reply.status, 101, "{reply:?} {told:?}");
+            assert_eq!(
+                reply.field("sec-websocket-accept").unwrap(),
+                "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+            );
+            assert_eq!(reply.field("upgrade").unwrap(), "websocket");
+            let told = "CONNECT websocket http://a.example/chat?a";
+            assert_eq!(reply.field("x-told").unwrap(), told);
+            assert_eq!(reply.field("x-key").unwrap(), "false");
+            client.send("some bytes");
+            let mut room = [0; 10];
+            client.reader.read_exact(&mut room).unwrap();
+            assert_eq!(&room, b"some bytes");
+            client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(client.reader.read(&mut room).unwrap(), 0);
+        }
+        // By HTTP/2 on both sides, with more than all windows on the way.
+        with(backend, &server.address, "h2 = true", "", async |_, connection| {
+            let (stream, _) = connection.open("/chat", &[]).await;
+            let (mut reader, mut writer) = futures_lite::io::split(stream);
+            let large: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+            let sent = large.clone();
+            let sends = spawn(async move {
+                writer.write_all(&sent).await.unwrap();
+                writer.close().await.unwrap();
+            });
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).await.unwrap();
+            sends.await.unwrap();
+            assert!(all == large, "{backend:?}: {} bytes", all.len());
+        });
+    }
+}
+
+/// The log says why, and the server is not to blame.
+#[test]
+fn a_server_of_http2_may_allow_no_websockets() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let gateway = Gateway::start(BackendKind::Epoll, &config(&[&address], "h2 = true", ""));
+    let mut client = Client::connect(&gateway.address);
+    client.send(HANDSHAKE);
+    let (mut server, _) = listener.accept().unwrap();
+    server.write_all(&frame(4, 0, 0, &[])).unwrap();
+    assert_eq!(client.reply().status, 502);
+    let told = gateway.told();
+    assert!(told[0].1.contains("SETTINGS_ENABLE_CONNECT_PROTOCOL"), "{told:?}");
+    assert_eq!(gateway.up(), [true]);
 }

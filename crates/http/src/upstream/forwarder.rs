@@ -28,8 +28,10 @@ mod question;
 mod splice;
 
 use std::borrow::Cow;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -40,6 +42,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
+use hyper::upgrade::OnUpgrade;
 use superpoll_config::{HeaderChanges, Proxy, Timeouts};
 use superpoll_http1::{
     Asked, BodyWriter, FieldLines, FieldValue, Framing, Method as Http1Method, Target,
@@ -60,7 +63,8 @@ use super::incoming::{Incoming, Relayed};
 use super::pool::{Lease, Pool};
 use super::request::ServerRequest;
 use super::sticky::ClientCookie;
-use super::{strict, tunnel};
+use super::strict;
+use super::tunnel::{self, ServerStream};
 use crate::answers::{self, Additions, Compression, FromServer};
 use crate::body::Body;
 use crate::exchange::{Exchange, LocalFuture};
@@ -451,6 +455,10 @@ impl Forwarder {
                     let refusal = reply::status(StatusCode::BAD_REQUEST);
                     return Err(out.answer(client, refusal).await);
                 }
+                Err(Missed::NoWebSockets) => {
+                    let refusal = self.report(&lease, &no_websockets());
+                    return Err(out.answer(client, refusal).await);
+                }
                 Err(Missed::Failed(failed, is_sent)) => (failed, is_sent),
             };
             if let Some(refusal) = request.refusal() {
@@ -464,11 +472,15 @@ impl Forwarder {
 
     /// Answers in place of a server whose response cannot be passed on.
     fn refuse(&self, lease: &Lease, why: &str) -> Response<Body> {
-        let fault = Fault::Head(why.to_owned());
-        let (group, status) = (&lease.pool.group, StatusCode::BAD_GATEWAY);
         lease.failed();
+        self.report(lease, &Fault::Head(why.to_owned()))
+    }
+
+    /// Reports a failure, and answers in place of the server.
+    fn report(&self, lease: &Lease, fault: &Fault) -> Response<Body> {
+        let (group, status) = (&lease.pool.group, StatusCode::BAD_GATEWAY);
         let (outcome, trace) = (Outcome::Answered(status), lease.trace.as_ref());
-        group.report_failure(&lease.server, &self.route, &fault, outcome, trace);
+        group.report_failure(&lease.server, &self.route, fault, outcome, trace);
         reply::status(status)
     }
 
@@ -500,10 +512,16 @@ impl Forwarder {
         }
         head.version = Version::HTTP_11;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let connection = lease.connection.take();
-            let stream = connection.map(|connection| connection.into_stream());
-            let (Some(protocol), Some((stream, before)), Some(exchange)) =
-                (protocol, stream, exchange)
+            let stream = match (lease.connection.take(), head.extensions.remove::<OnUpgrade>()) {
+                (Some(connection), _) => Some(ServerStream::from(*connection)),
+                // It is there already.
+                (None, Some(mut upgrade)) => match Pin::new(&mut upgrade).poll(cx) {
+                    Poll::Ready(Ok(upgraded)) => Some(ServerStream::from(upgraded)),
+                    Poll::Ready(Err(_)) | Poll::Pending => None,
+                },
+                (None, None) => None,
+            };
+            let (Some(protocol), Some(stream), Some(exchange)) = (protocol, stream, exchange)
             else {
                 return self
                     .refuse(&lease, "it changes to a protocol that the request did not ask for");
@@ -517,7 +535,7 @@ impl Forwarder {
             lease.trace = None;
             let io_activity = exchange.io_activity.clone();
             exchange.take_over(move |client, read| {
-                Box::pin(tunnel::run(client, read, (stream, before), lease, limit, io_activity))
+                Box::pin(tunnel::run(client, read, stream, lease, limit, io_activity))
             });
             return Response::from_parts(head, Body::empty());
         }
@@ -536,6 +554,13 @@ impl Forwarder {
             None => response,
         }
     }
+}
+
+/// Returns the reason for which a server gets no request for a WebSocket.
+fn no_websockets() -> Fault {
+    let what = "it allows no WebSockets by HTTP/2 (SETTINGS_ENABLE_CONNECT_PROTOCOL, RFC 8441); \
+                without `h2 = true` they go to it by HTTP/1.1";
+    Fault::Connect(io::Error::new(io::ErrorKind::Unsupported, what))
 }
 
 /// Returns the head of a client's request, which is a map of fields; `None` if its target cannot be

@@ -1,20 +1,25 @@
 //! A connection to a server on which HTTP/2 is spoken. Many requests share it, so it has a task.
 
+use std::cell::{Cell, RefCell};
+use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 use superpoll_rt::time::{self, Sleep, sleep};
 
 use super::http1::SendFailure;
-use super::outgoing::{Outgoing, UploadProgress};
+use super::outgoing::{Interrupted, Outgoing, UploadProgress};
 use crate::transport::Upstream;
 
 /// The most bytes of one response that may be on their way.
@@ -23,11 +28,18 @@ const STREAM_WINDOW: u32 = 256 << 10;
 /// The most bytes of all responses that may be on their way.
 const WINDOW: u32 = 1 << 20;
 
-/// The silence after which a server is asked whether it is there.
-const PING: Duration = Duration::from_secs(20);
+/// The silence after which a server is asked whether it is there. Servers of gRPC close a connection
+/// on which more than two such questions come within five minutes each.
+const PING: Duration = Duration::from_secs(310);
 
 /// How long the answer to that may take.
 const PONG: Duration = Duration::from_secs(10);
+
+/// How long the settings of a server may take, with which each connection begins.
+const SETTINGS: Duration = Duration::from_secs(1);
+
+/// The time between two looks at them.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A limit on the time that the head of a response may take, from the end of the request.
 struct ResponseTimer {
@@ -64,6 +76,12 @@ impl ResponseTimer {
 pub(super) struct Http2Connection {
     sender: SendRequest<Outgoing>,
     is_encrypted: bool,
+    /// A request had no response in time: the server may be gone without a word.
+    is_doubtful: Rc<Cell<bool>>,
+    /// There was a response, before which the server's settings have come.
+    is_settled: Rc<Cell<bool>>,
+    /// It, for its settings.
+    connection: Weak<RefCell<Connection<Upstream, Outgoing, EngineExecutor>>>,
 }
 
 impl Http2Connection {
@@ -78,14 +96,38 @@ impl Http2Connection {
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG);
         let (sender, connection) = builder.handshake(stream).await?;
+        let task = Rc::new(RefCell::new(connection));
+        let connection = Rc::downgrade(&task);
+        let run = poll_fn(move |cx| Pin::new(&mut *task.borrow_mut()).poll(cx));
         // Each request on the connection learns how it has ended.
-        superpoll_rt::spawn(async { drop(connection.await) }).detach();
-        Ok(Http2Connection { sender, is_encrypted })
+        superpoll_rt::spawn(async { drop(run.await) }).detach();
+        Ok(Http2Connection {
+            sender,
+            is_encrypted,
+            is_doubtful: Rc::default(),
+            is_settled: Rc::default(),
+            connection,
+        })
     }
 
     /// Whether another request can be sent, as far as is known.
     pub(super) fn is_usable(&self) -> bool {
-        !self.sender.is_closed()
+        !self.sender.is_closed() && !self.is_doubtful.get()
+    }
+
+    /// Whether the server allows WebSockets on streams. On a new connection its settings are waited
+    /// for.
+    pub(super) async fn allows_websockets(&self) -> bool {
+        let due = time::now() + SETTINGS;
+        loop {
+            let connection = self.connection.upgrade();
+            let is_allowed =
+                connection.is_some_and(|it| it.borrow().is_extended_connect_protocol_enabled());
+            if is_allowed || self.is_settled.get() || time::now() >= due || !self.is_usable() {
+                return is_allowed;
+            }
+            sleep(LOOK).await;
+        }
     }
 
     /// Whether it is encrypted.
@@ -99,18 +141,74 @@ impl Http2Connection {
         &mut self,
         request: Request<Outgoing>,
         limit: Duration,
-    ) -> Result<Response<Incoming>, (SendFailure, Option<Outgoing>)> {
-        let mut timer = ResponseTimer::new(limit, request.body().report());
-        let mut reply = pin!(self.sender.try_send_request(request));
+    ) -> Result<Response<Http2Body>, (SendFailure, Option<Outgoing>)> {
+        let report = request.body().report();
+        let mut timer = ResponseTimer::new(limit, report.clone());
+        let Http2Connection { sender, is_doubtful, is_settled, .. } = self;
+        let mut reply = pin!(sender.try_send_request(request));
         poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
-                return Poll::Ready(reply.map_err(classified));
+                is_settled.set(true);
+                let body = |incoming| Http2Body { incoming, upload: report.clone() };
+                let begun = reply.map(|response| response.map(body));
+                return Poll::Ready(begun.map_err(classified));
             }
-            timer.poll(cx).map(|()| Err((SendFailure::TimedOut, None)))
+            ready!(timer.poll(cx));
+            is_doubtful.set(true);
+            Poll::Ready(Err((SendFailure::TimedOut, None)))
         })
         .await
     }
 }
+
+/// The body of a response.
+pub(super) struct Http2Body {
+    incoming: Incoming,
+    /// The body of the request, if it is sent as it comes.
+    upload: Option<Rc<UploadProgress>>,
+}
+
+impl Http2Body {
+    pub(super) fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+
+    /// Returns the frames of the request that were sent as they came.
+    pub(super) fn sent_frames(&self) -> u64 {
+        self.upload.as_ref().map_or(0, |upload| upload.frames.get())
+    }
+
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| self.error(error))))
+    }
+
+    /// Returns the reason for which no more of the body arrives.
+    fn error(&self, error: hyper::Error) -> io::Error {
+        if self.upload.as_ref().is_some_and(|upload| upload.is_interrupted()) {
+            // The stream was reset by this side then.
+            return io::Error::other(Interrupted::new());
+        }
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+        let reset = cause.filter(|cause| cause.is_reset() && cause.is_remote());
+        match reset.and_then(h2::Error::reason) {
+            Some(code) => io::Error::other(StreamReset(code.into())),
+            None => io::Error::other(error),
+        }
+    }
+}
+
+/// A server has reset the stream of a response that had begun, with this code.
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[error("the server has reset the stream with code {0}")]
+pub struct StreamReset(pub u32);
 
 /// Classifies an error. The body of a request that was not sent is with it.
 fn classified(mut error: TrySendError<Request<Outgoing>>) -> (SendFailure, Option<Outgoing>) {

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use crate::body::PollFrame;
 use bytes::Bytes;
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Frame, SizeHint};
 use superpoll_rt::time::{self, Sleep, sleep};
 
 use super::http1::is_interrupted;
+use super::http2::Http2Body;
 use super::pool::Lease;
 use crate::body::Body;
 
@@ -24,7 +25,7 @@ use crate::body::Body;
 pub(super) enum Incoming {
     /// In the connection of the request's lease.
     Http1,
-    Http2(hyper::body::Incoming),
+    Http2(Http2Body),
 }
 
 /// A body that is passed on.
@@ -37,7 +38,8 @@ pub(super) struct Relayed {
     timeout: Duration,
     timer: Option<Sleep>,
     is_waiting: bool,
-    /// The bytes of the request that were sent when this was last looked at.
+    /// The bytes of the request, or the frames of its body by HTTP/2, that were sent when this was
+    /// last looked at.
     sent: Option<u64>,
 }
 
@@ -100,10 +102,7 @@ impl Relayed {
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let Relayed { incoming, lease: Some(lease), .. } = self else { return Poll::Ready(None) };
         let frame = match (incoming, &mut lease.connection) {
-            (Incoming::Http2(incoming), _) => {
-                let frame = ready!(Pin::new(incoming).poll_frame(cx));
-                frame.map(|frame| frame.map_err(io::Error::other))
-            }
+            (Incoming::Http2(incoming), _) => ready!(incoming.poll_frame(cx)),
             (Incoming::Http1, Some(connection)) => ready!(connection.poll_body(cx)),
             (Incoming::Http1, None) => None,
         };
@@ -132,7 +131,11 @@ impl Relayed {
     /// not to blame as long as it gets more of the request.
     fn has_waited(&mut self, cx: &mut Context<'_>) -> bool {
         let connection = self.lease.as_ref().and_then(|lease| lease.connection.as_ref());
-        let sent = connection.map_or(Some(0), |connection| connection.sent_bytes());
+        let sent = match (&self.incoming, connection) {
+            (Incoming::Http2(incoming), _) => Some(incoming.sent_frames()),
+            (Incoming::Http1, Some(connection)) => connection.sent_bytes(),
+            (Incoming::Http1, None) => Some(0),
+        };
         self.is_waiting &= sent.is_some() && sent == std::mem::replace(&mut self.sent, sent);
         let due = time::now() + self.timeout;
         let timer = self.timer.get_or_insert_with(|| sleep(self.timeout));

@@ -24,7 +24,7 @@
 //! | `pool`, `idle_life`, `dial`, `client_tls` | connections: kept, for how long, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
-//! | `tunnel` | connections that have left HTTP: WebSocket |
+//! | `tunnel`, `websocket` | connections that have left HTTP: WebSocket |
 
 mod attempts;
 mod balance;
@@ -57,6 +57,7 @@ mod server;
 mod sticky;
 mod strict;
 mod tunnel;
+mod websocket;
 
 pub use client::{Client, LinesClient};
 pub use client_tls::{AuthoritiesError, ClientTlsError, authorities, client_tls};
@@ -64,6 +65,7 @@ pub use dial::{connect, connect_any, dial_for_relay};
 pub use forwarder::{Forwarder, LimitTimer, Pages};
 pub use group::{Group, ServerList};
 pub use heads::{ClientFacts, ClientHead};
+pub use http2::StreamReset;
 pub use local_shortage::{LocalShortage, way_out};
 pub use names::watch;
 pub use own_request::exchange;

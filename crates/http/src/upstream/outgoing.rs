@@ -21,6 +21,16 @@ pub(super) struct UploadProgress {
     pub is_over: Cell<bool>,
 }
 
+impl UploadProgress {
+    /// Whether the upload has ended too early.
+    pub(super) fn is_interrupted(&self) -> bool {
+        let fault = self.fault.take();
+        let is_interrupted = fault.is_some();
+        self.fault.set(fault);
+        is_interrupted
+    }
+}
+
 /// The body of a forwarded request.
 pub(super) enum Outgoing {
     /// In memory.
@@ -88,7 +98,7 @@ impl Body for Outgoing {
             }
             Poll::Ready(Some(Err(error))) => {
                 report.fault.set(Some(error));
-                Poll::Ready(Some(Err(Interrupted)))
+                Poll::Ready(Some(Err(Interrupted::new())))
             }
         }
     }
@@ -111,9 +121,16 @@ impl Body for Outgoing {
     }
 }
 
-/// Says that a body ends here; the reason is in its report.
+/// Says that a body ends here; the reason is in its report. A server of HTTP/2 is told that the
+/// request is cancelled.
 #[derive(Debug)]
-pub(super) struct Interrupted;
+pub(super) struct Interrupted(h2::Error);
+
+impl Interrupted {
+    pub(super) fn new() -> Interrupted {
+        Interrupted(h2::Reason::CANCEL.into())
+    }
+}
 
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -121,4 +138,8 @@ impl std::fmt::Display for Interrupted {
     }
 }
 
-impl std::error::Error for Interrupted {}
+impl std::error::Error for Interrupted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}

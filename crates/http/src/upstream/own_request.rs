@@ -30,7 +30,9 @@ pub(super) async fn send(
         Ok(_) => {}
         Err(Missed::Failed(FailedAttempt { fault, .. }, _)) => return Err(fault),
         // It has no client.
-        Err(Missed::ClientGone | Missed::Unfit) => return Err(Fault::Silent(limit)),
+        Err(Missed::ClientGone | Missed::Unfit | Missed::NoWebSockets) => {
+            return Err(Fault::Silent(limit));
+        }
     }
     match out.answer {
         Some(Answer::Given(response)) => Ok(response),

@@ -18,8 +18,11 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
+use hyper::upgrade::Upgraded;
+use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::time::{self, Sleep, sleep};
 
+use super::http1::Http1Connection;
 use super::pool::Lease;
 use crate::io_activity::IoActivity;
 use crate::log::BrokenBy;
@@ -172,12 +175,54 @@ impl Drop for Directions {
     }
 }
 
+/// The stream of a server that has left HTTP.
+pub(super) enum ServerStream {
+    /// A connection, and the bytes of it that were read.
+    Http1(Upstream, Bytes),
+    /// A stream of HTTP/2.
+    Http2(FuturesIo<Upgraded>),
+}
+
+impl From<Http1Connection> for ServerStream {
+    fn from(connection: Http1Connection) -> ServerStream {
+        let (stream, read) = connection.into_stream();
+        ServerStream::Http1(stream, read)
+    }
+}
+
+impl From<Upgraded> for ServerStream {
+    fn from(stream: Upgraded) -> ServerStream {
+        ServerStream::Http2(FuturesIo::new(stream))
+    }
+}
+
+/// Passes bytes on between a client and a server, see [`pass`].
+pub(super) async fn run(
+    client: Transport,
+    from_client: Bytes,
+    server: ServerStream,
+    lease: Lease,
+    limit: Duration,
+    io_activity: Rc<IoActivity>,
+) {
+    match server {
+        ServerStream::Http1(stream, read) => {
+            pass(client, from_client, (stream, read), lease, limit, io_activity).await;
+        }
+        // It is rarer, and not larger than a box for all others.
+        ServerStream::Http2(stream) => {
+            let server = (stream, Bytes::new());
+            Box::pin(pass(client, from_client, server, lease, limit, io_activity)).await;
+        }
+    }
+}
+
 /// Passes bytes on between a client and a server until both have ended, one has failed, or no byte
 /// has moved for as long as `limit`.
-pub(super) async fn run(
+async fn pass(
     mut client: Transport,
     from_client: Bytes,
-    (mut server, from_server): (Upstream, Bytes),
+    (mut server, from_server): (impl AsyncRead + AsyncWrite + Unpin, Bytes),
     lease: Lease,
     limit: Duration,
     io_activity: Rc<IoActivity>,

@@ -35,7 +35,7 @@ use superpoll_http::message::{date, recycle, to_request_of_http2};
 use superpoll_http::ready::begin_stream;
 use superpoll_http::transport::Transport;
 use superpoll_http::upload::RequestBody;
-use superpoll_http::upstream::{ClientFacts, ClientHead};
+use superpoll_http::upstream::{ClientFacts, ClientHead, StreamReset};
 use superpoll_http1::{Asked, Limits as Http1Limits, Response as Http1Response, Room, response};
 use superpoll_http2::{
     Config, Connection, ConnectionError, ErrorCode, Event, HeadWriter, Limits, RequestHead,
@@ -44,6 +44,7 @@ use superpoll_http2::{
 use superpoll_rt::{has_budget_remaining, spawn};
 
 use super::arriving::{ArrivingBody, Fed};
+use super::grpc;
 use super::output::{MOST, MOST_DATA, Output};
 use super::stream::{Answering, Sending, Stream, Work};
 use super::wakes::Wakes;
@@ -405,7 +406,7 @@ impl Session {
         if !self.protocol.allows_table() {
             self.protocol.set_table(Config::DEFAULT.table, self.out.bytes());
         }
-        let interim = Rc::default();
+        let (interim, is_grpc) = (Rc::default(), grpc::is_call(head));
         let (arriving, body) = match is_over {
             true => (None, RequestBody::Empty),
             false => {
@@ -449,7 +450,8 @@ impl Session {
                 None => return self.reset(key, ErrorCode::INTERNAL_ERROR),
             },
         };
-        let work = Work::Answering(Answering { serving, interim, handshake, _unread: unread });
+        let answering = Answering { serving, interim, handshake, is_grpc, _unread: unread };
+        let work = Work::Answering(answering);
         self.put(Box::new(Stream::new(key, work, arriving)));
         self.note(key.slot());
     }
@@ -512,6 +514,10 @@ impl Session {
             Work::Answering(answering) => match Pin::new(&mut answering.serving).poll(cx) {
                 Poll::Ready(Ok(response)) => {
                     let handshake = answering.handshake.take();
+                    let response = match answering.is_grpc {
+                        true => grpc::translate(response),
+                        false => response,
+                    };
                     self.answer(stream, response, handshake);
                     true
                 }
@@ -656,12 +662,11 @@ impl Session {
         }
         let outcome = match Pin::new(&mut sending.answer).poll_frame(cx) {
             Poll::Pending => return false,
-            Poll::Ready(None) => Ok(None),
-            Poll::Ready(Some(Err(_))) => Err(()),
-            Poll::Ready(Some(Ok(frame))) => Ok(Some(frame)),
+            Poll::Ready(frame) => frame.transpose(),
         };
         let is_whole = sending.left.is_none_or(|left| left == 0);
         let mut refused = 0;
+        let mut code = ErrorCode::INTERNAL_ERROR;
         match outcome.map(|frame| frame.map(http_body::Frame::into_data)) {
             Ok(Some(Ok(data))) if data.is_empty() => return true,
             Ok(Some(Ok(data))) => {
@@ -686,11 +691,12 @@ impl Session {
                 stream.end(false);
                 return true;
             }
+            Err(error) => code = reset_code(&error),
             _ => {}
         }
         // It has failed, or is not as long as was announced.
         sending.answer.break_off(refused);
-        self.reset(key, ErrorCode::INTERNAL_ERROR);
+        self.reset(key, code);
         stream.end(true);
         true
     }
@@ -793,6 +799,22 @@ impl Session {
                 self.remove(key);
             }
         }
+    }
+}
+
+/// Returns the code that tells a client why the body of its response has ended: that of the server,
+/// unless it is about the connection to the server.
+fn reset_code(error: &io::Error) -> ErrorCode {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    match cause.map(|&StreamReset(code)| ErrorCode(code)) {
+        Some(
+            code @ (ErrorCode::CANCEL
+            | ErrorCode::REFUSED_STREAM
+            | ErrorCode::ENHANCE_YOUR_CALM
+            | ErrorCode::INADEQUATE_SECURITY
+            | ErrorCode::HTTP_1_1_REQUIRED),
+        ) => code,
+        _ => ErrorCode::INTERNAL_ERROR,
     }
 }
 

@@ -60,6 +60,8 @@ pub(super) struct Answering {
     pub interim: Rc<InterimResponses>,
     /// The request asks for a WebSocket.
     pub handshake: Option<Box<Handshake>>,
+    /// The request is a call of gRPC.
+    pub is_grpc: bool,
     /// What the client sends before that is answered, which is no body and has no other reader.
     pub _unread: Option<RequestBody>,
 }

@@ -50,6 +50,7 @@ use crate::upstream::http2::Http2Connection;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::Lease;
 use crate::upstream::request::ServerRequest;
+use crate::upstream::websocket;
 
 /// How long the end of a client's side goes unseen where watching for it would register the
 /// connection with the poller. Most responses come sooner, and many connections have one request.
@@ -115,6 +116,8 @@ pub(in crate::upstream) enum Missed {
     ClientGone,
     /// The request cannot be written for the server, which is not to blame.
     Unfit,
+    /// The request asks for a WebSocket, which the server does not allow by HTTP/2.
+    NoWebSockets,
     /// The request may have been sent, or not.
     Failed(FailedAttempt, IsSent),
 }
@@ -175,14 +178,23 @@ async fn send_shared(
     client: &mut impl Client,
     (out, limit): (&mut Out, Duration),
 ) -> Result<StatusCode, Missed> {
-    let made = request.to_h2(connection.is_encrypted()).ok_or(Missed::Unfit)?;
+    let mut made = request.to_h2(connection.is_encrypted()).ok_or(Missed::Unfit)?;
+    let mut proof = None;
+    if request.upgrade.as_deref().is_some_and(websocket::is_asked_for) {
+        let allows = unless_gone(client, connection.allows_websockets()).await;
+        if !allows.ok_or(Missed::ClientGone)? {
+            return Err(Missed::NoWebSockets);
+        }
+        proof = Some(websocket::ask(&mut made).ok_or(Missed::Unfit)?);
+    }
     let sent = Box::pin(connection.send(made, limit));
     let sent = unless_gone(client, sent).await.ok_or(Missed::ClientGone)?;
-    let response = sent.map_err(|(lost, body)| {
+    let mut response = sent.map_err(|(lost, body)| {
         let is_sent = !matches!(lost, SendFailure::Unsent);
         request.put_back(body);
         Missed::lost(lost, was_idle, limit, is_sent)
     })?;
+    proof.into_iter().for_each(|proof| websocket::consent(&mut response, proof));
     let status = response.status();
     out.answer = Some(Answer::Given(response.map(Incoming::Http2)));
     Ok(status)

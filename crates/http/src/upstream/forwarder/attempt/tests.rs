@@ -46,7 +46,9 @@ async fn send(
     match ask((connection, false), way, &mut Apart::default(), outcome, limit).await {
         Ok(_) => {}
         Err(Missed::Failed(failed, is_sent)) => return Err((failed, is_sent)),
-        Err(Missed::ClientGone | Missed::Unfit) => panic!("it has no client of its own"),
+        Err(Missed::ClientGone | Missed::Unfit | Missed::NoWebSockets) => {
+            panic!("it has no client of its own")
+        }
     }
     match out.answer {
         Some(Answer::Given(response)) => Ok(response),
