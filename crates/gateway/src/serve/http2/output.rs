@@ -85,3 +85,53 @@ impl Output {
         Poll::Ready(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use superpoll_http::transport::{Plain, Socket};
+    use superpoll_rt::Runtime;
+
+    use super::*;
+
+    /// A reader takes some now and then, and the next bytes come meanwhile.
+    #[test]
+    fn bytes_leave_whole_and_in_their_order() {
+        Runtime::new().unwrap().block_on(async {
+            let (one, mut other) = UnixStream::pair().unwrap();
+            for socket in [&one, &other] {
+                socket.set_nonblocking(true).unwrap();
+            }
+            let mut transport = Transport::Plain(Plain::new(Socket::Unix(one)).unwrap());
+            let (mut output, activity) = (Output::default(), IoActivity::default());
+            let (mut sent, mut read, mut was_stuck) = (0_usize, Vec::new(), 0);
+            let mut room = vec![0; 50_000];
+            while was_stuck < 20 || output.len() > 0 {
+                if was_stuck < 20 && output.len() < MOST {
+                    let more = (sent..sent + 30_000).map(|place| (place / 251) as u8);
+                    output.bytes().extend(more);
+                    sent += 30_000;
+                }
+                activity.begin_turn();
+                let written =
+                    poll_fn(|cx| Poll::Ready(output.poll_write(cx, &mut transport, &activity)));
+                if written.await.is_pending() {
+                    was_stuck += 1;
+                    assert!(output.bytes().capacity() <= 4 * MOST);
+                    if let Ok(count) = other.read(&mut room) {
+                        read.extend_from_slice(&room[..count]);
+                    }
+                    superpoll_rt::yield_now().await;
+                }
+            }
+            while let Ok(count @ 1..) = other.read(&mut room) {
+                read.extend_from_slice(&room[..count]);
+            }
+            assert_eq!(read.len(), sent);
+            assert!((0..sent).all(|place| read[place] == (place / 251) as u8));
+        });
+    }
+}
