@@ -109,7 +109,7 @@ mod tests {
             let (mut output, activity) = (Output::default(), IoActivity::default());
             let (mut sent, mut read, mut was_stuck) = (0_usize, Vec::new(), 0);
             let mut room = vec![0; 50_000];
-            while was_stuck < 20 || output.len() > 0 {
+            while was_stuck < 20 || !output.is_empty() {
                 if was_stuck < 20 && output.len() < MOST {
                     let more = (sent..sent + 30_000).map(|place| (place / 251) as u8);
                     output.bytes().extend(more);

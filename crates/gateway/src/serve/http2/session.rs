@@ -467,7 +467,7 @@ impl Session {
         let answer = begun.answered(status, bytes.into());
         if !is_over {
             let sending = Sending { answer, left: None };
-            let work = Work::Sending(Box::new(sending));
+            let work = Work::Sending(sending);
             self.put(Box::new(Stream::new(key, work, None)));
             self.note(key.slot());
         }
@@ -644,7 +644,7 @@ impl Session {
             stream.end(false);
         } else {
             answer.limit_reads(READ);
-            stream.work = Work::Sending(Box::new(Sending { answer, left }));
+            stream.work = Work::Sending(Sending { answer, left });
         }
     }
 

@@ -46,7 +46,7 @@ pub(super) enum Work {
     /// It is not known yet.
     Answering(Answering),
     /// Its head was written, and its body is being sent.
-    Sending(Box<Sending>),
+    Sending(Sending),
     /// The stream has left HTTP. It counts as a request until it is closed.
     Tunnel(Rc<StreamPipe>, #[expect(dead_code, reason = "it counts while it is held")] Running),
     /// Its body is over. The handler may still read the request.
