@@ -1,5 +1,5 @@
-//! The forms of calls, with Go's grpc on both sides. The test is skipped without `go`, and where its
-//! modules are neither in the cache nor to be had.
+//! The forms of calls, with Go's grpc on both sides. The test is skipped without `go`, and where
+//! its modules are neither in the cache nor to be had.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

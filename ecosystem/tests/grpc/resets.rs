@@ -17,8 +17,8 @@ use crate::service::{Client, Note};
 /// An empty note as gRPC writes it.
 const EMPTY: [u8; 5] = [0; 5];
 
-/// Starts a server that resets each stream with the code that its request names, before the response
-/// or after its first message.
+/// Starts a server that resets each stream with the code that its request names, before the
+/// response or after its first message.
 async fn start(is_begun: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

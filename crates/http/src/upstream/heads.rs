@@ -4,9 +4,9 @@
 //! lies where it was read or is a map of fields. What happens to the fields on their way is decided
 //! here and in `fields`. A server of HTTP/2 gets the same lines, as a map (`request`).
 //!
-//! So are responses whose lines are passed on to a client of HTTP/1. All others of servers of HTTP/1
-//! become a map of the same fields, and from those of HTTP/2 the rest is removed in their map
-//! (`fields::response`).
+//! So are responses whose lines are passed on to a client of HTTP/1. All others of servers of
+//! HTTP/1 become a map of the same fields, and from those of HTTP/2 the rest is removed in their
+//! map (`fields::response`).
 
 use std::net::IpAddr;
 

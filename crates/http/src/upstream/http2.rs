@@ -28,8 +28,8 @@ const STREAM_WINDOW: u32 = 256 << 10;
 /// The most bytes of all responses that may be on their way.
 const WINDOW: u32 = 1 << 20;
 
-/// The silence after which a server is asked whether it is there. Servers of gRPC close a connection
-/// on which more than two such questions come within five minutes each.
+/// The silence after which a server is asked whether it is there. Servers of gRPC close a
+/// connection on which more than two such questions come within five minutes each.
 const PING: Duration = Duration::from_secs(310);
 
 /// How long the answer to that may take.

@@ -1,8 +1,8 @@
 //! WebSockets to servers of HTTP/2 (RFC 8441).
 //!
-//! The rest of the gateway knows those of HTTP/1.1: a `GET` with `Upgrade` and a key, and 101 with a
-//! proof of it. To a server of HTTP/2 the request is a `CONNECT` that names the protocol, and 200 is
-//! the server's consent.
+//! The rest of the gateway knows those of HTTP/1.1: a `GET` with `Upgrade` and a key, and 101 with
+//! a proof of it. To a server of HTTP/2 the request is a `CONNECT` that names the protocol, and 200
+//! is the server's consent.
 
 use data_encoding::BASE64;
 use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};

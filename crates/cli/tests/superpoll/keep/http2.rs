@@ -36,7 +36,9 @@ struct Client {
     stream: StreamOwned<ClientConnection, TcpStream>,
     next: u32,
     table: Table,
-    /// The server has a field of this client in the table.
+    /// The server allows a table.
+    has_room: bool,
+    /// It has a field of this client there.
     is_known: bool,
     /// What has to be said about the size of the table.
     sizes: Vec<u8>,
@@ -47,7 +49,8 @@ impl Client {
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(config.clone(), name).unwrap();
         let stream = StreamOwned::new(connection, connect(at));
-        let mut client = Client { stream, next: 1, table, is_known: false, sizes: Vec::new() };
+        let sizes = Vec::new();
+        let mut client = Client { stream, next: 1, table, has_room: true, is_known: false, sizes };
         client.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         client.send(SETTINGS, 0, 0, &[]);
         client
@@ -74,8 +77,13 @@ impl Client {
         if kind == SETTINGS && flags & ACK == 0 && !(takes_table && self.table == Table::Kept) {
             self.send(SETTINGS, ACK, 0, &[]);
             match &payload[..] {
-                _ if takes_table => (self.is_known, self.sizes) = (false, vec![0x20]),
-                [0, 1, 0, 0, 0x10, 0] => self.sizes.extend_from_slice(&[0x3f, 0xe1, 0x1f]),
+                _ if takes_table => {
+                    (self.has_room, self.is_known, self.sizes) = (false, false, vec![0x20]);
+                }
+                [0, 1, 0, 0, 0x10, 0] => {
+                    self.has_room = true;
+                    self.sizes.extend_from_slice(&[0x3f, 0xe1, 0x1f]);
+                }
                 _ => {}
             }
         }
@@ -87,13 +95,14 @@ impl Client {
         let mut head = std::mem::take(&mut self.sizes);
         head.extend_from_slice(&[0x82, 0x87, 0x01, 1, b'a', 0x04, 6]);
         head.extend_from_slice(b"/small");
-        match (self.table, self.is_known) {
-            (Table::Unused, _) => {}
+        let has_table = self.table != Table::Unused && self.has_room;
+        match (has_table, self.is_known) {
+            (false, _) => {}
             // The newest entry of the table.
             (_, true) => head.push(0xbe),
             (_, false) => head.extend_from_slice(b"\x40\x0dif-none-match\x03\"x\""),
         }
-        self.is_known = self.table != Table::Unused;
+        self.is_known = has_table;
         let stream = self.next;
         self.next += 2;
         self.send(HEADERS, END | END_HEADERS, stream, &head);

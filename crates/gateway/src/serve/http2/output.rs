@@ -1,7 +1,7 @@
 //! The bytes for the client that are not written yet.
 //!
-//! What the streams write in a turn of the connection's task is joined, and goes to the transport at
-//! the end of the turn: a record of TLS and a call of the kernel for all of it.
+//! What the streams write in a turn of the connection's task is joined, and goes to the transport
+//! at the end of the turn: a record of TLS and a call of the kernel for all of it.
 
 use std::io;
 use std::pin::Pin;

@@ -49,8 +49,8 @@ fn connect(port: u16, config: &ClientConfig, fields: u8) -> Frames2 {
     client
 }
 
-/// Agrees to use no table of fields, if it is asked, as it is if it has one. What the client would need to go on is
-/// forgotten, so that it is not counted.
+/// Agrees to use no table of fields, if it is asked, as it is if it has one. What the client would
+/// need to go on is forgotten, so that it is not counted.
 fn finish(mut client: Frames2, agrees: bool) -> TcpStream {
     if agrees {
         loop {

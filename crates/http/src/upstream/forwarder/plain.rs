@@ -1,7 +1,8 @@
 //! The requests that are forwarded from where their heads were read.
 //!
-//! The codecs refuse what two servers could understand differently. Other requests are rare, and get
-//! a map of fields: those that are refused or answered here, and those that ask for another protocol.
+//! The codecs refuse what two servers could understand differently. Other requests are rare, and
+//! get a map of fields: those that are refused or answered here, and those that ask for another
+//! protocol.
 
 use superpoll_http1::{BodyReader, Form, Framing, Method, Progress};
 
