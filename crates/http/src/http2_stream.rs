@@ -4,7 +4,7 @@
 //!   the other protocol: Http2Stream <-- StreamPipe --> the connection's task: windows and frames
 //! ```
 //!
-//! A write is a copy, and the next one waits until the connection has taken it: [`WRITE`] is the
+//! A write is a copy, and the next one waits until the connection has taken it: `WRITE` is the
 //! bound. In the other direction it is the window of the stream, as bytes count against that until
 //! they were read here.
 

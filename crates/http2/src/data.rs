@@ -37,8 +37,12 @@ impl Connection {
         };
         let Some(key) = self.streams.find(head.stream) else {
             self.give_back(head.length, out);
-            self.count_useless(1)?;
-            if !self.streams.remembers(head.stream) {
+            let is_remembered = self.streams.remembers(head.stream);
+            // The client has sent an upload up to its window before it learned of the reset.
+            if !is_remembered || (head.length as usize) < SMALL_DATA {
+                self.count_useless(1)?;
+            }
+            if !is_remembered {
                 frame::put_reset(head.stream, ErrorCode::STREAM_CLOSED, out);
                 if !self.counts.add_error() {
                     return Err(ConnectionError::TooManyErrors);

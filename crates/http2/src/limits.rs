@@ -27,7 +27,7 @@ pub const MOST_USELESS: u16 = 1000;
 
 /// The points of an empty `DATA` frame that does not end its stream. Each of these counts as one
 /// point: `PRIORITY`, `PRIORITY_UPDATE`, `WINDOW_UPDATE`, unknown frames, and frames of streams
-/// that have ended.
+/// that have ended, but for the data of an upload that was reset here.
 pub const EMPTY_DATA: u16 = 10;
 
 /// The points that a request, or a frame of data, takes back.

@@ -99,6 +99,12 @@ pub(super) async fn serve(
                 ends = Some(time::now());
                 session.begin_shutdown();
             }
+            // Before the streams, which may leave no operation for it in any turn.
+            let mut is_due = false;
+            while timer.as_mut().poll(cx).is_ready() {
+                is_due = true;
+                timer.as_mut().get_mut().reset(time::now() + period);
+            }
             if let Poll::Ready(end) = session.poll(cx) {
                 return Poll::Ready(Some(end));
             }
@@ -111,7 +117,7 @@ pub(super) async fn serve(
             if can_park && ((rests && session.is_quiet()) || session.has_given_up_table()) {
                 return Poll::Ready(Some(End::Quiet));
             }
-            while timer.as_mut().poll(cx).is_ready() {
+            if is_due {
                 let now = time::now();
                 let timeouts = context.worker.timeouts.get();
                 session.end_stalled(now, timeouts.body);
@@ -148,7 +154,6 @@ pub(super) async fn serve(
                 {
                     return Poll::Ready(Some(End::Quiet));
                 }
-                timer.as_mut().get_mut().reset(now + period);
                 // Nobody else would write that.
                 if session.has_output()
                     && let Poll::Ready(end) = session.poll(cx)

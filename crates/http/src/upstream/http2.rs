@@ -15,6 +15,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
+use socket2::{SockRef, TcpKeepalive};
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 use superpoll_rt::time::{self, Sleep, sleep};
 
@@ -32,7 +33,13 @@ const WINDOW: u32 = 1 << 20;
 /// connection on which more than two such questions come within five minutes each.
 const PING: Duration = Duration::from_secs(310);
 
-/// How long the answer to that may take.
+/// The silence after which the server's kernel is asked instead, which no server sees.
+const QUIET: Duration = Duration::from_secs(20);
+
+/// How long the server's kernel may leave bytes, or such a question, without an answer.
+const LOST: Duration = Duration::from_secs(30);
+
+/// How long the answer of a server may take.
 const PONG: Duration = Duration::from_secs(10);
 
 /// How long the settings of a server may take, with which each connection begins.
@@ -71,6 +78,20 @@ impl ResponseTimer {
     }
 }
 
+/// Makes the kernel end a connection whose server is gone without a word.
+fn notice_loss(stream: &Upstream) {
+    let plain = match stream {
+        Upstream::Plain(plain) => plain,
+        Upstream::Tls(stream) => stream.get_ref().get_ref().0,
+        Upstream::Stream(_) => return,
+    };
+    let socket = SockRef::from(plain);
+    // Sockets of the Unix domain have no such options, and lose nothing.
+    let _ = socket.set_tcp_user_timeout(Some(LOST));
+    let _ =
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(QUIET).with_interval(QUIET / 2));
+}
+
 /// A handle to a connection. All clones share it; the connection ends with the last.
 #[derive(Clone)]
 pub(super) struct Http2Connection {
@@ -88,6 +109,7 @@ impl Http2Connection {
     /// Speaks HTTP/2 over a stream.
     pub(super) async fn open(stream: Upstream) -> hyper::Result<Http2Connection> {
         let is_encrypted = matches!(stream, Upstream::Tls(_));
+        notice_loss(&stream);
         let mut builder = Builder::new(EngineExecutor);
         builder
             .timer(EngineTimer)
@@ -218,5 +240,31 @@ fn classified(mut error: TrySendError<Request<Outgoing>>) -> (SendFailure, Optio
     match error.into_error() {
         error if error.is_parse() => (SendFailure::Malformed(error.to_string()), None),
         error => (SendFailure::Broken(error.into()), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use superpoll_rt::Runtime;
+
+    use super::*;
+    use crate::transport::{Plain, Socket};
+
+    #[test]
+    fn the_kernel_ends_a_connection_whose_server_is_gone() {
+        Runtime::new().unwrap().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let same = socket.try_clone().unwrap();
+            let plain = Plain::new(Socket::Tcp(socket)).unwrap();
+            notice_loss(&Upstream::Plain(plain));
+            let same = SockRef::from(&same);
+            assert_eq!(same.tcp_user_timeout().unwrap(), Some(LOST));
+            assert!(same.keepalive().unwrap());
+            assert_eq!(same.tcp_keepalive_time().unwrap(), QUIET);
+        });
     }
 }

@@ -5,7 +5,7 @@
 //! is the server's consent.
 
 use data_encoding::BASE64;
-use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::ext::Protocol;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
@@ -22,8 +22,11 @@ pub(super) fn is_asked_for(upgrade: &HeaderValue) -> bool {
 }
 
 /// Changes a request of HTTP/1.1 for a WebSocket into one of HTTP/2. Returns the proof that its
-/// client expects; `None` if the request has no key.
+/// client expects; `None` if it is none (RFC 6455, section 4.1).
 pub(super) fn ask<B>(request: &mut Request<B>) -> Option<HeaderValue> {
+    if request.method() != Method::GET {
+        return None;
+    }
     *request.method_mut() = Method::CONNECT;
     request.extensions_mut().insert(Protocol::from_static(PROTOCOL));
     let key = request.headers_mut().remove(SEC_WEBSOCKET_KEY)?;
@@ -35,6 +38,8 @@ pub(super) fn ask<B>(request: &mut Request<B>) -> Option<HeaderValue> {
 pub(super) fn consent<B>(response: &mut Response<B>, proof: HeaderValue) {
     if response.status() == StatusCode::OK {
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        // What follows is no body.
+        response.headers_mut().remove(CONTENT_LENGTH);
         response.headers_mut().insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
         response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, proof);
     }

@@ -5,7 +5,7 @@ use superpoll_http2::limits::{
     EMPTY_DATA, FEW_CONTINUATIONS, MOST_EARLY_RESETS, MOST_ERRORS, MOST_REMEMBERED, MOST_UNSENT,
     MOST_USELESS, SMALL_DATA, USEFUL, WINDOW_OF_SMALL_DATA,
 };
-use superpoll_http2::{Config, ConnectionError, Event, Limits, StreamError};
+use superpoll_http2::{Config, ConnectionError, ErrorCode, Event, Limits, StreamError};
 
 use crate::client::{
     ACK, CONTINUATION, DATA, Driver, END_HEADERS, END_STREAM, GET, HEADERS, Kept, PADDED, PING,
@@ -305,6 +305,24 @@ fn settings_are_applied_once_for_a_frame() {
         driver.frames().last().map(|frame| (frame.kind, frame.flags)),
         Some((SETTINGS, ACK))
     );
+}
+
+/// An upload that was answered early is sent up to its window before its client learns of that.
+#[test]
+fn the_rest_of_an_upload_is_no_flood_unless_it_comes_in_small_frames() {
+    for (size, is_flood) in [(SMALL_DATA, false), (SMALL_DATA - 1, true)] {
+        let mut driver = Driver::begun(Config::DEFAULT);
+        driver.feed(&post(1));
+        let key = driver.keys[0];
+        let mut out = Vec::new();
+        driver.connection.reset(key, ErrorCode::NO_ERROR, &mut out).unwrap();
+        driver.kept.clear();
+        for _ in 0..3 * MOST_USELESS {
+            driver.feed(&frame(DATA, 0, 1, &vec![0; size]));
+        }
+        let is_error = matches!(driver.kept.last(), Some(Kept::Error(_)));
+        assert_eq!(is_error, is_flood, "{size}");
+    }
 }
 
 #[test]

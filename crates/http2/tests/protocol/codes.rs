@@ -403,6 +403,7 @@ fn each_malformed_head_is_refused_alone() {
                 E::HeadTooLarge => Some(431),
                 E::TargetTooLong => Some(414),
                 E::Expectation => Some(417),
+                E::HostsDiffer | E::Head(superpoll_http1::Refusal::HostInvalid) => Some(400),
                 _ => None,
             };
             assert_eq!(error.status().map(|status| status.as_u16()), status);

@@ -418,6 +418,7 @@ impl Session {
             None => {
                 let begun = Begun::new(&self.state, Head::from(head), || usual_bytes(head));
                 if is_over
+                    && !is_grpc
                     && let Decision::Ready(ready) = &begun.routed.decision
                     && ready.is_plain(&begun.routed.additions)
                 {
@@ -811,8 +812,7 @@ fn reset_code(error: &io::Error) -> ErrorCode {
             code @ (ErrorCode::CANCEL
             | ErrorCode::REFUSED_STREAM
             | ErrorCode::ENHANCE_YOUR_CALM
-            | ErrorCode::INADEQUATE_SECURITY
-            | ErrorCode::HTTP_1_1_REQUIRED),
+            | ErrorCode::INADEQUATE_SECURITY),
         ) => code,
         _ => ErrorCode::INTERNAL_ERROR,
     }

@@ -183,7 +183,10 @@ async fn send_shared(
     if request.upgrade.as_deref().is_some_and(websocket::is_asked_for) {
         let allows = unless_gone(client, connection.allows_websockets()).await;
         if !allows.ok_or(Missed::ClientGone)? {
-            return Err(Missed::NoWebSockets);
+            return Err(match connection.is_usable() {
+                true => Missed::NoWebSockets,
+                false => Missed::lost(SendFailure::Unsent, was_idle, limit, false),
+            });
         }
         proof = Some(websocket::ask(&mut made).ok_or(Missed::Unfit)?);
     }
