@@ -65,7 +65,7 @@ impl Frames2 {
         socket2::SockRef::from(&stream).set_recv_buffer_size(4096).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         // A server may end the connection while neither kernel has room: that is not seen then.
-        stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(4))).unwrap();
         Frames2::over(stream, config, window)
     }
 }
