@@ -36,6 +36,7 @@
 //! |---|---|
 //! | HTTP/1 with `Upgrade: h2c`; another preface | not supported; refused |
 //! | head or target beyond the limit, `Expect` | 431, 414, 417; the table stays in step |
+//! | malformed `:authority` or `Host`, or both and they differ | 400 |
 //! | names with capitals, values with blanks at their ends | refused |
 //! | fields about the connection, `TE` other than `trailers` | refused |
 //! | `:authority` and `Host` | accepted if they are equal |

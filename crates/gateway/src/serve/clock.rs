@@ -36,7 +36,7 @@ use superpoll_rt::time;
 
 use super::answer::ConnectionState;
 
-/// What a connection waits for.
+/// The next event that a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     /// A request, of which no byte has arrived. Everything is written.

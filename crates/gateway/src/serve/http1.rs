@@ -16,7 +16,6 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_io::{AsyncRead, AsyncWrite};
@@ -31,18 +30,15 @@ use superpoll_http::parking_lot::{
 };
 use superpoll_http::peer::Peer;
 use superpoll_http::transport::Transport;
-use superpoll_rt::time::{self, sleep, timeout, timeout_at};
+use superpoll_rt::time::{self, sleep, timeout_at};
 
 use super::answer::ConnectionState;
 use super::client_stream::ClientStream;
 use super::clock::{Clock, ExitReason, Phase, limit_of_idleness};
-use super::linger::linger;
+use super::linger::{close, linger};
 use super::listener_context::ListenerContext;
 use super::requests::{self, KnownResponse};
 use super::worker::ActiveConnection;
-
-/// How long an encrypted connection may take to send its end.
-const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Sent to a client whose request head does not arrive in time.
 const TOO_SLOW: &[u8] =
@@ -232,14 +228,6 @@ async fn too_slow(mut transport: Transport, context: &ListenerContext, active: &
     });
     let _ = write.await;
     linger(transport, context, active).await;
-}
-
-/// Closes a connection whose client is not sending.
-async fn close(mut transport: Transport) {
-    if let Transport::Tls(_) = transport {
-        let closed = poll_fn(|cx| Pin::new(&mut transport).poll_close(cx));
-        let _ = timeout(GOODBYE, closed).await;
-    }
 }
 
 impl Responder for ListenerContext {

@@ -20,6 +20,7 @@
 //! | `stream`, `arriving` | the state of a stream; the body of its request |
 //! | `wakes` | which streams have something to do |
 //! | `output` | the bytes for the client |
+//! | `grpc` | errors, in the words of gRPC |
 
 mod arriving;
 mod grpc;
@@ -29,27 +30,24 @@ mod stream;
 mod wakes;
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_io::AsyncWrite;
 use superpoll_http::admin::Protocol;
 use superpoll_http::connection_state::Activity;
 use superpoll_http::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
 use superpoll_http::peer::Peer;
 use superpoll_http::transport::Transport;
 use superpoll_rt::spawn;
-use superpoll_rt::time::{self, sleep, timeout};
+use superpoll_rt::time::{self, sleep};
 
 use self::session::{End, Session};
 use super::answer::ConnectionState;
 use super::clock::{Clock, ExitReason, Phase};
+use super::linger::close;
 use super::listener_context::ListenerContext;
-
-/// How long an encrypted connection may take to send its end.
-const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The state of a connection before it was given a task.
 #[derive(Default)]
@@ -79,7 +77,7 @@ pub(super) async fn serve(
     let Some(mut session) = Session::new(state.clone(), transport, record.as_deref()) else {
         return context.worker.counters.broken.add(1);
     };
-    // What has woken it need not be a request.
+    // It need not have been woken by a request.
     let mut may_rest = record.is_some() && ends.is_none();
     if ends.is_some() {
         session.begin_shutdown();
@@ -168,8 +166,7 @@ pub(super) async fn serve(
             Some(end @ (End::Over | End::Refused)) => {
                 let is_refused = end == End::Refused;
                 context.worker.counters.broken.add(u64::from(is_refused));
-                let closed = poll_fn(|cx| Pin::new(&mut session.transport).poll_close(cx));
-                let _ = timeout(GOODBYE, closed).await;
+                close(session.transport).await;
             }
             Some(End::Gone) | None => {}
             Some(End::Quiet) => {
@@ -221,7 +218,7 @@ pub(super) fn park(
 
 impl ConnectionOwner for ParkedHttp2 {
     fn resume(self: Rc<ParkedHttp2>, parked: ParkedConnection, why: ResumeReason) {
-        // What comes for it may be no request, and the end is told.
+        // The frame that has come may begin no request. The end is told.
         let ends = match why {
             ResumeReason::Ready => false,
             ResumeReason::TimedOut => true,

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_io::{AsyncRead, AsyncWrite};
 use superpoll_http::io_activity::SHARE;
 use superpoll_http::transport::Transport;
-use superpoll_rt::time::{self, sleep};
+use superpoll_rt::time::{self, sleep, timeout};
 
 use super::listener_context::ListenerContext;
 use super::worker::ActiveConnection;
@@ -31,8 +31,19 @@ const LONGEST: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_secs(5);
 const ENDING: Duration = Duration::from_secs(2);
 
+/// How long an encrypted connection may take to send its end.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 /// The most bytes that are read at a time; they are not kept.
 const ROOM: usize = 16 << 10;
+
+/// Closes a connection whose client is not sending.
+pub(super) async fn close(mut transport: Transport) {
+    if let Transport::Tls(_) = transport {
+        let closed = poll_fn(|cx| Pin::new(&mut transport).poll_close(cx));
+        let _ = timeout(GOODBYE, closed).await;
+    }
+}
 
 /// Ends the sending side, and throws bytes away until the client has ended its side or a limit is
 /// reached.

@@ -49,7 +49,7 @@ use super::respond::{ResponseForm, refuse, respond};
 use super::router::Decision;
 
 /// The longest target; a longer one is refused with 414.
-const LONGEST_TARGET: usize = 65_534;
+pub(super) const LONGEST_TARGET: usize = 65_534;
 
 /// A response that is known before its request is read, to one that was read before.
 pub(super) struct KnownResponse {

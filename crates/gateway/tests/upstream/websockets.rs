@@ -16,7 +16,7 @@ use tungstenite::handshake::derive_accept_key;
 use crate::gateway::{Gateway, MOST, config, whole};
 use crate::http2::{H2, certificate, frame};
 use crate::origin::{Client, Origin};
-use crate::websocket2::Connection2;
+use crate::websocket2::{Bytes2, Connection2};
 
 /// Talks HTTP/2 with a gateway to a server.
 fn with(
@@ -83,6 +83,25 @@ fn chat() -> Origin {
     })
 }
 
+/// Sends more than all windows and buffers on the way have room for, and ends the direction. Reads
+/// in the meantime, after a greeting. Returns the bytes that were sent and those that were read.
+async fn much_both_ways(stream: Bytes2, greeting: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let (mut reader, mut writer) = futures_lite::io::split(stream);
+    let mut greeted = vec![0; greeting.len()];
+    reader.read_exact(&mut greeted).await.unwrap();
+    assert_eq!(greeted, greeting);
+    let large: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let sent = large.clone();
+    let sends = spawn(async move {
+        writer.write_all(&sent).await.unwrap();
+        writer.close().await.unwrap();
+    });
+    let mut all = Vec::new();
+    reader.read_to_end(&mut all).await.unwrap();
+    sends.await.unwrap();
+    (large, all)
+}
+
 #[test]
 fn a_websocket_goes_through() {
     for backend in MOST {
@@ -95,20 +114,7 @@ fn a_websocket_goes_through() {
             ];
             let (stream, response) = connection.open("/chat?room=1", &fields).await;
             assert_eq!(response.headers()["sec-websocket-protocol"], "chat");
-            let (mut reader, mut writer) = futures_lite::io::split(stream);
-            let mut greeting = [0; 5];
-            reader.read_exact(&mut greeting).await.unwrap();
-            assert_eq!(&greeting, b"hello");
-            // More than all windows and buffers on the way, in both directions at once.
-            let large: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
-            let sent = large.clone();
-            let sends = spawn(async move {
-                writer.write_all(&sent).await.unwrap();
-                writer.close().await.unwrap();
-            });
-            let mut all = Vec::new();
-            reader.read_to_end(&mut all).await.unwrap();
-            sends.await.unwrap();
+            let (large, all) = much_both_ways(stream, b"hello").await;
             // The end of one direction leaves the other open.
             assert!(all == [&large[..], b"bye"].concat(), "{backend:?}: {} bytes", all.len());
             // The connection goes on.
@@ -202,16 +208,7 @@ fn a_server_of_http2_has_websockets_on_its_streams() {
         // By HTTP/2 on both sides, with more than all windows on the way.
         with(backend, &server.address, "h2 = true", "", async |_, connection| {
             let (stream, _) = connection.open("/chat", &[]).await;
-            let (mut reader, mut writer) = futures_lite::io::split(stream);
-            let large: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
-            let sent = large.clone();
-            let sends = spawn(async move {
-                writer.write_all(&sent).await.unwrap();
-                writer.close().await.unwrap();
-            });
-            let mut all = Vec::new();
-            reader.read_to_end(&mut all).await.unwrap();
-            sends.await.unwrap();
+            let (large, all) = much_both_ways(stream, b"").await;
             assert!(all == large, "{backend:?}: {} bytes", all.len());
         });
     }

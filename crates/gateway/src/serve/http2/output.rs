@@ -1,6 +1,6 @@
 //! The bytes for the client that are not written yet.
 //!
-//! What the streams write in a turn of the connection's task is joined, and goes to the transport
+//! All writes of the streams in a turn of the connection's task are joined, and go to the transport
 //! at the end of the turn: a record of TLS and a call of the kernel for all of it.
 
 use std::io;

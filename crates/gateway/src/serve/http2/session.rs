@@ -6,8 +6,8 @@
 //!   transport <------ Output <-- produce: data, in the order of the client's priorities
 //! ```
 //!
-//! All of it happens in the connection's task. What a stream waits for has a waker of its own
-//! (`wakes`), so a turn costs what the streams with news cost.
+//! All of it happens in the connection's task. Each stream has a waker of its own (`wakes`), so a
+//! turn costs as much as the streams with news do.
 //!
 //! Memory is bounded whatever a client does. A stream takes one frame of its response's body, and
 //! the next one when that was written. Beyond [`MOST_HELD`] bytes of all streams, one whose window
@@ -50,6 +50,7 @@ use super::stream::{Answering, Sending, Stream, Work};
 use super::wakes::Wakes;
 use crate::serve::answer::{Answer, Begun, ConnectionState, Running, Source};
 use crate::serve::handshake::Handshake;
+use crate::serve::requests::LONGEST_TARGET;
 use crate::serve::router::Decision;
 
 /// The most requests of a connection at a time.
@@ -60,9 +61,6 @@ const READ: usize = 32 << 10;
 
 /// The most bytes of responses that all streams may hold while some of them cannot write.
 const MOST_HELD: usize = 1 << 20;
-
-/// The longest target; a longer one is refused with 414.
-const LONGEST_TARGET: usize = 65_534;
 
 thread_local! {
     /// The memory for a head, which all connections of a thread share.
@@ -182,7 +180,7 @@ impl Session {
         if !has_table || std::mem::replace(&mut self.gives_up_table, true) {
             return false;
         }
-        // What the client answers to this is no activity.
+        // The answer of the client is no activity.
         self.state.io_activity.is_resting.set(true);
         self.protocol.set_table(0, self.out.bytes())
     }
@@ -203,7 +201,7 @@ impl Session {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.wakes.register(cx);
         self.due |= self.wakes.take();
-        // What the streams do may leave no operation for writing, in each turn.
+        // In each turn, the streams may leave no operation for writing.
         if let Poll::Ready(Err(_)) = self.poll_write(cx) {
             return Poll::Ready(End::Gone);
         }
@@ -737,18 +735,20 @@ impl Session {
     fn produce(&mut self) -> bool {
         let mut has_more = false;
         while self.out.len() < MOST_DATA
-            && let Some((key, capacity)) = self.protocol.next_writable()
+            && let Some((key, _)) = self.protocol.next_writable()
         {
             let Some(stream) = self.streams.get_mut(key.slot()).and_then(Option::as_deref_mut)
             else {
                 self.protocol.set_ready(key, false);
                 continue;
             };
-            let count = stream.rest.len().min(capacity);
-            let is_last = count == stream.rest.len() && stream.is_last();
-            let out = self.out.bytes();
-            let _ = self.protocol.data_head(key, count, is_last, out);
-            out.extend_from_slice(&stream.rest[..count]);
+            let is_last = stream.is_last();
+            let written = self.protocol.data(key, &stream.rest, is_last, self.out.bytes());
+            // The codec has just named it.
+            let Ok(count @ 1..) = written else {
+                self.protocol.set_ready(key, false);
+                continue;
+            };
             stream.rest.advance(count);
             stream.has_moved = true;
             self.held -= count;
@@ -763,7 +763,7 @@ impl Session {
                 has_more = true;
             }
         }
-        // Whoever is noted here has to be looked at before the task waits.
+        // Streams that are noted here have their turn before the task waits.
         (self.held < MOST_HELD && self.feed_starved()) || has_more
     }
 

@@ -62,7 +62,7 @@ pub(super) struct Answering {
     pub handshake: Option<Box<Handshake>>,
     /// The request is a call of gRPC.
     pub is_grpc: bool,
-    /// What the client sends before that is answered, which is no body and has no other reader.
+    /// The bytes of the client before the answer: they are no body, and have no other reader.
     pub _unread: Option<RequestBody>,
 }
 

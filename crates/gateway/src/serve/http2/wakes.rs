@@ -32,7 +32,7 @@ impl Wake for StreamWaker {
     }
 
     fn wake_by_ref(self: &Arc<StreamWaker>) {
-        // Whoever has noted it before has woken the task.
+        // If it was noted before, the task was woken then.
         if self.wakes.note(self.slot) {
             let task = self.wakes.task.lock().unwrap_or_else(PoisonError::into_inner);
             task.iter().for_each(Waker::wake_by_ref);
