@@ -121,8 +121,9 @@ struct Carried {
     stream: u32,
     form: Form,
     index: usize,
-    /// The last message that it was given, as far as a successor can know.
+    /// The last message that it was given, and the one that a successor knows of.
     given: u64,
+    known: u64,
     subscribers: Rc<LocalSubscribers>,
 }
 
@@ -163,7 +164,7 @@ impl Carrier {
             limit_unsent(&parked.stream, subscribers.hub.options().unsent_bytes);
             subscribers.keep_entry(index, entry);
             parking_lot = Some(subscribers.parking_lot.clone());
-            carried.push(Carried { stream, form, index, given: 0, subscribers });
+            carried.push(Carried { stream, form, index, given: 0, known: 0, subscribers });
         }
         if let Some(parking_lot) = parking_lot {
             let requests = parked.token;
@@ -202,6 +203,7 @@ impl Carrier {
         state.number = NEXT.fetch_add(1, Ordering::Relaxed);
         for carried in &mut state.streams {
             carried.given = carried.subscribers.last_given(carried.index);
+            carried.known = carried.given;
         }
         let limit = state.streams.iter().map(Carried::limit).min();
         let activity = || {
@@ -368,15 +370,15 @@ impl State {
             let count = ends.len();
             let batch = &pieces[*at..*at + count];
             let id = |piece: &Piece| broadcast.messages[piece.message].id;
+            let Some(first) = batch.first() else { return Outcome::GoesOn(Bytes::new()) };
+            // All messages before it are written, or not for these streams.
+            self.pass(by, id(first) - 1);
             if let (Some(records), Some(before)) = (records, before) {
                 let next = batch.iter().map(|piece| (piece.place as u16, id(piece))).collect();
-                if count > 0 && !self.keep(records, &before, next) {
+                if !self.keep(records, &before, next) {
                     self.record = before;
                     return Outcome::GoesOn(Bytes::new());
                 }
-            }
-            if count == 0 {
-                return Outcome::GoesOn(Bytes::new());
             }
             *at += count;
             let outcome = send(stream, framed, &ends, &mut self.pinged);
@@ -394,7 +396,14 @@ impl State {
                 outcome => return outcome,
             }
         }
+        self.pass(by, broadcast.messages.last().map_or(0, |message| message.id));
         Outcome::Written(0)
+    }
+
+    /// Notes that the streams of a channel have what they get of its messages up to this one.
+    fn pass(&mut self, by: &LocalSubscribers, id: u64) {
+        let own = |carried: &&mut Carried| std::ptr::eq(&*carried.subscribers, by);
+        self.streams.iter_mut().filter(own).for_each(|one| one.given = one.given.max(id));
     }
 
     /// Records what is about to be written. Whether a successor has the record, however this server
@@ -405,6 +414,7 @@ impl State {
         let written = Written { bytes, frames, record, given, next };
         records.keep(CARRIERS, self.number, &written.encode());
         self.is_recorded = true;
+        self.streams.iter_mut().for_each(|carried| carried.known = carried.given);
         records.has_room()
     }
 }
@@ -474,14 +484,24 @@ impl Carries for Carrier {
             let gets = news.iter().filter(|(_, news)| news.has(message));
             pieces.extend(gets.map(|(place, _)| Piece { place: *place, message }));
         }
-        let Some(last) = pieces.last().map(|piece| broadcast.messages[piece.message].id) else {
-            return !news.is_empty();
-        };
+        let last = broadcast.messages.last().map_or(0, |message| message.id);
         let history = by.hub.options().history as u64;
         let mut state = self.state.borrow_mut();
-        let oldest = state.streams.iter().filter(own).map(|carried| carried.given).min();
+        let oldest = state.streams.iter().filter(own).map(|carried| carried.known).min();
         let is_old = oldest.is_some_and(|oldest| last.saturating_sub(oldest) > history / 2);
         let records = if is_single && !is_old { None } else { by.hub.records() };
+        if pieces.is_empty() {
+            state.pass(by, last);
+            if is_old && let Some(records) = &records {
+                let record = state.record.clone();
+                let is_kept = state.keep(&**records, &record, Vec::new());
+                drop(state);
+                if !is_kept {
+                    self.wake();
+                }
+            }
+            return !news.is_empty();
+        }
         let (key, mut at) = (state.key, 0);
         let mut write = |stream: &mut ParkedStream| {
             state.write(by, broadcast, &pieces, &mut at, stream, records.as_deref())
@@ -544,3 +564,6 @@ impl Carried {
 }
 
 superpoll::debug_fields!(Carrier, it => streams: it.state.borrow().streams.len());
+
+#[cfg(test)]
+mod tests;

@@ -144,7 +144,7 @@ pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) 
             subscribers.put(&mailbox, message, &options);
         }
         is_quiet &= mailbox.is_empty() && mailbox.ended().is_none() && !missed;
-        carried.push(Carried { stream, form, index, given: last, subscribers });
+        carried.push(Carried { stream, form, index, given: last, known: last, subscribers });
         mailboxes.push(mailbox);
     }
     let is_quiet = is_quiet && rest.is_empty() && !parked.stream.has_unsent();
