@@ -206,10 +206,25 @@ async fn finish(resumed: Resumed, bytes: &mut Vec<u8>) {
     }
 }
 
+/// No stream gets more than its client has allowed while the connection is parked.
+fn check_window(bytes: &[u8], streams: usize, window: usize) {
+    // It may end within a frame, the rest of which is on its way.
+    let mut whole = 0;
+    while let Some(head) = bytes.get(whole..whole + FRAME_HEAD) {
+        let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+        if bytes.len() < whole + FRAME_HEAD + length {
+            break;
+        }
+        whole += FRAME_HEAD + length;
+    }
+    assert!(data(&bytes[..whole], streams).iter().all(|data| data.len() <= window));
+}
+
 /// What a connection has, and what became of it at its first server.
 struct Game {
     asked: Vec<Asked>,
     record: Record,
+    window: usize,
     /// All messages of each channel.
     messages: Vec<Vec<Message>>,
     /// The last messages when it was parked.
@@ -245,8 +260,8 @@ async fn play(seed: u64) -> Game {
     }
     deliver().await;
     let before = side.hubs.iter().map(|hub| hub.last()).collect();
-    let window = if random(&mut state).is_multiple_of(4) { 300 } else { 60_000 };
-    let record = record(asked.len(), window);
+    let window: usize = if random(&mut state).is_multiple_of(4) { 300 } else { 60_000 };
+    let record = record(asked.len(), u32::try_from(window).unwrap());
     let mut streams = Vec::new();
     for (stream, one) in (0..).zip(&asked) {
         let subscribers = &side.subscribers[one.channel];
@@ -261,25 +276,33 @@ async fn play(seed: u64) -> Game {
         streams.push(RestingStream { stream: 2 * stream + 1, body, entry: None });
     }
     let (parked, client) = connection();
+    // The rest of what its socket has no room for is left to a task.
+    let is_slow = random(&mut state).is_multiple_of(5);
+    if is_slow {
+        socket2::SockRef::from(&parked.stream).set_send_buffer_size(1).unwrap();
+    }
     Carrier::park(side.taken.clone(), parked, record.clone(), streams);
     let (mut bytes, mut from, mut pending) = (Vec::new(), 0, 0);
     for number in 0..random(&mut state) % 30 {
         let hub = &side.hubs[random(&mut state) % channels];
-        let text = "x".repeat(random(&mut state) % 60);
+        let text = "x".repeat(random(&mut state) % if is_slow { 2000 } else { 60 });
         publish(hub, format!("{number} {text}"), ["/a", "/b"][random(&mut state) % 2]);
         pending += 1;
         if pending == 4 || !random(&mut state).is_multiple_of(3) {
             (from, pending) = (bytes.len(), 0);
             deliver().await;
-            read(&client, &mut bytes);
+            if !is_slow {
+                read(&client, &mut bytes);
+            }
         }
     }
     if pending > 0 {
         from = bytes.len();
         deliver().await;
-        read(&client, &mut bytes);
     }
+    read(&client, &mut bytes);
     let stays = side.lot.parked() == 1;
+    check_window(&bytes, asked.len(), window);
     if let Some(resumed) = side.taken.0.take() {
         assert!(!stays);
         finish(resumed, &mut bytes).await;
@@ -289,7 +312,7 @@ async fn play(seed: u64) -> Game {
     let records = store.0.lock().unwrap();
     let mut written = records.iter().filter(|((space, _), _)| *space == CARRIERS);
     let written = written.next().and_then(|(_, bytes)| Written::decode(bytes));
-    Game { asked, record, messages, before, history, written, bytes, from, stays }
+    Game { asked, record, window, messages, before, history, written, bytes, from, stays }
 }
 
 /// Whatever is left of the history, the messages are known to the test.
@@ -314,8 +337,8 @@ fn streams_get_each_message_once_behind_any_byte() {
     for seed in 1..160 {
         Runtime::new().unwrap().block_on(async {
             let game = play(seed).await;
-            let Game { asked, record, messages, before, history, written, bytes, from, stays } =
-                game;
+            let Game { asked, record, window, messages, before, history, .. } = game;
+            let Game { written, bytes, from, stays, .. } = game;
             let all = messages.iter().all(|messages| messages.first().is_none_or(|it| it.id == 1));
             if all {
                 let found = data(&bytes, asked.len());
@@ -363,6 +386,7 @@ fn streams_get_each_message_once_behind_any_byte() {
                 deliver().await;
                 let mut found = Vec::new();
                 read(&client, &mut found);
+                check_window(&found, asked.len(), window);
                 if let Some(resumed) = side.taken.0.take() {
                     finish(resumed, &mut found).await;
                 }
