@@ -4,10 +4,14 @@
 //!   the other protocol: Http2Stream <-- StreamPipe --> the connection's task: windows and frames
 //! ```
 //!
+//! A connection that is to be parked asks the protocols on its streams to [rest](Resting). One that
+//! waits for news leaves its stream then, and has no task until there are some.
+//!
 //! A write is a copy, and the next one waits until the connection has taken it: `WRITE` is the
 //! bound. In the other direction it is the window of the stream, as bytes count against that until
 //! they were read here.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
@@ -19,6 +23,18 @@ use futures_io::{AsyncRead, AsyncWrite};
 
 /// The most bytes of a write.
 const WRITE: usize = 16 << 10;
+
+/// A protocol on a stream that waits for news, and needs no task for that.
+pub trait Resting: Any {
+    /// Whether it has something to do. Until then, the waker is to be woken by that.
+    fn has_news(&self, waker: &Waker) -> bool;
+
+    /// Goes on in a task.
+    fn resume(self: Box<Self>, stream: Http2Stream);
+
+    /// Ends, as the client has gone.
+    fn end(self: Box<Self>);
+}
 
 /// The bytes between a stream and its connection.
 pub struct StreamPipe {
@@ -38,6 +54,9 @@ pub struct StreamPipe {
     is_dropped: Cell<bool>,
     /// The stream has ended.
     is_gone: Cell<bool>,
+    /// The other protocol, if it has no task; and whether it is asked to have none.
+    resting: Cell<Option<Box<dyn Resting>>>,
+    is_asked: Cell<bool>,
     reader: Cell<Option<Waker>>,
     writer: Cell<Option<Waker>>,
     connection: Waker,
@@ -61,11 +80,64 @@ impl StreamPipe {
             is_closed: Cell::new(false),
             is_dropped: Cell::new(false),
             is_gone: Cell::new(false),
+            resting: Cell::default(),
+            is_asked: Cell::new(false),
             reader: Cell::default(),
             writer: Cell::default(),
             connection,
         });
         (pipe.clone(), Http2Stream(pipe))
+    }
+
+    /// Returns the end of a connection, on whose stream a protocol rests.
+    #[must_use]
+    pub fn at_rest(connection: Waker, resting: Box<dyn Resting>) -> Rc<StreamPipe> {
+        let (pipe, stream) = StreamPipe::new(connection, BytesMut::new(), false);
+        stream.rest(resting);
+        pipe
+    }
+
+    /// Asks the other protocol to rest as soon as it waits for news.
+    pub fn ask_to_rest(&self) {
+        if !self.is_asked.replace(true) {
+            self.reader.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Whether the other protocol rests, and no bytes are under way.
+    #[must_use]
+    pub fn can_rest(&self) -> bool {
+        self.is_quiet()
+            && self.read.get() == 0
+            && self.with_resting(|resting| !resting.has_news(&self.connection))
+    }
+
+    /// Gives the other protocol a task again if it rests and has something to do.
+    pub fn resume(self: &Rc<StreamPipe>) {
+        if self.with_resting(|resting| !self.is_quiet() || resting.has_news(&self.connection))
+            && let Some(resting) = self.resting.take()
+        {
+            self.is_asked.set(false);
+            resting.resume(Http2Stream(self.clone()));
+        }
+    }
+
+    /// Takes the other protocol that rests.
+    pub fn take_resting(&self) -> Option<Box<dyn Resting>> {
+        self.resting.take()
+    }
+
+    fn with_resting(&self, look: impl FnOnce(&dyn Resting) -> bool) -> bool {
+        let Some(resting) = self.resting.take() else { return false };
+        let seen = look(&*resting);
+        self.resting.set(Some(resting));
+        seen
+    }
+
+    fn is_quiet(&self) -> bool {
+        let (is_full, has_ended) = (self.is_full.get(), self.has_ended.get());
+        let is_open = !has_ended && !self.is_closed.get() && !self.is_gone.get();
+        is_open && !is_full && self.incoming.borrow().is_empty()
     }
 
     /// Passes bytes of the client on, and whether they are the last ones.
@@ -102,6 +174,7 @@ impl StreamPipe {
     /// Ends the stream: reads and writes fail from now on.
     pub fn end(&self) {
         self.is_gone.set(true);
+        self.resting.take().into_iter().for_each(Resting::end);
         for waker in [&self.reader, &self.writer] {
             waker.take().into_iter().for_each(Waker::wake);
         }
@@ -118,9 +191,24 @@ superpoll::debug_fields!(StreamPipe, it => is_over: it.is_over(), is_gone: it.is
 #[derive(Debug)]
 pub struct Http2Stream(Rc<StreamPipe>);
 
+impl Http2Stream {
+    /// Whether the protocol is asked to rest, no bytes are under way, and more may follow in both
+    /// directions.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.0.is_asked.get() && self.0.is_quiet()
+    }
+
+    /// Leaves the stream to a protocol that rests.
+    pub fn rest(self, resting: Box<dyn Resting>) {
+        self.0.resting.set(Some(resting));
+    }
+}
+
 impl Drop for Http2Stream {
     fn drop(&mut self) {
-        self.0.is_dropped.set(true);
+        let is_left = self.0.with_resting(|_| true);
+        self.0.is_dropped.set(!is_left);
         self.0.connection.wake_by_ref();
     }
 }

@@ -164,13 +164,13 @@ impl Transport {
     }
 
     /// Whether it can be parked now: no byte of a record was read and not used, or sealed and not
-    /// written.
+    /// written. A stream of HTTP/2 can be left to its connection then, which has asked for that.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         match self {
             Layered::Plain(_) => true,
             Layered::Tls(stream) => stream.get_ref().is_quiet(),
-            Layered::Stream(_) => false,
+            Layered::Stream(stream) => stream.is_quiet(),
         }
     }
 

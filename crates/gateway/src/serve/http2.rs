@@ -89,8 +89,8 @@ pub(super) async fn serve(
     // Until a stream begins, the bytes that move are no activity of the client's.
     state.io_activity.is_resting.set(was_parked);
     let mut clock = Clock::new(&state);
-    // The requests at the last tick.
-    let mut seen = 0;
+    // The requests at the last tick, and whether there was none in the time before that.
+    let (mut seen, mut is_calm) = (0, false);
     let period = context.worker.tick();
     let mut timer = pin!(sleep(period));
     loop {
@@ -116,7 +116,8 @@ pub(super) async fn serve(
                 return Poll::Ready(None);
             }
             may_rest &= state.requests.get() == 0;
-            let rests = may_rest || context.worker.is_parking_at_once();
+            is_calm &= seen == state.requests.get();
+            let rests = may_rest || is_calm || context.worker.is_parking_at_once();
             if can_park && ((rests && session.is_quiet()) || session.has_given_up_table()) {
                 return Poll::Ready(Some(End::Quiet));
             }
@@ -151,11 +152,11 @@ pub(super) async fn serve(
                 }
                 let quiet = now.saturating_duration_since(clock.since);
                 // Messages for subscribers need no task.
-                let is_calm = seen == state.requests.get() && session.has_streams();
+                let has_calmed = seen == state.requests.get() && session.has_streams();
                 seen = state.requests.get();
+                is_calm = has_calmed && ends.is_none() && !session.give_up_table();
                 if can_park
                     && (quiet >= timeouts.park || is_calm)
-                    && ends.is_none()
                     && session.is_quiet()
                     && !session.give_up_table()
                 {

@@ -22,6 +22,7 @@
 
 mod adoption;
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,11 +33,13 @@ use superpoll::Key;
 use superpoll_http::admin::Protocol;
 use superpoll_http::body::Body;
 use superpoll_http::connection_state::{Activity, StreamActivity};
+use superpoll_http::http2_stream::Resting;
 use superpoll_http::log::Entry;
 use superpoll_http::parked_stream::ParkedStream;
 use superpoll_http::parking_lot::{
     ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason, WakeOn,
 };
+use superpoll_http::peer::Peer;
 use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::tls::MOST_TEXT;
 use superpoll_http2::{FRAME_HEAD, Record};
@@ -46,6 +49,7 @@ use super::events::EventsBody;
 use super::form::Form;
 use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Mailbox};
+use super::resting::{LastSign, RestingSubscriber};
 use super::send_queue::SendQueue;
 use crate::succession::records::{CARRIERS, RecordStore, Written};
 
@@ -80,10 +84,16 @@ pub struct Resumed {
 pub struct RestingStream {
     /// Its number.
     pub stream: u32,
-    /// The body of its response.
-    pub body: Body,
-    /// Its line of the access log.
-    pub entry: Option<Rc<Entry>>,
+    /// The subscriber.
+    pub work: RestingWork,
+}
+
+/// A subscriber on a stream.
+pub enum RestingWork {
+    /// The body of a response, and its line of the access log.
+    Body(Body, Option<Rc<Entry>>),
+    /// A WebSocket.
+    Socket(Box<dyn Resting>),
 }
 
 /// Goes on with connections that are not parked any more.
@@ -124,6 +134,9 @@ struct Carried {
     /// The last message that it was given, and the one that a successor knows of.
     given: u64,
     known: u64,
+    /// The client of its request, if a trusted proxy has named another one.
+    peer: Option<Rc<Peer>>,
+    sign: LastSign,
     subscribers: Rc<LocalSubscribers>,
 }
 
@@ -155,16 +168,37 @@ impl Carrier {
     ) {
         let mut carried = Vec::with_capacity(streams.len());
         let mut parking_lot = None;
-        for RestingStream { stream, body, entry } in streams {
-            // No other bodies rest.
-            let Ok(body) = body.into_resting::<EventsBody>() else { continue };
-            let (subscription, form) = body.into_parts();
+        for RestingStream { stream, work } in streams {
+            // Nothing else rests.
+            let (resting, entry) = match work {
+                RestingWork::Body(body, entry) => match body.into_resting::<EventsBody>() {
+                    Ok(body) => (body.into_parts(parked.peer.clone()), entry),
+                    Err(_) => continue,
+                },
+                RestingWork::Socket(resting) => match (resting as Box<dyn Any>).downcast() {
+                    Ok(resting) => (*resting, None),
+                    Err(_) => continue,
+                },
+            };
+            let RestingSubscriber { subscription, form, peer, sign, .. } = resting;
             let (subscribers, index) = (subscription.local_subscribers.clone(), subscription.index);
             subscription.detach();
             limit_unsent(&parked.stream, subscribers.hub.options().unsent_bytes);
-            subscribers.keep_entry(index, entry);
+            if entry.is_some() {
+                subscribers.keep_entry(index, entry);
+            }
             parking_lot = Some(subscribers.parking_lot.clone());
-            carried.push(Carried { stream, form, index, given: 0, known: 0, subscribers });
+            let peer = Some(peer).filter(|peer| !Rc::ptr_eq(peer, &parked.peer));
+            carried.push(Carried {
+                stream,
+                form,
+                index,
+                given: 0,
+                known: 0,
+                peer,
+                sign,
+                subscribers,
+            });
         }
         if let Some(parking_lot) = parking_lot {
             let requests = parked.token;
@@ -207,7 +241,7 @@ impl Carrier {
         }
         let limit = state.streams.iter().map(Carried::limit).min();
         let activity = || {
-            let each = state.streams.iter().map(|carried| carried.activity(pinged.is_some()));
+            let each = state.streams.iter().map(Carried::activity);
             let (requests, number) = (self.requests, state.number);
             let (record, streams) = (state.record.as_ref().into(), each.collect::<Option<_>>()?);
             Some(Activity::Http2Streams { requests, number, record, streams })
@@ -265,12 +299,18 @@ impl Carrier {
         };
         mailboxes.resize_with(all.len(), Rc::default);
         let resume = |(carried, mailbox): (Carried, Rc<Mailbox>)| {
-            let Carried { stream, form, index, subscribers, .. } = carried;
+            let Carried { stream, form, index, subscribers, peer, sign, .. } = carried;
             subscribers.set(index, SubscriberState::Task(mailbox.clone()));
-            let entry = subscribers.entries.borrow_mut().remove(&index);
             let subscription = Subscription::new(&subscribers, index);
-            let body = EventsBody::again(subscription, mailbox, form);
-            RestingStream { stream, body: Body::resting(body), entry }
+            let peer = peer.unwrap_or_else(|| parked.peer.clone());
+            let resting = RestingSubscriber { subscription, mailbox, form, peer, sign };
+            let work = if form.is_body() {
+                let entry = subscribers.entries.borrow_mut().remove(&index);
+                RestingWork::Body(Body::resting(EventsBody::again(resting)), entry)
+            } else {
+                RestingWork::Socket(Box::new(resting))
+            };
+            RestingStream { stream, work }
         };
         let streams = all.into_iter().zip(mailboxes).map(resume).collect();
         let parked = ParkedConnection { token: self.requests, ..parked };
@@ -318,13 +358,20 @@ impl Carrier {
             return self.lost();
         }
         let (mut framed, mut ends, mut fits) = (Vec::new(), Vec::new(), true);
-        for (place, carried) in streams.iter().enumerate() {
+        for (place, carried) in streams.iter_mut().enumerate().filter(|(_, one)| one.is_due()) {
             let sign = carried.form.data_of_life();
-            fits &= record.data_head(carried.stream, sign.len(), &mut framed).is_ok();
+            // The task of one that has not answered finds out whether it has gone.
+            fits &= !carried.sign.is_unanswered
+                && record.data_head(carried.stream, sign.len(), &mut framed).is_ok();
             if fits {
                 framed.extend_from_slice(sign);
                 ends.push((framed.len(), place, sign.len()));
+                carried.sign = LastSign::now(!carried.form.is_body());
             }
+        }
+        if ends.is_empty() {
+            drop(state);
+            return self.go_on(parked, Bytes::new(), Vec::new(), None);
         }
         let mut queue = Some(SendQueue::measure(&parked.stream));
         let outcome = send(&mut parked.stream, framed, &ends, &mut queue);
@@ -551,13 +598,20 @@ impl Carried {
         self.subscribers.grant(self.index).is_over()
     }
 
-    /// Returns how long the connection may be silent, or has the right to this stream.
+    /// Returns how much longer the stream may be silent, or has its rights.
     fn limit(&self) -> Duration {
-        self.subscribers.grant(self.index).limit(self.subscribers.hub.silence())
+        let left = self.sign.left(self.subscribers.hub.silence());
+        self.subscribers.grant(self.index).limit(left)
+    }
+
+    /// Whether a sign of life is due.
+    fn is_due(&self) -> bool {
+        self.sign.left(self.subscribers.hub.silence()).is_zero()
     }
 
     /// Returns the state of the stream for a successor.
-    fn activity(&self, pinged: bool) -> Option<StreamActivity> {
+    fn activity(&self) -> Option<StreamActivity> {
+        let pinged = self.sign.is_unanswered;
         let activity = self.subscribers.activity(self.index, self.form, pinged)?;
         Some(StreamActivity { stream: self.stream, activity })
     }

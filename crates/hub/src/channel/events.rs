@@ -23,6 +23,7 @@ use superpoll_http::grant::Grant;
 use superpoll_http::mercure::reader_record::ReaderRecord;
 use superpoll_http::message::last_chunked_head;
 use superpoll_http::parking_lot::WaitingRequest;
+use superpoll_http::peer::Peer;
 use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::reply;
 use superpoll_http::trace::RequestTrace;
@@ -41,6 +42,7 @@ use super::mailbox::{EndReason, Mailbox, Taken};
 use super::mercure::reader::Reader;
 use super::mercure::{EARLIEST, update};
 use super::parked::Backlog;
+use super::resting::{LastSign, RestingSubscriber};
 use super::unread::Unread;
 
 /// The bytes that are written in one piece, give or take a message.
@@ -319,28 +321,30 @@ pub(super) struct EventsBody {
     silence: Duration,
     /// For the end of that time, or of the first grant.
     timer: Sleep,
+    sign: LastSign,
 }
 
 impl EventsBody {
     /// Continues with a stream that was parked.
-    pub(super) fn again(
-        subscription: Subscription,
-        mailbox: Rc<Mailbox>,
-        form: Form,
-    ) -> EventsBody {
+    pub(super) fn again(resting: RestingSubscriber) -> EventsBody {
+        let RestingSubscriber { subscription, mailbox, form, sign, .. } = resting;
         let writer = EventWriter::new(JoinedChannels::one(subscription, mailbox), form, false);
-        EventsBody::new(writer, Unread::default(), Vec::new())
+        let mut body = EventsBody::new(writer, Unread::default(), Vec::new());
+        body.timer = sleep(body.writer.channels.limit(sign.left(body.silence)));
+        EventsBody { sign, ..body }
     }
 
-    /// Returns the subscription of a body that rests, and the form of its messages.
-    pub(super) fn into_parts(self) -> (Subscription, Form) {
-        (self.writer.channels.into_subscription(), self.writer.form)
+    /// Returns the subscriber of a body that rests.
+    pub(super) fn into_parts(self, peer: Rc<Peer>) -> RestingSubscriber {
+        let EventWriter { channels, form, .. } = self.writer;
+        let (mailbox, sign) = (channels.first().mailbox.clone(), self.sign);
+        RestingSubscriber { subscription: channels.into_subscription(), mailbox, form, peer, sign }
     }
 
     fn new(writer: EventWriter, unread: Unread, text: Vec<u8>) -> EventsBody {
         let silence = writer.channels.silence();
         let timer = sleep(writer.channels.limit(silence));
-        EventsBody { writer, unread, text, silence, timer }
+        EventsBody { writer, unread, text, silence, timer, sign: LastSign::now(false) }
     }
 
     /// Joins several channels, and tells the client where it begins.
@@ -393,6 +397,7 @@ impl http_body::Body for EventsBody {
             text.extend_from_slice(COMMENT);
         }
         this.timer.reset(time::now() + this.writer.channels.limit(this.silence));
+        this.sign = LastSign::now(false);
         Poll::Ready(Some(Ok(Frame::data(text.into()))))
     }
 }

@@ -72,6 +72,7 @@ mod registry;
 mod replay;
 mod request;
 mod response;
+mod resting;
 mod rights;
 mod route;
 mod send_queue;

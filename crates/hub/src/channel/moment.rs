@@ -28,7 +28,12 @@ impl Moment {
 
     /// Whether so much time has passed since then.
     pub(super) fn is_past(self, time: Duration, now: Instant) -> bool {
+        self.left(time, now).is_zero()
+    }
+
+    /// Returns how much is left of so much time since then.
+    pub(super) fn left(self, time: Duration, now: Instant) -> Duration {
         let since = Duration::from_nanos(u64::from(self.0) * STEP);
-        now.saturating_duration_since(*START) >= since.saturating_add(time)
+        since.saturating_add(time).saturating_sub(now.saturating_duration_since(*START))
     }
 }

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use superpoll_http::body::Body;
 use superpoll_http::exchange::Exchange;
 use superpoll_http::grant::Grant;
+use superpoll_http::http2_stream::{Http2Stream, Resting};
 use superpoll_http::log::Entry;
 use superpoll_http::parked_stream::{ParkedStream, is_later};
 use superpoll_http::parking_lot::ParkedConnection;
@@ -37,7 +38,9 @@ use super::joined::{Invitation, JoinedChannels, Start, limit_unsent};
 use super::json_frame;
 use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Taken};
+use super::moment::Moment;
 use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger};
+use super::resting::{LastSign, RestingSubscriber};
 use super::send_queue::SendQueue;
 use super::session::{Session, SessionState};
 
@@ -216,18 +219,53 @@ impl LocalSubscribers {
         backlog: Backlog,
         session: Session,
     ) {
-        let mailbox = backlog.mailbox;
+        let (mailbox, peer) = (backlog.mailbox, parked.peer);
         let subscription = Subscription::new(self, index);
         let Ok(transport) = parked.stream.resume() else { return };
         self.set(index, SubscriberState::Task(mailbox.clone()));
-        let counted = self.parking_lot.task();
+        let sign = LastSign::now(false);
+        let resting = RestingSubscriber { subscription, mailbox, form, peer, sign };
+        resting.spawn(session, transport);
+    }
+}
+
+impl RestingSubscriber {
+    /// Gives a WebSocket a task.
+    fn spawn(self, session: Session, transport: Transport) {
+        let RestingSubscriber { subscription, mailbox, form, peer, sign } = self;
+        let counted = subscription.local_subscribers.parking_lot.task();
         let channels = JoinedChannels::one(subscription, mailbox);
-        let session_task = SocketSession::new(channels, session, parked.peer, form);
+        let mut session_task = SocketSession::new(channels, session, peer, form);
+        session_task.quiet_until = time::now() + sign.left(session_task.channels.silence());
+        session_task.heard = !sign.is_unanswered;
         let goes_on = async move {
             session_task.run(transport).await;
             drop(counted);
         };
         spawn(goes_on).detach();
+    }
+}
+
+/// A WebSocket on a stream of HTTP/2.
+impl Resting for RestingSubscriber {
+    fn has_news(&self, waker: &Waker) -> bool {
+        let Subscription { local_subscribers, index, .. } = &self.subscription;
+        self.mailbox.remember(&Context::from_waker(waker));
+        let is_over = local_subscribers.grant(*index).is_over()
+            || self.sign.left(local_subscribers.hub.silence()).is_zero();
+        is_over || !self.mailbox.is_empty() || self.mailbox.ended().is_some()
+    }
+
+    fn resume(self: Box<RestingSubscriber>, stream: Http2Stream) {
+        let Subscription { local_subscribers, index, .. } = &self.subscription;
+        let target = local_subscribers.target(local_subscribers.grant(*index), &self.peer);
+        let session = Session::new(self.form, target, Vec::new());
+        self.spawn(session, Transport::Stream(Box::new(stream)));
+    }
+
+    fn end(self: Box<RestingSubscriber>) {
+        let Subscription { local_subscribers, index, .. } = &self.subscription;
+        local_subscribers.note(*index, Entry::gone);
     }
 }
 
@@ -296,6 +334,7 @@ impl SocketSession {
         peer: Rc<Peer>,
         form: Form,
     ) -> SocketSession {
+        let silent_until = time::now() + channels.silence();
         SocketSession {
             channels,
             session,
@@ -303,7 +342,7 @@ impl SocketSession {
             form,
             heard: true,
             sends: SendQueue::default(),
-            quiet_until: time::now(),
+            quiet_until: silent_until,
             has_waited: false,
             has_written: false,
             ends: false,
@@ -316,6 +355,7 @@ impl SocketSession {
     /// not tell which of its bytes are of which channel.
     fn is_idle(&self) -> bool {
         self.channels.is_one()
+            && time::now() < self.quiet_until
             && self.session.is_idle()
             && self.channels.is_empty()
             && self.channels.ended().is_none()
@@ -323,14 +363,15 @@ impl SocketSession {
 
     async fn run(mut self, mut transport: Transport) {
         let silence = self.channels.silence();
-        self.quiet_until = time::now() + silence;
-        let mut timer = pin!(sleep(self.channels.limit(silence)));
+        let left = self.quiet_until.saturating_duration_since(time::now());
+        let mut timer = pin!(sleep(self.channels.limit(left)));
         // What has made an encrypted connection readable is still to be read.
         let mut is_read = matches!(transport, Transport::Plain(_));
         loop {
             if is_read && self.is_idle() && transport.is_quiet() {
                 match transport.park() {
                     Ok(stream) => return self.park(stream),
+                    Err(Transport::Stream(stream)) => return self.rest(*stream),
                     Err(busy) => transport = busy,
                 }
             }
@@ -357,6 +398,17 @@ impl SocketSession {
         subscription.detach();
         let parked = ParkedConnection { stream, peer: self.peer, token: 0, pending: None };
         local_subscribers.park_subscriber(index, parked, self.form, None);
+    }
+
+    /// Leaves a stream of HTTP/2 to its connection until there is news.
+    fn rest(self, stream: Http2Stream) {
+        let SocketSession { channels, form, peer, .. } = self;
+        let mailbox = channels.first().mailbox.clone();
+        let silence = channels.silence();
+        let at = Moment::at(self.quiet_until.checked_sub(silence).unwrap_or_else(time::now));
+        let sign = LastSign { at, is_unanswered: !self.heard };
+        let subscription = channels.into_subscription();
+        stream.rest(Box::new(RestingSubscriber { subscription, mailbox, form, peer, sign }));
     }
 
     /// Makes frames of messages, as many as there is room for, and of the end.

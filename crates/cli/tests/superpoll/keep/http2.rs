@@ -45,32 +45,45 @@ struct Client {
     is_known: bool,
     /// What has to be said about the size of the table.
     sizes: Vec<u8>,
-    streams: Vec<Events>,
+    streams: Vec<Subscription>,
 }
 
-/// A stream of events.
-struct Events {
+/// A stream of events, or a WebSocket.
+struct Subscription {
     stream: u32,
-    /// Text without its end.
-    text: String,
+    channel: &'static str,
+    is_socket: bool,
+    /// Bytes without their end.
+    rest: Vec<u8>,
     /// The id of the last event.
     last: u64,
-    /// The data of all events.
+    /// The messages.
     heard: Vec<String>,
 }
 
-impl Events {
-    /// Takes text, and checks that no event is missing or doubled.
-    fn take(&mut self, text: &[u8]) {
-        self.text.push_str(std::str::from_utf8(text).unwrap());
-        while let Some((event, rest)) = self.text.split_once("\n\n") {
+impl Subscription {
+    /// Takes bytes, and checks that no event is missing or doubled.
+    fn take(&mut self, bytes: &[u8]) {
+        self.rest.extend_from_slice(bytes);
+        if self.is_socket {
+            while let [0x81, length, data @ ..] = &self.rest[..]
+                && let Some((data, rest)) = data.split_at_checked((*length).into())
+            {
+                self.heard.push(String::from_utf8(data.to_vec()).unwrap());
+                self.rest = rest.to_vec();
+            }
+            return;
+        }
+        let text = std::str::from_utf8(&self.rest).unwrap().to_owned();
+        let (whole, rest) = text.rsplit_once("\n\n").unwrap_or(("", &text));
+        for event in whole.split("\n\n").filter(|event| !event.is_empty()) {
             let (id, data) = event.strip_prefix("id: ").unwrap().split_once("\ndata: ").unwrap();
             let id = id.split('-').next().unwrap().parse().unwrap();
             assert_eq!(id, self.last + 1, "{event}");
             self.last = id;
             self.heard.push(data.to_owned());
-            self.text = rest.to_owned();
         }
+        self.rest = rest.into();
     }
 }
 
@@ -160,30 +173,46 @@ impl Client {
         assert!(is_successful && body.ends_with(b"0123456789"));
     }
 
-    /// Subscribes to the channel at a path.
-    fn subscribe(&mut self, path: &str) {
+    /// Subscribes to a channel by a stream of events, or by WebSocket.
+    fn subscribe(&mut self, channel: &'static str, is_socket: bool) {
         let mut head = std::mem::take(&mut self.sizes);
-        head.extend_from_slice(&[0x82, 0x87, 0x01, 1, b'a', 0x04, path.len() as u8]);
-        head.extend_from_slice(path.as_bytes());
-        head.extend_from_slice(b"\x00\x06accept\x11text/event-stream");
+        match is_socket {
+            true => head.extend_from_slice(b"\x02\x07CONNECT"),
+            false => head.push(0x82),
+        }
+        head.extend_from_slice(&[0x87, 0x01, 1, b'a', 0x04]);
+        head.push(u8::try_from(channel.len()).unwrap());
+        head.extend_from_slice(channel.as_bytes());
+        match is_socket {
+            true => {
+                head.extend_from_slice(b"\x00\x09:protocol\x09websocket");
+                head.extend_from_slice(b"\x00\x15sec-websocket-version\x0213");
+            }
+            false => head.extend_from_slice(b"\x00\x06accept\x11text/event-stream"),
+        }
         let stream = self.next;
         self.next += 2;
-        self.send(HEADERS, END | END_HEADERS, stream, &head);
+        let end = if is_socket { 0 } else { END };
+        self.send(HEADERS, end | END_HEADERS, stream, &head);
+        let begins_with = if is_socket { HEADERS } else { DATA };
         loop {
             let (kind, _, of, payload) = self.receive();
-            if of == stream && kind == DATA {
-                let text = String::from_utf8(payload).unwrap();
-                let id = text.strip_prefix("retry: 2000\nid: ").unwrap();
-                let last = id.split('-').next().unwrap().parse().unwrap();
-                let (text, heard) = (String::new(), Vec::new());
-                return self.streams.push(Events { stream, text, last, heard });
+            if of == stream && kind == begins_with {
+                let text = String::from_utf8_lossy(&payload);
+                let id = text.strip_prefix("retry: 2000\nid: ");
+                assert_eq!(id.is_none(), is_socket, "{text}");
+                let last = id.map_or(0, |id| id.split('-').next().unwrap().parse().unwrap());
+                let (rest, heard) = (Vec::new(), Vec::new());
+                let new = Subscription { stream, channel, is_socket, rest, last, heard };
+                return self.streams.push(new);
             }
         }
     }
 
     /// Reads until all streams have had an event.
     fn until_all_heard(&mut self, event: &str) {
-        let has_heard = |events: &Events| events.heard.last().is_some_and(|last| last == event);
+        let has_heard =
+            |events: &Subscription| events.heard.last().is_some_and(|last| last == event);
         while !self.streams.iter().all(has_heard) {
             self.receive();
         }
@@ -266,25 +295,33 @@ fn subscribers_on_streams_go_on_through_many_upgrades_and_crashes() {
     let nursery = Nursery::encrypted();
     let mut server = nursery.server(&[]);
     let (config, at) = settings(&nursery);
-    let channels: [&[&str]; 4] =
-        [&["/news"], &["/news", "/news"], &["/news", "/notes/a"], &["/news", "/news", "/news"]];
-    let mut clients: Vec<Client> = (0..16)
+    const NEWS: &str = "/news";
+    const NOTES: &str = "/notes/a";
+    let kinds: [&[(&str, bool)]; 7] = [
+        &[(NEWS, false)],
+        &[(NEWS, true)],
+        &[(NEWS, false), (NEWS, false)],
+        &[(NEWS, false), (NOTES, false)],
+        &[(NEWS, true), (NEWS, false), (NEWS, true)],
+        &[(NOTES, true), (NEWS, true), (NOTES, false)],
+        &[(NEWS, false), (NEWS, true)],
+    ];
+    let mut clients: Vec<Client> = (0..21)
         .map(|number: usize| {
             let tables = [Table::Unused, Table::GivenUp, Table::Unused];
             let mut client = Client::new(&config, at, tables[number % tables.len()]);
             client.get();
-            let paths = channels[number % channels.len()];
-            paths.iter().for_each(|path| client.subscribe(path));
+            for (channel, is_socket) in kinds[number % kinds.len()] {
+                client.subscribe(channel, *is_socket);
+            }
             client
         })
         .collect();
     let all = clients.len();
-    let mut published = 0;
-    let mut publish = |path: &str| {
-        published += 1;
-        let message = format!("message {published}");
-        until("a message is published", || publish_to(nursery.at(), path, &message));
-        message
+    let mut published: Vec<(&str, String)> = Vec::new();
+    let mut publish = |channel: &'static str, message: &str| {
+        until("a message is published", || publish_to(nursery.at(), channel, message));
+        published.push((channel, message.to_owned()));
     };
     for round in 0..2 * rounds() {
         for (number, client) in clients.iter_mut().enumerate() {
@@ -301,19 +338,23 @@ fn subscribers_on_streams_go_on_through_many_upgrades_and_crashes() {
         }
         nursery.until_held(all);
         for number in 0..=round % 4 {
-            publish("/news");
+            publish(NEWS, &format!("news {number} of {round}"));
             if (number + round) % 3 == 0 {
-                publish("/notes/a");
+                publish(NOTES, &format!("notes {number} of {round}"));
             }
         }
         server = nursery.next(server, round % 2 == 0);
         server.says(&format!("took over {all} connections"));
     }
-    publish_to(nursery.at(), "/news", LAST);
-    publish_to(nursery.at(), "/notes/a", LAST);
+    publish(NEWS, LAST);
+    publish(NOTES, LAST);
     for client in &mut clients {
         client.until_all_heard(LAST);
         client.get();
+        for Subscription { channel, heard, is_socket, .. } in &client.streams {
+            let all = published.iter().filter(|(of, _)| of == channel);
+            assert!(all.map(|(_, message)| message).eq(heard), "{channel} {is_socket}: {heard:?}");
+        }
     }
     server.signal("TERM");
     assert!(server.ended().0.success());

@@ -41,7 +41,7 @@ use superpoll_http2::{
     Config, Connection, ConnectionError, ErrorCode, Event, HeadWriter, Limits, Record, RequestHead,
     Scratch, StreamError, StreamKey,
 };
-use superpoll_hub::channel::carrier::RestingStream;
+use superpoll_hub::channel::carrier::{RestingStream, RestingWork};
 use superpoll_rt::{has_budget_remaining, spawn};
 
 use super::arriving::{ArrivingBody, Fed};
@@ -185,6 +185,7 @@ impl Session {
         }
         for stream in self.streams.iter().flatten() {
             if !stream.can_rest() {
+                self.streams.iter().flatten().for_each(|stream| stream.ask_to_rest());
                 return false;
             }
             self.protocol.set_held(stream.key, true);
@@ -203,28 +204,31 @@ impl Session {
 
     /// Takes the streams of a quiet connection.
     pub(super) fn take_streams(&mut self) -> Vec<RestingStream> {
-        let rest = |stream: &mut Stream| {
-            let Work::Sending(sending) = std::mem::replace(&mut stream.work, Work::Uploading)
-            else {
-                return None;
-            };
-            let (body, entry) = sending.answer.into_resting();
-            Some(RestingStream { stream: stream.key.id(), body, entry })
-        };
         let streams = std::mem::take(&mut self.streams);
-        streams.into_iter().flatten().filter_map(|mut stream| rest(&mut stream)).collect()
+        streams.into_iter().flatten().filter_map(|stream| stream.take_resting()).collect()
     }
 
     /// Continues with the streams of a connection that was parked, after some bytes.
     pub(super) fn resume_streams(&mut self, rest: &[u8], streams: Vec<RestingStream>) {
         self.out.resume(rest);
         let keys: Vec<StreamKey> = self.protocol.keys().collect();
-        for RestingStream { stream, body, entry } in streams {
-            let Some(key) = keys.iter().find(|key| key.id() == stream) else { continue };
-            self.protocol.set_held(*key, false);
-            let answer = Answer::again(&self.state, body, entry);
-            let work = Work::Sending(Sending { answer, left: None });
-            self.put(Box::new(Stream::new(*key, work, None)));
+        for RestingStream { stream, work } in streams {
+            let Some(&key) = keys.iter().find(|key| key.id() == stream) else { continue };
+            self.protocol.set_held(key, false);
+            let (work, is_received) = match work {
+                RestingWork::Body(body, entry) => {
+                    let answer = Answer::again(&self.state, body, entry);
+                    (Work::Sending(Sending { answer, left: None }), true)
+                }
+                RestingWork::Socket(resting) => {
+                    let waker = self.wakes.waker(key.slot());
+                    let pipe = StreamPipe::at_rest(waker, resting);
+                    (Work::Tunnel(pipe, Running::again(&self.state)), false)
+                }
+            };
+            let mut stream = Stream::new(key, work, None);
+            stream.is_received = is_received;
+            self.put(Box::new(stream));
             self.note(key.slot());
         }
     }
@@ -770,6 +774,7 @@ impl Session {
     fn fill_from_tunnel(&mut self, stream: &mut Stream) -> bool {
         let Work::Tunnel(pipe, _) = &stream.work else { return false };
         let key = stream.key;
+        pipe.resume();
         self.protocol.release(key, pipe.take_read(), self.out.bytes());
         if !stream.rest.is_empty() {
             return false;
@@ -845,6 +850,10 @@ impl Session {
         let is_stuck = !self.out.is_empty();
         for slot in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[slot] else { continue };
+            if matches!(&stream.work, Work::Tunnel(..)) {
+                // The rights of one that rests may be over.
+                self.due |= 1 << slot;
+            }
             let has_moved = std::mem::take(&mut stream.has_moved);
             let since = *stream.since.get_or_insert(now);
             // A protocol has time limits of its own, up to its end.

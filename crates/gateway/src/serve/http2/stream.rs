@@ -16,6 +16,7 @@ use superpoll_http::http2_stream::StreamPipe;
 use superpoll_http::interim::InterimResponses;
 use superpoll_http::upload::RequestBody;
 use superpoll_http2::StreamKey;
+use superpoll_hub::channel::carrier::{RestingStream, RestingWork};
 
 use super::arriving::ArrivingBody;
 use crate::serve::answer::{Answer, Running, Serving};
@@ -89,10 +90,36 @@ impl Stream {
         }
     }
 
-    /// Whether the stream has nothing to do until its body has something to say, and can be parked.
+    /// Whether the stream has nothing to do until there is news for it, and can be parked.
     pub(super) fn can_rest(&self) -> bool {
-        let Work::Sending(Sending { answer, left: None }) = &self.work else { return false };
-        self.is_received && self.arriving.is_none() && self.rest.is_empty() && answer.can_rest()
+        let rests = match &self.work {
+            Work::Sending(Sending { answer, left: None }) => {
+                self.is_received && self.arriving.is_none() && answer.can_rest()
+            }
+            Work::Tunnel(pipe, _) => !self.is_received && pipe.can_rest(),
+            _ => false,
+        };
+        rests && self.rest.is_empty()
+    }
+
+    /// Asks the protocol of a stream that has left HTTP to rest.
+    pub(super) fn ask_to_rest(&self) {
+        if let Work::Tunnel(pipe, _) = &self.work {
+            pipe.ask_to_rest();
+        }
+    }
+
+    /// Takes what rests on the stream.
+    pub(super) fn take_resting(mut self) -> Option<RestingStream> {
+        let work = match std::mem::replace(&mut self.work, Work::Uploading) {
+            Work::Sending(Sending { answer, .. }) => {
+                let (body, entry) = answer.into_resting();
+                RestingWork::Body(body, entry)
+            }
+            Work::Tunnel(pipe, _) => RestingWork::Socket(pipe.take_resting()?),
+            _ => return None,
+        };
+        Some(RestingStream { stream: self.key.id(), work })
     }
 
     /// Notes that all of the response was written, or that the stream has ended.

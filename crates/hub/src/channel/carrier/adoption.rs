@@ -17,6 +17,7 @@ use crate::channel::mailbox::Mailbox;
 use crate::channel::mercure::reader::Reader;
 use crate::channel::message::Message;
 use crate::channel::parked::LeftSubscriber;
+use crate::channel::resting::LastSign;
 use crate::succession::records::Written;
 
 /// A connection that another server has left.
@@ -53,12 +54,13 @@ struct Adopted {
     /// The messages after the one that it was given when it was left.
     messages: Vec<Message>,
     missed: bool,
+    pinged: bool,
 }
 
 impl Adopted {
     fn join(left: LeftStream) -> Adopted {
         let LeftStream { stream, subscribers, subscriber } = left;
-        let LeftSubscriber { form, last, grant, reader, sub, .. } = subscriber;
+        let LeftSubscriber { form, last, pinged, grant, reader, sub, .. } = subscriber;
         let since = subscribers.hub.join(subscribers.queue_id, Some(subscribers.cursor(last)));
         let mailbox = Rc::new(Mailbox::default());
         let state = SubscriberState::Task(mailbox.clone());
@@ -66,7 +68,7 @@ impl Adopted {
         subscription.goes_on(sub);
         let reader = reader.map(|record| subscribers.read_as(subscription.index, record, false));
         let (messages, missed) = (since.messages, since.missed);
-        Adopted { subscription, mailbox, form, stream, reader, last, messages, missed }
+        Adopted { subscription, mailbox, form, stream, reader, last, messages, missed, pinged }
     }
 
     fn subscribers(&self) -> &Rc<LocalSubscribers> {
@@ -132,7 +134,8 @@ pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) 
     limit_unsent(&parked.stream, first.hub.options().unsent_bytes);
     let (mut carried, mut mailboxes, mut is_quiet) = (Vec::new(), Vec::new(), true);
     for adopted in all {
-        let Adopted { subscription, mailbox, form, stream, last, messages, missed, .. } = adopted;
+        let Adopted { subscription, mailbox, form, stream, last, .. } = adopted;
+        let Adopted { messages, missed, pinged, .. } = adopted;
         let (subscribers, index) = (subscription.local_subscribers.clone(), subscription.index);
         subscription.detach();
         if missed {
@@ -144,7 +147,8 @@ pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) 
             subscribers.put(&mailbox, message, &options);
         }
         is_quiet &= mailbox.is_empty() && mailbox.ended().is_none() && !missed;
-        carried.push(Carried { stream, form, index, given: last, known: last, subscribers });
+        let (peer, given, known, sign) = (None, last, last, LastSign::now(pinged));
+        carried.push(Carried { stream, form, index, given, known, peer, sign, subscribers });
         mailboxes.push(mailbox);
     }
     let is_quiet = is_quiet && rest.is_empty() && !parked.stream.has_unsent();

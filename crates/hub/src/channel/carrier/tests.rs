@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use http::StatusCode;
 use http_body::Body as _;
@@ -16,6 +16,7 @@ use superpoll::backend::Topology;
 use superpoll_config::Channel;
 use superpoll_http::connection_state::LeftConnection;
 use superpoll_http::grant::Grant;
+use superpoll_http::http2_stream::StreamPipe;
 use superpoll_http::mercure::reader_record::ReaderRecord;
 use superpoll_http::parking_lot::{ParkedConnection, ParkingLot};
 use superpoll_http::peer::Peer;
@@ -26,6 +27,7 @@ use superpoll_rt::{Runtime, yield_now};
 use super::*;
 use crate::channel::engine::ChannelEngine;
 use crate::channel::hub::Hub;
+use crate::channel::json_frame::Source;
 use crate::channel::message::{Draft, Message, Meta, Update};
 use crate::channel::parked::LeftSubscriber;
 
@@ -192,16 +194,31 @@ fn data(mut bytes: &[u8], streams: usize) -> Vec<Vec<u8>> {
 /// Adds what a task would send at once.
 async fn finish(resumed: Resumed, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&resumed.rest);
-    for RestingStream { stream, mut body, .. } in resumed.streams {
-        let next = |cx: &mut std::task::Context<'_>| {
-            Poll::Ready(match Pin::new(&mut body).poll_frame(cx) {
-                Poll::Ready(Some(frame)) => frame.unwrap().into_data().ok(),
-                _ => None,
-            })
-        };
-        let mut next = next;
-        while let Some(data) = poll_fn(&mut next).await {
-            bytes.extend(frame(0, 0, stream, &data));
+    for RestingStream { stream, work } in resumed.streams {
+        match work {
+            RestingWork::Body(mut body, _) => {
+                let mut next = |cx: &mut Context<'_>| {
+                    Poll::Ready(match Pin::new(&mut body).poll_frame(cx) {
+                        Poll::Ready(Some(frame)) => frame.unwrap().into_data().ok(),
+                        _ => None,
+                    })
+                };
+                while let Some(data) = poll_fn(&mut next).await {
+                    bytes.extend(frame(0, 0, stream, &data));
+                }
+            }
+            RestingWork::Socket(resting) => {
+                let pipe = StreamPipe::at_rest(Waker::noop().clone(), resting);
+                pipe.resume();
+                pipe.ask_to_rest();
+                while !pipe.can_rest() {
+                    yield_now().await;
+                    let data = pipe.take_written();
+                    if !data.is_empty() {
+                        bytes.extend(frame(0, 0, stream, &data));
+                    }
+                }
+            }
         }
     }
 }
@@ -245,7 +262,8 @@ async fn play(seed: u64) -> Game {
     let history = [8, 12, 1000][random(&mut state) % 3];
     let asked: Vec<Asked> = (0..1 + random(&mut state) % 4)
         .map(|_| {
-            let form = [Form::Events, Form::Mercure][random(&mut state) % 2];
+            let forms = [Form::Events, Form::Mercure, Form::WebSocket, Form::Json];
+            let form = forms[random(&mut state) % forms.len()];
             let topic = ["/a", "/b"][random(&mut state) % 2];
             Asked { channel: random(&mut state) % channels, form, topic }
         })
@@ -272,8 +290,13 @@ async fn play(seed: u64) -> Game {
         if let Some(reader) = one.reader() {
             subscribers.read_as(subscription.index, reader, false);
         }
-        let body = Body::resting(EventsBody::again(subscription, mailbox, one.form));
-        streams.push(RestingStream { stream: 2 * stream + 1, body, entry: None });
+        let (form, peer, sign) = (one.form, Rc::default(), LastSign::now(false));
+        let resting = RestingSubscriber { subscription, mailbox, form, peer, sign };
+        let work = match form.is_body() {
+            true => RestingWork::Body(Body::resting(EventsBody::again(resting)), None),
+            false => RestingWork::Socket(Box::new(resting)),
+        };
+        streams.push(RestingStream { stream: 2 * stream + 1, work });
     }
     let (parked, client) = connection();
     // The rest of what its socket has no room for is left to a task.
@@ -321,7 +344,8 @@ fn expected(asked: &[Asked], messages: &[Vec<Message>], before: &[u64]) -> Vec<V
         let mut text = Vec::new();
         for message in &messages[one.channel] {
             if message.id > before[one.channel] && one.gets(message) {
-                one.form.write_event(message, EPOCH, &mut text);
+                let name = &format!("/{}", one.channel);
+                one.form.write_data(message, Source { epoch: EPOCH, name }, &mut text);
             }
         }
         text
