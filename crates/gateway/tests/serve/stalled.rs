@@ -105,6 +105,7 @@ fn a_client_that_sends_and_does_not_read_is_not_waited_for() {
         let stage = stage(&trust, folder.path(), backend);
         let mut client = Frames2::connect(port(&stage), &trust.config, LARGEST / 2);
         client.send(&[Frame::get(1, "/large.bin")]);
+        stage.until(|engine| &engine.running, 1);
         // Bytes come all the time.
         until_given_up(&stage, || drop(client.try_send(&[Frame::window_update(1, 1)])));
         stage.until(|engine| &engine.active, 0);
