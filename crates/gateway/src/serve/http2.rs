@@ -35,6 +35,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use superpoll_http::admin::Protocol;
 use superpoll_http::connection_state::Activity;
 use superpoll_http::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
@@ -52,6 +53,8 @@ use super::listener_context::ListenerContext;
 /// The state of a connection before it was given a task.
 #[derive(Default)]
 pub(super) struct InitialState {
+    /// Bytes that were read and not used.
+    pub before: Bytes,
     /// The record of a connection that was parked.
     pub record: Option<Box<[u8]>>,
     /// Requests so far.
@@ -60,23 +63,34 @@ pub(super) struct InitialState {
     pub ends: bool,
 }
 
-/// Speaks HTTP/2 with a client.
-pub(super) async fn serve(
+/// Speaks HTTP/2 with a client, in a task of its own: it lives long, and is smaller than the task
+/// that has found out what the client speaks.
+pub(super) fn begin(
     context: Rc<ListenerContext>,
     transport: Transport,
     peer: Rc<Peer>,
     initial: InitialState,
 ) {
-    let InitialState { record, requests, ends } = initial;
+    spawn(serve(context, transport, peer, initial)).detach();
+}
+
+/// Speaks HTTP/2 with a client.
+async fn serve(
+    context: Rc<ListenerContext>,
+    transport: Transport,
+    peer: Rc<Peer>,
+    initial: InitialState,
+) {
+    let InitialState { before, record, requests, ends } = initial;
     // Since when the connection is to end.
     let mut ends = ends.then(time::now);
     let active = context.worker.begin(&peer, Protocol::Http2);
     let can_park = transport.can_park() && !context.is_admin;
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
     state.earlier.set(requests);
-    let Some(mut session) = Session::new(state.clone(), transport, record.as_deref()) else {
-        return context.worker.counters.broken.add(1);
-    };
+    let session = Session::new(state.clone(), transport, &before, record.as_deref());
+    let Some(mut session) = session else { return context.worker.counters.broken.add(1) };
+    drop(before);
     // It need not have been woken by a request.
     let mut may_rest = record.is_some() && ends.is_none();
     if ends.is_some() {
@@ -228,8 +242,8 @@ impl ConnectionOwner for ParkedHttp2 {
         };
         let Ok(transport) = parked.stream.resume() else { return };
         let record = Some(self.record.clone());
-        let initial = InitialState { record, requests: parked.token, ends };
-        spawn(serve(self.context.clone(), transport, parked.peer, initial)).detach();
+        let initial = InitialState { before: Bytes::new(), record, requests: parked.token, ends };
+        begin(self.context.clone(), transport, parked.peer, initial);
     }
 
     fn protocol(&self) -> Protocol {

@@ -4,6 +4,10 @@
 //! it. A plain request that is proxied, or for a file in memory, is answered from there: its
 //! response is written without a map of fields. All others go to their handlers, see `respond`.
 //!
+//! A client that knows that the server speaks HTTP/2 begins with the preface of that instead (RFC
+//! 9113, section 3.3). The codec refuses the preface as a head of another version, so it is looked
+//! for among refused heads only, and costs other requests nothing.
+//!
 //! ```text
 //!                     refused
 //!   NEXT REQUEST -----------------> its answer ----> closed
@@ -40,6 +44,7 @@ use superpoll_http::upstream::{ClientFacts, ClientHead, Forwarder, LimitTimer, S
 use superpoll_http1::{
     Asked, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version, has_end, request,
 };
+use superpoll_http2::PREFACE;
 
 use super::answer::{Begun, ConnectionState, Running, Serving, Source};
 use super::arriving::{ArrivingBody, Session, poll_read};
@@ -64,6 +69,8 @@ enum NextRequest {
     Direct,
     Handler(Box<Handled>),
     Refused(Refusal),
+    /// It is the preface of HTTP/2.
+    Preface,
 }
 
 /// A request that a handler answers.
@@ -180,6 +187,7 @@ async fn answer_all(
                 counters.refused_heads.count(why);
                 Err(Box::pin(refuse(state, (io, read), why, check)).await)
             }
+            Ok(NextRequest::Preface) => Err(ExitReason::Http2),
             Err(reason) => Err(reason),
         };
         if let Err(reason) = ended {
@@ -312,7 +320,9 @@ async fn next(
                 if let Some(request) = take(state, read, facts, place) {
                     return Poll::Ready(Ok(request));
                 }
-                seen = read.bytes().len();
+                // Whatever follows the beginning of a preface may be refused at once.
+                let may_be_preface = PREFACE.starts_with(read.bytes());
+                seen = if may_be_preface { 0 } else { read.bytes().len() };
                 read.make_room(most);
             }
             match poll_read(cx, io, read) {
@@ -338,6 +348,13 @@ async fn next(
     .await
 }
 
+/// Whether the client may speak HTTP/2 from here on. An encrypted connection has agreed on another
+/// protocol, and operators are served by HTTP/1 only.
+fn speaks_http2(state: &ConnectionState) -> bool {
+    let context = &state.context;
+    state.requests() == 0 && !context.is_encrypted() && !context.is_admin
+}
+
 /// Takes the request at the beginning of the bytes, and leaves the part of its body there that has
 /// not come whole; `None` if more of the head is needed.
 fn take(
@@ -353,6 +370,11 @@ fn take(
     let limits = Limits { head: most, target, ..Limits::DEFAULT };
     let head = match request(bytes, &limits, &mut room) {
         Ok(head) => head?,
+        Err(_) if speaks_http2(state) && bytes.starts_with(PREFACE) => {
+            return Some(NextRequest::Preface);
+        }
+        // The rest of it may come.
+        Err(_) if speaks_http2(state) && PREFACE.starts_with(bytes) => return None,
         Err(why) => return Some(NextRequest::Refused(why)),
     };
     let form = ResponseForm::of_request(&head);
