@@ -1,7 +1,7 @@
 //! Idle connections of HTTP/2 that outlive an upgrade or a crash of a server.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -32,8 +32,14 @@ enum Table {
     Kept,
 }
 
+/// A stream of bytes, encrypted or not.
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
 struct Client {
-    stream: StreamOwned<ClientConnection, TcpStream>,
+    stream: Box<dyn Stream>,
+    is_encrypted: bool,
     next: u32,
     table: Table,
     /// The server allows a table.
@@ -45,12 +51,15 @@ struct Client {
 }
 
 impl Client {
-    fn new(config: &Arc<ClientConfig>, at: SocketAddr, table: Table) -> Client {
+    fn encrypted(config: &Arc<ClientConfig>, at: SocketAddr, table: Table) -> Client {
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(config.clone(), name).unwrap();
-        let stream = StreamOwned::new(connection, connect(at));
-        let sizes = Vec::new();
-        let mut client = Client { stream, next: 1, table, has_room: true, is_known: false, sizes };
+        Client::new(Box::new(StreamOwned::new(connection, connect(at))), true, table)
+    }
+
+    fn new(stream: Box<dyn Stream>, is_encrypted: bool, table: Table) -> Client {
+        let (has_room, is_known, sizes) = (true, false, Vec::new());
+        let mut client = Client { stream, is_encrypted, next: 1, table, has_room, is_known, sizes };
         client.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         client.send(SETTINGS, 0, 0, &[]);
         client
@@ -93,7 +102,8 @@ impl Client {
     /// Gets a file, by a request with a field that the server should know.
     fn get(&mut self) {
         let mut head = std::mem::take(&mut self.sizes);
-        head.extend_from_slice(&[0x82, 0x87, 0x01, 1, b'a', 0x04, 6]);
+        let scheme = if self.is_encrypted { 0x87 } else { 0x86 };
+        head.extend_from_slice(&[0x82, scheme, 0x01, 1, b'a', 0x04, 6]);
         head.extend_from_slice(b"/small");
         let has_table = self.table != Table::Unused && self.has_room;
         match (has_table, self.is_known) {
@@ -148,8 +158,11 @@ fn idle_connections_of_http_2_go_on_through_many_upgrades_and_crashes() {
     config.alpn_protocols = vec![b"h2".to_vec()];
     let (config, at) = (Arc::new(config), ([127, 0, 0, 1], nursery.tls.unwrap()).into());
     let kinds = [Table::Unused, Table::GivenUp, Table::Kept];
-    let mut clients: Vec<Client> =
-        (0..12).map(|number| Client::new(&config, at, kinds[number % kinds.len()])).collect();
+    let begin = |number: usize| match (number % 2, kinds[number % kinds.len()]) {
+        (0, table) => Client::encrypted(&config, at, table),
+        (_, table) => Client::new(Box::new(connect(nursery.at())), false, table),
+    };
+    let mut clients: Vec<Client> = (0..12).map(begin).collect();
     for client in &mut clients {
         client.get();
         client.get();
