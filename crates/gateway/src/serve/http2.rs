@@ -63,8 +63,8 @@ pub(super) struct InitialState {
     pub ends: bool,
 }
 
-/// Speaks HTTP/2 with a client, in a task of its own: it lives long, and is smaller than the task
-/// that has found out what the client speaks.
+/// Speaks HTTP/2 with a client, in a task of its own: it lives long, and is smaller than the tasks
+/// of handshakes and of HTTP/1.
 pub(super) fn begin(
     context: Rc<ListenerContext>,
     transport: Transport,
