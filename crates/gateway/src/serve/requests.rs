@@ -71,6 +71,8 @@ enum NextRequest {
     Refused(Refusal),
     /// It is the preface of HTTP/2.
     Preface,
+    /// It is the first part of the preface, or else refused.
+    PrefacePart(Refusal),
 }
 
 /// A request that a handler answers.
@@ -181,7 +183,7 @@ async fn answer_all(
                 // Connections of plain requests have a smaller future.
                 Box::pin(respond(state, (io, read), serving, arriving, form, check)).await
             }
-            Ok(NextRequest::Refused(why)) => {
+            Ok(NextRequest::Refused(why) | NextRequest::PrefacePart(why)) => {
                 let counters = &state.context.worker.counters;
                 counters.broken.add(1);
                 counters.refused_heads.count(why);
@@ -311,23 +313,26 @@ async fn next(
     check: &mut impl FnMut(&mut Context<'_>, Phase) -> Option<ExitReason>,
 ) -> Result<NextRequest, ExitReason> {
     let most = state.context.header_bytes as usize;
-    let (mut has_new, mut seen) = (!read.is_empty(), 0);
+    let (mut has_new, mut seen, mut part) = (!read.is_empty(), 0, None);
     poll_fn(|cx| {
         loop {
             // A head that comes in many pieces is not read again with each.
             let may_be_whole = seen == 0 || read.is_full() || has_end(read.bytes(), seen);
             if std::mem::take(&mut has_new) && may_be_whole {
-                if let Some(request) = take(state, read, facts, place) {
-                    return Poll::Ready(Ok(request));
+                match take(state, read, facts, place) {
+                    // Whatever follows it may be refused at once.
+                    Some(NextRequest::PrefacePart(why)) => (seen, part) = (0, Some(why)),
+                    Some(request) => return Poll::Ready(Ok(request)),
+                    None => seen = read.bytes().len(),
                 }
-                // Whatever follows the beginning of a preface may be refused at once.
-                let may_be_preface = PREFACE.starts_with(read.bytes());
-                seen = if may_be_preface { 0 } else { read.bytes().len() };
                 read.make_room(most);
             }
             match poll_read(cx, io, read) {
                 Poll::Ready(Ok(1..)) => has_new = true,
                 Poll::Ready(outcome) => {
+                    if let Some(why) = part {
+                        return Poll::Ready(Ok(NextRequest::Refused(why)));
+                    }
                     if !read.is_empty() {
                         state.context.worker.counters.broken.add(1);
                     }
@@ -373,8 +378,9 @@ fn take(
         Err(_) if speaks_http2(state) && bytes.starts_with(PREFACE) => {
             return Some(NextRequest::Preface);
         }
-        // The rest of it may come.
-        Err(_) if speaks_http2(state) && PREFACE.starts_with(bytes) => return None,
+        Err(why) if speaks_http2(state) && PREFACE.starts_with(bytes) => {
+            return Some(NextRequest::PrefacePart(why));
+        }
         Err(why) => return Some(NextRequest::Refused(why)),
     };
     let form = ResponseForm::of_request(&head);

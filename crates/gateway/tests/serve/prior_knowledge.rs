@@ -130,6 +130,14 @@ fn bytes_that_only_begin_like_the_preface_are_malformed_requests() {
             assert_eq!(answer(&mut stream), expected, "{place} in pieces of {cut}");
         }
     }
+    // A part of it that is all.
+    for length in 1..PREFACE.len() {
+        let expected = answer_to(address, GET, &PREFACE[..length]);
+        let expected = expected.strip_prefix(&*first).expect("the first answer").trim_start();
+        let has_version = length >= "PRI * HTTP/2.0".len();
+        assert_eq!(expected.starts_with("HTTP/1.1 505 "), has_version, "{length}: {expected}");
+        assert_eq!(answer_to(address, "", &PREFACE[..length]), expected, "{length}");
+    }
     // A preface in a wrong place.
     let refused = answer_to(address, GET, PREFACE);
     let refused = refused.strip_prefix(&*first).unwrap().trim_start();
