@@ -1,5 +1,6 @@
 //! The body of a response.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -15,10 +16,17 @@ pub struct Body(Inner);
 
 type Stream = Pin<Box<dyn http_body::Body<Data = Bytes, Error = io::Error>>>;
 
+/// A body that waits for the next thing to say, and needs no task for that.
+pub trait RestingBody: http_body::Body<Data = Bytes, Error = io::Error> + Unpin + Any {
+    /// Whether there is nothing to say, now and until it is told something.
+    fn can_rest(&self) -> bool;
+}
+
 enum Inner {
     /// Empty once it was taken.
     Memory(Bytes),
     Stream(Stream),
+    Resting(Box<dyn RestingBody>),
     File(Box<Pieces>),
 }
 
@@ -34,6 +42,31 @@ impl Body {
     #[inline]
     pub fn stream(stream: impl http_body::Body<Data = Bytes, Error = io::Error> + 'static) -> Body {
         Body(Inner::Stream(Box::pin(stream)))
+    }
+
+    /// Returns a body that is made while it is sent, and may be parked meanwhile.
+    pub fn resting(body: impl RestingBody) -> Body {
+        Body(Inner::Resting(Box::new(body)))
+    }
+
+    /// Whether it waits for the next thing to say, and can be parked.
+    #[must_use]
+    pub fn can_rest(&self) -> bool {
+        matches!(&self.0, Inner::Resting(body) if body.can_rest())
+    }
+
+    /// Returns a [resting](Body::resting) body of this type.
+    ///
+    /// # Errors
+    ///
+    /// The body, if it is another one.
+    pub fn into_resting<T: RestingBody>(self) -> Result<Box<T>, Body> {
+        match self.0 {
+            Inner::Resting(body) if (&*body as &dyn Any).is::<T>() => {
+                (body as Box<dyn Any>).downcast().map_err(|_| Body::empty())
+            }
+            other => Err(Body(other)),
+        }
     }
 
     /// Returns a body that is read from files.
@@ -73,6 +106,7 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Inner::Memory(bytes) => f.debug_tuple("Memory").field(&bytes.len()).finish(),
+            Inner::Resting(_) => f.debug_tuple("Resting").finish(),
             Inner::Stream(stream) => f.debug_tuple("Stream").field(&stream.size_hint()).finish(),
             Inner::File(pieces) => f.debug_tuple("File").field(&pieces.size_hint()).finish(),
         }
@@ -91,6 +125,7 @@ impl http_body::Body for Body {
             Inner::Memory(bytes) if bytes.is_empty() => Poll::Ready(None),
             Inner::Memory(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Inner::Stream(stream) => stream.as_mut().poll_frame(cx),
+            Inner::Resting(body) => Pin::new(&mut **body).poll_frame(cx),
             Inner::File(pieces) => Pin::new(&mut **pieces).poll_frame(cx),
         }
     }
@@ -99,6 +134,7 @@ impl http_body::Body for Body {
         match &self.0 {
             Inner::Memory(bytes) => bytes.is_empty(),
             Inner::Stream(stream) => stream.is_end_stream(),
+            Inner::Resting(body) => body.is_end_stream(),
             Inner::File(pieces) => pieces.is_end_stream(),
         }
     }
@@ -107,6 +143,7 @@ impl http_body::Body for Body {
         match &self.0 {
             Inner::Memory(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Inner::Stream(stream) => stream.size_hint(),
+            Inner::Resting(body) => body.size_hint(),
             Inner::File(pieces) => pieces.size_hint(),
         }
     }

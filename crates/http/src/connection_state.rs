@@ -70,6 +70,27 @@ pub enum Activity {
         /// The codec's record of the connection.
         record: Box<[u8]>,
     },
+    /// Subscribers on streams of HTTP/2.
+    Http2Streams {
+        /// The requests so far.
+        requests: u32,
+        /// The number of its stay in the parking lot, which names the record of what was about to
+        /// be written to it, if there is one.
+        number: u64,
+        /// The codec's record of the connection.
+        record: Box<[u8]>,
+        /// The streams, in the order in which each message goes to them.
+        streams: Vec<StreamActivity>,
+    },
+}
+
+/// The activity of a stream of HTTP/2.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StreamActivity {
+    /// The number of the stream.
+    pub stream: u32,
+    /// Its subscriber.
+    pub activity: Activity,
 }
 
 impl Activity {
@@ -160,6 +181,15 @@ impl ConnectionRecord {
     pub fn sent_since(&self, stream: impl AsFd) -> Option<u64> {
         let written = sys::written(&stream).ok()?.checked_sub(self.written)?;
         (sys::read(&stream).ok()? == self.read).then_some(written)
+    }
+
+    /// Returns the number of its stay in the parking lot, if there are streams of HTTP/2 on it.
+    #[must_use]
+    pub fn stay(&self) -> Option<u64> {
+        match self.activity {
+            Activity::Http2Streams { number, .. } => Some(number),
+            _ => None,
+        }
     }
 
     /// Encodes the state for the keeper.

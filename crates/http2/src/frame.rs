@@ -3,7 +3,7 @@
 use crate::error::ErrorCode;
 
 /// The length of a frame's head.
-pub(crate) const HEAD: usize = 9;
+pub const HEAD: usize = 9;
 
 /// The longest payload that this side accepts, as it does not ask for more, and the longest that
 /// each peer accepts.

@@ -62,7 +62,7 @@
 //! | `section`, `head` | the fields of a block; the head of a request |
 //! | `streams`, `window`, `priority` | slots and states; flow control; turns |
 //! | `settings`, `limits` | the choices of both sides; bounds |
-//! | `record` | parked connections |
+//! | `record`, `carried` | parked connections; data of their streams |
 //! | `frame`, `event`, `error` | what is on the wire; events; reasons |
 //!
 //! # Compression of our own
@@ -99,6 +99,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod carried;
 mod connection;
 mod data;
 mod error;
@@ -117,10 +118,11 @@ mod shutdown;
 mod streams;
 mod window;
 
+pub use carried::Record;
 pub use connection::Connection;
 pub use error::{ConnectionError, ErrorCode, NotWritten, StreamError};
 pub use event::{Event, Scratch, Step};
-pub use frame::PREFACE;
+pub use frame::{HEAD as FRAME_HEAD, PREFACE};
 pub use head::{RequestHead, Wants};
 pub use limits::Limits;
 pub use outgoing::{HeadWriter, PreparedFields};

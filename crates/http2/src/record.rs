@@ -34,6 +34,30 @@ mod stream_flag {
     pub(super) const IS_SENDING: u8 = 0x80;
 }
 
+/// The places of the connection's send window and of the count of useless frames.
+pub(crate) const SEND_WINDOW: usize = 11;
+pub(crate) const USELESS: usize = 31;
+
+/// The place of what not every record has.
+const OPTIONS: usize = 41;
+
+/// Returns the place of the send window of a stream in a record.
+pub(crate) fn stream_window(record: &[u8], id: u32) -> Option<usize> {
+    let early = if record.get(1)? & flag::HAS_EARLY_PRIORITY > 0 { 5 } else { 0 };
+    let remembered = OPTIONS + early;
+    let count = remembered + 1 + 4 * usize::from(*record.get(remembered)?);
+    let streams = u16::from_be_bytes(*record.get(count..)?.first_chunk()?);
+    let mut place = count + 2;
+    for _ in 0..streams {
+        let head: &[u8; 9] = record.get(place..)?.first_chunk()?;
+        if head[..4] == id.to_be_bytes() {
+            return Some(place + 4);
+        }
+        place += 9 + if head[8] & stream_flag::IS_RECEIVING > 0 { 12 } else { 0 };
+    }
+    None
+}
+
 /// The record is not one of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InvalidRecord;

@@ -61,7 +61,12 @@ mod tests {
         error_log.close();
         fails();
         error_log.change(&log).unwrap();
+        // A thread of another test may be writing to it.
+        let dropped = Arc::downgrade(&error_log);
         drop(error_log);
+        while dropped.strong_count() > 0 {
+            thread::yield_now();
+        }
         fails();
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<_> = text.lines().filter(|line| line.contains("thread planned")).collect();

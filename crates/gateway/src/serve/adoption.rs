@@ -27,7 +27,7 @@ use superpoll::backend::Topology;
 
 use superpoll_http::connection_limits::ConnectionLimits;
 use superpoll_http::connection_state::{
-    Activity, ConnectionRecord, LeftConnection, SubscriberRecord,
+    Activity, ConnectionRecord, LeftConnection, StreamActivity,
 };
 use superpoll_http::listen;
 use superpoll_http::log::{Event, Level, Report};
@@ -38,8 +38,9 @@ use superpoll_http::parking_lot::{
 use superpoll_http::peer::{Peer, Permit};
 use superpoll_http::tls::KeysRecord;
 use superpoll_http::transport::Socket;
-use superpoll_hub::channel::{Form, LeftSubscriber, LocatedChannel, Registry};
-use superpoll_hub::succession::records::RecordStore;
+use superpoll_hub::channel::carrier::{self, LeftCarrier, LeftStream};
+use superpoll_hub::channel::{LeftSubscriber, LocatedChannel, Registry};
+use superpoll_hub::succession::records::{RecordStore, Written};
 use superpoll_hub::succession::{PredecessorState, Succession};
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
@@ -76,12 +77,15 @@ pub struct HandedOver {
 }
 
 /// The connections that another server has left.
+#[derive(Default)]
 pub(super) struct Predecessor {
     pub connections: EngineShare,
     /// So many more were lost on the way.
     pub lost: usize,
     /// The other server came to rest, and has said so.
     pub is_orderly: bool,
+    /// What was about to be written to some of them.
+    pub written: HashMap<u64, Written>,
 }
 
 /// The connections that are dealt out to an engine.
@@ -113,11 +117,12 @@ impl Server {
         upgrades: bool,
     ) -> Result<Predecessor, Error> {
         let Some(succession) = &self.succession else {
-            return Ok(Predecessor { connections: Vec::new(), lost: 0, is_orderly: true });
+            return Ok(Predecessor { is_orderly: true, ..Predecessor::default() });
         };
         Server::check(config)?;
-        let PredecessorState { connections, lost, is_orderly, channels, tickets, settings } =
-            succession.inherit(upgrades)?;
+        let state = succession.inherit(upgrades)?;
+        let PredecessorState { connections, lost, is_orderly, .. } = state;
+        let PredecessorState { channels, tickets, settings, written, .. } = state;
         self.shared.tickets.adopt(&tickets);
         // A supervisor has those of its workers.
         if self.shared.worker.is_none() {
@@ -126,7 +131,7 @@ impl Server {
         }
         let channels = Registry::restore(channels, succession);
         self.current = Arc::new(Generation { channels, ..Generation::default() });
-        Ok(Predecessor { connections, lost, is_orderly })
+        Ok(Predecessor { connections, lost, is_orderly, written })
     }
 
     /// Leaves the listeners with the keeper, so that no client is refused however this server
@@ -154,7 +159,11 @@ impl Server {
     /// Deals out connections that another server has left to the engines.
     pub(super) fn adopt(&self, predecessor: Predecessor) {
         let Some(succession) = &self.succession else { return };
-        let Predecessor { connections, lost, is_orderly } = predecessor;
+        let Predecessor { connections, lost, is_orderly, written } = predecessor;
+        let stay = |(_, left): &(OwnedFd, ConnectionRecord)| left.stay().unwrap_or(0);
+        let first_stay = connections.iter().map(stay).chain(written.keys().copied()).max();
+        let first_stay = first_stay.map_or(0, |last| last + 1);
+        carrier::begin_stays_at(first_stay);
         let engines = self.shared.engines.len();
         let mut hands: Vec<EngineShare> = (0..engines).map(|_| Vec::new()).collect();
         let all = connections.len() + lost;
@@ -169,6 +178,8 @@ impl Server {
             connection_limits: self.shared.connection_limits.clone(),
             report: self.shared.report.clone(),
             is_orderly,
+            written,
+            first_stay,
             all,
             closed: AtomicUsize::new(lost),
             arriving: AtomicUsize::new(engines),
@@ -312,6 +323,9 @@ struct Adoption {
     report: Report,
     /// The other server came to rest, and has said so.
     is_orderly: bool,
+    /// What was about to be written to some of them, and the first number of a stay here.
+    written: HashMap<u64, Written>,
+    first_stay: u64,
     /// How many connections there were, and how many of them were closed.
     all: usize,
     closed: AtomicUsize,
@@ -376,7 +390,7 @@ impl Adoption {
         while share.len() > 0 {
             for (descriptor, left) in share.by_ref().take(TOGETHER) {
                 let stream = TcpStream::from(descriptor);
-                if left.keys.is_some() {
+                if left.keys.is_some() || left.stay().is_some() {
                     held.extend(self.hold(local, stream, left));
                 } else {
                     adopted += usize::from(local.adopt_one(self, stream, left).is_some());
@@ -400,7 +414,7 @@ impl Adoption {
         stream: TcpStream,
         left: ConnectionRecord,
     ) -> Option<UntouchedConnection> {
-        let is_fit = left.keys.as_ref().is_some_and(KeysRecord::outlives_crashes);
+        let is_fit = left.keys.as_ref().is_none_or(KeysRecord::outlives_crashes);
         if !self.is_orderly && !is_fit {
             return None;
         }
@@ -432,6 +446,7 @@ impl Adoption {
     }
 
     fn finish(&self) {
+        self.succession.forget_written(self.first_stay);
         self.channels.finish_gathering();
         self.adopting.store(false, Ordering::Release);
         if self.all > 0 {
@@ -475,23 +490,30 @@ impl LocalServer {
         let limit = Duration::from_secs(record.seconds.into());
         let subscribers =
             |space| self.worker.router().local_subscribers(adoption.by_space.get(&space)?);
-        let (activity, sub) = record.activity.unnamed();
-        let (form, of, reader) = match activity {
-            // A name has no name.
-            Activity::Named { .. } => return None,
+        match record.activity {
             // A response was under way when the other server ended.
             Activity::Idle { .. } | Activity::Poll { .. } | Activity::Http2 { .. } if sent > 0 => {
-                return None;
+                None
             }
             Activity::Idle { requests } => {
                 let parked = left.go_on(0, None)?;
                 context.park(ParkedConnection { token: requests, ..parked }, limit);
-                return Some(());
+                Some(())
             }
             Activity::Http2 { requests, record } => {
-                let parked = left.go_on(0, None)?;
-                http2::park(context, ParkedConnection { token: requests, ..parked }, record, limit);
-                return Some(());
+                let parked = ParkedConnection { token: requests, ..left.go_on(0, None)? };
+                http2::park(context, parked, record.into(), limit);
+                Some(())
+            }
+            Activity::Http2Streams { requests, number, record, streams } => {
+                let stream = |StreamActivity { stream, activity }| {
+                    let (space, subscriber) = LeftSubscriber::of(activity)?;
+                    Some(LeftStream { stream, subscribers: subscribers(space)?, subscriber })
+                };
+                let streams = streams.into_iter().map(stream).collect::<Option<_>>()?;
+                let (record, written) = (record.into(), adoption.written.get(&number).cloned());
+                let connection = LeftCarrier { requests, record, written, streams };
+                carrier::adopt(context, left, connection)
             }
             Activity::Poll { space, last, grant, form, requests, before } => {
                 let local_subscribers = subscribers(space)?;
@@ -500,18 +522,12 @@ impl LocalServer {
                 let pending = Some(pending);
                 let parked = ParkedConnection { pending, ..left.go_on(0, None)? };
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit, grant);
-                return Some(());
+                Some(())
             }
-            Activity::Socket(of) => (Form::WebSocket, of, None),
-            Activity::JsonSocket(of) => (Form::Json, of, None),
-            Activity::Events(of) => (Form::Events, of, None),
-            Activity::Mercure { space, last, grant, pinged, reader } => {
-                let of = SubscriberRecord { space, last, offset: None, grant, pinged };
-                (Form::Mercure, of, Some(reader))
+            activity => {
+                let (space, subscriber) = LeftSubscriber::of(activity)?;
+                subscribers(space)?.adopt(left, subscriber)
             }
-        };
-        let SubscriberRecord { space, last, offset, grant, pinged } = of;
-        let of = LeftSubscriber { form, last, offset, pinged, grant, reader, sub };
-        subscribers(space)?.adopt(left, of)
+        }
     }
 }

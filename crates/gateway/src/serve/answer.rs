@@ -233,6 +233,29 @@ impl Answer {
         Answer { body, running, bytes, has_ended, unsent, is_broken, entry }
     }
 
+    /// Continues with a body that was parked.
+    pub(super) fn again(
+        state: &Rc<ConnectionState>,
+        body: Body,
+        entry: Option<Rc<Entry>>,
+    ) -> Answer {
+        Answer::new(Running::again(state), entry, body)
+    }
+
+    /// Whether the body waits for the next thing to say, and can be parked.
+    pub(super) fn can_rest(&self) -> bool {
+        self.body.can_rest()
+    }
+
+    /// Returns a body to be parked, and its line of the access log.
+    pub(super) fn into_resting(mut self) -> (Body, Option<Rc<Entry>>) {
+        let (body, entry) = (std::mem::take(&mut self.body), self.entry.take());
+        if let Some(entry) = &entry {
+            entry.note(|record| record.bytes += self.bytes);
+        }
+        (body, entry)
+    }
+
     /// Limits each read of a file to so many bytes.
     pub(super) fn limit_reads(&mut self, most: usize) {
         self.body.limit_reads(most);

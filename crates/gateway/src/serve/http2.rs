@@ -41,10 +41,12 @@ use superpoll_http::connection_state::Activity;
 use superpoll_http::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
 use superpoll_http::peer::Peer;
 use superpoll_http::transport::Transport;
+use superpoll_http2::Record;
+use superpoll_hub::channel::carrier::{Carrier, GoesOn, Resumed};
 use superpoll_rt::spawn;
 use superpoll_rt::time::{self, sleep};
 
-use self::session::{End, Session};
+use self::session::{End, Parked, Session};
 use super::answer::ConnectionState;
 use super::clock::{Clock, ExitReason, Phase};
 use super::linger::close;
@@ -55,8 +57,8 @@ use super::listener_context::ListenerContext;
 pub(super) struct InitialState {
     /// Bytes that were read and not used.
     pub before: Bytes,
-    /// The record of a connection that was parked.
-    pub record: Option<Box<[u8]>>,
+    /// A connection that was parked.
+    pub parked: Option<Parked>,
     /// Requests so far.
     pub requests: u32,
     /// The connection is to end.
@@ -81,25 +83,27 @@ async fn serve(
     peer: Rc<Peer>,
     initial: InitialState,
 ) {
-    let InitialState { before, record, requests, ends } = initial;
+    let InitialState { before, parked, requests, ends } = initial;
     // Since when the connection is to end.
     let mut ends = ends.then(time::now);
     let active = context.worker.begin(&peer, Protocol::Http2);
     let can_park = transport.can_park() && !context.is_admin;
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
     state.earlier.set(requests);
-    let session = Session::new(state.clone(), transport, &before, record.as_deref());
+    let was_parked = parked.is_some();
+    let session = Session::new(state.clone(), transport, &before, parked);
     let Some(mut session) = session else { return context.worker.counters.broken.add(1) };
     drop(before);
     // It need not have been woken by a request.
-    let mut may_rest = record.is_some() && ends.is_none();
+    let mut may_rest = was_parked && ends.is_none();
     if ends.is_some() {
         session.begin_shutdown();
     }
     // Until a stream begins, the bytes that move are no activity of the client's.
-    state.io_activity.is_resting.set(record.is_some());
-    drop(record);
+    state.io_activity.is_resting.set(was_parked);
     let mut clock = Clock::new(&state);
+    // The requests at the last tick.
+    let mut seen = 0;
     let period = context.worker.tick();
     let mut timer = pin!(sleep(period));
     loop {
@@ -159,8 +163,12 @@ async fn serve(
                     None => {}
                 }
                 let quiet = now.saturating_duration_since(clock.since);
+                // Messages for subscribers need no task.
+                let is_calm = seen == state.requests.get() && session.has_streams();
+                seen = state.requests.get();
                 if can_park
-                    && quiet >= timeouts.park
+                    && (quiet >= timeouts.park || is_calm)
+                    && ends.is_none()
                     && session.is_quiet()
                     && !session.give_up_table()
                 {
@@ -184,7 +192,7 @@ async fn serve(
             }
             Some(End::Gone) | None => {}
             Some(End::Quiet) => {
-                let record = session.record();
+                let (record, streams) = (session.record(), session.take_streams());
                 match session.transport.park() {
                     Ok(stream) => {
                         let quiet = time::now().saturating_duration_since(clock.since);
@@ -193,11 +201,15 @@ async fn serve(
                         let limit = if token == 0 { timeouts.header } else { timeouts.idle };
                         let peer = state.peer.clone();
                         let parked = ParkedConnection { stream, peer, token, pending: None };
-                        park(context.clone(), parked, record, limit.saturating_sub(quiet));
+                        match streams.is_empty() {
+                            true => park(context, parked, record, limit.saturating_sub(quiet)),
+                            false => Carrier::park(context, parked, record, streams),
+                        }
                     }
                     // It is not quiet after all.
                     Err(busy) => {
                         session.transport = busy;
+                        session.resume_streams(&[], streams);
                         may_rest = false;
                         continue;
                     }
@@ -208,24 +220,40 @@ async fn serve(
     }
 }
 
+/// Continues with a connection that was parked.
+fn go_on(context: Rc<ListenerContext>, parked: ParkedConnection, state: Parked, ends: bool) {
+    let Ok(transport) = parked.stream.resume() else { return };
+    let (before, requests) = (Bytes::new(), parked.token);
+    let initial = InitialState { before, parked: Some(state), requests, ends };
+    begin(context, transport, parked.peer, initial);
+}
+
+impl GoesOn for ListenerContext {
+    fn go_on(self: Rc<ListenerContext>, resumed: Resumed) {
+        let Resumed { parked, record, rest, streams, why } = resumed;
+        let ends = matches!(why, Some(ResumeReason::Draining | ResumeReason::Refused));
+        go_on(self, parked, Parked { record, rest, streams }, ends);
+    }
+}
+
 /// A connection of HTTP/2 that is parked, as the codec has recorded it.
 struct ParkedHttp2 {
     context: Rc<ListenerContext>,
-    record: Box<[u8]>,
+    record: Record,
 }
 
 /// Parks a connection without streams.
 pub(super) fn park(
     context: Rc<ListenerContext>,
     parked: ParkedConnection,
-    record: Box<[u8]>,
+    record: Record,
     limit: Duration,
 ) {
     let requests = parked.token;
     let worker = context.worker.clone();
     let owner = Rc::new(ParkedHttp2 { context, record });
     let left = owner.clone();
-    let activity = move || Some(Activity::Http2 { requests, record: left.record.clone() });
+    let activity = move || Some(Activity::Http2 { requests, record: left.record.as_ref().into() });
     // A connection that cannot be parked is closed, as idle connections may be at any time.
     drop(worker.parking_lot.park(parked, owner, WakeOn::Readable, Some(limit), activity));
 }
@@ -240,10 +268,9 @@ impl ConnectionOwner for ParkedHttp2 {
             // An operator closes it.
             ResumeReason::Draining | ResumeReason::Refused => return parked.stream.close(),
         };
-        let Ok(transport) = parked.stream.resume() else { return };
-        let record = Some(self.record.clone());
-        let initial = InitialState { before: Bytes::new(), record, requests: parked.token, ends };
-        begin(self.context.clone(), transport, parked.peer, initial);
+        let (record, rest, streams) = (self.record.clone(), Bytes::new(), Vec::new());
+        let state = Parked { record, rest, streams };
+        go_on(self.context.clone(), parked, state, ends);
     }
 
     fn protocol(&self) -> Protocol {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 use proptest::prelude::*;
 use superpoll_http1::{FieldName, FieldValue};
-use superpoll_http2::{Config, Connection, ErrorCode, StreamKey};
+use superpoll_http2::{Config, Connection, ErrorCode, NotWritten, Record, StreamKey};
 
 use crate::client::{
     ACK, CONTINUATION, DATA, Driver, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, Kept, PADDED,
@@ -374,6 +374,7 @@ impl Player {
             let mut again = Vec::new();
             connection.to_record(&mut again);
             assert_eq!(record, again);
+            check_carried(&record);
             let keys: Vec<StreamKey> = connection.keys().collect();
             for key in keys {
                 self.open.get_mut(&key.id()).unwrap().key = key;
@@ -469,4 +470,29 @@ fn a_good_part_of_the_games_goes_on() {
     }
     let counts = (whole, parked, requests, trailers);
     assert!(whole > 30 && parked > 600 && requests > 500 && trailers > 10, "{counts:?}");
+}
+
+/// Data that is written by a record alone is what the connection writes, and leaves the record that
+/// the connection has then.
+fn check_carried(record: &[u8]) {
+    let mut connection = Connection::from_record(CONFIG, record).unwrap();
+    let mut carried = Record::from(Box::from(record));
+    let keys: Vec<StreamKey> = connection.keys().collect();
+    for (round, key) in keys.iter().chain(&keys).enumerate() {
+        let (id, mut by_connection, mut by_record) = (key.id(), Vec::new(), Vec::new());
+        let length = (97 * round + 1).min(connection.capacity(*key));
+        if connection.data_head(*key, length, false, &mut by_connection).is_ok() {
+            assert_eq!(carried.data_head(id, length, &mut by_record), Ok(()));
+            assert_eq!(by_connection, by_record);
+            let most = carried.capacity(id);
+            assert_eq!(most.min(16 << 10), connection.capacity(*key));
+            let before = carried.clone();
+            let refused = carried.data_head(id, most + 1, &mut by_record);
+            assert_eq!((refused, &carried), (Err(NotWritten::Window), &before));
+        }
+    }
+    let mut after = Vec::new();
+    connection.to_record(&mut after);
+    assert_eq!(after, carried.as_ref());
+    assert_eq!(carried.data_head(2, 0, &mut Vec::new()), Err(NotWritten::Gone));
 }

@@ -32,6 +32,15 @@ use super::{counters, replay};
 /// From this many sends on a ring is worth its while.
 const ENOUGH: usize = 8;
 
+/// A parked connection with subscribers on its streams.
+pub(super) trait Carries {
+    /// Takes the connection out of the parking lot, and goes on with it in a task.
+    fn wake(self: Rc<Self>);
+
+    /// Sends messages of a channel to all streams that get them. Whether there were some.
+    fn deliver(self: Rc<Self>, by: &Rc<LocalSubscribers>, broadcast: &mut Broadcast) -> bool;
+}
+
 /// Messages for a parked subscriber.
 struct Sending {
     index: usize,
@@ -46,7 +55,7 @@ struct Sending {
 
 /// The most bytes of messages that are sealed for a subscriber at once, but at least one message:
 /// the part that its socket has no room for is held in memory.
-const SEALED: usize = 16 << 10;
+pub(super) const SEALED: usize = 16 << 10;
 
 /// From this many sealed bytes on those at hand are written before more are sealed: they are each
 /// subscriber's own.
@@ -64,6 +73,19 @@ impl Sendings {
     fn push(&mut self, sending: Sending) {
         self.sealed += if sending.is_sealed { sending.bytes.len() } else { 0 };
         self.all.push(sending);
+    }
+}
+
+/// The messages of a broadcast that a subscriber is given.
+pub(super) struct News {
+    pub range: Range<usize>,
+    /// Which of all messages it gets; `None` for all.
+    pub wanted: Option<Rc<[bool]>>,
+}
+
+impl News {
+    pub(super) fn has(&self, message: usize) -> bool {
+        self.range.contains(&message) && self.wanted.as_ref().is_none_or(|wanted| wanted[message])
     }
 }
 
@@ -115,37 +137,38 @@ impl LocalSubscribers {
     ) -> bool {
         let mut subscribers = self.subscribers.borrow_mut();
         let Some(subscriber) = subscribers.get_mut(index) else { return false };
-        if subscriber.grant.is_over() {
-            // Who is parked is woken within two seconds; a task ends now.
-            if let SubscriberState::Task(mailbox) = &subscriber.delivery {
-                mailbox.end(EndReason::Expired);
+        let is_over = subscriber.grant.is_over();
+        match &subscriber.delivery {
+            SubscriberState::Carried(by) => {
+                let by = by.upgrade();
+                drop(subscribers);
+                // With all others on its connection.
+                return by.is_some_and(|by| by.deliver(self, broadcast));
             }
+            // Who is parked is woken within two seconds; a task ends now.
+            SubscriberState::Task(mailbox) if is_over => mailbox.end(EndReason::Expired),
+            _ => {}
+        }
+        drop(subscribers);
+        if is_over {
             return false;
         }
-        let first = broadcast.messages.partition_point(|message| message.id <= subscriber.last);
-        let Some(last) = broadcast.messages[first..].last().map(|message| message.id) else {
-            return false;
+        let News { range: news, wanted } = match self.take_news(broadcast, index) {
+            Some(news) if news.range.is_empty() => return true,
+            Some(news) => news,
+            None => return false,
         };
-        subscriber.last = last;
-        let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
         let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
-        let news = first..broadcast.messages.len();
-        let count = match &wanted {
-            None => news.len(),
-            Some(_) => news.clone().filter(is_wanted).count(),
-        };
-        if count == 0 {
-            // Looking is work, too.
-            return true;
-        }
-        counters::count(&self.hub.counters().delivered, count as u64);
+        let mut subscribers = self.subscribers.borrow_mut();
+        let Some(subscriber) = subscribers.get_mut(index) else { return false };
         match &mut subscriber.delivery {
+            SubscriberState::Carried(_) => {}
             SubscriberState::Poll(key) => {
                 let key = *key;
                 drop(subscribers);
                 self.remove(index);
                 if let Some(parked) = self.parking_lot.take(key) {
-                    self.answer_poll(parked, broadcast.answer(first, self.hub.epoch()));
+                    self.answer_poll(parked, broadcast.answer(news.start, self.hub.epoch()));
                 }
             }
             SubscriberState::Parked { key, form, .. } => {
@@ -162,6 +185,24 @@ impl LocalSubscribers {
             }
         }
         true
+    }
+
+    /// Returns the messages of a broadcast that a subscriber has not been given, and counts them as
+    /// given; an empty range if it gets none of them, `None` if there are none.
+    pub(super) fn take_news(&self, broadcast: &mut Broadcast, index: usize) -> Option<News> {
+        let mut subscribers = self.subscribers.borrow_mut();
+        let subscriber = subscribers.get_mut(index)?;
+        let first = broadcast.messages.partition_point(|message| message.id <= subscriber.last);
+        subscriber.last = broadcast.messages[first..].last()?.id;
+        let range = first..broadcast.messages.len();
+        let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
+        let count = match &wanted {
+            None => range.len(),
+            Some(wanted) => wanted[range.clone()].iter().filter(|is_wanted| **is_wanted).count(),
+        };
+        counters::count(&self.hub.counters().delivered, count as u64);
+        let range = if count == 0 { 0..0 } else { range };
+        Some(News { range, wanted })
     }
 
     /// Prepares messages for a parked subscriber. `None` if the subscriber has to continue in a
@@ -328,6 +369,8 @@ pub(super) struct Broadcast {
     pub options: Arc<Channel>,
     /// By their form.
     encoded: [Option<Encoded>; Form::COUNT],
+    /// The same, as data of streams of HTTP/2.
+    data: [Option<Encoded>; Form::COUNT],
     /// The answer to long-polls from one of the messages on.
     answer: Option<(usize, Bytes)>,
     /// Which of the messages each reader gets, by its number.
@@ -356,14 +399,21 @@ impl Broadcast {
             return None;
         }
         let cost = messages.iter().map(cost).sum();
-        let (options, encoded, wanted) = (options.clone(), Default::default(), HashMap::new());
-        Some(Broadcast { messages, cost, options, encoded, answer: None, wanted })
+        let (options, wanted) = (options.clone(), HashMap::new());
+        let (encoded, data) = Default::default();
+        Some(Broadcast { messages, cost, options, encoded, data, answer: None, wanted })
     }
 
     /// Returns the messages in a form.
     pub(super) fn encoded(&mut self, form: Form, hub: &Hub) -> &Encoded {
         self.encoded[form as usize]
             .get_or_insert_with(|| Encoded::new(form, hub.source(), &self.messages))
+    }
+
+    /// Returns the messages in a form, as data of streams of HTTP/2.
+    pub(super) fn data(&mut self, form: Form, hub: &Hub) -> &Encoded {
+        self.data[form as usize]
+            .get_or_insert_with(|| Encoded::data(form, hub.source(), &self.messages))
     }
 
     /// Returns which of the messages a reader gets.

@@ -17,8 +17,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use superpoll_http::accept;
-use superpoll_http::body::Body;
-use superpoll_http::body::PollFrame;
+use superpoll_http::body::{Body, PollFrame, RestingBody};
 use superpoll_http::exchange::Exchange;
 use superpoll_http::grant::Grant;
 use superpoll_http::mercure::reader_record::ReaderRecord;
@@ -118,7 +117,7 @@ impl LocalSubscribers {
         let channels = JoinedChannels::one(subscription, backlog.mailbox);
         let writer = EventWriter::new(channels, form, false);
         let mut response =
-            Response::new(Body::stream(EventsBody::new(writer, unread, backlog.rest.into())));
+            Response::new(Body::resting(EventsBody::new(writer, unread, backlog.rest.into())));
         *response.headers_mut() = fields;
         response
     }
@@ -243,7 +242,7 @@ pub(super) fn stream_of_several(
     exchange.end_with_client();
     joined::limit_unsent(exchange, &invitations);
     let body = EventsBody::of_several(invitations, unread);
-    let mut response = Response::new(Body::stream(body));
+    let mut response = Response::new(Body::resting(body));
     *response.headers_mut() = fields();
     response
 }
@@ -323,6 +322,21 @@ pub(super) struct EventsBody {
 }
 
 impl EventsBody {
+    /// Continues with a stream that was parked.
+    pub(super) fn again(
+        subscription: Subscription,
+        mailbox: Rc<Mailbox>,
+        form: Form,
+    ) -> EventsBody {
+        let writer = EventWriter::new(JoinedChannels::one(subscription, mailbox), form, false);
+        EventsBody::new(writer, Unread::default(), Vec::new())
+    }
+
+    /// Returns the subscription of a body that rests, and the form of its messages.
+    pub(super) fn into_parts(self) -> (Subscription, Form) {
+        (self.writer.channels.into_subscription(), self.writer.form)
+    }
+
     fn new(writer: EventWriter, unread: Unread, text: Vec<u8>) -> EventsBody {
         let silence = writer.channels.silence();
         let timer = sleep(writer.channels.limit(silence));
@@ -339,6 +353,20 @@ impl EventsBody {
             writer.write_missed(index, start.id, &mut text);
         }
         EventsBody::new(writer, unread, text)
+    }
+}
+
+impl RestingBody for EventsBody {
+    /// One with several channels never rests: a successor could not tell which of its bytes are of
+    /// which channel.
+    fn can_rest(&self) -> bool {
+        let channels = &self.writer.channels;
+        self.text.is_empty()
+            && self.unread.is_over()
+            && channels.is_one()
+            && self.writer.form != Form::Json
+            && channels.is_empty()
+            && channels.first().mailbox.ended().is_none()
     }
 }
 

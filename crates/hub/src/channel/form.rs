@@ -100,6 +100,14 @@ impl Form {
         }
     }
 
+    /// Appends a message as data of a stream of HTTP/2.
+    pub(super) fn write_data(self, message: &Message, source: Source<'_>, to: &mut Vec<u8>) {
+        match self {
+            Form::WebSocket | Form::Json => self.write(message, source, to),
+            Form::Events | Form::Mercure => self.write_event(message, source.epoch, to),
+        }
+    }
+
     /// Whether its messages are the body of a response.
     pub(super) const fn is_body(self) -> bool {
         matches!(self, Form::Events | Form::Mercure)
@@ -126,6 +134,14 @@ impl Form {
         match self {
             Form::WebSocket | Form::Json => frames::PING,
             Form::Events | Form::Mercure => event_text::COMMENT_CHUNK,
+        }
+    }
+
+    /// The same, as data of a stream of HTTP/2.
+    pub(super) const fn data_of_life(self) -> &'static [u8] {
+        match self {
+            Form::WebSocket | Form::Json => frames::PING,
+            Form::Events | Form::Mercure => event_text::COMMENT,
         }
     }
 
@@ -182,6 +198,25 @@ impl Encoded {
         let source = source.into();
         let room = messages.iter().map(|message| form.room(message, source)).sum();
         Encoded::up_to(form, source, messages, Vec::with_capacity(room), usize::MAX)
+    }
+
+    /// Makes messages as data of a stream of HTTP/2.
+    pub(super) fn data<'a>(
+        form: Form,
+        source: impl Into<Source<'a>>,
+        messages: &[Message],
+    ) -> Encoded {
+        let (source, mut bytes, mut ends) = (source.into(), Vec::new(), Vec::new());
+        for message in messages {
+            form.write_data(message, source, &mut bytes);
+            ends.push(bytes.len());
+        }
+        Encoded::of_parts(bytes, ends)
+    }
+
+    /// Returns parts that were made already, and where each of them ends.
+    pub(super) fn of_parts(bytes: Vec<u8>, ends: Vec<usize>) -> Encoded {
+        Encoded { bytes: bytes.into(), ends }
     }
 
     /// Makes as many of the messages as have this many bytes, or all.

@@ -609,6 +609,11 @@ const SAFE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(1);
 
 impl Hub {
+    /// Returns the store that records messages, if there is one.
+    pub(in crate::channel) fn records(&self) -> Option<Arc<dyn RecordStore>> {
+        self.state().history.records()
+    }
+
     /// Returns the offset after a message in a form, if it is known.
     pub(in crate::channel) fn offset(&self, id: u64, form: Form) -> Option<u64> {
         self.state().history.offset(id, form)

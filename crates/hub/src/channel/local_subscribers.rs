@@ -21,6 +21,7 @@ use superpoll_http::peer::Peer;
 
 use super::counters;
 use super::cursor::Cursor;
+use super::delivery::Carries;
 use super::engine::ChannelEngine;
 use super::form::Form;
 use super::history::Since;
@@ -73,6 +74,8 @@ pub(super) enum SubscriberState {
     /// A parked subscriber that gets messages in a form. `pinged` is its send queue when it was
     /// sent a sign of life, if nothing has come from it since.
     Parked { key: Key, form: Form, pinged: Option<SendQueue> },
+    /// A subscriber on a stream of HTTP/2, which is parked with its connection.
+    Carried(Weak<dyn Carries>),
     /// A subscriber with a task, which reads this mailbox.
     Task(Rc<Mailbox>),
 }
@@ -318,23 +321,27 @@ impl LocalSubscribers {
     /// Ends all subscriptions, and accepts no new ones.
     pub(super) fn retire(self: &Rc<LocalSubscribers>) {
         self.is_retired.set(true);
-        let mut parked = Vec::new();
-        for (_, subscriber) in self.subscribers.borrow().iter() {
-            match &subscriber.delivery {
-                SubscriberState::Poll(key) | SubscriberState::Parked { key, .. } => {
-                    parked.push(*key)
-                }
-                SubscriberState::Task(mailbox) => mailbox.end(EndReason::Retired),
+        for (_, key, _) in self.end_tasks(EndReason::Retired) {
+            if let Some(parked) = self.parking_lot.take(key) {
+                self.clone().resume(parked, ResumeReason::Draining);
             }
         }
-        for parked in parked.into_iter().filter_map(|key| self.parking_lot.take(key)) {
-            self.clone().resume(parked, ResumeReason::Draining);
-        }
+    }
+
+    /// Gives tasks to the connections that carry subscribers of this channel.
+    fn wake_carriers(&self) {
+        let carrier = |(_, subscriber): (usize, &Subscriber)| match &subscriber.delivery {
+            SubscriberState::Carried(by) => by.upgrade(),
+            _ => None,
+        };
+        let carriers: Vec<_> = self.subscribers.borrow().iter().filter_map(carrier).collect();
+        carriers.into_iter().for_each(Carries::wake);
     }
 
     /// Ends the subscribers that have a task, and returns those that are parked: the number and
     /// the key of each, and its form unless it is a long-poll.
     pub(super) fn end_tasks(&self, why: EndReason) -> Vec<(usize, Key, Option<Form>)> {
+        self.wake_carriers();
         let mut parked = Vec::new();
         for (index, subscriber) in self.subscribers.borrow().iter() {
             match &subscriber.delivery {
@@ -343,6 +350,7 @@ impl LocalSubscribers {
                     parked.push((index, *key, Some(*form)))
                 }
                 SubscriberState::Task(mailbox) => mailbox.end(why),
+                SubscriberState::Carried(_) => {}
             }
         }
         parked

@@ -17,8 +17,8 @@
 //! made once for all: a frame, or a chunk of HTTP/1.1. A WebSocket's protocol object is made when
 //! the client sends something. A task is made when the work does not fit into one turn, or when the
 //! socket has no room: from then on messages wait for the subscriber, up to the channel's limit.
-//! Subscribers that cannot be parked (HTTP/2, events over HTTP/1.0) have a
-//! task all along.
+//! Subscribers on streams of HTTP/2 are parked with their connection (`carrier`). Those that
+//! cannot be parked (WebSockets over HTTP/2, events over HTTP/1.0) have a task all along.
 //!
 //! A parked subscriber also continues with another server. That server knows how many bytes were
 //! written to it since it was parked, and which messages there were. So the bytes of a message must
@@ -35,6 +35,7 @@
 //! that it has missed messages.
 
 mod budget;
+pub mod carrier;
 mod counters;
 mod cursor;
 mod delivery;

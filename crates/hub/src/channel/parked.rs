@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_io::{AsyncRead, AsyncWrite};
 use superpoll_config::Slow;
-use superpoll_http::connection_state::{LeftConnection, SubscriberRecord};
+use superpoll_http::connection_state::{Activity, LeftConnection, SubscriberRecord};
 use superpoll_http::grant::Grant;
 use superpoll_http::log::Entry;
 use superpoll_http::mercure::reader_record::ReaderRecord;
@@ -98,13 +98,34 @@ pub struct LeftSubscriber {
     pub sub: Option<Box<str>>,
 }
 
+impl LeftSubscriber {
+    /// Returns a subscriber of what was left of it, and the number of its channel's records; `None`
+    /// if it is none.
+    #[must_use]
+    pub fn of(activity: Activity) -> Option<(u64, LeftSubscriber)> {
+        let (activity, sub) = activity.unnamed();
+        let (form, of, reader) = match activity {
+            Activity::Socket(of) => (Form::WebSocket, of, None),
+            Activity::JsonSocket(of) => (Form::Json, of, None),
+            Activity::Events(of) => (Form::Events, of, None),
+            Activity::Mercure { space, last, grant, pinged, reader } => {
+                let of = SubscriberRecord { space, last, offset: None, grant, pinged };
+                (Form::Mercure, of, Some(reader))
+            }
+            _ => return None,
+        };
+        let SubscriberRecord { space, last, offset, grant, pinged } = of;
+        Some((space, LeftSubscriber { form, last, offset, pinged, grant, reader, sub }))
+    }
+}
+
 impl LocalSubscribers {
     /// Returns the form of a parked subscriber, and its send queue at the last sign of life that
     /// was not answered.
     fn parked_state(&self, index: usize) -> Option<(Form, Option<SendQueue>)> {
         match self.subscribers.borrow().get(index)?.delivery {
             SubscriberState::Parked { form, pinged, .. } => Some((form, pinged)),
-            SubscriberState::Poll(_) | SubscriberState::Task(_) => None,
+            _ => None,
         }
     }
 
@@ -204,21 +225,23 @@ impl LocalSubscribers {
         }
         parked.token = u32::try_from(index).unwrap_or(u32::MAX);
         let limit = Some(grant.limit(self.hub.silence()));
-        let activity = || {
-            let last = self.last_given(index);
-            let reader = self.reader(index);
-            let record = reader.as_ref().map(|reader| &*reader.record);
-            let (space, offset) = (self.hub.space()?, self.hub.offset(last, form));
-            let pinged = pinged.is_some();
-            let subscriber = SubscriberRecord { space, last, offset, grant, pinged };
-            let activity = form.activity(subscriber, record);
-            Some(activity.with_subject(self.presence.subject(index)))
-        };
+        let activity = || self.activity(index, form, pinged.is_some());
         self.note(index, Entry::parked);
         match self.parking_lot.park(parked, self.clone(), form.wakes_on(), limit, activity) {
             Ok(key) => self.set(index, SubscriberState::Parked { key, form, pinged }),
             Err((parked, _)) => self.end_subscriber(index, parked, form, EndReason::Retired),
         }
+    }
+
+    /// Returns the state of a parked subscriber for a successor.
+    pub(super) fn activity(&self, index: usize, form: Form, pinged: bool) -> Option<Activity> {
+        let (last, grant) = (self.last_given(index), self.grant(index));
+        let reader = self.reader(index);
+        let record = reader.as_ref().map(|reader| &*reader.record);
+        let (space, offset) = (self.hub.space()?, self.hub.offset(last, form));
+        let subscriber = SubscriberRecord { space, last, offset, grant, pinged };
+        let activity = form.activity(subscriber, record);
+        Some(activity.with_subject(self.presence.subject(index)))
     }
 
     /// Continues a subscriber that another server has left after a given message, and to which that
@@ -316,7 +339,7 @@ impl Encoded {
     /// Continues with a connection to which so many messages were sent that are not kept, and so
     /// many bytes of these. Returns how many of these have begun, and the rest of the last one.
     /// `None` if there are not as many.
-    fn go_on(
+    pub(super) fn go_on(
         &self,
         left: LeftConnection,
         before: u64,

@@ -9,6 +9,7 @@ use http_body::Body as _;
 use superpoll_http::upload::{Upload, UploadError};
 
 /// The rest of a body.
+#[derive(Default)]
 pub(super) struct Unread(Option<Box<Upload>>);
 
 impl Unread {
@@ -16,10 +17,9 @@ impl Unread {
         Unread((!body.is_end_stream()).then(|| Box::new(body)))
     }
 
-    /// Returns the rest of a body that was read.
-    #[cfg(test)]
-    pub(super) fn none() -> Unread {
-        Unread(None)
+    /// Whether all of it was read.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.is_none()
     }
 
     /// Reads the bytes that are available. Ready if the body has ended too early, which is the end

@@ -31,6 +31,7 @@
 //! a client's certificate; connections of the Unix domain, whose bytes the kernel does not count;
 //! and connections in the middle of a request. An upgrade waits for these.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -50,7 +51,8 @@ use zeroize::Zeroizing;
 use crate::channel::Offsets;
 use crate::channel::message::Message;
 use records::{
-    CHANNELS, ChannelRecord, ORDERLY, RecordStore, SERVER, SETTINGS, TICKETS, decode_message,
+    CARRIERS, CHANNELS, ChannelRecord, ORDERLY, RecordStore, SERVER, SETTINGS, TICKETS, Written,
+    decode_message,
 };
 
 pub mod records;
@@ -100,6 +102,9 @@ pub struct PredecessorState {
     pub tickets: Zeroizing<Vec<u8>>,
     /// The settings of operators.
     pub settings: Settings,
+    /// What was about to be written to connections with subscribers on streams of HTTP/2, by the
+    /// numbers that these have.
+    pub written: HashMap<u64, Written>,
 }
 
 /// The state that the keeper keeps with a listener, and with a listener whose file the server
@@ -312,6 +317,11 @@ impl Succession {
         self.with(Control::yielded);
     }
 
+    /// Forgets what other servers were about to write to connections, all of which go on here.
+    pub fn forget_written(&self, below: u64) {
+        self.trim(CARRIERS, below);
+    }
+
     /// Reports that this server has taken over all that it inherited.
     pub fn report_adopted(&self) {
         self.with(Control::settled);
@@ -376,6 +386,10 @@ impl PredecessorState {
                     }
                     _ => {}
                 }
+                continue;
+            }
+            if space == CARRIERS {
+                predecessor.written.extend(Written::decode(&bytes).map(|written| (id, written)));
                 continue;
             }
             if space == CHANNELS {

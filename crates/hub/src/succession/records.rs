@@ -14,6 +14,10 @@ pub(crate) const CHANNELS: u64 = 0;
 /// The space of the records of the server itself.
 pub(crate) const SERVER: u64 = u64::MAX;
 
+/// The space of the records of what is about to be written to connections with subscribers on
+/// streams of HTTP/2.
+pub(crate) const CARRIERS: u64 = u64::MAX - 1;
+
 /// The record that says that a server came to rest before it left its connections.
 pub(crate) const ORDERLY: u64 = 0;
 
@@ -59,6 +63,31 @@ impl ChannelRecord {
         // Earlier servers had no hubs, and do not say that it is none.
         let known = postcard::from_bytes(bytes);
         known.or_else(|_| postcard::from_bytes(&[bytes, &[0]].concat())).ok()
+    }
+}
+
+/// What is about to be written to a connection with subscribers on streams of HTTP/2.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Written {
+    /// The bytes and frames that were written since the connection was left.
+    pub(crate) bytes: u64,
+    pub(crate) frames: u64,
+    /// The codec's record.
+    pub(crate) record: Box<[u8]>,
+    /// The last message that each stream was given.
+    pub(crate) given: Vec<u64>,
+    /// What comes then: the places of streams, and the numbers of messages.
+    pub(crate) next: Vec<(u16, u64)>,
+}
+
+impl Written {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // No field can be refused.
+        postcard::to_stdvec(self).unwrap_or_default()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Written> {
+        postcard::from_bytes(bytes).ok()
     }
 }
 

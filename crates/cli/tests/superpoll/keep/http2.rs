@@ -1,4 +1,5 @@
-//! Idle connections of HTTP/2 that outlive an upgrade or a crash of a server.
+//! Connections of HTTP/2 that outlive an upgrade or a crash of a server: idle ones, and those with
+//! subscribers on their streams.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -8,13 +9,15 @@ use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use super::crowd::{END as LAST, publish_to};
 use super::succession::{Nursery, rounds};
-use crate::stage::connect;
+use crate::stage::{connect, until};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
 
 /// The flags of an end, of an answer, and of the end of a head.
 const END: u8 = 1;
@@ -48,6 +51,33 @@ struct Client {
     is_known: bool,
     /// What has to be said about the size of the table.
     sizes: Vec<u8>,
+    streams: Vec<Events>,
+}
+
+/// A stream of events.
+struct Events {
+    stream: u32,
+    /// Text without its end.
+    text: String,
+    /// The id of the last event.
+    last: u64,
+    /// The data of all events.
+    heard: Vec<String>,
+}
+
+impl Events {
+    /// Takes text, and checks that no event is missing or doubled.
+    fn take(&mut self, text: &[u8]) {
+        self.text.push_str(std::str::from_utf8(text).unwrap());
+        while let Some((event, rest)) = self.text.split_once("\n\n") {
+            let (id, data) = event.strip_prefix("id: ").unwrap().split_once("\ndata: ").unwrap();
+            let id = id.split('-').next().unwrap().parse().unwrap();
+            assert_eq!(id, self.last + 1, "{event}");
+            self.last = id;
+            self.heard.push(data.to_owned());
+            self.text = rest.to_owned();
+        }
+    }
 }
 
 impl Client {
@@ -58,8 +88,16 @@ impl Client {
     }
 
     fn new(stream: Box<dyn Stream>, is_encrypted: bool, table: Table) -> Client {
-        let (has_room, is_known, sizes) = (true, false, Vec::new());
-        let mut client = Client { stream, is_encrypted, next: 1, table, has_room, is_known, sizes };
+        let mut client = Client {
+            stream,
+            is_encrypted,
+            next: 1,
+            table,
+            has_room: true,
+            is_known: false,
+            sizes: Vec::new(),
+            streams: Vec::new(),
+        };
         client.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         client.send(SETTINGS, 0, 0, &[]);
         client
@@ -96,14 +134,25 @@ impl Client {
                 _ => {}
             }
         }
+        let of = u32::from_be_bytes(head[5..].try_into().unwrap());
+        if kind == DATA
+            && let Some(events) = self.streams.iter_mut().find(|events| events.stream == of)
+        {
+            assert_eq!(flags & END, 0, "the stream goes on");
+            events.take(&payload);
+        }
         (kind, flags, u32::from_be_bytes(head[5..].try_into().unwrap()), payload)
+    }
+
+    /// Returns the field `:scheme` of its requests (RFC 7541).
+    fn scheme(&self) -> u8 {
+        if self.is_encrypted { 0x87 } else { 0x86 }
     }
 
     /// Gets a file, by a request with a field that the server should know.
     fn get(&mut self) {
         let mut head = std::mem::take(&mut self.sizes);
-        let scheme = if self.is_encrypted { 0x87 } else { 0x86 };
-        head.extend_from_slice(&[0x82, scheme, 0x01, 1, b'a', 0x04, 6]);
+        head.extend_from_slice(&[0x82, self.scheme(), 0x01, 1, b'a', 0x04, 6]);
         head.extend_from_slice(b"/small");
         let has_table = self.table != Table::Unused && self.has_room;
         match (has_table, self.is_known) {
@@ -119,16 +168,54 @@ impl Client {
         let (mut body, mut is_successful) = (Vec::new(), false);
         loop {
             let (kind, flags, of, payload) = self.receive();
+            let is_of_channel = self.streams.iter().any(|events| events.stream == of);
             match kind {
                 HEADERS if of == stream => is_successful = payload.contains(&0x88),
                 DATA if of == stream => body.extend_from_slice(&payload),
-                _ => assert_eq!(of, 0, "a frame of type {kind}"),
+                _ => assert!(of == 0 || is_of_channel, "a frame of type {kind}"),
             }
             if of == stream && flags & END > 0 {
                 break;
             }
         }
         assert!(is_successful && body.ends_with(b"0123456789"));
+    }
+
+    /// Subscribes to the channel at a path.
+    fn subscribe(&mut self, path: &str) {
+        let mut head = std::mem::take(&mut self.sizes);
+        head.extend_from_slice(&[0x82, self.scheme(), 0x01, 1, b'a', 0x04, path.len() as u8]);
+        head.extend_from_slice(path.as_bytes());
+        head.extend_from_slice(b"\x00\x06accept\x11text/event-stream");
+        let stream = self.next;
+        self.next += 2;
+        self.send(HEADERS, END | END_HEADERS, stream, &head);
+        loop {
+            let (kind, _, of, payload) = self.receive();
+            if of == stream && kind == DATA {
+                let text = String::from_utf8(payload).unwrap();
+                let id = text.strip_prefix("retry: 2000\nid: ").unwrap();
+                let last = id.split('-').next().unwrap().parse().unwrap();
+                let (text, heard) = (String::new(), Vec::new());
+                return self.streams.push(Events { stream, text, last, heard });
+            }
+        }
+    }
+
+    /// Reads until all streams have had an event.
+    fn until_all_heard(&mut self, event: &str) {
+        let has_heard = |events: &Events| events.heard.last().is_some_and(|last| last == event);
+        while !self.streams.iter().all(has_heard) {
+            self.receive();
+        }
+    }
+
+    /// Opens the windows of the connection and of its streams by some bytes.
+    fn open_windows(&mut self) {
+        let streams: Vec<u32> = self.streams.iter().map(|events| events.stream).collect();
+        for stream in [0].into_iter().chain(streams) {
+            self.send(WINDOW_UPDATE, 0, stream, &[0, 0, 1, 0]);
+        }
     }
 
     /// Shows that the connection lives, without a request.
@@ -142,10 +229,8 @@ impl Client {
     }
 }
 
-#[test]
-fn idle_connections_of_http_2_go_on_through_many_upgrades_and_crashes() {
-    let nursery = Nursery::encrypted();
-    let mut server = nursery.server(&[]);
+/// Returns the settings of a client that trusts a nursery's server, and the server's address.
+fn settings(nursery: &Nursery) -> (Arc<ClientConfig>, SocketAddr) {
     let mut roots = RootCertStore::empty();
     let certificate = std::fs::read(nursery.site.path("cert.pem")).unwrap();
     roots.add(PemObject::from_pem_slice(&certificate).unwrap()).unwrap();
@@ -156,13 +241,31 @@ fn idle_connections_of_http_2_go_on_through_many_upgrades_and_crashes() {
             .with_root_certificates(roots)
             .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let (config, at) = (Arc::new(config), ([127, 0, 0, 1], nursery.tls.unwrap()).into());
+    (Arc::new(config), ([127, 0, 0, 1], nursery.tls.unwrap()).into())
+}
+
+/// Connects with TLS or without.
+fn begin(
+    nursery: &Nursery,
+    (config, at): (&Arc<ClientConfig>, SocketAddr),
+    is_plain: bool,
+    table: Table,
+) -> Client {
+    match is_plain {
+        true => Client::new(Box::new(connect(nursery.at())), false, table),
+        false => Client::encrypted(config, at, table),
+    }
+}
+
+#[test]
+fn idle_connections_of_http_2_go_on_through_many_upgrades_and_crashes() {
+    let nursery = Nursery::encrypted();
+    let mut server = nursery.server(&[]);
+    let (config, at) = settings(&nursery);
     let kinds = [Table::Unused, Table::GivenUp, Table::Kept];
-    let begin = |number: usize| match (number % 2, kinds[number % kinds.len()]) {
-        (0, table) => Client::encrypted(&config, at, table),
-        (_, table) => Client::new(Box::new(connect(nursery.at())), false, table),
-    };
-    let mut clients: Vec<Client> = (0..12).map(begin).collect();
+    let mut clients: Vec<Client> = (0..12)
+        .map(|number| begin(&nursery, (&config, at), number % 2 > 0, kinds[number % kinds.len()]))
+        .collect();
     for client in &mut clients {
         client.get();
         client.get();
@@ -185,6 +288,67 @@ fn idle_connections_of_http_2_go_on_through_many_upgrades_and_crashes() {
         }
     }
     for client in &mut clients {
+        client.get();
+    }
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}
+
+/// Each connection has up to three streams, of one channel or of two. Messages are published up to
+/// the moment at which the server ends, so that some of them are on their way.
+#[test]
+fn subscribers_on_streams_go_on_through_many_upgrades_and_crashes() {
+    let nursery = Nursery::encrypted();
+    let mut server = nursery.server(&[]);
+    let (config, at) = settings(&nursery);
+    let channels: [&[&str]; 4] =
+        [&["/news"], &["/news", "/news"], &["/news", "/notes/a"], &["/news", "/news", "/news"]];
+    let mut clients: Vec<Client> = (0..16)
+        .map(|number: usize| {
+            let tables = [Table::Unused, Table::GivenUp, Table::Unused];
+            let (is_plain, table) = (number % 7 > 2, tables[number % tables.len()]);
+            let mut client = begin(&nursery, (&config, at), is_plain, table);
+            client.get();
+            let paths = channels[number % channels.len()];
+            paths.iter().for_each(|path| client.subscribe(path));
+            client
+        })
+        .collect();
+    let all = clients.len();
+    let mut published = 0;
+    let mut publish = |path: &str| {
+        published += 1;
+        let message = format!("message {published}");
+        until("a message is published", || publish_to(nursery.at(), path, &message));
+        message
+    };
+    for round in 0..2 * rounds() {
+        for (number, client) in clients.iter_mut().enumerate() {
+            match (number + round) % 5 {
+                0 => client.ping(u8::try_from(round).unwrap_or(u8::MAX)),
+                1 => client.open_windows(),
+                2 => client.get(),
+                3 => client.ping(1),
+                _ => {}
+            }
+        }
+        for client in clients.iter_mut().filter(|client| client.table == Table::GivenUp) {
+            client.ping(1);
+        }
+        nursery.until_held(all);
+        for number in 0..=round % 4 {
+            publish("/news");
+            if (number + round) % 3 == 0 {
+                publish("/notes/a");
+            }
+        }
+        server = nursery.next(server, round % 2 == 0);
+        server.says(&format!("took over {all} connections"));
+    }
+    publish_to(nursery.at(), "/news", LAST);
+    publish_to(nursery.at(), "/notes/a", LAST);
+    for client in &mut clients {
+        client.until_all_heard(LAST);
         client.get();
     }
     server.signal("TERM");

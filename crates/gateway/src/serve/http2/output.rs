@@ -34,6 +34,14 @@ impl Output {
         &mut self.buffer.get_or_insert_default().0
     }
 
+    /// Continues with a transport that may hold bytes already, and with further ones.
+    pub(super) fn resume(&mut self, bytes: &[u8]) {
+        self.is_unflushed = true;
+        if !bytes.is_empty() {
+            self.bytes().extend_from_slice(bytes);
+        }
+    }
+
     /// Returns how many there are.
     pub(super) fn len(&self) -> usize {
         self.buffer.as_ref().map_or(0, |buffer| buffer.0.len() - self.at)

@@ -38,9 +38,10 @@ use superpoll_http::upload::RequestBody;
 use superpoll_http::upstream::{ClientFacts, ClientHead, StreamReset};
 use superpoll_http1::{Asked, Limits as Http1Limits, Response as Http1Response, Room, response};
 use superpoll_http2::{
-    Config, Connection, ConnectionError, ErrorCode, Event, HeadWriter, Limits, RequestHead,
+    Config, Connection, ConnectionError, ErrorCode, Event, HeadWriter, Limits, Record, RequestHead,
     Scratch, StreamError, StreamKey,
 };
+use superpoll_hub::channel::carrier::RestingStream;
 use superpoll_rt::{has_budget_remaining, spawn};
 
 use super::arriving::{ArrivingBody, Fed};
@@ -65,6 +66,14 @@ const MOST_HELD: usize = 1 << 20;
 thread_local! {
     /// The memory for a head, which all connections of a thread share.
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+/// A connection that was parked.
+pub(in crate::serve) struct Parked {
+    pub record: Record,
+    /// Bytes that come before all others.
+    pub rest: Bytes,
+    pub streams: Vec<RestingStream>,
 }
 
 /// The end of a connection, or of its task.
@@ -116,17 +125,17 @@ impl Session {
         state: Rc<ConnectionState>,
         transport: Transport,
         before: &[u8],
-        record: Option<&[u8]>,
+        parked: Option<Parked>,
     ) -> Option<Session> {
         let head = state.context.header_bytes as usize;
         let limits = Limits { head, target: LONGEST_TARGET, ..Limits::DEFAULT };
         let config = Config { limits, streams: STREAMS, ..Config::DEFAULT };
         let mut out = Output::default();
-        let protocol = match record {
+        let protocol = match &parked {
             None => Connection::new(config, out.bytes()),
-            Some(record) => Connection::from_record(config, record).ok()?,
+            Some(parked) => Connection::from_record(config, parked.record.as_ref()).ok()?,
         };
-        Some(Session {
+        let mut session = Session {
             facts: ClientFacts::from_peer(&state.peer),
             state,
             transport,
@@ -143,7 +152,11 @@ impl Session {
             has_starved: false,
             is_refused: false,
             gives_up_table: false,
-        })
+        };
+        if let Some(Parked { rest, streams, .. }) = parked {
+            session.resume_streams(&rest, streams);
+        }
+        Some(session)
     }
 
     /// Tells the client that the connection will end.
@@ -167,13 +180,56 @@ impl Session {
         !self.out.is_empty()
     }
 
-    /// Whether the connection can be parked: there is no stream, and no byte is under way.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.protocol.streams() == 0
-            && self.protocol.is_quiet()
-            && self.read.is_empty()
-            && self.out.is_empty()
-            && self.transport.is_quiet()
+    /// Whether the connection can be parked: all streams rest, and no byte is under way.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let is_between = self.read.is_empty() && self.out.is_empty() && self.transport.is_quiet();
+        if !is_between {
+            return false;
+        }
+        for stream in self.streams.iter().flatten() {
+            if !stream.can_rest() {
+                return false;
+            }
+            self.protocol.set_held(stream.key, true);
+        }
+        let is_quiet = self.protocol.is_quiet();
+        if !is_quiet {
+            self.streams.iter().flatten().for_each(|it| self.protocol.set_held(it.key, false));
+        }
+        is_quiet
+    }
+
+    /// Whether there are streams.
+    pub(super) fn has_streams(&self) -> bool {
+        self.protocol.streams() > 0
+    }
+
+    /// Takes the streams of a quiet connection.
+    pub(super) fn take_streams(&mut self) -> Vec<RestingStream> {
+        let rest = |stream: &mut Stream| {
+            let Work::Sending(sending) = std::mem::replace(&mut stream.work, Work::Uploading)
+            else {
+                return None;
+            };
+            let (body, entry) = sending.answer.into_resting();
+            Some(RestingStream { stream: stream.key.id(), body, entry })
+        };
+        let streams = std::mem::take(&mut self.streams);
+        streams.into_iter().flatten().filter_map(|mut stream| rest(&mut stream)).collect()
+    }
+
+    /// Continues with the streams of a connection that was parked, after some bytes.
+    pub(super) fn resume_streams(&mut self, rest: &[u8], streams: Vec<RestingStream>) {
+        self.out.resume(rest);
+        let keys: Vec<StreamKey> = self.protocol.keys().collect();
+        for RestingStream { stream, body, entry } in streams {
+            let Some(key) = keys.iter().find(|key| key.id() == stream) else { continue };
+            self.protocol.set_held(*key, false);
+            let answer = Answer::again(&self.state, body, entry);
+            let work = Work::Sending(Sending { answer, left: None });
+            self.put(Box::new(Stream::new(*key, work, None)));
+            self.note(key.slot());
+        }
     }
 
     /// Asks the client to give up its table of fields before the connection is parked, if it has
@@ -189,15 +245,15 @@ impl Session {
     }
 
     /// Whether the client has given up its table on demand, and the connection is quiet.
-    pub(super) fn has_given_up_table(&self) -> bool {
+    pub(super) fn has_given_up_table(&mut self) -> bool {
         self.gives_up_table && self.protocol.table_bytes() == 0 && self.is_quiet()
     }
 
     /// Returns the record of a quiet connection.
-    pub(super) fn record(&self) -> Box<[u8]> {
+    pub(super) fn record(&self) -> Record {
         let mut record = Vec::new();
         self.protocol.to_record(&mut record);
-        record.into()
+        Record::from(Box::from(record))
     }
 
     /// Goes on as far as that is possible. Ready at the end of the connection.

@@ -89,6 +89,12 @@ impl Stream {
         }
     }
 
+    /// Whether the stream has nothing to do until its body has something to say, and can be parked.
+    pub(super) fn can_rest(&self) -> bool {
+        let Work::Sending(Sending { answer, left: None }) = &self.work else { return false };
+        self.is_received && self.arriving.is_none() && self.rest.is_empty() && answer.can_rest()
+    }
+
     /// Notes that all of the response was written, or that the stream has ended.
     pub(super) fn end(&mut self, has_ended: bool) {
         self.work = Work::Uploading;

@@ -20,6 +20,7 @@ const COUNTED: usize = 750;
 /// The most bytes of an idle connection whose client has no table of fields, or gives it up; and of
 /// one whose client keeps ten long fields.
 const BOUND: usize = 700;
+const BOUND_WITH_SUBSCRIBER: usize = 900;
 const BOUND_WITH_TABLE: usize = 3 << 10;
 
 /// A request with this many fields that the server has to remember (RFC 7541, section 6.2.1).
@@ -47,6 +48,19 @@ fn connect(port: u16, config: &ClientConfig, fields: u8) -> Frames2 {
         }
     }
     client
+}
+
+/// Subscribes to a channel by a stream of events.
+fn subscribe(client: &mut Frames2) {
+    let mut request = Frame::get(3, "/news");
+    request.payload.extend_from_slice(b"\x00\x06accept\x11text/event-stream");
+    client.send(&[request]);
+    loop {
+        let frame = client.next().expect("the connection goes on");
+        if frame.kind == DATA && frame.payload.starts_with(b"retry: ") {
+            return;
+        }
+    }
 }
 
 /// Agrees to use no table of fields, if it is asked, as it is if it has one. What the client would
@@ -78,16 +92,29 @@ fn an_idle_connection_of_http_2_costs_little() {
         let text = format!(
             "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
          tls = {{ certificate = {cert:?}, key = {key:?} }}\n[timeouts]\npark = \"100ms\"\nidle = \"1h\"\n\
-         [[hosts]]\n[[hosts.routes]]\nfiles.root = {:?}\n",
+         [[hosts]]\n[[hosts.routes]]\npath = \"/\"\nfiles.root = {:?}\n\
+         [[hosts.routes]]\npath = \"/news\"\nchannel = {{ poll = \"1h\" }}\n",
             folder.path()
         );
-        let cases = [(0, false, BOUND), (10, true, BOUND), (10, false, BOUND_WITH_TABLE)];
-        for (fields, agrees, bound) in cases {
+        let cases = [
+            (0, false, false, BOUND),
+            (10, true, false, BOUND),
+            (10, false, false, BOUND_WITH_TABLE),
+            (0, false, true, BOUND_WITH_SUBSCRIBER),
+        ];
+        for (fields, agrees, subscribes, bound) in cases {
             let stage = Stage::new(BackendKind::Epoll, 1, &text);
             let Address::Tcp { port, .. } = stage.addresses[0] else { panic!("it is TCP") };
             let mut streams = Vec::with_capacity(BEFORE + COUNTED);
             let mut add = |count: usize| {
-                let clients: Vec<_> = (0..count).map(|_| connect(port, &config, fields)).collect();
+                let connect = |_| {
+                    let mut client = connect(port, &config, fields);
+                    if subscribes {
+                        subscribe(&mut client);
+                    }
+                    client
+                };
+                let clients: Vec<_> = (0..count).map(connect).collect();
                 streams.extend(clients.into_iter().map(|client| finish(client, agrees)));
             };
             add(BEFORE);
@@ -98,7 +125,7 @@ fn an_idle_connection_of_http_2_costs_little() {
             let cost = super::settled(&stage, before, COUNTED, bound);
             // None of them has ended meanwhile.
             stage.until(|engine| &engine.parked, streams.len() as u64);
-            println!("{fields} fields, agrees: {agrees}: {cost} bytes allocated");
+            println!("{fields} fields, agrees: {agrees}, subscribes: {subscribes}: {cost} bytes");
             assert!(cost > 200, "{cost} bytes are too few to be true");
             assert!(cost <= bound, "each connection costs {cost} bytes");
         }

@@ -44,7 +44,7 @@ fn stream(channels: &[Rc<LocalSubscribers>], last_event_id: Option<&str>) -> Eve
         start: Start::before(&subscribers.hub.since(after)),
     };
     let invitations = channels.iter().zip(after).map(invite).collect();
-    EventsBody::of_several(invitations, Unread::none())
+    EventsBody::of_several(invitations, Unread::default())
 }
 
 /// Returns the bytes that are there.

@@ -1,0 +1,569 @@
+//! Subscribers on the streams of a parked connection of HTTP/2.
+//!
+//! ```text
+//!             all streams rest: the gateway parks the connection
+//!   IN A TASK ----------------------------------------------------> CARRIED --+ a message that
+//!       ^                                                               |  ^  | fits is written
+//!       +---------------------------------------------------------------+  +--+
+//!         bytes of the client; no room; a right or the server ends
+//! ```
+//!
+//! A [`Carrier`] owns the parked connection: the record of its codec, and the subscriber on each of
+//! its streams. A message is a frame of data on each stream that gets it, in a record of TLS of its
+//! own.
+//!
+//! As for other parked subscribers, the next server knows how many bytes were written since the
+//! connection was left, and makes the same frames again (`adoption`). So their order must follow
+//! from the messages alone: each message goes to all streams of its channel, in the order of these,
+//! before the next message. Between the messages of two channels there is no such order. If there
+//! is a keeper, what is about to be written to a connection with several channels is recorded first
+//! ([`Written`]), in the place of the record before. So is what is written when the state that was
+//! left is half a history old, as messages before that might not be kept.
+
+mod adoption;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use superpoll::Key;
+use superpoll_http::admin::Protocol;
+use superpoll_http::body::Body;
+use superpoll_http::connection_state::{Activity, StreamActivity};
+use superpoll_http::log::Entry;
+use superpoll_http::parked_stream::ParkedStream;
+use superpoll_http::parking_lot::{
+    ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason, WakeOn,
+};
+use superpoll_http::plain_stream::limit_unsent;
+use superpoll_http::tls::MOST_TEXT;
+use superpoll_http2::{FRAME_HEAD, Record};
+
+use super::delivery::{Broadcast, Carries, SEALED};
+use super::events::EventsBody;
+use super::form::Form;
+use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
+use super::mailbox::{EndReason, Mailbox};
+use super::send_queue::SendQueue;
+use crate::succession::records::{CARRIERS, RecordStore, Written};
+
+pub use adoption::{LeftCarrier, LeftStream, adopt};
+
+/// The number of the next stay of a connection in a parking lot, the name of its record.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Makes later stays have numbers from one on, which no stay at another server had.
+pub fn begin_stays_at(number: u64) {
+    NEXT.fetch_max(number, Ordering::Relaxed);
+}
+
+/// The most bytes of a message in a frame that has a record of TLS with it.
+const MOST_DATA: usize = MOST_TEXT - FRAME_HEAD;
+
+/// A connection that is not parked any more.
+pub struct Resumed {
+    /// The connection; its token is the number of requests so far.
+    pub parked: ParkedConnection,
+    /// The record of the codec.
+    pub record: Record,
+    /// Bytes that must be written before any others, as they are before they are encrypted.
+    pub rest: Bytes,
+    /// The streams, and what each has to send from now on.
+    pub streams: Vec<RestingStream>,
+    /// The reason, if it is not that there is something to send.
+    pub why: Option<ResumeReason>,
+}
+
+/// A stream on which a subscriber rests.
+pub struct RestingStream {
+    /// Its number.
+    pub stream: u32,
+    /// The body of its response.
+    pub body: Body,
+    /// Its line of the access log.
+    pub entry: Option<Rc<Entry>>,
+}
+
+/// Goes on with connections that are not parked any more.
+pub trait GoesOn {
+    /// Goes on with a connection.
+    fn go_on(self: Rc<Self>, resumed: Resumed);
+}
+
+/// A parked connection of HTTP/2 with subscribers on its streams.
+pub struct Carrier {
+    by: Rc<dyn GoesOn>,
+    parking_lot: Rc<ParkingLot>,
+    requests: u32,
+    state: RefCell<State>,
+}
+
+struct State {
+    /// `None` while it is not in the parking lot.
+    key: Option<Key>,
+    record: Record,
+    streams: Vec<Carried>,
+    /// The send queue at the last sign of life, if the client has sent nothing since.
+    pinged: Option<SendQueue>,
+    /// The number of this stay, and what was written in it.
+    number: u64,
+    bytes: u64,
+    frames: u64,
+    /// The record of what was about to be written is kept.
+    is_recorded: bool,
+}
+
+/// A subscriber on a stream.
+#[derive(Clone)]
+struct Carried {
+    stream: u32,
+    form: Form,
+    index: usize,
+    /// The last message that it was given, and the one that a successor knows of.
+    given: u64,
+    known: u64,
+    subscribers: Rc<LocalSubscribers>,
+}
+
+/// A message for one of the streams.
+struct Piece {
+    /// The place of the stream among those of the connection.
+    place: usize,
+    /// The place of the message in the broadcast.
+    message: usize,
+}
+
+/// How far a message came.
+enum Outcome {
+    /// All was written: so many bytes.
+    Written(usize),
+    /// The connection has to go on in a task, which writes these bytes first.
+    GoesOn(Bytes),
+    /// The client has gone.
+    Gone,
+}
+
+impl Carrier {
+    /// Parks a connection whose streams [rest](Body::can_rest). `requests` is their number so far.
+    pub fn park(
+        by: Rc<dyn GoesOn>,
+        parked: ParkedConnection,
+        record: Record,
+        streams: Vec<RestingStream>,
+    ) {
+        let mut carried = Vec::with_capacity(streams.len());
+        let mut parking_lot = None;
+        for RestingStream { stream, body, entry } in streams {
+            // No other bodies rest.
+            let Ok(body) = body.into_resting::<EventsBody>() else { continue };
+            let (subscription, form) = body.into_parts();
+            let (subscribers, index) = (subscription.local_subscribers.clone(), subscription.index);
+            subscription.detach();
+            limit_unsent(&parked.stream, subscribers.hub.options().unsent_bytes);
+            subscribers.keep_entry(index, entry);
+            parking_lot = Some(subscribers.parking_lot.clone());
+            carried.push(Carried { stream, form, index, given: 0, known: 0, subscribers });
+        }
+        if let Some(parking_lot) = parking_lot {
+            let requests = parked.token;
+            Carrier::new(by, parking_lot, requests, record, carried).enter(parked, None);
+        }
+    }
+
+    fn new(
+        by: Rc<dyn GoesOn>,
+        parking_lot: Rc<ParkingLot>,
+        requests: u32,
+        record: Record,
+        streams: Vec<Carried>,
+    ) -> Rc<Carrier> {
+        let state = State {
+            key: None,
+            record,
+            streams,
+            pinged: None,
+            number: 0,
+            bytes: 0,
+            frames: 0,
+            is_recorded: false,
+        };
+        Rc::new(Carrier { by, parking_lot, requests, state: state.into() })
+    }
+
+    /// Enters the parking lot.
+    fn enter(self: Rc<Carrier>, parked: ParkedConnection, pinged: Option<SendQueue>) {
+        let mut state = self.state.borrow_mut();
+        if state.streams.iter().any(Carried::grant_is_over) {
+            drop(state);
+            return self.go_on(parked, Bytes::new(), Vec::new(), None);
+        }
+        (state.bytes, state.frames) = (0, 0);
+        state.number = NEXT.fetch_add(1, Ordering::Relaxed);
+        for carried in &mut state.streams {
+            carried.given = carried.subscribers.last_given(carried.index);
+            carried.known = carried.given;
+        }
+        let limit = state.streams.iter().map(Carried::limit).min();
+        let activity = || {
+            let each = state.streams.iter().map(|carried| carried.activity(pinged.is_some()));
+            let (requests, number) = (self.requests, state.number);
+            let (record, streams) = (state.record.as_ref().into(), each.collect::<Option<_>>()?);
+            Some(Activity::Http2Streams { requests, number, record, streams })
+        };
+        let owner = self.clone();
+        match self.parking_lot.park(parked, owner, WakeOn::Readable, limit, activity) {
+            Ok(key) => {
+                for carried in &state.streams {
+                    carried.subscribers.note(carried.index, Entry::parked);
+                    let by: Rc<dyn Carries> = self.clone();
+                    let state = SubscriberState::Carried(Rc::downgrade(&by));
+                    carried.subscribers.set(carried.index, state);
+                }
+                (state.key, state.pinged) = (Some(key), pinged);
+            }
+            Err((parked, _)) => {
+                drop(state);
+                self.end(parked, EndReason::Retired, None);
+            }
+        }
+    }
+
+    /// Takes the connection out of the parking lot.
+    fn take(&self) -> Option<ParkedConnection> {
+        let key = self.state.borrow_mut().key.take()?;
+        // Another server may have it, with that record.
+        let parked = self.parking_lot.take(key)?;
+        self.forget();
+        Some(parked)
+    }
+
+    /// Forgets the record of what was about to be written to a connection that is here.
+    fn forget(&self) {
+        let mut state = self.state.borrow_mut();
+        if std::mem::take(&mut state.is_recorded)
+            && let Some(records) =
+                state.streams.first().and_then(|one| one.subscribers.hub.records())
+        {
+            records.keep(CARRIERS, state.number, &[]);
+        }
+    }
+
+    /// Goes on with the connection in a task, which writes some bytes first, and then the messages
+    /// of each stream.
+    fn go_on(
+        self: Rc<Carrier>,
+        parked: ParkedConnection,
+        rest: Bytes,
+        mut mailboxes: Vec<Rc<Mailbox>>,
+        why: Option<ResumeReason>,
+    ) {
+        let (record, all) = {
+            let state = &mut *self.state.borrow_mut();
+            (state.record.clone(), std::mem::take(&mut state.streams))
+        };
+        mailboxes.resize_with(all.len(), Rc::default);
+        let resume = |(carried, mailbox): (Carried, Rc<Mailbox>)| {
+            let Carried { stream, form, index, subscribers, .. } = carried;
+            subscribers.set(index, SubscriberState::Task(mailbox.clone()));
+            let entry = subscribers.entries.borrow_mut().remove(&index);
+            let subscription = Subscription::new(&subscribers, index);
+            let body = EventsBody::again(subscription, mailbox, form);
+            RestingStream { stream, body: Body::resting(body), entry }
+        };
+        let streams = all.into_iter().zip(mailboxes).map(resume).collect();
+        let parked = ParkedConnection { token: self.requests, ..parked };
+        self.by.clone().go_on(Resumed { parked, record, rest, streams, why });
+    }
+
+    /// Ends all subscriptions.
+    fn end(self: Rc<Carrier>, parked: ParkedConnection, why: EndReason, is: Option<ResumeReason>) {
+        let count = self.state.borrow().streams.len();
+        let ended = |_| {
+            let mailbox = Mailbox::default();
+            mailbox.end(why);
+            Rc::new(mailbox)
+        };
+        self.go_on(parked, Bytes::new(), (0..count).map(ended).collect(), is);
+    }
+
+    /// Removes the subscribers, whose client has gone.
+    fn lost(&self) {
+        let all = std::mem::take(&mut self.state.borrow_mut().streams);
+        all.iter().for_each(|carried| carried.subscribers.lost(carried.index));
+    }
+
+    /// Returns the messages that wait for each stream.
+    fn mailboxes(
+        &self,
+        by: &LocalSubscribers,
+        broadcast: &Broadcast,
+        pieces: &[Piece],
+    ) -> Vec<Rc<Mailbox>> {
+        let count = self.state.borrow().streams.len();
+        let mailboxes: Vec<Rc<Mailbox>> = (0..count).map(|_| Rc::default()).collect();
+        for Piece { place, message } in pieces {
+            by.put(&mailboxes[*place], &broadcast.messages[*message], &broadcast.options);
+        }
+        mailboxes
+    }
+
+    /// Shows the client that the server lives, or ends the connection of one that has gone.
+    fn show_life(self: Rc<Carrier>, mut parked: ParkedConnection) {
+        let mut state = self.state.borrow_mut();
+        let State { record, streams, pinged, .. } = &mut *state;
+        if pinged.is_some_and(|queue| queue.is_stuck(parked.stream.socket())) {
+            drop(state);
+            return self.lost();
+        }
+        let (mut framed, mut ends, mut fits) = (Vec::new(), Vec::new(), true);
+        for (place, carried) in streams.iter().enumerate() {
+            let sign = carried.form.data_of_life();
+            fits &= record.data_head(carried.stream, sign.len(), &mut framed).is_ok();
+            if fits {
+                framed.extend_from_slice(sign);
+                ends.push((framed.len(), place, sign.len()));
+            }
+        }
+        let mut queue = Some(SendQueue::measure(&parked.stream));
+        let outcome = send(&mut parked.stream, framed, &ends, &mut queue);
+        drop(state);
+        match outcome {
+            Outcome::Written(_) if fits => self.enter(parked, queue),
+            Outcome::Written(_) => self.go_on(parked, Bytes::new(), Vec::new(), None),
+            Outcome::GoesOn(rest) => self.go_on(parked, rest, Vec::new(), None),
+            Outcome::Gone => self.lost(),
+        }
+    }
+}
+
+impl State {
+    /// Writes pieces from a place on, and moves the place behind those that are on their way. What
+    /// is about to be written is recorded first, where there are `records`.
+    fn write(
+        &mut self,
+        by: &LocalSubscribers,
+        broadcast: &mut Broadcast,
+        pieces: &[Piece],
+        at: &mut usize,
+        stream: &mut ParkedStream,
+        records: Option<&dyn RecordStore>,
+    ) -> Outcome {
+        while *at < pieces.len() {
+            let before = records.is_some().then(|| self.record.clone());
+            let (mut framed, mut ends) = (Vec::new(), Vec::new());
+            for Piece { place, message } in &pieces[*at..] {
+                let carried = &self.streams[*place];
+                let encoded = broadcast.data(carried.form, &by.hub);
+                let data = encoded.bytes_of(*message..*message + 1);
+                let is_first = ends.is_empty();
+                if data.len() > MOST_DATA
+                    || (!is_first && framed.len() + data.len() > SEALED)
+                    || self.record.data_head(carried.stream, data.len(), &mut framed).is_err()
+                {
+                    break;
+                }
+                framed.extend_from_slice(&data);
+                ends.push((framed.len(), *place, data.len()));
+            }
+            let count = ends.len();
+            let batch = &pieces[*at..*at + count];
+            let id = |piece: &Piece| broadcast.messages[piece.message].id;
+            let Some(first) = batch.first() else { return Outcome::GoesOn(Bytes::new()) };
+            // All messages before it are written, or not for these streams.
+            self.pass(by, id(first) - 1);
+            if let (Some(records), Some(before)) = (records, before) {
+                let next = batch.iter().map(|piece| (piece.place as u16, id(piece))).collect();
+                if !self.keep(records, &before, next) {
+                    self.record = before;
+                    return Outcome::GoesOn(Bytes::new());
+                }
+            }
+            *at += count;
+            let outcome = send(stream, framed, &ends, &mut self.pinged);
+            if matches!(outcome, Outcome::Gone) {
+                return outcome;
+            }
+            self.frames += count as u64;
+            for (piece, (_, _, length)) in batch.iter().zip(ends) {
+                let carried = &mut self.streams[piece.place];
+                carried.given = id(piece);
+                by.wrote(carried.index, carried.form, length);
+            }
+            match outcome {
+                Outcome::Written(count) => self.bytes += count as u64,
+                outcome => return outcome,
+            }
+        }
+        self.pass(by, broadcast.messages.last().map_or(0, |message| message.id));
+        Outcome::Written(0)
+    }
+
+    /// Notes that the streams of a channel have what they get of its messages up to this one.
+    fn pass(&mut self, by: &LocalSubscribers, id: u64) {
+        let own = |carried: &&mut Carried| std::ptr::eq(&*carried.subscribers, by);
+        self.streams.iter_mut().filter(own).for_each(|one| one.given = one.given.max(id));
+    }
+
+    /// Records what is about to be written. Whether a successor has the record, however this server
+    /// ends.
+    fn keep(&mut self, records: &dyn RecordStore, before: &Record, next: Vec<(u16, u64)>) -> bool {
+        let given = self.streams.iter().map(|carried| carried.given).collect();
+        let (bytes, frames, record) = (self.bytes, self.frames, before.as_ref().into());
+        let written = Written { bytes, frames, record, given, next };
+        records.keep(CARRIERS, self.number, &written.encode());
+        self.is_recorded = true;
+        self.streams.iter_mut().for_each(|carried| carried.known = carried.given);
+        records.has_room()
+    }
+}
+
+/// Sends frames, each with a record of TLS of its own if the connection is encrypted.
+fn send(
+    stream: &mut ParkedStream,
+    framed: Vec<u8>,
+    ends: &[(usize, usize, usize)],
+    pinged: &mut Option<SendQueue>,
+) -> Outcome {
+    let (bytes, is_sealed) = if stream.is_encrypted() {
+        let mut start = 0;
+        let frame = |(end, ..): &(usize, usize, usize)| {
+            let frame = &framed[start..*end];
+            start = *end;
+            frame
+        };
+        let frames: Vec<&[u8]> = ends.iter().map(frame).collect();
+        match stream.seal(&frames) {
+            Some(sealed) => (sealed, true),
+            // The key must be changed first.
+            None => return Outcome::GoesOn(framed.into()),
+        }
+    } else {
+        (framed, false)
+    };
+    let Ok(count) = stream.write_raw(&bytes) else { return Outcome::Gone };
+    if let Some(queue) = pinged {
+        queue.wrote(count);
+    }
+    match (count == bytes.len(), is_sealed) {
+        (true, _) => Outcome::Written(count),
+        (false, true) => {
+            stream.owes(&bytes[count..]);
+            Outcome::GoesOn(Bytes::new())
+        }
+        (false, false) => Outcome::GoesOn(Bytes::from(bytes).slice(count..)),
+    }
+}
+
+impl Carries for Carrier {
+    fn wake(self: Rc<Carrier>) {
+        match self.take() {
+            Some(parked) => self.go_on(parked, Bytes::new(), Vec::new(), None),
+            None => self.lost(),
+        }
+    }
+
+    fn deliver(self: Rc<Carrier>, by: &Rc<LocalSubscribers>, broadcast: &mut Broadcast) -> bool {
+        let state = self.state.borrow();
+        let is_single = state.streams.iter().all(|one| Rc::ptr_eq(&one.subscribers, by));
+        let own = |carried: &&Carried| Rc::ptr_eq(&carried.subscribers, by);
+        if state.streams.iter().filter(own).any(Carried::grant_is_over) {
+            // A successor could not know that a stream was left out.
+            drop(state);
+            self.wake();
+            return true;
+        }
+        let mut news = Vec::new();
+        for (place, carried) in state.streams.iter().enumerate().filter(|(_, one)| own(one)) {
+            news.extend(by.take_news(broadcast, carried.index).map(|news| (place, news)));
+        }
+        drop(state);
+        let mut pieces = Vec::new();
+        for message in 0..broadcast.messages.len() {
+            let gets = news.iter().filter(|(_, news)| news.has(message));
+            pieces.extend(gets.map(|(place, _)| Piece { place: *place, message }));
+        }
+        let last = broadcast.messages.last().map_or(0, |message| message.id);
+        let history = by.hub.options().history as u64;
+        let mut state = self.state.borrow_mut();
+        let oldest = state.streams.iter().filter(own).map(|carried| carried.known).min();
+        let is_old = oldest.is_some_and(|oldest| last.saturating_sub(oldest) > history / 2);
+        let records = if is_single && !is_old { None } else { by.hub.records() };
+        if pieces.is_empty() {
+            state.pass(by, last);
+            if is_old && let Some(records) = &records {
+                let record = state.record.clone();
+                let is_kept = state.keep(&**records, &record, Vec::new());
+                drop(state);
+                if !is_kept {
+                    self.wake();
+                }
+            }
+            return !news.is_empty();
+        }
+        let (key, mut at) = (state.key, 0);
+        let mut write = |stream: &mut ParkedStream| {
+            state.write(by, broadcast, &pieces, &mut at, stream, records.as_deref())
+        };
+        let outcome = key.and_then(|key| self.parking_lot.with_stream(key, &mut write));
+        drop(state);
+        match outcome.unwrap_or(Outcome::Gone) {
+            Outcome::Written(_) => {}
+            Outcome::Gone => {
+                drop(self.take());
+                self.lost();
+            }
+            Outcome::GoesOn(rest) => match self.take() {
+                Some(parked) => {
+                    let mailboxes = self.mailboxes(by, broadcast, &pieces[at..]);
+                    self.go_on(parked, rest, mailboxes, None);
+                }
+                None => self.lost(),
+            },
+        }
+        true
+    }
+}
+
+impl ConnectionOwner for Carrier {
+    fn resume(self: Rc<Carrier>, parked: ParkedConnection, why: ResumeReason) {
+        self.state.borrow_mut().key = None;
+        self.forget();
+        let is_over = self.state.borrow().streams.iter().any(Carried::grant_is_over);
+        match why {
+            ResumeReason::TimedOut if !is_over => self.show_life(parked),
+            ResumeReason::TimedOut => self.go_on(parked, Bytes::new(), Vec::new(), None),
+            ResumeReason::Ready => self.go_on(parked, Bytes::new(), Vec::new(), Some(why)),
+            ResumeReason::Draining | ResumeReason::Refused => {
+                self.end(parked, EndReason::Retired, Some(why));
+            }
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Http2
+    }
+}
+
+impl Carried {
+    fn grant_is_over(&self) -> bool {
+        self.subscribers.grant(self.index).is_over()
+    }
+
+    /// Returns how long the connection may be silent, or has the right to this stream.
+    fn limit(&self) -> Duration {
+        self.subscribers.grant(self.index).limit(self.subscribers.hub.silence())
+    }
+
+    /// Returns the state of the stream for a successor.
+    fn activity(&self, pinged: bool) -> Option<StreamActivity> {
+        let activity = self.subscribers.activity(self.index, self.form, pinged)?;
+        Some(StreamActivity { stream: self.stream, activity })
+    }
+}
+
+superpoll::debug_fields!(Carrier, it => streams: it.state.borrow().streams.len());
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Connections with subscribers on their streams, as another server has left them.
+//!
+//! The frames that it has written since are made again, up to the bytes that the kernel has
+//! counted: first those that it was about to write when it kept its last [`Written`], if there is
+//! one, and then each message to all streams that get it.
+
+use std::rc::Rc;
+
+use superpoll_http::connection_state::LeftConnection;
+use superpoll_http::plain_stream::limit_unsent;
+use superpoll_http2::Record;
+
+use super::{Carried, Carrier, GoesOn, MOST_DATA};
+use crate::channel::form::{Encoded, Form};
+use crate::channel::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
+use crate::channel::mailbox::Mailbox;
+use crate::channel::mercure::reader::Reader;
+use crate::channel::message::Message;
+use crate::channel::parked::LeftSubscriber;
+use crate::succession::records::Written;
+
+/// A connection that another server has left.
+pub struct LeftCarrier {
+    /// The requests so far.
+    pub requests: u32,
+    /// The record of the codec.
+    pub record: Record,
+    /// What was about to be written to it later, if that is known.
+    pub written: Option<Written>,
+    /// The streams, in their order.
+    pub streams: Vec<LeftStream>,
+}
+
+/// A subscriber on a stream of such a connection.
+pub struct LeftStream {
+    /// The number of the stream.
+    pub stream: u32,
+    /// The channel.
+    pub subscribers: Rc<LocalSubscribers>,
+    /// The subscriber.
+    pub subscriber: LeftSubscriber,
+}
+
+/// Such a subscriber, joined here.
+struct Adopted {
+    subscription: Subscription,
+    mailbox: Rc<Mailbox>,
+    form: Form,
+    stream: u32,
+    reader: Option<Rc<Reader>>,
+    /// The last message that it was given.
+    last: u64,
+    /// The messages after the one that it was given when it was left.
+    messages: Vec<Message>,
+    missed: bool,
+}
+
+impl Adopted {
+    fn join(left: LeftStream) -> Adopted {
+        let LeftStream { stream, subscribers, subscriber } = left;
+        let LeftSubscriber { form, last, grant, reader, sub, .. } = subscriber;
+        let since = subscribers.hub.join(subscribers.queue_id, Some(subscribers.cursor(last)));
+        let mailbox = Rc::new(Mailbox::default());
+        let state = SubscriberState::Task(mailbox.clone());
+        let subscription = subscribers.add(since.last, grant, state);
+        subscription.goes_on(sub);
+        let reader = reader.map(|record| subscribers.read_as(subscription.index, record, false));
+        let (messages, missed) = (since.messages, since.missed);
+        Adopted { subscription, mailbox, form, stream, reader, last, messages, missed }
+    }
+
+    fn subscribers(&self) -> &Rc<LocalSubscribers> {
+        &self.subscription.local_subscribers
+    }
+
+    /// Whether it gets a message.
+    fn gets(&self, message: &Message) -> bool {
+        message.id > self.last && self.reader.as_ref().is_none_or(|reader| reader.gets(message))
+    }
+}
+
+/// The frames that another server has written to a connection, made again.
+struct Frames<'a> {
+    record: &'a mut Record,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// The bytes that are still to be explained.
+    left: usize,
+    /// What a record of TLS adds to each frame.
+    overhead: usize,
+}
+
+impl Frames<'_> {
+    /// Adds the frame of a message to a stream. `None` if it cannot have been written.
+    fn add(&mut self, to: &mut Adopted, message: &Message) -> Option<()> {
+        let (start, mut data) = (self.bytes.len(), Vec::new());
+        to.form.write_data(message, to.subscribers().hub.source(), &mut data);
+        if data.len() > MOST_DATA {
+            return None;
+        }
+        self.record.data_head(to.stream, data.len(), &mut self.bytes).ok()?;
+        self.bytes.extend_from_slice(&data);
+        self.ends.push(self.bytes.len());
+        to.last = message.id;
+        self.left = self.left.saturating_sub(self.bytes.len() - start + self.overhead);
+        Some(())
+    }
+}
+
+/// Continues with a connection that another server has left with subscribers on its streams.
+/// `None` if it cannot: the bytes that were written since do not tell which messages they are. Its
+/// client has to come again.
+pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) -> Option<()> {
+    let LeftCarrier { requests, mut record, written, mut streams } = connection;
+    let (mut before, mut frames, mut next) = (0, 0, Vec::new());
+    if let Some(written) = written.filter(|written| written.given.len() == streams.len()) {
+        (before, frames, next) = (written.bytes, written.frames, written.next);
+        record = written.record.into();
+        for (stream, given) in streams.iter_mut().zip(written.given) {
+            stream.subscriber.last = given;
+        }
+    }
+    let sent = usize::try_from(left.sent.checked_sub(before)?).ok()?;
+    let first = streams.first()?.subscribers.clone();
+    let mut all: Vec<Adopted> = streams.into_iter().map(Adopted::join).collect();
+    let overhead = usize::try_from(left.overhead()).ok()?;
+    let (bytes, ends) = (Vec::new(), Vec::new());
+    let mut made = Frames { record: &mut record, bytes, ends, left: sent, overhead };
+    make(&mut made, &mut all, next)?;
+    let encoded = Encoded::of_parts(made.bytes, made.ends);
+    let (mut parked, _, rest) = encoded.go_on(left, frames, sent)?;
+    limit_unsent(&parked.stream, first.hub.options().unsent_bytes);
+    let (mut carried, mut mailboxes, mut is_quiet) = (Vec::new(), Vec::new(), true);
+    for adopted in all {
+        let Adopted { subscription, mailbox, form, stream, last, messages, missed, .. } = adopted;
+        let (subscribers, index) = (subscription.local_subscribers.clone(), subscription.index);
+        subscription.detach();
+        if missed {
+            // The history has moved on.
+            mailbox.note_gap();
+        }
+        let options = subscribers.hub.options();
+        for message in messages.iter().filter(|message| message.id > last) {
+            subscribers.put(&mailbox, message, &options);
+        }
+        is_quiet &= mailbox.is_empty() && mailbox.ended().is_none() && !missed;
+        carried.push(Carried { stream, form, index, given: last, known: last, subscribers });
+        mailboxes.push(mailbox);
+    }
+    let is_quiet = is_quiet && rest.is_empty() && !parked.stream.has_unsent();
+    let carrier = Carrier::new(by, first.parking_lot.clone(), requests, record, carried);
+    match is_quiet {
+        true => carrier.enter(parked, None),
+        false => carrier.go_on(parked, rest, mailboxes, None),
+    }
+    Some(())
+}
+
+/// Makes the frames again that another server has written, and notes which messages the streams
+/// were given. `None` if it cannot have written them.
+fn make(made: &mut Frames<'_>, all: &mut [Adopted], next: Vec<(u16, u64)>) -> Option<()> {
+    // A message that is not kept any more cannot be made again.
+    if made.left > 0 && all.iter().any(|adopted| adopted.missed) {
+        return None;
+    }
+    for (place, id) in next {
+        if made.left == 0 {
+            return Some(());
+        }
+        let adopted = all.get_mut(usize::from(place))?;
+        let message = adopted.messages.iter().find(|message| message.id == id)?.clone();
+        made.add(adopted, &message)?;
+    }
+    if made.left == 0 {
+        return Some(());
+    }
+    // All that followed is in the order of one channel.
+    let channel = all.first()?.subscribers().clone();
+    if !all.iter().all(|adopted| Rc::ptr_eq(adopted.subscribers(), &channel)) {
+        return None;
+    }
+    let inherited = channel.hub.inherited()?;
+    let from = all.iter().min_by_key(|adopted| adopted.last)?;
+    let known = |message: &&Message| message.id <= inherited;
+    let messages: Vec<Message> = from.messages.iter().take_while(known).cloned().collect();
+    for message in &messages {
+        for adopted in all.iter_mut() {
+            if made.left == 0 {
+                return Some(());
+            }
+            if adopted.gets(message) {
+                made.add(adopted, message)?;
+            }
+        }
+    }
+    (made.left == 0).then_some(())
+}

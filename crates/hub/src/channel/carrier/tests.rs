@@ -1,0 +1,404 @@
+//! Random subscribers on streams of a connection, whose server ends at any byte.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+use http::StatusCode;
+use http_body::Body as _;
+use superpoll::backend::Topology;
+use superpoll_config::Channel;
+use superpoll_http::connection_state::LeftConnection;
+use superpoll_http::grant::Grant;
+use superpoll_http::mercure::reader_record::ReaderRecord;
+use superpoll_http::parking_lot::{ParkedConnection, ParkingLot};
+use superpoll_http::peer::Peer;
+use superpoll_http::transport::Socket;
+use superpoll_http2::{Config, Connection, Event, FRAME_HEAD, PREFACE, Record, Scratch};
+use superpoll_rt::{Runtime, yield_now};
+
+use super::*;
+use crate::channel::engine::ChannelEngine;
+use crate::channel::hub::Hub;
+use crate::channel::message::{Draft, Message, Meta, Update};
+use crate::channel::parked::LeftSubscriber;
+
+const EPOCH: u64 = 7;
+const FOREVER: Grant = Grant::unlimited(true);
+
+/// The records that a keeper would have.
+#[derive(Default)]
+struct Store(Mutex<HashMap<(u64, u64), Vec<u8>>>);
+
+impl RecordStore for Store {
+    fn keep(&self, space: u64, id: u64, bytes: &[u8]) {
+        let mut records = self.0.lock().unwrap();
+        match bytes.is_empty() {
+            true => records.remove(&(space, id)),
+            false => records.insert((space, id), bytes.to_vec()),
+        };
+    }
+
+    fn trim(&self, _: u64, _: u64) {}
+
+    fn has_room(&self) -> bool {
+        true
+    }
+}
+
+/// Keeps connections that would go on in a task.
+#[derive(Default)]
+struct Taken(Cell<Option<Resumed>>);
+
+impl GoesOn for Taken {
+    fn go_on(self: Rc<Taken>, resumed: Resumed) {
+        assert!(self.0.replace(Some(resumed)).is_none());
+    }
+}
+
+fn random(state: &mut u64) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    usize::try_from(*state >> 33).unwrap()
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Returns the record of a connection with so many streams that have the heads of their responses.
+/// The client has given each of them a window of so many bytes.
+fn record(streams: usize, window: u32) -> Record {
+    let (mut out, mut scratch) = (Vec::new(), Scratch::default());
+    let mut connection = Connection::new(Config::DEFAULT, &mut out);
+    let settings = [&[0, 4], &window.to_be_bytes()[..]].concat();
+    let mut bytes = [PREFACE, &frame(4, 0, 0, &settings)].concat();
+    for index in 0..streams {
+        let stream = u32::try_from(2 * index + 1).unwrap();
+        bytes.extend(frame(1, 5, stream, &[0x82, 0x87, 0x84, 0x01, 1, b'a']));
+    }
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        let step = connection.receive(rest, 0, &mut scratch, &mut out).unwrap();
+        rest = &rest[step.used..];
+        if let Event::Request { stream, .. } = step.event {
+            connection.respond(stream, StatusCode::OK, false, &mut out).unwrap().finish();
+            connection.set_held(stream, true);
+        }
+    }
+    assert!(connection.is_quiet());
+    let mut record = Vec::new();
+    connection.to_record(&mut record);
+    Record::from(Box::from(record))
+}
+
+/// A subscriber, by its channel: it gets all messages, or some of those of Mercure.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    channel: usize,
+    form: Form,
+    topic: &'static str,
+}
+
+impl Asked {
+    fn reader(self) -> Option<ReaderRecord> {
+        let topics = vec![self.topic.to_owned().into()];
+        (self.form == Form::Mercure).then(|| ReaderRecord { topics, ..Default::default() })
+    }
+
+    fn gets(self, message: &Message) -> bool {
+        let reader = self.reader();
+        reader.is_none_or(|reader| crate::channel::mercure::reader::gets(&reader, message))
+    }
+}
+
+/// A server's part of it all.
+struct Side {
+    lot: Rc<ParkingLot>,
+    hubs: Vec<Arc<Hub>>,
+    subscribers: Vec<Rc<LocalSubscribers>>,
+    taken: Rc<Taken>,
+}
+
+impl Side {
+    fn new(messages: &[Vec<Message>], history: usize) -> Side {
+        let prepared = ParkingLot::prepare(Topology::Nested, false).unwrap();
+        let lot = ParkingLot::open(prepared, Arc::default(), Arc::new(|event| panic!("{event}")));
+        let engine = ChannelEngine::new(lot.clone());
+        let hub = |(index, messages): (usize, &Vec<Message>)| {
+            let kept = messages[messages.len().saturating_sub(history)..].to_vec();
+            let hub = Hub::restore(format!("/{index}").as_str().into(), EPOCH, kept);
+            hub.change(Channel { history, ..Channel::default() });
+            hub
+        };
+        let hubs: Vec<_> = messages.iter().enumerate().map(hub).collect();
+        let local = |hub: &Arc<Hub>| LocalSubscribers::new(hub.clone(), &engine, Weak::new());
+        let subscribers = hubs.iter().map(local).collect();
+        Side { lot, hubs, subscribers, taken: Rc::default() }
+    }
+}
+
+fn publish(hub: &Hub, text: String, topic: &str) {
+    let update = Update { topics: vec![topic.to_owned()], ..Update::default() };
+    let meta = Meta { update: Some(Box::new(update)), ..Meta::default() };
+    let draft = Draft { data: text.into(), is_text: true, meta: Some(Arc::new(meta)) };
+    assert!(hub.publish_as(draft).is_ok());
+}
+
+fn connection() -> (ParkedConnection, UnixStream) {
+    let (server, client) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let (socket, peer) = (Socket::Unix(server), Rc::new(Peer::default()));
+    (ParkedConnection { stream: socket.into(), peer, token: 0, pending: None }, client)
+}
+
+/// Reads what is there.
+fn read(mut client: &UnixStream, to: &mut Vec<u8>) {
+    let mut room = [0; 1 << 16];
+    while let Ok(count @ 1..) = client.read(&mut room) {
+        to.extend_from_slice(&room[..count]);
+    }
+}
+
+/// Lets the engine deliver all messages.
+async fn deliver() {
+    for _ in 0..10 {
+        yield_now().await;
+    }
+}
+
+/// Returns the data of each stream.
+fn data(mut bytes: &[u8], streams: usize) -> Vec<Vec<u8>> {
+    let mut all = vec![Vec::new(); streams];
+    while !bytes.is_empty() {
+        let length = usize::from(bytes[1]) << 8 | usize::from(bytes[2]);
+        assert_eq!((bytes[0], bytes[3]), (0, 0), "it is data");
+        let (frame, rest) = bytes.split_at(FRAME_HEAD + length);
+        all[usize::from(frame[8]) / 2].extend_from_slice(&frame[FRAME_HEAD..]);
+        bytes = rest;
+    }
+    all
+}
+
+/// Adds what a task would send at once.
+async fn finish(resumed: Resumed, bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(&resumed.rest);
+    for RestingStream { stream, mut body, .. } in resumed.streams {
+        let next = |cx: &mut std::task::Context<'_>| {
+            Poll::Ready(match Pin::new(&mut body).poll_frame(cx) {
+                Poll::Ready(Some(frame)) => frame.unwrap().into_data().ok(),
+                _ => None,
+            })
+        };
+        let mut next = next;
+        while let Some(data) = poll_fn(&mut next).await {
+            bytes.extend(frame(0, 0, stream, &data));
+        }
+    }
+}
+
+/// No stream gets more than its client has allowed while the connection is parked.
+fn check_window(bytes: &[u8], streams: usize, window: usize) {
+    // It may end within a frame, the rest of which is on its way.
+    let mut whole = 0;
+    while let Some(head) = bytes.get(whole..whole + FRAME_HEAD) {
+        let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+        if bytes.len() < whole + FRAME_HEAD + length {
+            break;
+        }
+        whole += FRAME_HEAD + length;
+    }
+    assert!(data(&bytes[..whole], streams).iter().all(|data| data.len() <= window));
+}
+
+/// What a connection has, and what became of it at its first server.
+struct Game {
+    asked: Vec<Asked>,
+    record: Record,
+    window: usize,
+    /// All messages of each channel.
+    messages: Vec<Vec<Message>>,
+    /// The last messages when it was parked.
+    before: Vec<u64>,
+    history: usize,
+    written: Option<Written>,
+    /// The bytes for the client, and how many of them came before the last messages were published.
+    bytes: Vec<u8>,
+    from: usize,
+    /// It was parked all the time.
+    stays: bool,
+}
+
+/// Plays the part of the first server.
+async fn play(seed: u64) -> Game {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let channels = 1 + random(&mut state) % 2;
+    let history = [8, 12, 1000][random(&mut state) % 3];
+    let asked: Vec<Asked> = (0..1 + random(&mut state) % 4)
+        .map(|_| {
+            let form = [Form::Events, Form::Mercure][random(&mut state) % 2];
+            let topic = ["/a", "/b"][random(&mut state) % 2];
+            Asked { channel: random(&mut state) % channels, form, topic }
+        })
+        .collect();
+    let side = Side::new(&vec![Vec::new(); channels], history);
+    let store = Arc::new(Store::default());
+    for (space, hub) in (1..).zip(&side.hubs) {
+        hub.record_in(store.clone(), space);
+        for number in 0..random(&mut state) % 3 {
+            publish(hub, format!("before {number}"), "/a");
+        }
+    }
+    deliver().await;
+    let before = side.hubs.iter().map(|hub| hub.last()).collect();
+    let window: usize = if random(&mut state).is_multiple_of(4) { 300 } else { 60_000 };
+    let record = record(asked.len(), u32::try_from(window).unwrap());
+    let mut streams = Vec::new();
+    for (stream, one) in (0..).zip(&asked) {
+        let subscribers = &side.subscribers[one.channel];
+        let (since, _) = subscribers.enter(None, None);
+        let mailbox = Rc::new(Mailbox::default());
+        let task = SubscriberState::Task(mailbox.clone());
+        let subscription = subscribers.add(since.last, FOREVER, task);
+        if let Some(reader) = one.reader() {
+            subscribers.read_as(subscription.index, reader, false);
+        }
+        let body = Body::resting(EventsBody::again(subscription, mailbox, one.form));
+        streams.push(RestingStream { stream: 2 * stream + 1, body, entry: None });
+    }
+    let (parked, client) = connection();
+    // The rest of what its socket has no room for is left to a task.
+    let is_slow = random(&mut state).is_multiple_of(5);
+    if is_slow {
+        socket2::SockRef::from(&parked.stream).set_send_buffer_size(1).unwrap();
+    }
+    Carrier::park(side.taken.clone(), parked, record.clone(), streams);
+    let (mut bytes, mut from, mut pending) = (Vec::new(), 0, 0);
+    for number in 0..random(&mut state) % 30 {
+        let hub = &side.hubs[random(&mut state) % channels];
+        let text = "x".repeat(random(&mut state) % if is_slow { 2000 } else { 60 });
+        publish(hub, format!("{number} {text}"), ["/a", "/b"][random(&mut state) % 2]);
+        pending += 1;
+        if pending == 4 || !random(&mut state).is_multiple_of(3) {
+            (from, pending) = (bytes.len(), 0);
+            deliver().await;
+            if !is_slow {
+                read(&client, &mut bytes);
+            }
+        }
+    }
+    if pending > 0 {
+        from = bytes.len();
+        deliver().await;
+    }
+    read(&client, &mut bytes);
+    let stays = side.lot.parked() == 1;
+    check_window(&bytes, asked.len(), window);
+    if let Some(resumed) = side.taken.0.take() {
+        assert!(!stays);
+        finish(resumed, &mut bytes).await;
+    }
+    let messages = side.hubs.iter().map(|hub| hub.kept(1, hub.last(), u64::MAX).messages);
+    let messages = messages.collect();
+    let records = store.0.lock().unwrap();
+    let mut written = records.iter().filter(|((space, _), _)| *space == CARRIERS);
+    let written = written.next().and_then(|(_, bytes)| Written::decode(bytes));
+    Game { asked, record, window, messages, before, history, written, bytes, from, stays }
+}
+
+/// Whatever is left of the history, the messages are known to the test.
+fn expected(asked: &[Asked], messages: &[Vec<Message>], before: &[u64]) -> Vec<Vec<u8>> {
+    let text = |one: &Asked| {
+        let mut text = Vec::new();
+        for message in &messages[one.channel] {
+            if message.id > before[one.channel] && one.gets(message) {
+                one.form.write_event(message, EPOCH, &mut text);
+            }
+        }
+        text
+    };
+    asked.iter().map(text).collect()
+}
+
+/// Each stream gets each of its messages once and in order, at the server where it is parked and at
+/// the next one, behind whatever byte the first one was killed.
+#[test]
+fn streams_get_each_message_once_behind_any_byte() {
+    let (mut parked, mut recorded, mut adopted) = (0, 0, 0);
+    for seed in 1..160 {
+        Runtime::new().unwrap().block_on(async {
+            let game = play(seed).await;
+            let Game { asked, record, window, messages, before, history, .. } = game;
+            let Game { written, bytes, from, stays, .. } = game;
+            let all = messages.iter().all(|messages| messages.first().is_none_or(|it| it.id == 1));
+            if all {
+                let found = data(&bytes, asked.len());
+                assert_eq!(found, expected(&asked, &messages, &before), "seed {seed}");
+            }
+            if !stays {
+                return;
+            }
+            parked += 1;
+            recorded += u64::from(written.is_some());
+            let last = written.as_ref().map_or(0, |it| usize::try_from(it.bytes).unwrap());
+            let from = from.max(last);
+            for count in from..=bytes.len() {
+                let side = Side::new(&messages, history);
+                let (connection, client) = connection();
+                assert_eq!(connection.stream.write_raw(&bytes[..count]).unwrap(), count);
+                let left = LeftConnection {
+                    parked: connection,
+                    sent: count as u64,
+                    keys: None,
+                    is_orderly: false,
+                };
+                let stream = |(number, one): (u32, &Asked)| LeftStream {
+                    stream: 2 * number + 1,
+                    subscribers: side.subscribers[one.channel].clone(),
+                    subscriber: LeftSubscriber {
+                        form: one.form,
+                        last: before[one.channel],
+                        offset: None,
+                        pinged: false,
+                        grant: FOREVER,
+                        reader: one.reader(),
+                        sub: None,
+                    },
+                };
+                let streams = (0..).zip(&asked).map(stream).collect();
+                let (record, written) = (record.clone(), written.clone());
+                let carrier = LeftCarrier { requests: 1, record, written, streams };
+                let outcome = adopt(side.taken.clone(), left, carrier);
+                assert!(outcome.is_some(), "seed {seed}, {count} bytes of {}", bytes.len());
+                adopted += 1;
+                for hub in &side.hubs {
+                    publish(hub, "next".to_owned(), "/a");
+                }
+                deliver().await;
+                let mut found = Vec::new();
+                read(&client, &mut found);
+                check_window(&found, asked.len(), window);
+                if let Some(resumed) = side.taken.0.take() {
+                    finish(resumed, &mut found).await;
+                }
+                let mut after = messages.clone();
+                for (messages, hub) in after.iter_mut().zip(&side.hubs) {
+                    messages.extend(hub.kept(hub.last(), hub.last(), u64::MAX).messages);
+                }
+                let whole = expected(&asked, &after, &before);
+                let found = data(&found, asked.len());
+                assert!(found == whole, "seed {seed}, {count} bytes: {found:?} {whole:?}");
+            }
+        });
+    }
+    assert!(parked > 40 && recorded > 20 && adopted > 10_000, "{parked} {recorded} {adopted}");
+}
