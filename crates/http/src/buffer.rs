@@ -76,6 +76,20 @@ pub struct ReadBuffer {
     end: usize,
 }
 
+/// A buffer with a copy of bytes that were read elsewhere.
+impl From<&[u8]> for ReadBuffer {
+    fn from(bytes: &[u8]) -> ReadBuffer {
+        let mut buffer = ReadBuffer::default();
+        if !bytes.is_empty() {
+            buffer.room = new_room();
+            buffer.room.resize(bytes.len().max(SIZE), 0);
+            buffer.room[..bytes.len()].copy_from_slice(bytes);
+            buffer.end = bytes.len();
+        }
+        buffer
+    }
+}
+
 impl ReadBuffer {
     /// Returns the bytes.
     #[inline]
@@ -227,10 +241,12 @@ mod tests {
         /// Whatever is read, consumed and taken: the bytes come out once, in their order.
         #[test]
         fn bytes_come_out_as_they_went_in(
+            before in 0..20_000_usize,
             steps in prop::collection::vec((0..20_000_usize, 0..20_000_usize, 0..9_usize, any::<bool>()), 1..20)
         ) {
-            let mut buffer = ReadBuffer::default();
-            let (mut next, mut expected) = (0_u8, 0_u8);
+            let before: Vec<u8> = (0..before).map(|byte| byte as u8).collect();
+            let mut buffer = ReadBuffer::from(&before[..]);
+            let (mut next, mut expected) = (before.len() as u8, 0_u8);
             let mut held = Vec::new();
             for (count, used, skipped, takes) in steps {
                 buffer.make_room(LARGEST);

@@ -62,6 +62,8 @@ pub(super) enum ExitReason {
     Lingers,
     /// The service has taken it over.
     TakenOver,
+    /// Its first bytes are those of HTTP/2.
+    Http2,
     /// Its request waits without a task.
     Waits,
     /// Nothing happens on it.

@@ -10,12 +10,13 @@
 //!            |                                                |
 //!            | HTTP/2                      bytes do not match |
 //!            +---------> MULTIPLEXED -+       closed <--------+
-//!            |            ^           | no stream             |
-//!            |            +- PARKED <-+                       |
-//!            |               as below                         |
-//!            | HTTP/1                                         |
-//!            v       101 Switching Protocols                  |
-//!   +---> SERVED ----------------------> TAKEN OVER           |
+//!            |            ^  ^        | no stream             |
+//!            |            |  +-PARKED-+                       |
+//!            | HTTP/1     |   as below                        |
+//!            v            | HTTP/2 after all, without TLS     |
+//!   +---> SERVED ---------+                                   |
+//!   |        |       101 Switching Protocols                  |
+//!   |        +-------------------------> TAKEN OVER           |
 //!   |        |                               |                |
 //!   |        | between two requests,         | an idle        |
 //!   |        | or a long-poll waits          | WebSocket      |
@@ -44,7 +45,7 @@
 //! |---|---|---|
 //! | beginning | a task | [`ListenerContext::begin`] |
 //! | served | a task | [`http1::serve`], limits of time in `clock` |
-//! | multiplexed | a task | [`http2::serve`], with all of its requests |
+//! | multiplexed | a task | [`http2::begin`], with all of its requests |
 //! | taken over | a task | `channel::socket`, `upstream::tunnel`, `telemetry::page` |
 //! | parked | the engine's parking lot; no task | [`ParkingLot`](superpoll_http::parking_lot::ParkingLot) |
 //! | handed over | the parking lot, which leaves it alone | `ParkingLot::hand_over` |
@@ -124,9 +125,8 @@ impl ListenerContext {
             // The handshake was all that the certificate authority wanted.
             Ok(Ok(_)) if is_challenge => {}
             Ok(Ok(Accepted::Http2(stream))) => {
-                // A task of its own is smaller than this one, and lives long.
                 let initial = http2::InitialState::default();
-                spawn(http2::serve(self, stream.into(), Rc::new(peer), initial)).detach();
+                http2::begin(self, stream.into(), Rc::new(peer), initial);
             }
             Ok(Ok(Accepted::Http1(stream))) => {
                 let initial = InitialState::default();

@@ -35,6 +35,7 @@ use superpoll_rt::time::{self, sleep, timeout_at};
 use super::answer::ConnectionState;
 use super::client_stream::ClientStream;
 use super::clock::{Clock, ExitReason, Phase, limit_of_idleness};
+use super::http2;
 use super::linger::{close, linger};
 use super::listener_context::ListenerContext;
 use super::requests::{self, KnownResponse};
@@ -120,6 +121,10 @@ pub(super) async fn serve(
                     active.run_upgraded(then(below, read)).await;
                 }
                 return;
+            }
+            (ExitReason::Http2, below) => {
+                let initial = http2::InitialState { before: read, ..Default::default() };
+                return http2::begin(context, below, state.peer.clone(), initial);
             }
             (ExitReason::Waits, below) if below.can_park() => {
                 let Some(Plan::Wait(then)) = state.plan.take() else { return };

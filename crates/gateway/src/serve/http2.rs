@@ -55,6 +55,8 @@ use super::listener_context::ListenerContext;
 /// The state of a connection before it was given a task.
 #[derive(Default)]
 pub(super) struct InitialState {
+    /// Bytes that were read and not used.
+    pub before: Bytes,
     /// A connection that was parked.
     pub parked: Option<Parked>,
     /// Requests so far.
@@ -63,14 +65,25 @@ pub(super) struct InitialState {
     pub ends: bool,
 }
 
-/// Speaks HTTP/2 with a client.
-pub(super) async fn serve(
+/// Speaks HTTP/2 with a client, in a task of its own: it lives long, and is smaller than the tasks
+/// of handshakes and of HTTP/1.
+pub(super) fn begin(
     context: Rc<ListenerContext>,
     transport: Transport,
     peer: Rc<Peer>,
     initial: InitialState,
 ) {
-    let InitialState { parked, requests, ends } = initial;
+    spawn(serve(context, transport, peer, initial)).detach();
+}
+
+/// Speaks HTTP/2 with a client.
+async fn serve(
+    context: Rc<ListenerContext>,
+    transport: Transport,
+    peer: Rc<Peer>,
+    initial: InitialState,
+) {
+    let InitialState { before, parked, requests, ends } = initial;
     // Since when the connection is to end.
     let mut ends = ends.then(time::now);
     let active = context.worker.begin(&peer, Protocol::Http2);
@@ -78,9 +91,9 @@ pub(super) async fn serve(
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
     state.earlier.set(requests);
     let was_parked = parked.is_some();
-    let Some(mut session) = Session::new(state.clone(), transport, parked) else {
-        return context.worker.counters.broken.add(1);
-    };
+    let session = Session::new(state.clone(), transport, &before, parked);
+    let Some(mut session) = session else { return context.worker.counters.broken.add(1) };
+    drop(before);
     // It need not have been woken by a request.
     let mut may_rest = was_parked && ends.is_none();
     if ends.is_some() {
@@ -211,8 +224,9 @@ pub(super) async fn serve(
 /// Continues with a connection that was parked.
 fn go_on(context: Rc<ListenerContext>, parked: ParkedConnection, state: Parked, ends: bool) {
     let Ok(transport) = parked.stream.resume() else { return };
-    let initial = InitialState { parked: Some(state), requests: parked.token, ends };
-    spawn(serve(context, transport, parked.peer, initial)).detach();
+    let (before, requests) = (Bytes::new(), parked.token);
+    let initial = InitialState { before, parked: Some(state), requests, ends };
+    begin(context, transport, parked.peer, initial);
 }
 
 impl GoesOn for ListenerContext {

@@ -4,6 +4,10 @@
 //! it. A plain request that is proxied, or for a file in memory, is answered from there: its
 //! response is written without a map of fields. All others go to their handlers, see `respond`.
 //!
+//! A client that knows that the server speaks HTTP/2 begins with the preface of that instead (RFC
+//! 9113, section 3.3). The codec refuses the preface as a head of another version, so it is looked
+//! for among refused heads only, and costs other requests nothing.
+//!
 //! ```text
 //!                     refused
 //!   NEXT REQUEST -----------------> its answer ----> closed
@@ -40,6 +44,7 @@ use superpoll_http::upstream::{ClientFacts, ClientHead, Forwarder, LimitTimer, S
 use superpoll_http1::{
     Asked, Framing, Limits, Refusal, RequestHead, Room, Version as Http1Version, has_end, request,
 };
+use superpoll_http2::PREFACE;
 
 use super::answer::{Begun, ConnectionState, Running, Serving, Source};
 use super::arriving::{ArrivingBody, Session, poll_read};
@@ -64,6 +69,10 @@ enum NextRequest {
     Direct,
     Handler(Box<Handled>),
     Refused(Refusal),
+    /// It is the preface of HTTP/2.
+    Preface,
+    /// It is the first part of the preface, or else refused.
+    PrefacePart(Refusal),
 }
 
 /// A request that a handler answers.
@@ -174,12 +183,13 @@ async fn answer_all(
                 // Connections of plain requests have a smaller future.
                 Box::pin(respond(state, (io, read), serving, arriving, form, check)).await
             }
-            Ok(NextRequest::Refused(why)) => {
+            Ok(NextRequest::Refused(why) | NextRequest::PrefacePart(why)) => {
                 let counters = &state.context.worker.counters;
                 counters.broken.add(1);
                 counters.refused_heads.count(why);
                 Err(Box::pin(refuse(state, (io, read), why, check)).await)
             }
+            Ok(NextRequest::Preface) => Err(ExitReason::Http2),
             Err(reason) => Err(reason),
         };
         if let Err(reason) = ended {
@@ -303,21 +313,26 @@ async fn next(
     check: &mut impl FnMut(&mut Context<'_>, Phase) -> Option<ExitReason>,
 ) -> Result<NextRequest, ExitReason> {
     let most = state.context.header_bytes as usize;
-    let (mut has_new, mut seen) = (!read.is_empty(), 0);
+    let (mut has_new, mut seen, mut part) = (!read.is_empty(), 0, None);
     poll_fn(|cx| {
         loop {
             // A head that comes in many pieces is not read again with each.
             let may_be_whole = seen == 0 || read.is_full() || has_end(read.bytes(), seen);
             if std::mem::take(&mut has_new) && may_be_whole {
-                if let Some(request) = take(state, read, facts, place) {
-                    return Poll::Ready(Ok(request));
+                match take(state, read, facts, place) {
+                    // Whatever follows it may be refused at once.
+                    Some(NextRequest::PrefacePart(why)) => (seen, part) = (0, Some(why)),
+                    Some(request) => return Poll::Ready(Ok(request)),
+                    None => seen = read.bytes().len(),
                 }
-                seen = read.bytes().len();
                 read.make_room(most);
             }
             match poll_read(cx, io, read) {
                 Poll::Ready(Ok(1..)) => has_new = true,
                 Poll::Ready(outcome) => {
+                    if let Some(why) = part {
+                        return Poll::Ready(Ok(NextRequest::Refused(why)));
+                    }
                     if !read.is_empty() {
                         state.context.worker.counters.broken.add(1);
                     }
@@ -338,6 +353,13 @@ async fn next(
     .await
 }
 
+/// Whether the client may speak HTTP/2 from here on. An encrypted connection has agreed on another
+/// protocol, and operators are served by HTTP/1 only.
+fn speaks_http2(state: &ConnectionState) -> bool {
+    let context = &state.context;
+    state.requests() == 0 && !context.is_encrypted() && !context.is_admin
+}
+
 /// Takes the request at the beginning of the bytes, and leaves the part of its body there that has
 /// not come whole; `None` if more of the head is needed.
 fn take(
@@ -353,6 +375,12 @@ fn take(
     let limits = Limits { head: most, target, ..Limits::DEFAULT };
     let head = match request(bytes, &limits, &mut room) {
         Ok(head) => head?,
+        Err(_) if speaks_http2(state) && bytes.starts_with(PREFACE) => {
+            return Some(NextRequest::Preface);
+        }
+        Err(why) if speaks_http2(state) && PREFACE.starts_with(bytes) => {
+            return Some(NextRequest::PrefacePart(why));
+        }
         Err(why) => return Some(NextRequest::Refused(why)),
     };
     let form = ResponseForm::of_request(&head);

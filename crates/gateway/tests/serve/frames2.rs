@@ -18,10 +18,16 @@ pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const CONTINUATION: u8 = 9;
 
+/// The first bytes of a client (RFC 9113, section 3.4).
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// The largest window.
 pub(crate) const LARGEST: u32 = 0x7fff_ffff;
 
-pub(crate) struct Frames2<S: Read + Write = TcpStream>(StreamOwned<ClientConnection, S>);
+/// A stream that is encrypted.
+type Encrypted<S> = StreamOwned<ClientConnection, S>;
+
+pub(crate) struct Frames2<S = Encrypted<TcpStream>>(pub S);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
@@ -52,9 +58,37 @@ impl Frame {
         Frame::new(HEADERS, 0b101, stream, &head)
     }
 
+    /// Adds a field to a request, whose name has no index.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Frame {
+        self.payload.push(0);
+        for text in [name, value] {
+            self.payload.push(u8::try_from(text.len()).unwrap());
+            self.payload.extend_from_slice(text.as_bytes());
+        }
+        self
+    }
+
+    /// The same request without encryption: its scheme is another one.
+    pub(crate) fn by_http(mut self) -> Frame {
+        self.payload[0] = 0x86;
+        self
+    }
+
     pub(crate) fn window_update(stream: u32, more: u32) -> Frame {
         Frame::new(WINDOW_UPDATE, 0, stream, &more.to_be_bytes())
     }
+}
+
+/// Returns the bytes of some frames.
+pub(crate) fn bytes_of(frames: &[Frame]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for frame in frames {
+        bytes.extend_from_slice(&u32::try_from(frame.payload.len()).unwrap().to_be_bytes()[1..]);
+        bytes.extend_from_slice(&[frame.kind, frame.flags]);
+        bytes.extend_from_slice(&frame.stream.to_be_bytes());
+        bytes.extend_from_slice(&frame.payload);
+    }
+    bytes
 }
 
 impl Frames2 {
@@ -70,13 +104,26 @@ impl Frames2 {
     }
 }
 
-impl<S: Read + Write> Frames2<S> {
+impl<S: Read + Write> Frames2<Encrypted<S>> {
     /// The same over an existing connection.
-    pub(crate) fn over(stream: S, config: &ClientConfig, window: u32) -> Frames2<S> {
+    pub(crate) fn over(stream: S, config: &ClientConfig, window: u32) -> Frames2<Encrypted<S>> {
         let name = ServerName::try_from("localhost").unwrap();
         let client = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
-        let mut client = Frames2(StreamOwned::new(client, stream));
-        client.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        Frames2::begin(StreamOwned::new(client, stream), window)
+    }
+
+    /// Ends the encryption and keeps the stream below.
+    #[allow(dead_code, reason = "only the tests of memory forget it")]
+    pub(crate) fn into_inner(self) -> S {
+        self.0.sock
+    }
+}
+
+impl<S: Read + Write> Frames2<S> {
+    /// Begins to speak HTTP/2 at once.
+    pub(crate) fn begin(stream: S, window: u32) -> Frames2<S> {
+        let mut client = Frames2(stream);
+        client.0.write_all(PREFACE).unwrap();
         let initial = [&[0, 4][..], &window.to_be_bytes()].concat();
         client.send(&[
             Frame::new(SETTINGS, 0, 0, &initial),
@@ -90,22 +137,8 @@ impl<S: Read + Write> Frames2<S> {
     }
 
     pub(crate) fn try_send(&mut self, frames: &[Frame]) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        for frame in frames {
-            bytes
-                .extend_from_slice(&u32::try_from(frame.payload.len()).unwrap().to_be_bytes()[1..]);
-            bytes.extend_from_slice(&[frame.kind, frame.flags]);
-            bytes.extend_from_slice(&frame.stream.to_be_bytes());
-            bytes.extend_from_slice(&frame.payload);
-        }
-        self.0.write_all(&bytes)?;
+        self.0.write_all(&bytes_of(frames))?;
         self.0.flush()
-    }
-
-    /// Ends the encryption and keeps the stream below.
-    #[allow(dead_code, reason = "only the tests of memory forget it")]
-    pub(crate) fn into_inner(self) -> S {
-        self.0.sock
     }
 
     /// Returns the next frame; `None` at the end.

@@ -21,6 +21,7 @@ mod https;
 mod keeper;
 mod limits;
 mod parking;
+mod prior_knowledge;
 mod reload;
 mod request_ids;
 mod slow;

@@ -108,13 +108,7 @@ fn bytes_before_a_websocket_has_begun_are_its_first() {
         let mut client = Frames2::connect(port(&stage), &trust.config, LARGEST / 2);
         let mut connect = Frame::request(1, "CONNECT", "/c");
         connect.flags = 0b100;
-        for (name, value) in [(":protocol", "websocket"), ("sec-websocket-version", "13")] {
-            connect.payload.push(0);
-            for text in [name, value] {
-                connect.payload.push(u8::try_from(text.len()).unwrap());
-                connect.payload.extend_from_slice(text.as_bytes());
-            }
-        }
+        let connect = connect.with(":protocol", "websocket").with("sec-websocket-version", "13");
         // A text, masked by zeros.
         let early = b"\x81\x85\0\0\0\0early";
         client.send(&[connect, Frame::new(DATA, 0, 1, early)]);

@@ -9,9 +9,10 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::client::conn::http2::SendRequest;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use superpoll_rt::hyper::{EngineExecutor, FuturesIo};
 use superpoll_rt::net::TcpStream;
-use superpoll_rt::{BackendKind, Runtime};
+use superpoll_rt::{BackendKind, Runtime, spawn};
 
 use crate::gateway::{GIVEN, Gateway, MOST, config, whole};
 use crate::http2::{certificate, encrypted, frame, head_of, speak};
@@ -293,6 +294,33 @@ fn responses_to_clients_of_http2_change_by_the_rules_of_their_route() {
         let lines: Vec<_> = origin.seen().iter().map(|seen| seen.line().to_owned()).collect();
         assert_eq!(lines, ["GET /none HTTP/1.1", "GET /a?b HTTP/1.1", "GET /a?b HTTP/1.1"]);
         assert_eq!(origin.seen()[0].field("x-forwarded-prefix").unwrap(), "/app");
+    }
+}
+
+/// The server learns that the request was not encrypted.
+#[test]
+fn clients_of_http2_without_tls_are_forwarded() {
+    for backend in MOST {
+        let origin = Origin::start(|line| {
+            loop {
+                line.request()?;
+                line.answer("got")?;
+            }
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        Runtime::new().unwrap().block_on(async {
+            let stream = TcpStream::connect(gateway.address.as_str()).await.unwrap();
+            let (mut sender, connection) =
+                handshake(EngineExecutor, FuturesIo::new(stream)).await.unwrap();
+            spawn(async { drop(connection.await) }).detach();
+            let request = Request::post("http://a.example/a").body(body("sent")).unwrap();
+            let response = sender.send_request(request).await.unwrap();
+            assert_eq!(response.status(), 200, "{backend:?}");
+            assert_eq!(response.collect().await.unwrap().to_bytes(), "got");
+        });
+        let seen = &origin.seen()[0];
+        assert_eq!(seen.field("x-forwarded-proto").as_deref(), Some("http"), "{backend:?}");
+        assert_eq!(seen.body, b"sent");
     }
 }
 

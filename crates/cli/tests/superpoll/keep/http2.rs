@@ -2,7 +2,7 @@
 //! subscribers on their streams.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -35,8 +35,14 @@ enum Table {
     Kept,
 }
 
+/// A stream of bytes, encrypted or not.
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
 struct Client {
-    stream: StreamOwned<ClientConnection, TcpStream>,
+    stream: Box<dyn Stream>,
+    is_encrypted: bool,
     next: u32,
     table: Table,
     /// The server allows a table.
@@ -88,13 +94,23 @@ impl Subscription {
 }
 
 impl Client {
-    fn new(config: &Arc<ClientConfig>, at: SocketAddr, table: Table) -> Client {
+    fn encrypted(config: &Arc<ClientConfig>, at: SocketAddr, table: Table) -> Client {
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(config.clone(), name).unwrap();
-        let stream = StreamOwned::new(connection, connect(at));
-        let (sizes, streams) = (Vec::new(), Vec::new());
-        let mut client =
-            Client { stream, next: 1, table, has_room: true, is_known: false, sizes, streams };
+        Client::new(Box::new(StreamOwned::new(connection, connect(at))), true, table)
+    }
+
+    fn new(stream: Box<dyn Stream>, is_encrypted: bool, table: Table) -> Client {
+        let mut client = Client {
+            stream,
+            is_encrypted,
+            next: 1,
+            table,
+            has_room: true,
+            is_known: false,
+            sizes: Vec::new(),
+            streams: Vec::new(),
+        };
         client.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         client.send(SETTINGS, 0, 0, &[]);
         client
@@ -141,10 +157,15 @@ impl Client {
         (kind, flags, u32::from_be_bytes(head[5..].try_into().unwrap()), payload)
     }
 
+    /// Returns the field `:scheme` of its requests (RFC 7541).
+    fn scheme(&self) -> u8 {
+        if self.is_encrypted { 0x87 } else { 0x86 }
+    }
+
     /// Gets a file, by a request with a field that the server should know.
     fn get(&mut self) {
         let mut head = std::mem::take(&mut self.sizes);
-        head.extend_from_slice(&[0x82, 0x87, 0x01, 1, b'a', 0x04, 6]);
+        head.extend_from_slice(&[0x82, self.scheme(), 0x01, 1, b'a', 0x04, 6]);
         head.extend_from_slice(b"/small");
         let has_table = self.table != Table::Unused && self.has_room;
         match (has_table, self.is_known) {
@@ -180,7 +201,7 @@ impl Client {
             true => head.extend_from_slice(b"\x02\x07CONNECT"),
             false => head.push(0x82),
         }
-        head.extend_from_slice(&[0x87, 0x01, 1, b'a', 0x04]);
+        head.extend_from_slice(&[self.scheme(), 0x01, 1, b'a', 0x04]);
         head.push(u8::try_from(channel.len()).unwrap());
         head.extend_from_slice(channel.as_bytes());
         match is_socket {
@@ -252,14 +273,28 @@ fn settings(nursery: &Nursery) -> (Arc<ClientConfig>, SocketAddr) {
     (Arc::new(config), ([127, 0, 0, 1], nursery.tls.unwrap()).into())
 }
 
+/// Connects with TLS or without.
+fn begin(
+    nursery: &Nursery,
+    (config, at): (&Arc<ClientConfig>, SocketAddr),
+    is_plain: bool,
+    table: Table,
+) -> Client {
+    match is_plain {
+        true => Client::new(Box::new(connect(nursery.at())), false, table),
+        false => Client::encrypted(config, at, table),
+    }
+}
+
 #[test]
 fn idle_connections_of_http_2_go_on_through_many_upgrades_and_crashes() {
     let nursery = Nursery::encrypted();
     let mut server = nursery.server(&[]);
     let (config, at) = settings(&nursery);
     let kinds = [Table::Unused, Table::GivenUp, Table::Kept];
-    let mut clients: Vec<Client> =
-        (0..12).map(|number| Client::new(&config, at, kinds[number % kinds.len()])).collect();
+    let mut clients: Vec<Client> = (0..12)
+        .map(|number| begin(&nursery, (&config, at), number % 2 > 0, kinds[number % kinds.len()]))
+        .collect();
     for client in &mut clients {
         client.get();
         client.get();
@@ -309,7 +344,8 @@ fn subscribers_on_streams_go_on_through_many_upgrades_and_crashes() {
     let mut clients: Vec<Client> = (0..21)
         .map(|number: usize| {
             let tables = [Table::Unused, Table::GivenUp, Table::Unused];
-            let mut client = Client::new(&config, at, tables[number % tables.len()]);
+            let (is_plain, table) = (number % 7 > 2, tables[number % tables.len()]);
+            let mut client = begin(&nursery, (&config, at), is_plain, table);
             client.get();
             for (channel, is_socket) in kinds[number % kinds.len()] {
                 client.subscribe(channel, *is_socket);

@@ -191,10 +191,14 @@ fn a_large_file_arrives_as_it_is_however_it_is_asked_for() {
     let secure = format!("https://localhost:{port}/large");
     let (plain, proxied) = (server.url("large"), format!("{}large", server.fronts[3]));
     let out = site.path("received");
-    let cases: [(&[&str], &str); 6] = [
+    let known = "--http2-prior-knowledge";
+    let cases: [(&[&str], &str); 9] = [
         (&[&plain], "1.1"),
         (&["--unix-socket", socket, "http://localhost/large"], "1.1"),
         (&["--haproxy-protocol", &proxied], "1.1"),
+        (&[known, &plain], "2"),
+        (&[known, "--unix-socket", socket, "http://localhost/large"], "2"),
+        (&[known, "--haproxy-protocol", &proxied], "2"),
         (&["--cacert", pem, "--http1.1", &secure], "1.1"),
         (&["--cacert", pem, "--http2", &secure], "2"),
         (&["--tls-max", "1.2", "--cacert", pem, "--http2", &secure], "2"),
@@ -212,6 +216,28 @@ fn a_large_file_arrives_as_it_is_however_it_is_asked_for() {
     assert!(std::fs::read(&out).unwrap() == bytes);
     server.finish();
     assert!(!site.path("socket").exists());
+}
+
+/// It speaks HTTP/2 without TLS to a server that it knows, many requests on one connection.
+#[test]
+fn nghttp_gets_files_without_encryption() {
+    if tool("nghttp").is_none() {
+        return;
+    }
+    let site = Site::new();
+    let bytes = site.large();
+    let server = Server::folder(&site.www(), &[]);
+    let urls = ["small", "large", "missing"].map(|path| server.url(path));
+    let mut command = Command::new("nghttp");
+    let told = run(command.args(["--no-dep", "--null-out", "--stat"]).args(&urls));
+    for (path, status) in [("/small", "200"), ("/large", "200"), ("/missing", "404")] {
+        let line = told.lines().find(|line| line.ends_with(path)).unwrap_or_default();
+        assert!(line.split_whitespace().any(|word| word == status), "{path}: {told}");
+    }
+    let mut command = Command::new("nghttp");
+    let output = command.arg(&urls[1]).output().unwrap();
+    assert!(output.status.success() && output.stdout == bytes);
+    server.finish();
 }
 
 #[test]

@@ -95,7 +95,8 @@ pub(super) struct Session {
     facts: ClientFacts,
     pub transport: Transport,
     protocol: Connection,
-    /// Frames that were read and not used, as the client takes no answers.
+    /// Bytes that were read and not used: the first ones, or frames of a client that takes no
+    /// answers.
     read: ReadBuffer,
     out: Output,
     /// The streams by their slots, and the wakers of these.
@@ -118,10 +119,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Returns a new connection, or one that was parked; `None` if its record is malformed.
+    /// Returns a new connection, of which some bytes may have been read, or one that was parked;
+    /// `None` if its record is malformed.
     pub(super) fn new(
         state: Rc<ConnectionState>,
         transport: Transport,
+        before: &[u8],
         parked: Option<Parked>,
     ) -> Option<Session> {
         let head = state.context.header_bytes as usize;
@@ -137,7 +140,7 @@ impl Session {
             state,
             transport,
             protocol,
-            read: ReadBuffer::default(),
+            read: ReadBuffer::from(before),
             out,
             streams: Vec::new(),
             wakers: Vec::new(),
