@@ -23,7 +23,7 @@ impl ParkingLot {
         owner: Rc<dyn ConnectionOwner>,
         record: &ConnectionRecord,
     ) -> Option<Key> {
-        if !self.leaves_keys {
+        if record.keys.is_some() && !self.leaves_keys {
             return None;
         }
         let record = |_: &mut ParkedConnection| Some(record.clone());

@@ -43,12 +43,14 @@ use superpoll_http::peer::Peer;
 use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::tls::MOST_TEXT;
 use superpoll_http2::{FRAME_HEAD, Record};
+use superpoll_rt::time;
 
 use super::delivery::{Broadcast, Carries, SEALED};
 use super::events::EventsBody;
 use super::form::Form;
 use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Mailbox};
+use super::moment::Moment;
 use super::resting::{LastSign, RestingSubscriber};
 use super::send_queue::SendQueue;
 use crate::succession::records::{CARRIERS, RecordStore, Written};
@@ -115,8 +117,8 @@ struct State {
     key: Option<Key>,
     record: Record,
     streams: Vec<Carried>,
-    /// The send queue at the last sign of life, if the client has sent nothing since.
-    pinged: Option<SendQueue>,
+    /// The send queue at a sign of life, if the client has sent nothing since; and when that was.
+    pinged: Option<(SendQueue, Moment)>,
     /// The number of this stay, and what was written in it.
     number: u64,
     bytes: u64,
@@ -183,7 +185,6 @@ impl Carrier {
             let RestingSubscriber { subscription, form, peer, sign, .. } = resting;
             let (subscribers, index) = (subscription.local_subscribers.clone(), subscription.index);
             subscription.detach();
-            limit_unsent(&parked.stream, subscribers.hub.options().unsent_bytes);
             if entry.is_some() {
                 subscribers.keep_entry(index, entry);
             }
@@ -202,6 +203,7 @@ impl Carrier {
         }
         if let Some(parking_lot) = parking_lot {
             let requests = parked.token;
+            limit_unsent_of(&carried, &parked);
             Carrier::new(by, parking_lot, requests, record, carried).enter(parked, None);
         }
     }
@@ -227,7 +229,7 @@ impl Carrier {
     }
 
     /// Enters the parking lot.
-    fn enter(self: Rc<Carrier>, parked: ParkedConnection, pinged: Option<SendQueue>) {
+    fn enter(self: Rc<Carrier>, parked: ParkedConnection, pinged: Option<(SendQueue, Moment)>) {
         let mut state = self.state.borrow_mut();
         if state.streams.iter().any(Carried::grant_is_over) {
             drop(state);
@@ -353,7 +355,12 @@ impl Carrier {
     fn show_life(self: Rc<Carrier>, mut parked: ParkedConnection) {
         let mut state = self.state.borrow_mut();
         let State { record, streams, pinged, .. } = &mut *state;
-        if pinged.is_some_and(|queue| queue.is_stuck(parked.stream.socket())) {
+        // Signs of several streams may follow each other soon: a client has a silence to read one.
+        let silence = streams.iter().map(|carried| carried.subscribers.hub.silence()).min();
+        let is_judged = |(_, at): &(SendQueue, Moment)| {
+            at.is_past(silence.unwrap_or(Duration::MAX), time::now())
+        };
+        if pinged.filter(is_judged).is_some_and(|(queue, _)| queue.is_stuck(&parked.stream)) {
             drop(state);
             return self.lost();
         }
@@ -361,19 +368,23 @@ impl Carrier {
         for (place, carried) in streams.iter_mut().enumerate().filter(|(_, one)| one.is_due()) {
             let sign = carried.form.data_of_life();
             // The task of one that has not answered finds out whether it has gone.
-            fits &= !carried.sign.is_unanswered
+            fits = !carried.sign.is_unanswered
                 && record.data_head(carried.stream, sign.len(), &mut framed).is_ok();
-            if fits {
-                framed.extend_from_slice(sign);
-                ends.push((framed.len(), place, sign.len()));
-                carried.sign = LastSign::now(!carried.form.is_body());
+            if !fits {
+                break;
             }
+            framed.extend_from_slice(sign);
+            ends.push((framed.len(), place, sign.len()));
+            carried.sign = LastSign::now(!carried.form.is_body());
+            carried.subscribers.wrote(carried.index, carried.form, sign.len());
         }
         if ends.is_empty() {
             drop(state);
             return self.go_on(parked, Bytes::new(), Vec::new(), None);
         }
-        let mut queue = Some(SendQueue::measure(&parked.stream));
+        let before = pinged.filter(|it| !is_judged(it));
+        let mut queue =
+            before.or_else(|| Some((SendQueue::measure(&parked.stream), Moment::now())));
         let outcome = send(&mut parked.stream, framed, &ends, &mut queue);
         drop(state);
         match outcome {
@@ -456,6 +467,9 @@ impl State {
     /// Records what is about to be written. Whether a successor has the record, however this server
     /// ends.
     fn keep(&mut self, records: &dyn RecordStore, before: &Record, next: Vec<(u16, u64)>) -> bool {
+        if !records.has_room() {
+            return false;
+        }
         let given = self.streams.iter().map(|carried| carried.given).collect();
         let (bytes, frames, record) = (self.bytes, self.frames, before.as_ref().into());
         let written = Written { bytes, frames, record, given, next };
@@ -466,12 +480,20 @@ impl State {
     }
 }
 
+/// Limits the bytes that a connection's socket holds to the smallest limit of its channels.
+fn limit_unsent_of(streams: &[Carried], parked: &ParkedConnection) {
+    let limits = streams.iter().map(|carried| carried.subscribers.hub.options().unsent_bytes);
+    if let Some(bytes) = limits.min() {
+        limit_unsent(&parked.stream, bytes);
+    }
+}
+
 /// Sends frames, each with a record of TLS of its own if the connection is encrypted.
 fn send(
     stream: &mut ParkedStream,
     framed: Vec<u8>,
     ends: &[(usize, usize, usize)],
-    pinged: &mut Option<SendQueue>,
+    pinged: &mut Option<(SendQueue, Moment)>,
 ) -> Outcome {
     let (bytes, is_sealed) = if stream.is_encrypted() {
         let mut start = 0;
@@ -490,7 +512,7 @@ fn send(
         (framed, false)
     };
     let Ok(count) = stream.write_raw(&bytes) else { return Outcome::Gone };
-    if let Some(queue) = pinged {
+    if let Some((queue, _)) = pinged {
         queue.wrote(count);
     }
     match (count == bytes.len(), is_sealed) {
@@ -511,7 +533,7 @@ impl Carries for Carrier {
         }
     }
 
-    fn deliver(self: Rc<Carrier>, by: &Rc<LocalSubscribers>, broadcast: &mut Broadcast) -> bool {
+    fn deliver(self: Rc<Carrier>, by: &Rc<LocalSubscribers>, broadcast: &mut Broadcast) -> usize {
         let state = self.state.borrow();
         let is_single = state.streams.iter().all(|one| Rc::ptr_eq(&one.subscribers, by));
         let own = |carried: &&Carried| Rc::ptr_eq(&carried.subscribers, by);
@@ -519,7 +541,7 @@ impl Carries for Carrier {
             // A successor could not know that a stream was left out.
             drop(state);
             self.wake();
-            return true;
+            return 1;
         }
         let mut news = Vec::new();
         for (place, carried) in state.streams.iter().enumerate().filter(|(_, one)| own(one)) {
@@ -547,7 +569,7 @@ impl Carries for Carrier {
                     self.wake();
                 }
             }
-            return !news.is_empty();
+            return news.len();
         }
         let (key, mut at) = (state.key, 0);
         let mut write = |stream: &mut ParkedStream| {
@@ -569,7 +591,7 @@ impl Carries for Carrier {
                 None => self.lost(),
             },
         }
-        true
+        pieces.len()
     }
 }
 
@@ -577,6 +599,10 @@ impl ConnectionOwner for Carrier {
     fn resume(self: Rc<Carrier>, parked: ParkedConnection, why: ResumeReason) {
         self.state.borrow_mut().key = None;
         self.forget();
+        if self.state.borrow().streams.is_empty() {
+            // Its subscribers are gone, and nothing else would end it.
+            return;
+        }
         let is_over = self.state.borrow().streams.iter().any(Carried::grant_is_over);
         match why {
             ResumeReason::TimedOut if !is_over => self.show_life(parked),

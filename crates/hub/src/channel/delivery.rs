@@ -37,8 +37,9 @@ pub(super) trait Carries {
     /// Takes the connection out of the parking lot, and goes on with it in a task.
     fn wake(self: Rc<Self>);
 
-    /// Sends messages of a channel to all streams that get them. Whether there were some.
-    fn deliver(self: Rc<Self>, by: &Rc<LocalSubscribers>, broadcast: &mut Broadcast) -> bool;
+    /// Sends messages of a channel to all streams that get them, and returns how many, so to say.
+    /// The connection may have a task after that, without messages that were not taken here.
+    fn deliver(self: Rc<Self>, by: &Rc<LocalSubscribers>, broadcast: &mut Broadcast) -> usize;
 }
 
 /// Messages for a parked subscriber.
@@ -118,7 +119,8 @@ impl LocalSubscribers {
                 next = Some(index);
                 break;
             }
-            *room -= usize::from(self.deliver_to(broadcast, index, &mut sendings));
+            let served = self.deliver_to(broadcast, index, &mut sendings);
+            *room = room.saturating_sub(served);
             if sendings.sealed > SEALED_IN_ALL {
                 self.send(broadcast, std::mem::take(&mut sendings).all);
             }
@@ -134,33 +136,43 @@ impl LocalSubscribers {
         broadcast: &mut Broadcast,
         index: usize,
         sendings: &mut Sendings,
-    ) -> bool {
-        let mut subscribers = self.subscribers.borrow_mut();
-        let Some(subscriber) = subscribers.get_mut(index) else { return false };
+    ) -> usize {
+        let mut served = 0;
+        let subscribers = self.subscribers.borrow();
+        let Some(subscriber) = subscribers.get(index) else { return 0 };
+        let last = broadcast.messages.last().map_or(0, |message| message.id);
+        if let SubscriberState::Carried(by) = &subscriber.delivery
+            && subscriber.last < last
+        {
+            let by = by.upgrade();
+            drop(subscribers);
+            // With all others on its connection.
+            served = by.map_or(0, |by| by.deliver(self, broadcast));
+        } else {
+            drop(subscribers);
+        }
+        let subscribers = self.subscribers.borrow();
+        let Some(subscriber) = subscribers.get(index) else { return served };
         let is_over = subscriber.grant.is_over();
         match &subscriber.delivery {
-            SubscriberState::Carried(by) => {
-                let by = by.upgrade();
-                drop(subscribers);
-                // With all others on its connection.
-                return by.is_some_and(|by| by.deliver(self, broadcast));
-            }
+            SubscriberState::Carried(_) => return served,
             // Who is parked is woken within two seconds; a task ends now.
             SubscriberState::Task(mailbox) if is_over => mailbox.end(EndReason::Expired),
             _ => {}
         }
         drop(subscribers);
         if is_over {
-            return false;
+            return served;
         }
         let News { range: news, wanted } = match self.take_news(broadcast, index) {
-            Some(news) if news.range.is_empty() => return true,
+            // Looking is work, too.
+            Some(news) if news.range.is_empty() => return served + 1,
             Some(news) => news,
-            None => return false,
+            None => return served,
         };
         let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
         let mut subscribers = self.subscribers.borrow_mut();
-        let Some(subscriber) = subscribers.get_mut(index) else { return false };
+        let Some(subscriber) = subscribers.get_mut(index) else { return served };
         match &mut subscriber.delivery {
             SubscriberState::Carried(_) => {}
             SubscriberState::Poll(key) => {
@@ -184,7 +196,7 @@ impl LocalSubscribers {
                 }
             }
         }
-        true
+        served + 1
     }
 
     /// Returns the messages of a broadcast that a subscriber has not been given, and counts them as

@@ -327,9 +327,18 @@ fn idle_connections_of_http_2_go_on_through_many_upgrades_and_crashes() {
 /// the moment at which the server ends, so that some of them are on their way.
 #[test]
 fn subscribers_on_streams_go_on_through_many_upgrades_and_crashes() {
-    let nursery = Nursery::encrypted();
+    subscribers_go_on(&Nursery::encrypted());
+}
+
+/// Those without TLS need no setting for that.
+#[test]
+fn subscribers_on_streams_without_tls_go_on() {
+    subscribers_go_on(&Nursery::new(""));
+}
+
+fn subscribers_go_on(nursery: &Nursery) {
     let mut server = nursery.server(&[]);
-    let (config, at) = settings(&nursery);
+    let tls = nursery.tls.map(|_| settings(nursery));
     const NEWS: &str = "/news";
     const NOTES: &str = "/notes/a";
     let kinds: [&[(&str, bool)]; 7] = [
@@ -344,8 +353,11 @@ fn subscribers_on_streams_go_on_through_many_upgrades_and_crashes() {
     let mut clients: Vec<Client> = (0..21)
         .map(|number: usize| {
             let tables = [Table::Unused, Table::GivenUp, Table::Unused];
-            let (is_plain, table) = (number % 7 > 2, tables[number % tables.len()]);
-            let mut client = begin(&nursery, (&config, at), is_plain, table);
+            let table = tables[number % tables.len()];
+            let mut client = match &tls {
+                Some((config, at)) if number % 7 <= 4 => Client::encrypted(config, *at, table),
+                _ => Client::new(Box::new(connect(nursery.at())), false, table),
+            };
             client.get();
             for (channel, is_socket) in kinds[number % kinds.len()] {
                 client.subscribe(channel, *is_socket);

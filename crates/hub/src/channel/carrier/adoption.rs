@@ -6,14 +6,17 @@
 
 use std::rc::Rc;
 
+use superpoll_config::Slow;
 use superpoll_http::connection_state::LeftConnection;
-use superpoll_http::plain_stream::limit_unsent;
+use superpoll_http::grant::Grant;
 use superpoll_http2::Record;
 
-use super::{Carried, Carrier, GoesOn, MOST_DATA};
+use super::{Carried, Carrier, GoesOn, MOST_DATA, limit_unsent_of};
+use crate::channel::counters;
 use crate::channel::form::{Encoded, Form};
+use crate::channel::history::Since;
 use crate::channel::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
-use crate::channel::mailbox::Mailbox;
+use crate::channel::mailbox::{EndReason, Mailbox};
 use crate::channel::mercure::reader::Reader;
 use crate::channel::message::Message;
 use crate::channel::parked::LeftSubscriber;
@@ -45,15 +48,14 @@ pub struct LeftStream {
 /// Such a subscriber, joined here.
 struct Adopted {
     subscription: Subscription,
-    mailbox: Rc<Mailbox>,
+    grant: Grant,
     form: Form,
     stream: u32,
     reader: Option<Rc<Reader>>,
     /// The last message that it was given.
     last: u64,
     /// The messages after the one that it was given when it was left.
-    messages: Vec<Message>,
-    missed: bool,
+    since: Since,
     pinged: bool,
 }
 
@@ -62,13 +64,31 @@ impl Adopted {
         let LeftStream { stream, subscribers, subscriber } = left;
         let LeftSubscriber { form, last, pinged, grant, reader, sub, .. } = subscriber;
         let since = subscribers.hub.join(subscribers.queue_id, Some(subscribers.cursor(last)));
-        let mailbox = Rc::new(Mailbox::default());
-        let state = SubscriberState::Task(mailbox.clone());
+        let state = SubscriberState::Task(Rc::default());
         let subscription = subscribers.add(since.last, grant, state);
         subscription.goes_on(sub);
         let reader = reader.map(|record| subscribers.read_as(subscription.index, record, false));
-        let (messages, missed) = (since.messages, since.missed);
-        Adopted { subscription, mailbox, form, stream, reader, last, messages, missed, pinged }
+        Adopted { subscription, grant, form, stream, reader, last, since, pinged }
+    }
+
+    /// Returns the messages that it is still to be given.
+    fn mailbox(&mut self) -> Rc<Mailbox> {
+        let none = Since { messages: Vec::new(), missed: false, last: self.last };
+        let mut since = std::mem::replace(&mut self.since, none);
+        since.messages.retain(|message| self.gets(message));
+        let (options, missed) = (self.subscribers().hub.options(), since.missed);
+        let is_gap = missed && options.slow == Slow::DropOldest && !since.messages.is_empty();
+        let mailbox = Rc::new(Mailbox::new(since, &options));
+        if !self.subscribers().have_given(self.grant) {
+            mailbox.end(EndReason::Changed);
+        } else if is_gap {
+            mailbox.note_gap();
+        } else if missed {
+            // Nothing else would tell the client.
+            counters::count(&self.subscribers().hub.counters().disconnected, 1);
+            mailbox.end(EndReason::Slow);
+        }
+        mailbox
     }
 
     fn subscribers(&self) -> &Rc<LocalSubscribers> {
@@ -124,6 +144,15 @@ pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) 
     }
     let sent = usize::try_from(left.sent.checked_sub(before)?).ok()?;
     let first = streams.first()?.subscribers.clone();
+    // The other server may have sent messages that nobody knows any more. Those of this server have
+    // their numbers.
+    let is_known = |stream: &LeftStream| {
+        let inherited = stream.subscribers.hub.inherited();
+        inherited.is_some_and(|inherited| stream.subscriber.last <= inherited)
+    };
+    if !streams.iter().all(is_known) {
+        return None;
+    }
     let mut all: Vec<Adopted> = streams.into_iter().map(Adopted::join).collect();
     let overhead = usize::try_from(left.overhead()).ok()?;
     let (bytes, ends) = (Vec::new(), Vec::new());
@@ -131,27 +160,19 @@ pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) 
     make(&mut made, &mut all, next)?;
     let encoded = Encoded::of_parts(made.bytes, made.ends);
     let (mut parked, _, rest) = encoded.go_on(left, frames, sent)?;
-    limit_unsent(&parked.stream, first.hub.options().unsent_bytes);
     let (mut carried, mut mailboxes, mut is_quiet) = (Vec::new(), Vec::new(), true);
-    for adopted in all {
-        let Adopted { subscription, mailbox, form, stream, last, .. } = adopted;
-        let Adopted { messages, missed, pinged, .. } = adopted;
+    for mut adopted in all {
+        let mailbox = adopted.mailbox();
+        let Adopted { subscription, form, stream, last, pinged, .. } = adopted;
         let (subscribers, index) = (subscription.local_subscribers.clone(), subscription.index);
         subscription.detach();
-        if missed {
-            // The history has moved on.
-            mailbox.note_gap();
-        }
-        let options = subscribers.hub.options();
-        for message in messages.iter().filter(|message| message.id > last) {
-            subscribers.put(&mailbox, message, &options);
-        }
-        is_quiet &= mailbox.is_empty() && mailbox.ended().is_none() && !missed;
+        is_quiet &= mailbox.is_empty() && mailbox.ended().is_none();
         let (peer, given, known, sign) = (None, last, last, LastSign::now(pinged));
         carried.push(Carried { stream, form, index, given, known, peer, sign, subscribers });
         mailboxes.push(mailbox);
     }
     let is_quiet = is_quiet && rest.is_empty() && !parked.stream.has_unsent();
+    limit_unsent_of(&carried, &parked);
     let carrier = Carrier::new(by, first.parking_lot.clone(), requests, record, carried);
     match is_quiet {
         true => carrier.enter(parked, None),
@@ -164,7 +185,7 @@ pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) 
 /// were given. `None` if it cannot have written them.
 fn make(made: &mut Frames<'_>, all: &mut [Adopted], next: Vec<(u16, u64)>) -> Option<()> {
     // A message that is not kept any more cannot be made again.
-    if made.left > 0 && all.iter().any(|adopted| adopted.missed) {
+    if made.left > 0 && all.iter().any(|adopted| adopted.since.missed) {
         return None;
     }
     for (place, id) in next {
@@ -172,7 +193,7 @@ fn make(made: &mut Frames<'_>, all: &mut [Adopted], next: Vec<(u16, u64)>) -> Op
             return Some(());
         }
         let adopted = all.get_mut(usize::from(place))?;
-        let message = adopted.messages.iter().find(|message| message.id == id)?.clone();
+        let message = adopted.since.messages.iter().find(|message| message.id == id)?.clone();
         made.add(adopted, &message)?;
     }
     if made.left == 0 {
@@ -186,7 +207,7 @@ fn make(made: &mut Frames<'_>, all: &mut [Adopted], next: Vec<(u16, u64)>) -> Op
     let inherited = channel.hub.inherited()?;
     let from = all.iter().min_by_key(|adopted| adopted.last)?;
     let known = |message: &&Message| message.id <= inherited;
-    let messages: Vec<Message> = from.messages.iter().take_while(known).cloned().collect();
+    let messages: Vec<Message> = from.since.messages.iter().take_while(known).cloned().collect();
     for message in &messages {
         for adopted in all.iter_mut() {
             if made.left == 0 {
