@@ -44,6 +44,8 @@ pub(crate) enum Reading {
 pub(crate) struct Block {
     pub(crate) id: u32,
     pub(crate) is_over: bool,
+    /// The stream is said to depend on itself.
+    pub(crate) is_own_parent: bool,
     pub(crate) continuations: usize,
 }
 

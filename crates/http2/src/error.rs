@@ -133,6 +133,8 @@ reasons! {
     StreamReused = STREAM_CLOSED, "stream-reused", "fields on a stream that has ended";
     /// A client may not push (RFC 9113, section 8.4).
     Push = PROTOCOL_ERROR, "push", "a client has sent PUSH_PROMISE";
+    /// A stream that has not begun, or has ended, depends on itself (RFC 7540, section 5.3.1).
+    OwnParent = PROTOCOL_ERROR, "own-parent", "a stream depends on itself";
     /// Padding is as long as its frame (RFC 9113, section 6.1).
     Padding = PROTOCOL_ERROR, "padding", "padding is longer than its frame";
     /// `CONTINUATION` without a block of fields, or another frame within one (RFC 9113, section
@@ -217,6 +219,8 @@ reasons! {
     /// The window of the stream becomes 2^31 or more (RFC 9113, section 6.9.1).
     StreamWindowOverflow = FLOW_CONTROL_ERROR, "stream-window-overflow",
         "the window of a stream overflows";
+    /// A stream depends on itself (RFC 7540, section 5.3.1).
+    OwnParent = PROTOCOL_ERROR, "own-parent", "a stream depends on itself";
     /// `PRIORITY` has a wrong length (RFC 9113, section 6.3).
     PrioritySize = FRAME_SIZE_ERROR, "priority-size", "a PRIORITY frame has a wrong length";
 }

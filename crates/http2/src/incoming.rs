@@ -15,6 +15,11 @@ use crate::shutdown::{END_PING, Shutdown};
 use crate::streams::{State, Stream, StreamKey};
 use crate::window::{ReceiveWindow, SendWindow};
 
+/// Whether a stream is said to depend on itself.
+fn is_own_parent(head: &FrameHead, priority: &[u8]) -> bool {
+    priority.len() >= 4 && number(priority) & (u32::MAX >> 1) == head.stream
+}
+
 impl Connection {
     /// Handles a whole frame.
     pub(crate) fn handle(
@@ -34,6 +39,10 @@ impl Connection {
             kind::PRIORITY => {
                 self.count_useless(1)?;
                 match (payload.len(), self.streams.find(head.stream)) {
+                    (5, key) if is_own_parent(&head, payload) => {
+                        let key = key.ok_or(ConnectionError::OwnParent)?;
+                        Some(self.fail(key, StreamError::OwnParent, out)?)
+                    }
                     (5, _) => None,
                     (_, Some(key)) => Some(self.fail(key, StreamError::PrioritySize, out)?),
                     (_, None) => return Err(ConnectionError::FrameSize),
@@ -81,13 +90,15 @@ impl Connection {
             let (first, rest) = payload.split_first().ok_or(ConnectionError::FrameSize)?;
             (padding, fragment) = (usize::from(*first), rest);
         }
+        let mut depends = false;
         if head.has(flag::PRIORITY) {
             // Its meaning is gone with RFC 7540.
+            depends = is_own_parent(&head, fragment);
             fragment = fragment.get(5..).ok_or(ConnectionError::FrameSize)?;
         }
         let length = fragment.len().checked_sub(padding).ok_or(ConnectionError::Padding)?;
-        let block =
-            Block { id: head.stream, is_over: head.has(flag::END_STREAM), continuations: 0 };
+        let is_over = head.has(flag::END_STREAM);
+        let block = Block { id: head.stream, is_over, is_own_parent: depends, continuations: 0 };
         self.read_block(block, &fragment[..length], head.has(flag::END_HEADERS), scratch)
     }
 
@@ -115,6 +126,7 @@ impl Connection {
         self.counts.was_useful();
         let verdict = match self.streams.len() >= usize::from(self.config.streams) {
             true => Err(StreamError::TooManyStreams),
+            false if block.is_own_parent => Err(StreamError::OwnParent),
             false => section.finish(),
         };
         let section: &'s Section = section;

@@ -117,6 +117,12 @@ fn each_connection_error_has_its_code() {
             E::Padding,
             ErrorCode::PROTOCOL_ERROR,
         ),
+        (
+            "PRIORITY of a stream that has not begun, and of itself",
+            frame(PRIORITY, 0, 3, &[0, 0, 0, 3, 9]),
+            E::OwnParent,
+            ErrorCode::PROTOCOL_ERROR,
+        ),
         ("DATA without a stream", frame(DATA, 0, 0, &[0]), E::StreamId, ErrorCode::PROTOCOL_ERROR),
         (
             "HEADERS without a stream",
@@ -471,6 +477,11 @@ fn each_stream_error_resets_its_stream_alone() {
             [get(1), window_update(1, 0x7fff_ffff)].concat(),
             E::StreamWindowOverflow,
         ),
+        (
+            "PRIORITY of itself",
+            [get(1), frame(PRIORITY, 0, 1, &[0x80, 0, 0, 1, 9])].concat(),
+            E::OwnParent,
+        ),
         ("PRIORITY of 4", [get(1), frame(PRIORITY, 0, 1, &[0; 4])].concat(), E::PrioritySize),
     ] {
         let (kept, code) = outcome(&[bytes, get(3)].concat());
@@ -519,4 +530,13 @@ fn unknown_frames_flags_and_settings_are_ignored() {
     );
     assert!(matches!(&kept[..], [Kept::Request(_)]), "{kept:?}");
     assert_eq!(code, None);
+}
+
+#[test]
+fn a_request_that_depends_on_itself_is_refused_alone() {
+    let payload = [&[0, 0, 0, 1, 9], &block(&GET)[..]].concat();
+    let (kept, code) =
+        outcome(&[frame(HEADERS, WITH_PRIORITY | WHOLE, 1, &payload), get(3)].concat());
+    let [Kept::Refused(1, found), Kept::Request(next)] = &kept[..] else { panic!("{kept:?}") };
+    assert_eq!((*found, code, next.id), (StreamError::OwnParent, Some(found.code()), 3));
 }
