@@ -27,9 +27,12 @@
 //! it exists (`serve/adoption.rs`); after a crash its first record changes the key.
 //! `docs/adr/0010-succession.md` has the rules.
 //!
-//! Connections that need more state than that end with their server: connections of HTTP/2 or with
-//! a client's certificate; connections of the Unix domain, whose bytes the kernel does not count;
-//! and connections in the middle of a request. An upgrade waits for these.
+//! A connection of HTTP/2 is left with the record of its codec, and with the subscribers on its
+//! streams if there are some (`channel/carrier.rs`).
+//!
+//! Connections that need more state than that end with their server: those with a client's
+//! certificate; those of the Unix domain, whose bytes the kernel does not count; and those in the
+//! middle of a request. An upgrade waits for these.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
