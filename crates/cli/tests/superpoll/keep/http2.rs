@@ -350,7 +350,9 @@ fn subscribers_go_on(nursery: &Nursery) {
         &[(NOTES, true), (NEWS, true), (NOTES, false)],
         &[(NEWS, false), (NEWS, true)],
     ];
-    let mut clients: Vec<Client> = (0..21)
+    let count = std::env::var("SUPERPOLL_KEEP_CLIENTS");
+    let count = count.ok().and_then(|count| count.parse().ok()).unwrap_or(21);
+    let mut clients: Vec<Client> = (0..count)
         .map(|number: usize| {
             let tables = [Table::Unused, Table::GivenUp, Table::Unused];
             let table = tables[number % tables.len()];
