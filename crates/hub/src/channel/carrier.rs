@@ -24,6 +24,7 @@ mod adoption;
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,7 +46,7 @@ use superpoll_http::tls::MOST_TEXT;
 use superpoll_http2::{FRAME_HEAD, Record};
 use superpoll_rt::time;
 
-use super::delivery::{Broadcast, Carries, SEALED};
+use super::delivery::{Broadcast, Carries, Delivered, SEALED};
 use super::events::EventsBody;
 use super::form::Form;
 use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
@@ -154,6 +155,8 @@ struct Piece {
 enum Outcome {
     /// All was written: so many bytes.
     Written(usize),
+    /// All of it is ready to be written as it is.
+    Left(Bytes),
     /// The connection has to go on in a task, which writes these bytes first.
     GoesOn(Bytes),
     /// The client has gone.
@@ -336,6 +339,20 @@ impl Carrier {
         all.iter().for_each(|carried| carried.subscribers.lost(carried.index));
     }
 
+    /// Goes on in a task, with a connection that is in the parking lot.
+    fn leave_lot(self: Rc<Carrier>, rest: Bytes, mailboxes: Vec<Rc<Mailbox>>) {
+        match self.take() {
+            Some(parked) => self.go_on(parked, rest, mailboxes, None),
+            None => self.lost(),
+        }
+    }
+
+    /// Ends a connection whose client has gone.
+    fn end_gone(&self) {
+        drop(self.take());
+        self.lost();
+    }
+
     /// Returns the messages that wait for each stream.
     fn mailboxes(
         &self,
@@ -390,7 +407,9 @@ impl Carrier {
         match outcome {
             Outcome::Written(_) if fits => self.enter(parked, queue),
             Outcome::Written(_) => self.go_on(parked, Bytes::new(), Vec::new(), None),
-            Outcome::GoesOn(rest) => self.go_on(parked, rest, Vec::new(), None),
+            Outcome::GoesOn(rest) | Outcome::Left(rest) => {
+                self.go_on(parked, rest, Vec::new(), None);
+            }
             Outcome::Gone => self.lost(),
         }
     }
@@ -438,8 +457,13 @@ impl State {
                     return Outcome::GoesOn(Bytes::new());
                 }
             }
+            // With what goes to other connections in this turn, as a rule.
+            let is_left = records.is_none() && count == pieces.len();
             *at += count;
-            let outcome = send(stream, framed, &ends, &mut self.pinged);
+            let outcome = match is_left {
+                true => seal(stream, framed, &ends).map_or_else(Outcome::GoesOn, Outcome::Left),
+                false => send(stream, framed, &ends, &mut self.pinged),
+            };
             if matches!(outcome, Outcome::Gone) {
                 return outcome;
             }
@@ -451,6 +475,10 @@ impl State {
             }
             match outcome {
                 Outcome::Written(count) => self.bytes += count as u64,
+                Outcome::Left(_) => {
+                    self.pass(by, broadcast.messages.last().map_or(0, |message| message.id));
+                    return outcome;
+                }
                 outcome => return outcome,
             }
         }
@@ -488,41 +516,57 @@ fn limit_unsent_of(streams: &[Carried], parked: &ParkedConnection) {
     }
 }
 
-/// Sends frames, each with a record of TLS of its own if the connection is encrypted.
+/// Seals frames, each in a record of TLS of its own, if the connection is encrypted. Otherwise they
+/// are returned as an error if that cannot be done, as the key must be changed first.
+fn seal(
+    stream: &mut ParkedStream,
+    framed: Vec<u8>,
+    ends: &[(usize, usize, usize)],
+) -> Result<Bytes, Bytes> {
+    if !stream.is_encrypted() {
+        return Ok(framed.into());
+    }
+    let mut start = 0;
+    let frame = |(end, ..): &(usize, usize, usize)| {
+        let frame = &framed[start..*end];
+        start = *end;
+        frame
+    };
+    let frames: Vec<&[u8]> = ends.iter().map(frame).collect();
+    match stream.seal(&frames) {
+        Some(sealed) => Ok(sealed.into()),
+        None => Err(framed.into()),
+    }
+}
+
+/// Sends frames.
 fn send(
     stream: &mut ParkedStream,
     framed: Vec<u8>,
     ends: &[(usize, usize, usize)],
     pinged: &mut Option<(SendQueue, Moment)>,
 ) -> Outcome {
-    let (bytes, is_sealed) = if stream.is_encrypted() {
-        let mut start = 0;
-        let frame = |(end, ..): &(usize, usize, usize)| {
-            let frame = &framed[start..*end];
-            start = *end;
-            frame
-        };
-        let frames: Vec<&[u8]> = ends.iter().map(frame).collect();
-        match stream.seal(&frames) {
-            Some(sealed) => (sealed, true),
-            // The key must be changed first.
-            None => return Outcome::GoesOn(framed.into()),
-        }
-    } else {
-        (framed, false)
+    let bytes = match seal(stream, framed, ends) {
+        Ok(bytes) => bytes,
+        Err(framed) => return Outcome::GoesOn(framed),
     };
     let Ok(count) = stream.write_raw(&bytes) else { return Outcome::Gone };
     if let Some((queue, _)) = pinged {
         queue.wrote(count);
     }
-    match (count == bytes.len(), is_sealed) {
-        (true, _) => Outcome::Written(count),
-        (false, true) => {
-            stream.owes(&bytes[count..]);
-            Outcome::GoesOn(Bytes::new())
-        }
-        (false, false) => Outcome::GoesOn(Bytes::from(bytes).slice(count..)),
+    match count == bytes.len() {
+        true => Outcome::Written(count),
+        false => Outcome::GoesOn(rest_of(stream, &bytes, count)),
     }
+}
+
+/// Returns the rest of what was written in part, unless the stream holds it as it is sealed.
+fn rest_of(stream: &mut ParkedStream, bytes: &[u8], count: usize) -> Bytes {
+    if !stream.is_encrypted() {
+        return Bytes::copy_from_slice(&bytes[count..]);
+    }
+    stream.owes(&bytes[count..]);
+    Bytes::new()
 }
 
 impl Carries for Carrier {
@@ -533,7 +577,12 @@ impl Carries for Carrier {
         }
     }
 
-    fn deliver(self: Rc<Carrier>, by: &Rc<LocalSubscribers>, broadcast: &mut Broadcast) -> usize {
+    fn deliver(
+        self: Rc<Carrier>,
+        by: &Rc<LocalSubscribers>,
+        broadcast: &mut Broadcast,
+    ) -> Delivered {
+        let done = |count| Delivered { count, rest: None };
         let state = self.state.borrow();
         let is_single = state.streams.iter().all(|one| Rc::ptr_eq(&one.subscribers, by));
         let own = |carried: &&Carried| Rc::ptr_eq(&carried.subscribers, by);
@@ -541,7 +590,7 @@ impl Carries for Carrier {
             // A successor could not know that a stream was left out.
             drop(state);
             self.wake();
-            return 1;
+            return done(1);
         }
         let mut news = Vec::new();
         for (place, carried) in state.streams.iter().enumerate().filter(|(_, one)| own(one)) {
@@ -569,7 +618,7 @@ impl Carries for Carrier {
                     self.wake();
                 }
             }
-            return news.len();
+            return done(news.len());
         }
         let (key, mut at) = (state.key, 0);
         let mut write = |stream: &mut ParkedStream| {
@@ -577,21 +626,33 @@ impl Carries for Carrier {
         };
         let outcome = key.and_then(|key| self.parking_lot.with_stream(key, &mut write));
         drop(state);
+        let mut rest = None;
         match outcome.unwrap_or(Outcome::Gone) {
             Outcome::Written(_) => {}
-            Outcome::Gone => {
-                drop(self.take());
-                self.lost();
+            Outcome::Left(bytes) => rest = key.map(|key| (key, bytes)),
+            Outcome::Gone => self.end_gone(),
+            Outcome::GoesOn(rest) => {
+                let mailboxes = self.mailboxes(by, broadcast, &pieces[at..]);
+                self.leave_lot(rest, mailboxes);
             }
-            Outcome::GoesOn(rest) => match self.take() {
-                Some(parked) => {
-                    let mailboxes = self.mailboxes(by, broadcast, &pieces[at..]);
-                    self.go_on(parked, rest, mailboxes, None);
-                }
-                None => self.lost(),
-            },
         }
-        pieces.len()
+        Delivered { count: pieces.len(), rest }
+    }
+
+    fn go_on_after(self: Rc<Carrier>, bytes: &[u8], outcome: io::Result<usize>) {
+        let Ok(count) = outcome else { return self.end_gone() };
+        let mut state = self.state.borrow_mut();
+        if let Some((queue, _)) = &mut state.pinged {
+            queue.wrote(count);
+        }
+        state.bytes += count as u64;
+        let key = state.key;
+        drop(state);
+        if count < bytes.len() {
+            let rest = |stream: &mut ParkedStream| rest_of(stream, bytes, count);
+            let rest = key.and_then(|key| self.parking_lot.with_stream(key, rest));
+            self.leave_lot(rest.unwrap_or_default(), Vec::new());
+        }
     }
 }
 

@@ -32,26 +32,43 @@ use super::{counters, replay};
 /// From this many sends on a ring is worth its while.
 const ENOUGH: usize = 8;
 
+/// The outcome of a delivery to a connection with subscribers on its streams.
+pub(super) struct Delivered {
+    /// The number of messages, each for one stream.
+    pub count: usize,
+    /// All of them, as they are to be written at once; `None` if that is done.
+    pub rest: Option<(Key, Bytes)>,
+}
+
 /// A parked connection with subscribers on its streams.
 pub(super) trait Carries {
     /// Takes the connection out of the parking lot, and goes on with it in a task.
     fn wake(self: Rc<Self>);
 
-    /// Sends messages of a channel to all streams that get them, and returns how many, so to say.
-    /// The connection may have a task after that, without messages that were not taken here.
-    fn deliver(self: Rc<Self>, by: &Rc<LocalSubscribers>, broadcast: &mut Broadcast) -> usize;
+    /// Sends messages of a channel to all streams that get them. The connection may have a task
+    /// after that, without messages that were not taken here.
+    fn deliver(self: Rc<Self>, by: &Rc<LocalSubscribers>, broadcast: &mut Broadcast) -> Delivered;
+
+    /// Continues after so many of the bytes were written that a delivery has left to its caller.
+    fn go_on_after(self: Rc<Self>, bytes: &[u8], outcome: io::Result<usize>);
 }
 
-/// Messages for a parked subscriber.
+/// Messages for a parked connection.
 struct Sending {
-    index: usize,
     key: Key,
-    form: Form,
-    /// Their places in the broadcast, without a gap.
-    run: Range<usize>,
     /// As they are written: sealed, if the connection is encrypted.
     bytes: Bytes,
-    is_sealed: bool,
+    /// The bytes are of this connection alone: sealed, or in frames of its streams.
+    is_own: bool,
+    to: Receiver,
+}
+
+/// Who is on a parked connection.
+enum Receiver {
+    /// A subscriber, with the places of the messages in the broadcast, without a gap.
+    Subscriber { index: usize, form: Form, run: Range<usize> },
+    /// Subscribers on streams.
+    Streams(Rc<dyn Carries>),
 }
 
 /// The most bytes of messages that are sealed for a subscriber at once, but at least one message:
@@ -66,13 +83,13 @@ const SEALED_IN_ALL: usize = 1 << 20;
 #[derive(Default)]
 struct Sendings {
     all: Vec<Sending>,
-    /// The bytes that were sealed.
+    /// The bytes that are of one connection alone.
     sealed: usize,
 }
 
 impl Sendings {
     fn push(&mut self, sending: Sending) {
-        self.sealed += if sending.is_sealed { sending.bytes.len() } else { 0 };
+        self.sealed += if sending.is_own { sending.bytes.len() } else { 0 };
         self.all.push(sending);
     }
 }
@@ -147,7 +164,14 @@ impl LocalSubscribers {
             let by = by.upgrade();
             drop(subscribers);
             // With all others on its connection.
-            served = by.map_or(0, |by| by.deliver(self, broadcast));
+            if let Some(by) = by {
+                let Delivered { count, rest } = by.clone().deliver(self, broadcast);
+                served = count;
+                if let Some((key, bytes)) = rest {
+                    let to = Receiver::Streams(by);
+                    sendings.push(Sending { key, bytes, is_own: true, to });
+                }
+            }
         } else {
             drop(subscribers);
         }
@@ -245,7 +269,8 @@ impl LocalSubscribers {
         };
         match self.parking_lot.with_stream(key, seal) {
             Some(Some((run, bytes, is_sealed))) => {
-                Some(Sending { index, key, form, run, bytes, is_sealed })
+                let to = Receiver::Subscriber { index, form, run };
+                Some(Sending { key, bytes, is_own: is_sealed, to })
             }
             Some(None) => {
                 self.go_on_in_task(broadcast, index, (key, form), Bytes::new(), run.start);
@@ -327,7 +352,14 @@ impl LocalSubscribers {
         sending: Sending,
         outcome: io::Result<usize>,
     ) -> Option<Sending> {
-        let Sending { index, key, form, run, bytes, is_sealed } = sending;
+        let Sending { key, bytes, is_own: is_sealed, to } = sending;
+        let (index, form, run) = match to {
+            Receiver::Subscriber { index, form, run } => (index, form, run),
+            Receiver::Streams(by) => {
+                by.go_on_after(&bytes, outcome);
+                return None;
+            }
+        };
         let Ok(count) = outcome else {
             self.parking_lot.take(key);
             self.lost(index);
