@@ -301,6 +301,12 @@ impl ParkingLot {
         self.enter(parked, owner, interest, limit, |parked| self.record(parked, limit, activity))
     }
 
+    /// Whether a connection may continue with another server as far as its keys are concerned.
+    #[must_use]
+    pub fn leaves(&self, stream: &ParkedStream) -> bool {
+        self.leaves_keys || !stream.is_encrypted()
+    }
+
     /// Returns the state of a connection for a successor, if it may continue there.
     fn record(
         &self,
@@ -311,7 +317,7 @@ impl ParkingLot {
         let ParkedConnection { stream, peer, .. } = parked;
         let is_encrypted = stream.is_encrypted();
         // A successor could not verify the client's certificate again.
-        if is_encrypted && (!self.leaves_keys || peer.certificate().is_some()) {
+        if !self.leaves(stream) || (is_encrypted && peer.certificate().is_some()) {
             return None;
         }
         let activity = activity()?;

@@ -84,8 +84,9 @@ pub(super) struct Predecessor {
     pub lost: usize,
     /// The other server came to rest, and has said so.
     pub is_orderly: bool,
-    /// What was about to be written to some of them.
+    /// What was about to be written to some of them, and the first number of a stay here.
     pub written: HashMap<u64, Written>,
+    pub first_stay: u64,
 }
 
 /// The connections that are dealt out to an engine.
@@ -131,7 +132,12 @@ impl Server {
         }
         let channels = Registry::restore(channels, succession);
         self.current = Arc::new(Generation { channels, ..Generation::default() });
-        Ok(Predecessor { connections, lost, is_orderly, written })
+        let stay = |(_, left): &(OwnedFd, ConnectionRecord)| left.stay();
+        let stays = connections.iter().filter_map(stay).chain(written.keys().copied());
+        let first_stay = stays.max().map_or(0, |last| last + 1);
+        // Before any client is served: a new connection must not have the number of one of these.
+        carrier::begin_stays_at(first_stay);
+        Ok(Predecessor { connections, lost, is_orderly, written, first_stay })
     }
 
     /// Leaves the listeners with the keeper, so that no client is refused however this server
@@ -159,11 +165,7 @@ impl Server {
     /// Deals out connections that another server has left to the engines.
     pub(super) fn adopt(&self, predecessor: Predecessor) {
         let Some(succession) = &self.succession else { return };
-        let Predecessor { connections, lost, is_orderly, written } = predecessor;
-        let stay = |(_, left): &(OwnedFd, ConnectionRecord)| left.stay().unwrap_or(0);
-        let first_stay = connections.iter().map(stay).chain(written.keys().copied()).max();
-        let first_stay = first_stay.map_or(0, |last| last + 1);
-        carrier::begin_stays_at(first_stay);
+        let Predecessor { connections, lost, is_orderly, written, first_stay } = predecessor;
         let engines = self.shared.engines.len();
         let mut hands: Vec<EngineShare> = (0..engines).map(|_| Vec::new()).collect();
         let all = connections.len() + lost;

@@ -102,7 +102,7 @@ async fn serve(
     // Until a stream begins, the bytes that move are no activity of the client's.
     state.io_activity.is_resting.set(was_parked);
     let mut clock = Clock::new(&state);
-    // The requests at the last tick, and whether there was none in the time before that.
+    // The requests at the last tick, and whether nothing but messages has come for a while.
     let (mut seen, mut is_calm) = (0, false);
     let period = context.worker.tick();
     let mut timer = pin!(sleep(period));
@@ -127,12 +127,6 @@ async fn serve(
             if active.remember(cx.waker()) {
                 state.is_closed_here.set(true);
                 return Poll::Ready(None);
-            }
-            may_rest &= state.requests.get() == 0;
-            is_calm &= seen == state.requests.get();
-            let rests = may_rest || is_calm || context.worker.is_parking_at_once();
-            if can_park && ((rests && session.is_quiet()) || session.has_given_up_table()) {
-                return Poll::Ready(Some(End::Quiet));
             }
             if is_due {
                 let now = time::now();
@@ -164,23 +158,29 @@ async fn serve(
                     None => {}
                 }
                 let quiet = now.saturating_duration_since(clock.since);
-                // Messages for subscribers need no task.
+                // Messages for subscribers are no reason for a task.
                 let has_calmed = seen == state.requests.get() && session.has_streams();
                 seen = state.requests.get();
-                is_calm = has_calmed && ends.is_none() && !session.give_up_table();
-                if can_park
-                    && (quiet >= timeouts.park || is_calm)
-                    && session.is_quiet()
-                    && !session.give_up_table()
-                {
+                is_calm = ends.is_none() && (has_calmed || quiet >= timeouts.park);
+            }
+            may_rest &= state.requests.get() == 0;
+            is_calm &= seen == state.requests.get();
+            let rests = may_rest || context.worker.is_parking_at_once();
+            let mut writes = is_due;
+            let is_quiet = (rests || is_calm) && session.is_quiet();
+            if can_park && (is_quiet || session.has_given_up_table()) {
+                if rests || !session.give_up_table() {
                     return Poll::Ready(Some(End::Quiet));
                 }
-                // Nobody else would write that.
-                if session.has_output()
-                    && let Poll::Ready(end) = session.poll(cx)
-                {
-                    return Poll::Ready(Some(end));
-                }
+                // The client has until the next look to answer.
+                (is_calm, writes) = (false, true);
+            }
+            // Nobody else would write what came after the streams.
+            if writes
+                && session.has_output()
+                && let Poll::Ready(end) = session.poll(cx)
+            {
+                return Poll::Ready(Some(end));
             }
             Poll::Pending
         })

@@ -279,6 +279,30 @@ fn a_response_takes_no_more_than_the_window_of_its_client() {
     stage.until(|engine| &engine.active, 0);
 }
 
+/// A response that takes long is no reason to park the connection, with a table or without.
+#[test]
+fn a_client_keeps_its_table_while_a_response_is_under_way() {
+    let folder = folder();
+    let trust = Trust::new(&[b"h2"]);
+    let stage = stage(&trust, folder.path(), BackendKind::Epoll);
+    let mut client = Client::new(&stage, &trust, 1000);
+    client.get();
+    let stream = client.begin();
+    let request = client.head(Frame::get(stream, "/large.bin"));
+    client.frames.send(&[request]);
+    let mut read = 0;
+    for round in 1..=20 {
+        while read < round * 1000 {
+            let frame = client.next().expect("the connection goes on");
+            assert!([DATA, HEADERS].contains(&frame.kind), "{frame:?}");
+            read += if frame.kind == DATA { frame.payload.len() } else { 0 };
+        }
+        stage.elapse(QUIET);
+        client.frames.send(&[Frame::window_update(stream, 1000)]);
+    }
+    assert!(client.has_entry && stage.count(|engine| &engine.parkings) == 0);
+}
+
 #[test]
 fn a_dormant_connection_is_told_to_go_away() {
     let folder = folder();

@@ -124,7 +124,8 @@ struct State {
     number: u64,
     bytes: u64,
     frames: u64,
-    /// The record of what was about to be written is kept.
+    /// The connection may go on with a successor, and has a record of what was about to be written.
+    is_left: bool,
     is_recorded: bool,
 }
 
@@ -226,6 +227,7 @@ impl Carrier {
             number: 0,
             bytes: 0,
             frames: 0,
+            is_left: false,
             is_recorded: false,
         };
         Rc::new(Carrier { by, parking_lot, requests, state: state.into() })
@@ -239,6 +241,7 @@ impl Carrier {
             return self.go_on(parked, Bytes::new(), Vec::new(), None);
         }
         (state.bytes, state.frames) = (0, 0);
+        state.is_left = self.parking_lot.leaves(&parked.stream);
         state.number = NEXT.fetch_add(1, Ordering::Relaxed);
         for carried in &mut state.streams {
             carried.given = carried.subscribers.last_given(carried.index);
@@ -607,7 +610,8 @@ impl Carries for Carrier {
         let mut state = self.state.borrow_mut();
         let oldest = state.streams.iter().filter(own).map(|carried| carried.known).min();
         let is_old = oldest.is_some_and(|oldest| last.saturating_sub(oldest) > history / 2);
-        let records = if is_single && !is_old { None } else { by.hub.records() };
+        let needs_record = state.is_left && (is_old || !is_single);
+        let records = needs_record.then(|| by.hub.records()).flatten();
         if pieces.is_empty() {
             state.pass(by, last);
             if is_old && let Some(records) = &records {

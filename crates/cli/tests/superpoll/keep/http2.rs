@@ -377,7 +377,11 @@ fn subscribers_go_on(nursery: &Nursery) {
         for (number, client) in clients.iter_mut().enumerate() {
             match (number + round) % 5 {
                 0 => client.ping(u8::try_from(round).unwrap_or(u8::MAX)),
-                1 => client.open_windows(),
+                1 => {
+                    client.open_windows();
+                    // The answer shows that the keeper does not have the connection as it was.
+                    client.ping(2);
+                }
                 2 => client.get(),
                 3 => client.ping(1),
                 _ => {}

@@ -10,7 +10,7 @@ use superpoll_rt::BackendKind;
 
 use super::several::settled;
 use super::streams::trust;
-use crate::frames2::{DATA, Frame, Frames2, LARGEST, SETTINGS};
+use crate::frames2::{DATA, Frame, Frames2, HEADERS, LARGEST, SETTINGS};
 use crate::stage::{Stage, folder};
 use superpoll_test_support::alone;
 
@@ -21,6 +21,7 @@ const COUNTED: usize = 750;
 /// one whose client keeps ten long fields.
 const BOUND: usize = 700;
 const BOUND_WITH_SUBSCRIBER: usize = 900;
+const BOUND_WITH_THREE: usize = 1300;
 const BOUND_WITH_TABLE: usize = 3 << 10;
 
 /// A request with this many fields that the server has to remember (RFC 7541, section 6.2.1).
@@ -50,14 +51,36 @@ fn connect(port: u16, config: &ClientConfig, fields: u8) -> Frames2 {
     client
 }
 
-/// Subscribes to a channel by a stream of events.
-fn subscribe(client: &mut Frames2) {
-    let mut request = Frame::get(3, "/news");
-    request.payload.extend_from_slice(b"\x00\x06accept\x11text/event-stream");
+/// How a client subscribes to a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Events,
+    WebSocket,
+}
+
+/// Subscribes to a channel.
+fn subscribe(client: &mut Frames2, stream: u32, by: By) {
+    let method = if by == By::Events { "GET" } else { "CONNECT" };
+    let mut request = Frame::request(stream, method, "/news");
+    match by {
+        By::Events => {
+            request.payload.extend_from_slice(b"\x00\x06accept\x11text/event-stream");
+        }
+        By::WebSocket => {
+            request.payload.extend_from_slice(b"\x00\x09:protocol\x09websocket");
+            request.payload.extend_from_slice(b"\x00\x15sec-websocket-version\x0213");
+            // The stream stays open.
+            request.flags = 4;
+        }
+    }
     client.send(&[request]);
     loop {
         let frame = client.next().expect("the connection goes on");
-        if frame.kind == DATA && frame.payload.starts_with(b"retry: ") {
+        let begins = match by {
+            By::Events => frame.kind == DATA && frame.payload.starts_with(b"retry: "),
+            By::WebSocket => frame.kind == HEADERS && frame.stream == stream,
+        };
+        if begins {
             return;
         }
     }
@@ -97,20 +120,22 @@ fn an_idle_connection_of_http_2_costs_little() {
             folder.path()
         );
         let cases = [
-            (0, false, false, BOUND),
-            (10, true, false, BOUND),
-            (10, false, false, BOUND_WITH_TABLE),
-            (0, false, true, BOUND_WITH_SUBSCRIBER),
+            (0, false, &[][..], BOUND),
+            (10, true, &[], BOUND),
+            (10, false, &[], BOUND_WITH_TABLE),
+            (0, false, &[By::Events], BOUND_WITH_SUBSCRIBER),
+            (0, false, &[By::WebSocket], BOUND_WITH_SUBSCRIBER),
+            (0, false, &[By::Events, By::WebSocket, By::Events], BOUND_WITH_THREE),
         ];
-        for (fields, agrees, subscribes, bound) in cases {
+        for (fields, agrees, subscribers, bound) in cases {
             let stage = Stage::new(BackendKind::Epoll, 1, &text);
             let Address::Tcp { port, .. } = stage.addresses[0] else { panic!("it is TCP") };
             let mut streams = Vec::with_capacity(BEFORE + COUNTED);
             let mut add = |count: usize| {
                 let connect = |_| {
                     let mut client = connect(port, &config, fields);
-                    if subscribes {
-                        subscribe(&mut client);
+                    for (stream, by) in (3..).step_by(2).zip(subscribers) {
+                        subscribe(&mut client, stream, *by);
                     }
                     client
                 };
@@ -125,7 +150,7 @@ fn an_idle_connection_of_http_2_costs_little() {
             let cost = super::settled(&stage, before, COUNTED, bound);
             // None of them has ended meanwhile.
             stage.until(|engine| &engine.parked, streams.len() as u64);
-            println!("{fields} fields, agrees: {agrees}, subscribes: {subscribes}: {cost} bytes");
+            println!("{fields} fields, agrees: {agrees}, {subscribers:?}: {cost} bytes");
             assert!(cost > 200, "{cost} bytes are too few to be true");
             assert!(cost <= bound, "each connection costs {cost} bytes");
         }
