@@ -38,7 +38,7 @@ mod stream_flag {
 pub(crate) const SEND_WINDOW: usize = 11;
 pub(crate) const USELESS: usize = 31;
 
-/// The place of what not every record has.
+/// The place of the fields that not every record has.
 const OPTIONS: usize = 41;
 
 /// Returns the place of the send window of a stream in a record.

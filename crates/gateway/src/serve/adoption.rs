@@ -40,7 +40,7 @@ use superpoll_http::tls::KeysRecord;
 use superpoll_http::transport::Socket;
 use superpoll_hub::channel::carrier::{self, LeftCarrier, LeftStream};
 use superpoll_hub::channel::{LeftSubscriber, LocatedChannel, Registry};
-use superpoll_hub::succession::records::{RecordStore, Written};
+use superpoll_hub::succession::records::{RecordStore, WriteIntent};
 use superpoll_hub::succession::{PredecessorState, Succession};
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
@@ -84,8 +84,8 @@ pub(super) struct Predecessor {
     pub lost: usize,
     /// The other server came to rest, and has said so.
     pub is_orderly: bool,
-    /// What was about to be written to some of them, and the first number of a stay here.
-    pub written: HashMap<u64, Written>,
+    /// The write intents of some of them, and the first number of a stay here.
+    pub intents: HashMap<u64, WriteIntent>,
     pub first_stay: u64,
 }
 
@@ -123,7 +123,7 @@ impl Server {
         Server::check(config)?;
         let state = succession.inherit(upgrades)?;
         let PredecessorState { connections, lost, is_orderly, .. } = state;
-        let PredecessorState { channels, tickets, settings, written, .. } = state;
+        let PredecessorState { channels, tickets, settings, intents, .. } = state;
         self.shared.tickets.adopt(&tickets);
         // A supervisor has those of its workers.
         if self.shared.worker.is_none() {
@@ -133,11 +133,11 @@ impl Server {
         let channels = Registry::restore(channels, succession);
         self.current = Arc::new(Generation { channels, ..Generation::default() });
         let stay = |(_, left): &(OwnedFd, ConnectionRecord)| left.stay();
-        let stays = connections.iter().filter_map(stay).chain(written.keys().copied());
+        let stays = connections.iter().filter_map(stay).chain(intents.keys().copied());
         let first_stay = stays.max().map_or(0, |last| last + 1);
         // Before any client is served: a new connection must not have the number of one of these.
         carrier::begin_stays_at(first_stay);
-        Ok(Predecessor { connections, lost, is_orderly, written, first_stay })
+        Ok(Predecessor { connections, lost, is_orderly, intents, first_stay })
     }
 
     /// Leaves the listeners with the keeper, so that no client is refused however this server
@@ -165,7 +165,7 @@ impl Server {
     /// Deals out connections that another server has left to the engines.
     pub(super) fn adopt(&self, predecessor: Predecessor) {
         let Some(succession) = &self.succession else { return };
-        let Predecessor { connections, lost, is_orderly, written, first_stay } = predecessor;
+        let Predecessor { connections, lost, is_orderly, intents, first_stay } = predecessor;
         let engines = self.shared.engines.len();
         let mut hands: Vec<EngineShare> = (0..engines).map(|_| Vec::new()).collect();
         let all = connections.len() + lost;
@@ -180,7 +180,7 @@ impl Server {
             connection_limits: self.shared.connection_limits.clone(),
             report: self.shared.report.clone(),
             is_orderly,
-            written,
+            intents,
             first_stay,
             all,
             closed: AtomicUsize::new(lost),
@@ -325,8 +325,8 @@ struct Adoption {
     report: Report,
     /// The other server came to rest, and has said so.
     is_orderly: bool,
-    /// What was about to be written to some of them, and the first number of a stay here.
-    written: HashMap<u64, Written>,
+    /// The write intents of some of them, and the first number of a stay here.
+    intents: HashMap<u64, WriteIntent>,
     first_stay: u64,
     /// How many connections there were, and how many of them were closed.
     all: usize,
@@ -448,7 +448,7 @@ impl Adoption {
     }
 
     fn finish(&self) {
-        self.succession.forget_written(self.first_stay);
+        self.succession.forget_intents(self.first_stay);
         self.channels.finish_gathering();
         self.adopting.store(false, Ordering::Release);
         if self.all > 0 {
@@ -513,8 +513,8 @@ impl LocalServer {
                     Some(LeftStream { stream, subscribers: subscribers(space)?, subscriber })
                 };
                 let streams = streams.into_iter().map(stream).collect::<Option<_>>()?;
-                let (record, written) = (record.into(), adoption.written.get(&number).cloned());
-                let connection = LeftCarrier { requests, record, written, streams };
+                let (record, intent) = (record.into(), adoption.intents.get(&number).cloned());
+                let connection = LeftCarrier { requests, record, intent, streams };
                 carrier::adopt(context, left, connection)
             }
             Activity::Poll { space, last, grant, form, requests, before } => {

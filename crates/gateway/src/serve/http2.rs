@@ -175,7 +175,7 @@ async fn serve(
                 // The client has until the next look to answer.
                 (is_calm, writes) = (false, true);
             }
-            // Nobody else would write what came after the streams.
+            // The streams have had their turn.
             if writes
                 && session.has_output()
                 && let Poll::Ready(end) = session.poll(cx)

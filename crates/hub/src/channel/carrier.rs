@@ -16,9 +16,9 @@
 //! connection was left, and makes the same frames again (`adoption`). So their order must follow
 //! from the messages alone: each message goes to all streams of its channel, in the order of these,
 //! before the next message. Between the messages of two channels there is no such order. If there
-//! is a keeper, what is about to be written to a connection with several channels is recorded first
-//! ([`Written`]), in the place of the record before. So is what is written when the state that was
-//! left is half a history old, as messages before that might not be kept.
+//! is a keeper, each write to a connection with several channels is recorded before it is made
+//! ([`WriteIntent`]), in the place of the record before. So is a write when the state that was left
+//! is half a history old, as messages before that might not be kept.
 
 mod adoption;
 
@@ -54,7 +54,7 @@ use super::mailbox::{EndReason, Mailbox};
 use super::moment::Moment;
 use super::resting::{LastSign, RestingSubscriber};
 use super::send_queue::SendQueue;
-use crate::succession::records::{CARRIERS, RecordStore, Written};
+use crate::succession::records::{INTENTS, RecordStore, WriteIntent};
 
 pub use adoption::{LeftCarrier, LeftStream, adopt};
 
@@ -77,7 +77,7 @@ pub struct Resumed {
     pub record: Record,
     /// Bytes that must be written before any others, as they are before they are encrypted.
     pub rest: Bytes,
-    /// The streams, and what each has to send from now on.
+    /// The streams with their subscribers.
     pub streams: Vec<RestingStream>,
     /// The reason, if it is not that there is something to send.
     pub why: Option<ResumeReason>,
@@ -120,11 +120,11 @@ struct State {
     streams: Vec<Carried>,
     /// The send queue at a sign of life, if the client has sent nothing since; and when that was.
     pinged: Option<(SendQueue, Moment)>,
-    /// The number of this stay, and what was written in it.
+    /// The number of this stay, and the bytes and frames that were written in it.
     number: u64,
     bytes: u64,
     frames: u64,
-    /// The connection may go on with a successor, and has a record of what was about to be written.
+    /// The connection may go on with a successor, and has a write intent recorded.
     is_left: bool,
     is_recorded: bool,
 }
@@ -158,7 +158,7 @@ enum Outcome {
     Written(usize),
     /// All of it is ready to be written as it is.
     Left(Bytes),
-    /// The connection has to go on in a task, which writes these bytes first.
+    /// The connection must go on in a task, which writes these bytes first.
     GoesOn(Bytes),
     /// The client has gone.
     Gone,
@@ -281,14 +281,14 @@ impl Carrier {
         Some(parked)
     }
 
-    /// Forgets the record of what was about to be written to a connection that is here.
+    /// Forgets the write intent of a connection that is here.
     fn forget(&self) {
         let mut state = self.state.borrow_mut();
         if std::mem::take(&mut state.is_recorded)
             && let Some(records) =
                 state.streams.first().and_then(|one| one.subscribers.hub.records())
         {
-            records.keep(CARRIERS, state.number, &[]);
+            records.keep(INTENTS, state.number, &[]);
         }
     }
 
@@ -419,8 +419,8 @@ impl Carrier {
 }
 
 impl State {
-    /// Writes pieces from a place on, and moves the place behind those that are on their way. What
-    /// is about to be written is recorded first, where there are `records`.
+    /// Writes pieces from a place on, and moves the place behind those that are on their way. Each
+    /// write is recorded before, where there are `records`.
     fn write(
         &mut self,
         by: &LocalSubscribers,
@@ -460,7 +460,7 @@ impl State {
                     return Outcome::GoesOn(Bytes::new());
                 }
             }
-            // With what goes to other connections in this turn, as a rule.
+            // Together with the writes to other connections of this turn, as a rule.
             let is_left = records.is_none() && count == pieces.len();
             *at += count;
             let outcome = match is_left {
@@ -489,22 +489,21 @@ impl State {
         Outcome::Written(0)
     }
 
-    /// Notes that the streams of a channel have what they get of its messages up to this one.
+    /// Notes that the streams of a channel have all that they get of its messages up to this one.
     fn pass(&mut self, by: &LocalSubscribers, id: u64) {
         let own = |carried: &&mut Carried| std::ptr::eq(&*carried.subscribers, by);
         self.streams.iter_mut().filter(own).for_each(|one| one.given = one.given.max(id));
     }
 
-    /// Records what is about to be written. Whether a successor has the record, however this server
-    /// ends.
+    /// Records a write intent. Whether a successor has it, however this server ends.
     fn keep(&mut self, records: &dyn RecordStore, before: &Record, next: Vec<(u16, u64)>) -> bool {
         if !records.has_room() {
             return false;
         }
         let given = self.streams.iter().map(|carried| carried.given).collect();
         let (bytes, frames, record) = (self.bytes, self.frames, before.as_ref().into());
-        let written = Written { bytes, frames, record, given, next };
-        records.keep(CARRIERS, self.number, &written.encode());
+        let intent = WriteIntent { bytes, frames, record, given, next };
+        records.keep(INTENTS, self.number, &intent.encode());
         self.is_recorded = true;
         self.streams.iter_mut().for_each(|carried| carried.known = carried.given);
         records.has_room()
@@ -563,7 +562,7 @@ fn send(
     }
 }
 
-/// Returns the rest of what was written in part, unless the stream holds it as it is sealed.
+/// Returns the rest of bytes that were written in part, unless the stream holds it as it is sealed.
 fn rest_of(stream: &mut ParkedStream, bytes: &[u8], count: usize) -> Bytes {
     if !stream.is_encrypted() {
         return Bytes::copy_from_slice(&bytes[count..]);

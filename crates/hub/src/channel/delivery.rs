@@ -63,7 +63,7 @@ struct Sending {
     to: Receiver,
 }
 
-/// Who is on a parked connection.
+/// The subscribers on a parked connection.
 enum Receiver {
     /// A subscriber, with the places of the messages in the broadcast, without a gap.
     Subscriber { index: usize, form: Form, run: Range<usize> },

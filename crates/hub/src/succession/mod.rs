@@ -54,7 +54,7 @@ use zeroize::Zeroizing;
 use crate::channel::Offsets;
 use crate::channel::message::Message;
 use records::{
-    CARRIERS, CHANNELS, ChannelRecord, ORDERLY, RecordStore, SERVER, SETTINGS, TICKETS, Written,
+    CHANNELS, ChannelRecord, INTENTS, ORDERLY, RecordStore, SERVER, SETTINGS, TICKETS, WriteIntent,
     decode_message,
 };
 
@@ -105,9 +105,9 @@ pub struct PredecessorState {
     pub tickets: Zeroizing<Vec<u8>>,
     /// The settings of operators.
     pub settings: Settings,
-    /// What was about to be written to connections with subscribers on streams of HTTP/2, by the
-    /// numbers that these have.
-    pub written: HashMap<u64, Written>,
+    /// The write intents of connections with subscribers on streams of HTTP/2, by the numbers of
+    /// their stays.
+    pub intents: HashMap<u64, WriteIntent>,
 }
 
 /// The state that the keeper keeps with a listener, and with a listener whose file the server
@@ -320,9 +320,9 @@ impl Succession {
         self.with(Control::yielded);
     }
 
-    /// Forgets what other servers were about to write to connections, all of which go on here.
-    pub fn forget_written(&self, below: u64) {
-        self.trim(CARRIERS, below);
+    /// Forgets the write intents of other servers: their connections go on here.
+    pub fn forget_intents(&self, below: u64) {
+        self.trim(INTENTS, below);
     }
 
     /// Reports that this server has taken over all that it inherited.
@@ -391,8 +391,8 @@ impl PredecessorState {
                 }
                 continue;
             }
-            if space == CARRIERS {
-                predecessor.written.extend(Written::decode(&bytes).map(|written| (id, written)));
+            if space == INTENTS {
+                predecessor.intents.extend(WriteIntent::decode(&bytes).map(|intent| (id, intent)));
                 continue;
             }
             if space == CHANNELS {

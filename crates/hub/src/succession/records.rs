@@ -14,9 +14,8 @@ pub(crate) const CHANNELS: u64 = 0;
 /// The space of the records of the server itself.
 pub(crate) const SERVER: u64 = u64::MAX;
 
-/// The space of the records of what is about to be written to connections with subscribers on
-/// streams of HTTP/2.
-pub(crate) const CARRIERS: u64 = u64::MAX - 1;
+/// The space of the records of write intents.
+pub(crate) const INTENTS: u64 = u64::MAX - 1;
 
 /// The record that says that a server came to rest before it left its connections.
 pub(crate) const ORDERLY: u64 = 0;
@@ -66,9 +65,10 @@ impl ChannelRecord {
     }
 }
 
-/// What is about to be written to a connection with subscribers on streams of HTTP/2.
+/// A write intent: the next write to a connection with subscribers on streams of HTTP/2, recorded
+/// before it is made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Written {
+pub struct WriteIntent {
     /// The bytes and frames that were written since the connection was left.
     pub(crate) bytes: u64,
     pub(crate) frames: u64,
@@ -76,17 +76,17 @@ pub struct Written {
     pub(crate) record: Box<[u8]>,
     /// The last message that each stream was given.
     pub(crate) given: Vec<u64>,
-    /// What comes then: the places of streams, and the numbers of messages.
+    /// The messages of the write: the places of streams, and the numbers of messages.
     pub(crate) next: Vec<(u16, u64)>,
 }
 
-impl Written {
+impl WriteIntent {
     pub(crate) fn encode(&self) -> Vec<u8> {
         // No field can be refused.
         postcard::to_stdvec(self).unwrap_or_default()
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Written> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<WriteIntent> {
         postcard::from_bytes(bytes).ok()
     }
 }

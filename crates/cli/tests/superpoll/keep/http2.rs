@@ -24,7 +24,7 @@ const END: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What a client does with its table of fields (RFC 7541).
+/// The use that a client makes of its table of fields (RFC 7541).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Table {
     /// It has none.
@@ -49,7 +49,7 @@ struct Client {
     has_room: bool,
     /// It has a field of this client there.
     is_known: bool,
-    /// What has to be said about the size of the table.
+    /// The changes of the table's size that the next head begins with.
     sizes: Vec<u8>,
     streams: Vec<Subscription>,
 }

@@ -36,7 +36,7 @@ pub(super) struct ArrivingBody {
 pub(super) enum Fed {
     /// The handler has not asked for more, or there is none yet.
     Nothing,
-    /// The client is to be invited to send the body.
+    /// The client must be invited to send the body.
     Invites,
     /// The handler was given so many bytes.
     Some(usize),

@@ -12,7 +12,7 @@
 //! Memory is bounded whatever a client does. A stream takes one frame of its response's body, and
 //! the next one when that was written. Beyond [`MOST_HELD`] bytes of all streams, one whose window
 //! is used up takes none. The bodies of requests are bounded by the windows that the client has,
-//! and what is joined for a write by [`MOST`].
+//! and the bytes that are joined for a write by [`MOST`].
 
 use std::cell::Cell;
 use std::io;
@@ -71,7 +71,7 @@ thread_local! {
 /// A connection that was parked.
 pub(in crate::serve) struct Parked {
     pub record: Record,
-    /// Bytes that come before all others.
+    /// The first bytes to be written.
     pub rest: Bytes,
     pub streams: Vec<RestingStream>,
 }
@@ -119,7 +119,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Returns a new connection, of which some bytes may have been read, or one that was parked;
+    /// Returns a new connection, perhaps with bytes that were read already, or one that was parked;
     /// `None` if its record is malformed.
     pub(super) fn new(
         state: Rc<ConnectionState>,
@@ -286,7 +286,7 @@ impl Session {
                 Poll::Ready(Err(_)) => return Poll::Ready(End::Gone),
                 Poll::Ready(Ok(())) if self.is_refused => return Poll::Ready(End::Refused),
                 Poll::Ready(Ok(())) if self.protocol.is_over() => return Poll::Ready(End::Over),
-                // There is room for more, or for what was read and not used.
+                // There is room for more, or for frames that were read and not used.
                 Poll::Ready(Ok(())) if was_full || !self.read.is_empty() => {}
                 _ if read.is_ready() && !self.is_refused => {}
                 _ => return Poll::Pending,
@@ -846,7 +846,7 @@ impl Session {
         true
     }
 
-    /// Resets streams of which nothing was written for this long although there is something.
+    /// Resets streams with data, if none of it was written for this long.
     ///
     /// While the connection itself is stuck, no stream can move.
     pub(super) fn end_stalled(&mut self, now: Instant, limit: Duration) {

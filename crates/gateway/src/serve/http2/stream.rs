@@ -70,7 +70,7 @@ pub(super) struct Answering {
 /// A body that is being sent.
 pub(super) struct Sending {
     pub answer: Answer,
-    /// The data that must follow what was taken of the body, if its length was announced.
+    /// The bytes of the body that were announced and not taken yet, if its length was announced.
     pub left: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ impl Stream {
         }
     }
 
-    /// Takes what rests on the stream.
+    /// Takes the subscriber that rests on the stream.
     pub(super) fn take_resting(mut self) -> Option<RestingStream> {
         let work = match std::mem::replace(&mut self.work, Work::Uploading) {
             Work::Sending(Sending { answer, .. }) => {

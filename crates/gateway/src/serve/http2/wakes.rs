@@ -1,6 +1,6 @@
 //! The streams of a connection that were woken.
 //!
-//! The connection's task polls what its streams wait for, each with a waker of its own. Such a
+//! The connection's task polls the futures of its streams, each with a waker of its own. Such a
 //! waker notes its stream and wakes the task. The task takes all that was noted once, when it is
 //! run: a stream that wakes itself, to let others run first, is not polled again in the same turn.
 

@@ -1,8 +1,8 @@
 //! Connections with subscribers on their streams, as another server has left them.
 //!
 //! The frames that it has written since are made again, up to the bytes that the kernel has
-//! counted: first those that it was about to write when it kept its last [`Written`], if there is
-//! one, and then each message to all streams that get it.
+//! counted: first those of its last [`WriteIntent`], if there is one, and then each message to all
+//! streams that get it.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ use crate::channel::mercure::reader::Reader;
 use crate::channel::message::Message;
 use crate::channel::parked::LeftSubscriber;
 use crate::channel::resting::LastSign;
-use crate::succession::records::Written;
+use crate::succession::records::WriteIntent;
 
 /// A connection that another server has left.
 pub struct LeftCarrier {
@@ -29,8 +29,8 @@ pub struct LeftCarrier {
     pub requests: u32,
     /// The record of the codec.
     pub record: Record,
-    /// What was about to be written to it later, if that is known.
-    pub written: Option<Written>,
+    /// Its last write intent, if there is one.
+    pub intent: Option<WriteIntent>,
     /// The streams, in their order.
     pub streams: Vec<LeftStream>,
 }
@@ -108,7 +108,7 @@ struct Frames<'a> {
     ends: Vec<usize>,
     /// The bytes that are still to be explained.
     left: usize,
-    /// What a record of TLS adds to each frame.
+    /// The bytes that a record of TLS adds to each frame.
     overhead: usize,
 }
 
@@ -133,12 +133,12 @@ impl Frames<'_> {
 /// `None` if it cannot: the bytes that were written since do not tell which messages they are. Its
 /// client has to come again.
 pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) -> Option<()> {
-    let LeftCarrier { requests, mut record, written, mut streams } = connection;
+    let LeftCarrier { requests, mut record, intent, mut streams } = connection;
     let (mut before, mut frames, mut next) = (0, 0, Vec::new());
-    if let Some(written) = written.filter(|written| written.given.len() == streams.len()) {
-        (before, frames, next) = (written.bytes, written.frames, written.next);
-        record = written.record.into();
-        for (stream, given) in streams.iter_mut().zip(written.given) {
+    if let Some(intent) = intent.filter(|intent| intent.given.len() == streams.len()) {
+        (before, frames, next) = (intent.bytes, intent.frames, intent.next);
+        record = intent.record.into();
+        for (stream, given) in streams.iter_mut().zip(intent.given) {
             stream.subscriber.last = given;
         }
     }

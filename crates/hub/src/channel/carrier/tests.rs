@@ -165,7 +165,7 @@ fn connection() -> (ParkedConnection, UnixStream) {
     (ParkedConnection { stream: socket.into(), peer, token: 0, pending: None }, client)
 }
 
-/// Reads what is there.
+/// Reads the bytes that have come.
 fn read(mut client: &UnixStream, to: &mut Vec<u8>) {
     let mut room = [0; 1 << 16];
     while let Ok(count @ 1..) = client.read(&mut room) {
@@ -193,7 +193,7 @@ fn data(mut bytes: &[u8], streams: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// Adds what a task would send at once.
+/// Adds the frames that a task would send at once.
 async fn finish(resumed: Resumed, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&resumed.rest);
     for RestingStream { stream, work } in resumed.streams {
@@ -239,7 +239,7 @@ fn check_window(bytes: &[u8], streams: usize, window: usize) {
     assert!(data(&bytes[..whole], streams).iter().all(|data| data.len() <= window));
 }
 
-/// What a connection has, and what became of it at its first server.
+/// A connection, and its time at its first server.
 struct Game {
     asked: Vec<Asked>,
     record: Record,
@@ -249,7 +249,7 @@ struct Game {
     /// The last messages when it was parked.
     before: Vec<u64>,
     history: usize,
-    written: Option<Written>,
+    intent: Option<WriteIntent>,
     /// The bytes for the client, and how many of them came before the last messages were published.
     bytes: Vec<u8>,
     from: usize,
@@ -290,9 +290,9 @@ async fn play(seed: u64) -> Game {
         streams.push(RestingStream { stream: 2 * stream + 1, work });
     }
     let (parked, client) = connection();
-    // The rest of what its socket has no room for is left to a task.
+    // Bytes for which its socket has no room are left to a task.
     let is_slow = !is_crowded && random(&mut state).is_multiple_of(5);
-    // Some messages of a moment are more than is written at a time.
+    // Some messages of a moment are too many for one write.
     let is_large = is_crowded || random(&mut state).is_multiple_of(5);
     let most = if is_large { 12_000 } else { 60 };
     if is_slow {
@@ -327,9 +327,9 @@ async fn play(seed: u64) -> Game {
     let messages = side.hubs.iter().map(|hub| hub.kept(1, hub.last(), u64::MAX).messages);
     let messages = messages.collect();
     let records = store.0.lock().unwrap();
-    let mut written = records.iter().filter(|((space, _), _)| *space == CARRIERS);
-    let written = written.next().and_then(|(_, bytes)| Written::decode(bytes));
-    Game { asked, record, window, messages, before, history, written, bytes, from, stays }
+    let mut intent = records.iter().filter(|((space, _), _)| *space == INTENTS);
+    let intent = intent.next().and_then(|(_, bytes)| WriteIntent::decode(bytes));
+    Game { asked, record, window, messages, before, history, intent, bytes, from, stays }
 }
 
 /// Returns a subscriber that waits for news.
@@ -373,7 +373,7 @@ fn streams_get_each_message_once_behind_any_byte() {
         Runtime::new().unwrap().block_on(async {
             let game = play(seed).await;
             let Game { asked, record, window, messages, before, history, .. } = game;
-            let Game { written, bytes, from, stays, .. } = game;
+            let Game { intent, bytes, from, stays, .. } = game;
             let all = messages.iter().all(|messages| messages.first().is_none_or(|it| it.id == 1));
             if all {
                 let found = data(&bytes, asked.len());
@@ -384,8 +384,8 @@ fn streams_get_each_message_once_behind_any_byte() {
                 return;
             }
             parked += 1;
-            recorded += u64::from(written.is_some());
-            let last = written.as_ref().map_or(0, |it| usize::try_from(it.bytes).unwrap());
+            recorded += u64::from(intent.is_some());
+            let last = intent.as_ref().map_or(0, |it| usize::try_from(it.bytes).unwrap());
             let from = from.max(last);
             for count in (from..=bytes.len()).step_by(1 + (bytes.len() - from) / 500) {
                 let side = Side::new(&messages, history);
@@ -411,8 +411,8 @@ fn streams_get_each_message_once_behind_any_byte() {
                     },
                 };
                 let streams = (0..).zip(&asked).map(stream).collect();
-                let (record, written) = (record.clone(), written.clone());
-                let carrier = LeftCarrier { requests: 1, record, written, streams };
+                let (record, intent) = (record.clone(), intent.clone());
+                let carrier = LeftCarrier { requests: 1, record, intent, streams };
                 let outcome = adopt(side.taken.clone(), left, carrier);
                 assert!(outcome.is_some(), "seed {seed}, {count} bytes of {}", bytes.len());
                 adopted += 1;
