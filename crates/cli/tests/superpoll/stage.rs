@@ -330,6 +330,8 @@ fn is_draining(line: &str) -> bool {
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // A client that writes twice before it reads does not wait for an acknowledgement.
+    stream.set_nodelay(true).unwrap();
     stream
 }
 
