@@ -3,16 +3,21 @@
 //!
 //! A service answers with a response. Two kinds of answers are more than that, and both need the
 //! connection itself: a protocol that takes the connection over (WebSocket), and an answer that
-//! waits at the price of a descriptor (long-poll). The service states its plan here and the
-//! connection carries it out, since only the connection knows when everything was written.
+//! waits at the price of a descriptor (long-poll), or of a stream of HTTP/2. The service states its
+//! plan here and the connection carries it out, since only the connection knows when everything was
+//! written.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::Response;
 
+use crate::body::Body;
 use crate::interim::InterimResponses;
 use crate::io_activity::IoActivity;
 use crate::log::Entry;
@@ -34,6 +39,17 @@ pub enum Plan {
     TakeOver(TakeOver),
     /// The request waits without a task, and the connection is parked meanwhile.
     Wait(Box<dyn FnOnce(WaitingRequest)>),
+    /// The request waits without a task on its stream of HTTP/2.
+    Rest(Box<dyn RestingAnswer>),
+}
+
+/// An answer that waits for news, and needs no task for that.
+pub trait RestingAnswer: Any {
+    /// Returns the answer, once there is one.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<Body>>;
+
+    /// Whether there is none, now and until there is news.
+    fn can_rest(&self) -> bool;
 }
 
 /// Marks a response that a request has waited for until there was news, which is no slowness.
@@ -103,7 +119,9 @@ impl Exchange {
         *self.plan.borrow_mut() = Some(Plan::TakeOver(then));
     }
 
-    /// Whether this request can wait for its answer without a task; true for HTTP/1.
+    /// Whether this request can wait for its answer without a task: one that is
+    /// [alone](Exchange::is_alone) by [`wait`](Exchange::wait), another one by
+    /// [`rest`](Exchange::rest).
     #[must_use]
     #[inline]
     pub fn can_wait(&self) -> bool {
@@ -140,6 +158,12 @@ impl Exchange {
             then(waiting);
         };
         *self.plan.borrow_mut() = Some(Plan::Wait(Box::new(then)));
+    }
+
+    /// Leaves the stream of this request to an answer that waits for news. The service then returns
+    /// a future that is never ready; it is dropped.
+    pub fn rest(&self, answer: impl RestingAnswer) {
+        *self.plan.borrow_mut() = Some(Plan::Rest(Box::new(answer)));
     }
 }
 

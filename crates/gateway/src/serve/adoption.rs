@@ -38,7 +38,7 @@ use superpoll_http::parking_lot::{
 use superpoll_http::peer::{Peer, Permit};
 use superpoll_http::tls::KeysRecord;
 use superpoll_http::transport::Socket;
-use superpoll_hub::channel::carrier::{self, LeftCarrier, LeftStream};
+use superpoll_hub::channel::carrier::{self, LeftCarrier, LeftStream, LeftWork};
 use superpoll_hub::channel::{LeftSubscriber, LocatedChannel, Registry};
 use superpoll_hub::succession::records::{RecordStore, WriteIntent};
 use superpoll_hub::succession::{PredecessorState, Succession};
@@ -509,8 +509,8 @@ impl LocalServer {
             }
             Activity::Http2Streams { requests, number, record, streams } => {
                 let stream = |StreamActivity { stream, activity }| {
-                    let (space, subscriber) = LeftSubscriber::of(activity)?;
-                    Some(LeftStream { stream, subscribers: subscribers(space)?, subscriber })
+                    let (space, work) = LeftWork::of(activity, limit)?;
+                    Some(LeftStream { stream, subscribers: subscribers(space)?, work })
                 };
                 let streams = streams.into_iter().map(stream).collect::<Option<_>>()?;
                 let (record, intent) = (record.into(), adoption.intents.get(&number).cloned());

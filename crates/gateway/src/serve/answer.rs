@@ -368,6 +368,16 @@ impl Rest {
     }
 }
 
+impl Serving {
+    /// Ends a request that waits from now on without its head: what is left of it.
+    pub(super) fn into_waiting(self) -> Option<(Running, Note)> {
+        match self {
+            Serving::Later { rest: Some(Rest { running, note, .. }), .. } => Some((running, note)),
+            _ => None,
+        }
+    }
+}
+
 impl Future for Serving {
     type Output = Result<Response<Answer>, Infallible>;
 
@@ -501,11 +511,13 @@ impl Begun {
                 interim.set_rules(additions.rules.clone());
             }
             let plan = handshake.map_or(&state.plan, |handshake| &handshake.plan);
+            let is_stream = version == Version::HTTP_2 && handshake.is_none();
             Exchange {
                 peer,
                 can_take_over: handshake.is_some()
                     || (state.can_take_over && version == Version::HTTP_11 && is_empty),
-                can_wait: state.can_park && is_empty,
+                // On a connection with several requests each waits on its own stream.
+                can_wait: (state.can_park || is_stream) && is_empty,
                 is_private: state.context.is_private,
                 may_have_hsts: false,
                 plan: plan.clone(),

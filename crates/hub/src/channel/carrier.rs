@@ -10,7 +10,8 @@
 //!
 //! A [`Carrier`] owns the parked connection: the record of its codec, and the subscriber on each of
 //! its streams. A message is a frame of data on each stream that gets it, in a record of TLS of its
-//! own.
+//! own. A long-poll is answered by a task, so a message for one makes the connection go on there
+//! with the messages of all its streams.
 //!
 //! As for other parked subscribers, the next server knows how many bytes were written since the
 //! connection was left, and makes the same frames again (`adoption`). So their order must follow
@@ -34,15 +35,17 @@ use superpoll::Key;
 use superpoll_http::admin::Protocol;
 use superpoll_http::body::Body;
 use superpoll_http::connection_state::{Activity, StreamActivity};
+use superpoll_http::exchange::RestingAnswer;
 use superpoll_http::http2_stream::Resting;
 use superpoll_http::log::Entry;
 use superpoll_http::parked_stream::ParkedStream;
 use superpoll_http::parking_lot::{
-    ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason, WakeOn,
+    ConnectionOwner, Note, ParkedConnection, ParkingLot, ResumeReason, WakeOn,
 };
-use superpoll_http::peer::Peer;
+use superpoll_http::peer::{Peer, RequestForm};
 use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::tls::MOST_TEXT;
+use superpoll_http::trace::RequestTrace;
 use superpoll_http2::{FRAME_HEAD, Record};
 use superpoll_rt::time;
 
@@ -52,11 +55,12 @@ use super::form::Form;
 use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Mailbox};
 use super::moment::Moment;
+use super::poll::WaitingPoll;
 use super::resting::{LastSign, RestingSubscriber};
 use super::send_queue::SendQueue;
 use crate::succession::records::{INTENTS, RecordStore, WriteIntent};
 
-pub use adoption::{LeftCarrier, LeftStream, adopt};
+pub use adoption::{LeftCarrier, LeftStream, LeftWork, adopt};
 
 /// The number of the next stay of a connection in a parking lot, the name of its record.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -95,6 +99,8 @@ pub struct RestingStream {
 pub enum RestingWork {
     /// The body of a response, and its line of the access log.
     Body(Body, Option<Rc<Entry>>),
+    /// The answer to a long-poll, and what its response needs of the request.
+    Answer(Box<dyn RestingAnswer>, Note),
     /// A WebSocket.
     Socket(Box<dyn Resting>),
 }
@@ -130,18 +136,32 @@ struct State {
 }
 
 /// A subscriber on a stream.
-#[derive(Clone)]
 struct Carried {
     stream: u32,
-    form: Form,
+    kind: Kind,
     index: usize,
     /// The last message that it was given, and the one that a successor knows of.
     given: u64,
     known: u64,
-    /// The client of its request, if a trusted proxy has named another one.
-    peer: Option<Rc<Peer>>,
-    sign: LastSign,
     subscribers: Rc<LocalSubscribers>,
+}
+
+/// The kind of a subscriber on a stream.
+enum Kind {
+    /// It gets messages in a form.
+    Messages {
+        form: Form,
+        /// The client of its request, if a trusted proxy has named another one.
+        peer: Option<Rc<Peer>>,
+        sign: LastSign,
+    },
+    /// A long-poll, which is answered by the first message.
+    Poll {
+        /// The end of its time.
+        until: Moment,
+        may_have_hsts: bool,
+        trace: Option<Rc<RequestTrace>>,
+    },
 }
 
 /// A message for one of the streams.
@@ -176,34 +196,42 @@ impl Carrier {
         let mut parking_lot = None;
         for RestingStream { stream, work } in streams {
             // Nothing else rests.
-            let (resting, entry) = match work {
+            let (subscription, kind, entry) = match work {
                 RestingWork::Body(body, entry) => match body.into_resting::<EventsBody>() {
-                    Ok(body) => (body.into_parts(parked.peer.clone()), entry),
+                    Ok(body) => {
+                        let resting = body.into_parts(parked.peer.clone());
+                        let (subscription, kind) = Kind::of(resting, &parked.peer);
+                        (subscription, kind, entry)
+                    }
                     Err(_) => continue,
                 },
                 RestingWork::Socket(resting) => match (resting as Box<dyn Any>).downcast() {
-                    Ok(resting) => (*resting, None),
+                    Ok(resting) => {
+                        let (subscription, kind) = Kind::of(*resting, &parked.peer);
+                        (subscription, kind, None)
+                    }
                     Err(_) => continue,
                 },
+                RestingWork::Answer(answer, Note { entry, trace }) => {
+                    match (answer as Box<dyn Any>).downcast::<WaitingPoll>() {
+                        Ok(poll) => {
+                            let (until, may_have_hsts) =
+                                (Moment::at(poll.until()), poll.may_have_hsts);
+                            let kind = Kind::Poll { until, may_have_hsts, trace };
+                            (poll.subscription, kind, entry)
+                        }
+                        Err(_) => continue,
+                    }
+                }
             };
-            let RestingSubscriber { subscription, form, peer, sign, .. } = resting;
             let (subscribers, index) = (subscription.local_subscribers.clone(), subscription.index);
             subscription.detach();
             if entry.is_some() {
                 subscribers.keep_entry(index, entry);
             }
             parking_lot = Some(subscribers.parking_lot.clone());
-            let peer = Some(peer).filter(|peer| !Rc::ptr_eq(peer, &parked.peer));
-            carried.push(Carried {
-                stream,
-                form,
-                index,
-                given: 0,
-                known: 0,
-                peer,
-                sign,
-                subscribers,
-            });
+            let given = subscribers.last_given(index);
+            carried.push(Carried { stream, kind, index, given, known: given, subscribers });
         }
         if let Some(parking_lot) = parking_lot {
             let requests = parked.token;
@@ -307,16 +335,27 @@ impl Carrier {
         };
         mailboxes.resize_with(all.len(), Rc::default);
         let resume = |(carried, mailbox): (Carried, Rc<Mailbox>)| {
-            let Carried { stream, form, index, subscribers, peer, sign, .. } = carried;
+            let Carried { stream, kind, index, given, subscribers, .. } = carried;
             subscribers.set(index, SubscriberState::Task(mailbox.clone()));
             let subscription = Subscription::new(&subscribers, index);
-            let peer = peer.unwrap_or_else(|| parked.peer.clone());
-            let resting = RestingSubscriber { subscription, mailbox, form, peer, sign };
-            let work = if form.is_body() {
-                let entry = subscribers.entries.borrow_mut().remove(&index);
-                RestingWork::Body(Body::resting(EventsBody::again(resting)), entry)
-            } else {
-                RestingWork::Socket(Box::new(resting))
+            let entry = || subscribers.entries.borrow_mut().remove(&index);
+            let work = match kind {
+                Kind::Messages { form, peer, sign } => {
+                    let peer = peer.unwrap_or_else(|| parked.peer.clone());
+                    let resting = RestingSubscriber { subscription, mailbox, form, peer, sign };
+                    match form.is_body() {
+                        true => {
+                            RestingWork::Body(Body::resting(EventsBody::again(resting)), entry())
+                        }
+                        false => RestingWork::Socket(Box::new(resting)),
+                    }
+                }
+                Kind::Poll { until, may_have_hsts, trace } => {
+                    let until = time::now() + until.left(Duration::ZERO, time::now());
+                    let mut poll = WaitingPoll::new(subscription, mailbox, given, until);
+                    poll.may_have_hsts = may_have_hsts;
+                    RestingWork::Answer(Box::new(poll), Note { entry: entry(), trace })
+                }
             };
             RestingStream { stream, work }
         };
@@ -386,17 +425,20 @@ impl Carrier {
         }
         let (mut framed, mut ends, mut fits) = (Vec::new(), Vec::new(), true);
         for (place, carried) in streams.iter_mut().enumerate().filter(|(_, one)| one.is_due()) {
-            let sign = carried.form.data_of_life();
-            // The task of one that has not answered finds out whether it has gone.
-            fits = !carried.sign.is_unanswered
+            // The task answers a long-poll whose time is over, and finds out whether one that has
+            // not answered has gone.
+            fits = false;
+            let Kind::Messages { form, sign: last, .. } = &mut carried.kind else { break };
+            let sign = form.data_of_life();
+            fits = !last.is_unanswered
                 && record.data_head(carried.stream, sign.len(), &mut framed).is_ok();
             if !fits {
                 break;
             }
             framed.extend_from_slice(sign);
             ends.push((framed.len(), place, sign.len()));
-            carried.sign = LastSign::now(!carried.form.is_body());
-            carried.subscribers.wrote(carried.index, carried.form, sign.len());
+            *last = LastSign::now(!form.is_body());
+            carried.subscribers.wrote(carried.index, *form, sign.len());
         }
         if ends.is_empty() {
             drop(state);
@@ -435,7 +477,8 @@ impl State {
             let (mut framed, mut ends) = (Vec::new(), Vec::new());
             for Piece { place, message } in &pieces[*at..] {
                 let carried = &self.streams[*place];
-                let encoded = broadcast.data(carried.form, &by.hub);
+                let Kind::Messages { form, .. } = carried.kind else { break };
+                let encoded = broadcast.data(form, &by.hub);
                 let data = encoded.bytes_of(*message..*message + 1);
                 let is_first = ends.is_empty();
                 if data.len() > MOST_DATA
@@ -474,7 +517,9 @@ impl State {
             for (piece, (_, _, length)) in batch.iter().zip(ends) {
                 let carried = &mut self.streams[piece.place];
                 carried.given = id(piece);
-                by.wrote(carried.index, carried.form, length);
+                if let Kind::Messages { form, .. } = carried.kind {
+                    by.wrote(carried.index, form, length);
+                }
             }
             match outcome {
                 Outcome::Written(count) => self.bytes += count as u64,
@@ -604,6 +649,14 @@ impl Carries for Carrier {
             let gets = news.iter().filter(|(_, news)| news.has(message));
             pieces.extend(gets.map(|(place, _)| Piece { place: *place, message }));
         }
+        let is_poll = |piece: &Piece| {
+            matches!(self.state.borrow().streams[piece.place].kind, Kind::Poll { .. })
+        };
+        if pieces.iter().any(is_poll) {
+            let mailboxes = self.mailboxes(by, broadcast, &pieces);
+            self.leave_lot(Bytes::new(), mailboxes);
+            return done(pieces.len());
+        }
         let last = broadcast.messages.last().map_or(0, |message| message.id);
         let history = by.hub.options().history as u64;
         let mut state = self.state.borrow_mut();
@@ -688,22 +741,47 @@ impl Carried {
         self.subscribers.grant(self.index).is_over()
     }
 
-    /// Returns how much longer the stream may be silent, or has its rights.
-    fn limit(&self) -> Duration {
-        let left = self.sign.left(self.subscribers.hub.silence());
-        self.subscribers.grant(self.index).limit(left)
+    /// Returns how much longer the stream may be silent, or wait for its answer.
+    fn left(&self) -> Duration {
+        match &self.kind {
+            Kind::Messages { sign, .. } => sign.left(self.subscribers.hub.silence()),
+            Kind::Poll { until, .. } => until.left(Duration::ZERO, time::now()),
+        }
     }
 
-    /// Whether a sign of life is due.
+    /// The same, as long as it has its rights.
+    fn limit(&self) -> Duration {
+        self.subscribers.grant(self.index).limit(self.left())
+    }
+
+    /// Whether a sign of life is due, or the answer.
     fn is_due(&self) -> bool {
-        self.sign.left(self.subscribers.hub.silence()).is_zero()
+        self.left().is_zero()
     }
 
     /// Returns the state of the stream for a successor.
     fn activity(&self) -> Option<StreamActivity> {
-        let pinged = self.sign.is_unanswered;
-        let activity = self.subscribers.activity(self.index, self.form, pinged)?;
+        let (subscribers, index) = (&self.subscribers, self.index);
+        let activity = match &self.kind {
+            Kind::Messages { form, sign, .. } => {
+                subscribers.activity(index, *form, sign.is_unanswered)?
+            }
+            Kind::Poll { may_have_hsts, .. } => {
+                let form = RequestForm { may_have_hsts: *may_have_hsts, ..RequestForm::default() };
+                let about = (self.given, subscribers.grant(index));
+                subscribers.poll_activity(about, form, 0, Vec::new())?
+            }
+        };
         Some(StreamActivity { stream: self.stream, activity })
+    }
+}
+
+impl Kind {
+    /// Returns the place and the kind of a subscriber that gets messages on a stream of a client.
+    fn of(resting: RestingSubscriber, client: &Rc<Peer>) -> (Subscription, Kind) {
+        let RestingSubscriber { subscription, form, peer, sign, .. } = resting;
+        let peer = Some(peer).filter(|peer| !Rc::ptr_eq(peer, client));
+        (subscription, Kind::Messages { form, peer, sign })
     }
 }
 

@@ -1,24 +1,30 @@
 //! Subscribing by long-poll.
+//!
+//! A request that waits is parked with its connection if it is alone there. On a stream of HTTP/2
+//! it is a [`WaitingPoll`], which is parked with the other streams (`carrier.rs`). A third kind has
+//! to stay in the task of its request, as its answer depends on more than what is parked.
 
-use std::future::{pending, poll_fn};
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION};
 use http::{HeaderValue, Response, StatusCode};
 use superpoll_http::body::Body;
 use superpoll_http::connection_state::Activity;
-use superpoll_http::exchange::{Exchange, Waited};
+use superpoll_http::exchange::{Exchange, RestingAnswer, Waited};
 use superpoll_http::grant::Grant;
 use superpoll_http::parking_lot::{ParkedConnection, ResumeReason, WaitingRequest, WakeOn};
+use superpoll_http::peer::RequestForm;
 use superpoll_http::reply;
-use superpoll_rt::time::timeout;
+use superpoll_rt::time::{self, Sleep};
 
 use super::cursor::SubscribeRequest;
 use super::history::Since;
-use super::local_subscribers::{LocalSubscribers, Subscriber, SubscriberState};
+use super::local_subscribers::{LocalSubscribers, Subscriber, SubscriberState, Subscription};
 use super::mailbox::Mailbox;
 use super::message::Message;
 use super::publish;
@@ -49,56 +55,47 @@ impl LocalSubscribers {
         if wait.is_zero() || self.is_retired() {
             return self.no_content(last);
         }
-        if exchange.can_wait() {
+        if exchange.can_wait() && exchange.is_alone {
             exchange.wait(move |waiting| self.park_poll(waiting, last, wait, grant));
             return pending().await;
         }
         exchange.end_with_client();
-        let mut response = self.poll_in_task(last, wait, unread, grant).await;
+        let mut waiting = match self.wait_for_message(last, wait, grant) {
+            Ok(waiting) => waiting,
+            Err(response) => return *response,
+        };
+        if exchange.can_wait() {
+            waiting.may_have_hsts = exchange.may_have_hsts;
+            exchange.rest(waiting);
+            return pending().await;
+        }
+        let mut unread = unread;
+        let mut response = poll_fn(|cx| {
+            let answer = waiting.poll_answer(cx);
+            if answer.is_ready() {
+                return answer;
+            }
+            unread.poll_failed(cx).map(|error| publish::failed(&error))
+        })
+        .await;
         response.extensions_mut().insert(Waited);
         response
     }
 
-    /// Waits for a message after `last` in the task of the request.
-    async fn poll_in_task(
-        self: Rc<LocalSubscribers>,
+    /// Waits for a message after `last`, or answers with those that came meanwhile.
+    fn wait_for_message(
+        self: &Rc<LocalSubscribers>,
         last: u64,
         wait: Duration,
-        mut unread: Unread,
         grant: Grant,
-    ) -> Response<Body> {
+    ) -> Result<WaitingPoll, Box<Response<Body>>> {
         let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         let mailbox = Rc::new(Mailbox::default());
         let subscription = self.add(since.last, grant, SubscriberState::Task(mailbox.clone()));
         if mailbox.ended().is_none() && (since.missed || !since.messages.is_empty()) {
-            return self.respond_since(&since);
+            return Err(self.respond_since(&since).into());
         }
-        let some = poll_fn(|cx| {
-            mailbox.remember(cx);
-            if !mailbox.is_empty() || mailbox.ended().is_some() {
-                return Poll::Ready(None);
-            }
-            unread.poll_failed(cx).map(Some)
-        });
-        if let Ok(Some(error)) = timeout(wait, some).await {
-            return publish::failed(&error);
-        }
-        drop(subscription);
-        let messages: Vec<Message> =
-            std::iter::from_fn(|| mailbox.take(&self.hub)).map(|taken| taken.message).collect();
-        match messages.last() {
-            None => self.no_content(last),
-            Some(message) => {
-                // Of a burst that is larger than the backlog, the oldest messages are left out.
-                let missed = messages[0].id > last + 1;
-                let last = message.id;
-                if replay::is_large(&messages) {
-                    let replay = Replay::given(&self.hub, messages.into(), missed, last);
-                    return reply::json(Body::stream(replay));
-                }
-                reply::json(replay::json(&messages, missed, self.cursor(last)))
-            }
-        }
+        Ok(WaitingPoll::new(subscription, mailbox, last, time::now() + wait))
     }
 
     /// Answers with the messages that are there.
@@ -147,7 +144,7 @@ impl LocalSubscribers {
         let activity = || {
             let (form, requests, before) = form?;
             let before = before.map_or(Vec::new(), |before| before.to_vec());
-            Some(Activity::Poll { space: self.hub.space()?, last, grant, form, requests, before })
+            self.poll_activity((last, grant), form, requests, before)
         };
         match self.parking_lot.park(parked, self.clone(), WakeOn::HungUp, Some(wait), activity) {
             Ok(key) => {
@@ -162,6 +159,17 @@ impl LocalSubscribers {
                 self.end_poll(parked, last, ResumeReason::Draining);
             }
         }
+    }
+
+    /// Returns the state of a parked request for a successor.
+    pub(super) fn poll_activity(
+        &self,
+        (last, grant): (u64, Grant),
+        form: RequestForm,
+        requests: u32,
+        before: Vec<u8>,
+    ) -> Option<Activity> {
+        Some(Activity::Poll { space: self.hub.space()?, last, grant, form, requests, before })
     }
 
     /// Answers a request that was parked.
@@ -185,5 +193,78 @@ impl LocalSubscribers {
                 self.answer_waiting(WaitingRequest { parked }, response);
             }
         }
+    }
+}
+
+/// A request on a stream of HTTP/2, or in a task, that waits for a message.
+pub(super) struct WaitingPoll {
+    pub subscription: Subscription,
+    pub mailbox: Rc<Mailbox>,
+    /// The last message that it has read.
+    pub last: u64,
+    /// Whether its answer may have `Strict-Transport-Security`.
+    pub may_have_hsts: bool,
+    /// For the end of its time.
+    timer: Sleep,
+}
+
+impl WaitingPoll {
+    pub(super) fn new(
+        subscription: Subscription,
+        mailbox: Rc<Mailbox>,
+        last: u64,
+        until: Instant,
+    ) -> WaitingPoll {
+        let timer = time::sleep_until(until);
+        WaitingPoll { subscription, mailbox, last, may_have_hsts: false, timer }
+    }
+
+    /// Returns when its time is over.
+    pub(super) fn until(&self) -> Instant {
+        self.timer.deadline()
+    }
+
+    fn has_news(&self) -> bool {
+        !self.mailbox.is_empty() || self.mailbox.ended().is_some()
+    }
+
+    /// Returns the answer without the fields that its route adds, once there is a message or its
+    /// time is over.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+        self.mailbox.remember(cx);
+        if !self.has_news() && Pin::new(&mut self.timer).poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.answer())
+    }
+
+    fn answer(&self) -> Response<Body> {
+        let by = &self.subscription.local_subscribers;
+        let messages: Vec<Message> =
+            std::iter::from_fn(|| self.mailbox.take(&by.hub)).map(|taken| taken.message).collect();
+        let Some(newest) = messages.last().map(|message| message.id) else {
+            return by.no_content(self.last);
+        };
+        // Of a burst that is larger than the backlog, the oldest messages are left out.
+        let missed = messages[0].id > self.last + 1;
+        if replay::is_large(&messages) {
+            let replay = Replay::given(&by.hub, messages.into(), missed, newest);
+            return reply::json(Body::stream(replay));
+        }
+        reply::json(replay::json(&messages, missed, by.cursor(newest)))
+    }
+}
+
+impl RestingAnswer for WaitingPoll {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+        let by = self.subscription.local_subscribers.clone();
+        self.poll_answer(cx).map(|mut response| {
+            by.change_fields(response.headers_mut(), self.may_have_hsts);
+            response
+        })
+    }
+
+    fn can_rest(&self) -> bool {
+        !self.has_news() && !self.timer.is_elapsed()
     }
 }

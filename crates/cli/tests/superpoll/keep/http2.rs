@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::Value;
 
 use super::crowd::{END as LAST, publish_to};
 use super::succession::{Nursery, rounds};
@@ -54,14 +55,25 @@ struct Client {
     streams: Vec<Subscription>,
 }
 
-/// A stream of events, or a WebSocket.
+/// A way to get the messages of a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Events,
+    Socket,
+    /// A long-poll, and the next one after its answer.
+    Polls,
+}
+
+use Kind::{Events, Polls, Socket};
+
+/// A stream of events, a WebSocket, or a long-poll.
 struct Subscription {
     stream: u32,
     channel: &'static str,
-    is_socket: bool,
+    kind: Kind,
     /// Bytes without their end.
     rest: Vec<u8>,
-    /// The id of the last event.
+    /// The id of the last event, or message of a long-poll.
     last: u64,
     /// The messages.
     heard: Vec<String>,
@@ -71,7 +83,10 @@ impl Subscription {
     /// Takes bytes, and checks that no event is missing or doubled.
     fn take(&mut self, bytes: &[u8]) {
         self.rest.extend_from_slice(bytes);
-        if self.is_socket {
+        if self.kind == Polls {
+            return;
+        }
+        if self.kind == Socket {
             while let [0x81, length, data @ ..] = &self.rest[..]
                 && let Some((data, rest)) = data.split_at_checked((*length).into())
             {
@@ -90,6 +105,17 @@ impl Subscription {
             self.heard.push(data.to_owned());
         }
         self.rest = rest.into();
+    }
+
+    /// Takes the answer to a long-poll.
+    fn end(&mut self) {
+        let answer: Value = serde_json::from_slice(&std::mem::take(&mut self.rest)).unwrap();
+        for message in answer["messages"].as_array().unwrap() {
+            assert_eq!(message["id"], self.last + 1, "{answer}");
+            self.last += 1;
+            self.heard.push(message["data"].as_str().unwrap().to_owned());
+        }
+        assert_eq!((&answer["next"], &answer["missed"]), (&self.last.into(), &Value::Null));
     }
 }
 
@@ -149,10 +175,16 @@ impl Client {
         }
         let of = u32::from_be_bytes(head[5..].try_into().unwrap());
         if kind == DATA
-            && let Some(events) = self.streams.iter_mut().find(|events| events.stream == of)
+            && let Some(place) = self.streams.iter().position(|events| events.stream == of)
         {
-            assert_eq!(flags & END, 0, "the stream goes on");
+            let events = &mut self.streams[place];
             events.take(&payload);
+            if flags & END > 0 {
+                assert_eq!(events.kind, Polls, "the stream goes on");
+                events.end();
+                let (channel, last) = (events.channel, events.last);
+                self.streams[place].stream = self.ask(channel, Polls, last);
+            }
         }
         (kind, flags, u32::from_be_bytes(head[5..].try_into().unwrap()), payload)
     }
@@ -194,40 +226,53 @@ impl Client {
         assert!(is_successful && body.ends_with(b"0123456789"));
     }
 
-    /// Subscribes to a channel by a stream of events, or by WebSocket.
-    fn subscribe(&mut self, channel: &'static str, is_socket: bool) {
+    /// Asks for the messages of a channel, a long-poll for those after the last one that it knows.
+    /// Returns the number of the stream.
+    fn ask(&mut self, channel: &str, kind: Kind, last: u64) -> u32 {
         let mut head = std::mem::take(&mut self.sizes);
-        match is_socket {
-            true => head.extend_from_slice(b"\x02\x07CONNECT"),
-            false => head.push(0x82),
+        match kind {
+            Socket => head.extend_from_slice(b"\x02\x07CONNECT"),
+            Events | Polls => head.push(0x82),
         }
+        let path = match kind {
+            Polls => format!("{channel}?after={last}"),
+            Events | Socket => channel.to_owned(),
+        };
         head.extend_from_slice(&[self.scheme(), 0x01, 1, b'a', 0x04]);
-        head.push(u8::try_from(channel.len()).unwrap());
-        head.extend_from_slice(channel.as_bytes());
-        match is_socket {
-            true => {
+        head.push(u8::try_from(path.len()).unwrap());
+        head.extend_from_slice(path.as_bytes());
+        match kind {
+            Socket => {
                 head.extend_from_slice(b"\x00\x09:protocol\x09websocket");
                 head.extend_from_slice(b"\x00\x15sec-websocket-version\x0213");
             }
-            false => head.extend_from_slice(b"\x00\x06accept\x11text/event-stream"),
+            Events => head.extend_from_slice(b"\x00\x06accept\x11text/event-stream"),
+            Polls => {}
         }
         let stream = self.next;
         self.next += 2;
-        let end = if is_socket { 0 } else { END };
+        let end = if kind == Socket { 0 } else { END };
         self.send(HEADERS, end | END_HEADERS, stream, &head);
-        let begins_with = if is_socket { HEADERS } else { DATA };
-        loop {
-            let (kind, _, of, payload) = self.receive();
-            if of == stream && kind == begins_with {
+        stream
+    }
+
+    /// Subscribes to a channel.
+    fn subscribe(&mut self, channel: &'static str, kind: Kind) {
+        let stream = self.ask(channel, kind, 0);
+        let mut last = 0;
+        let begins_with = if kind == Events { DATA } else { HEADERS };
+        while kind != Polls {
+            let (is, _, of, payload) = self.receive();
+            if of == stream && is == begins_with {
                 let text = String::from_utf8_lossy(&payload);
                 let id = text.strip_prefix("retry: 2000\nid: ");
-                assert_eq!(id.is_none(), is_socket, "{text}");
-                let last = id.map_or(0, |id| id.split('-').next().unwrap().parse().unwrap());
-                let (rest, heard) = (Vec::new(), Vec::new());
-                let new = Subscription { stream, channel, is_socket, rest, last, heard };
-                return self.streams.push(new);
+                assert_eq!(id.is_some(), kind == Events, "{text}");
+                last = id.map_or(0, |id| id.split('-').next().unwrap().parse().unwrap());
+                break;
             }
         }
+        let (rest, heard) = (Vec::new(), Vec::new());
+        self.streams.push(Subscription { stream, channel, kind, rest, last, heard });
     }
 
     /// Reads until all streams have had an event.
@@ -235,6 +280,16 @@ impl Client {
         let has_heard =
             |events: &Subscription| events.heard.last().is_some_and(|last| last == event);
         while !self.streams.iter().all(has_heard) {
+            self.receive();
+        }
+    }
+
+    /// Reads until its long-polls have had an answer with a message.
+    fn until_answered(&mut self, message: &str) {
+        let is_answered = |one: &Subscription| {
+            one.kind != Polls || one.heard.last().is_some_and(|last| last == message)
+        };
+        while !self.streams.iter().all(is_answered) {
             self.receive();
         }
     }
@@ -324,7 +379,8 @@ fn idle_connections_of_http_2_go_on_through_many_upgrades_and_crashes() {
 }
 
 /// Each connection has up to three streams, of one channel or of two. Messages are published up to
-/// the moment at which the server ends, so that some of them are on their way.
+/// the moment at which the server ends, so that some of them are on their way; those for long-polls
+/// before that.
 #[test]
 fn subscribers_on_streams_go_on_through_many_upgrades_and_crashes() {
     subscribers_go_on(&Nursery::encrypted());
@@ -341,14 +397,15 @@ fn subscribers_go_on(nursery: &Nursery) {
     let tls = nursery.tls.map(|_| settings(nursery));
     const NEWS: &str = "/news";
     const NOTES: &str = "/notes/a";
-    let kinds: [&[(&str, bool)]; 7] = [
-        &[(NEWS, false)],
-        &[(NEWS, true)],
-        &[(NEWS, false), (NEWS, false)],
-        &[(NEWS, false), (NOTES, false)],
-        &[(NEWS, true), (NEWS, false), (NEWS, true)],
-        &[(NOTES, true), (NEWS, true), (NOTES, false)],
-        &[(NEWS, false), (NEWS, true)],
+    const CALLS: &str = "/notes/b";
+    let kinds: [&[(&str, Kind)]; 7] = [
+        &[(NEWS, Events), (CALLS, Polls)],
+        &[(NEWS, Socket)],
+        &[(NEWS, Events), (NEWS, Events)],
+        &[(NEWS, Events), (NOTES, Events)],
+        &[(NEWS, Socket), (NEWS, Events), (NEWS, Socket)],
+        &[(NOTES, Socket), (NEWS, Socket), (NOTES, Events)],
+        &[(CALLS, Polls), (CALLS, Polls)],
     ];
     let count = std::env::var("SUPERPOLL_KEEP_CLIENTS");
     let count = count.ok().and_then(|count| count.parse().ok()).unwrap_or(21);
@@ -361,8 +418,8 @@ fn subscribers_go_on(nursery: &Nursery) {
                 _ => Client::new(Box::new(connect(nursery.at())), false, table),
             };
             client.get();
-            for (channel, is_socket) in kinds[number % kinds.len()] {
-                client.subscribe(channel, *is_socket);
+            for (channel, kind) in kinds[number % kinds.len()] {
+                client.subscribe(channel, *kind);
             }
             client
         })
@@ -387,6 +444,10 @@ fn subscribers_go_on(nursery: &Nursery) {
                 _ => {}
             }
         }
+        // A response is not left, so a long-poll has its answer before the server ends.
+        let call = format!("call {round}");
+        publish(CALLS, &call);
+        clients.iter_mut().for_each(|client| client.until_answered(&call));
         for client in clients.iter_mut().filter(|client| client.table == Table::GivenUp) {
             client.ping(1);
         }
@@ -402,12 +463,13 @@ fn subscribers_go_on(nursery: &Nursery) {
     }
     publish(NEWS, LAST);
     publish(NOTES, LAST);
+    publish(CALLS, LAST);
     for client in &mut clients {
         client.until_all_heard(LAST);
         client.get();
-        for Subscription { channel, heard, is_socket, .. } in &client.streams {
+        for Subscription { channel, heard, kind, .. } in &client.streams {
             let all = published.iter().filter(|(of, _)| of == channel);
-            assert!(all.map(|(_, message)| message).eq(heard), "{channel} {is_socket}: {heard:?}");
+            assert!(all.map(|(_, message)| message).eq(heard), "{channel} {kind:?}: {heard:?}");
         }
     }
     server.signal("TERM");

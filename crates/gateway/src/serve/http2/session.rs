@@ -27,6 +27,7 @@ use futures_io::AsyncRead;
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
+use superpoll_http::body::Body;
 use superpoll_http::buffer::ReadBuffer;
 use superpoll_http::exchange::Plan;
 use superpoll_http::head::Head;
@@ -47,7 +48,7 @@ use superpoll_rt::{has_budget_remaining, spawn};
 use super::arriving::{ArrivingBody, Fed};
 use super::grpc;
 use super::output::{MOST, MOST_DATA, Output};
-use super::stream::{Answering, Sending, Stream, Work};
+use super::stream::{Answering, Sending, Stream, Waiting, Work};
 use super::wakes::Wakes;
 use crate::serve::answer::{Answer, Begun, ConnectionState, Running, Source};
 use crate::serve::handshake::Handshake;
@@ -222,6 +223,10 @@ impl Session {
                 RestingWork::Body(body, entry) => {
                     let answer = Answer::again(&self.state, body, entry);
                     (Work::Sending(Sending { answer, left: None }), true)
+                }
+                RestingWork::Answer(answer, note) => {
+                    let running = Running::again(&self.state);
+                    (Work::Waiting(Waiting { answer, running, note }), true)
                 }
                 RestingWork::Socket(resting) => {
                     let waker = self.wakes.waker(key.slot());
@@ -588,14 +593,44 @@ impl Session {
                         self.show(stream.key, &lines);
                         true
                     }
-                    None => false,
+                    None => self.wait(stream),
                 },
+            },
+            Work::Waiting(waiting) => match waiting.answer.poll(cx) {
+                Poll::Ready(response) => {
+                    self.answer_waiting(stream, response);
+                    true
+                }
+                Poll::Pending => false,
             },
             Work::Sending(_) => self.fill(stream, cx),
             Work::Tunnel(..) => self.fill_from_tunnel(stream),
             Work::Uploading => false,
         };
         self.feed(stream, cx) || has_more
+    }
+
+    /// Lets a request wait without its handler, if that has left an answer for it.
+    fn wait(&self, stream: &mut Stream) -> bool {
+        let Some(plan) = self.state.plan.take() else { return false };
+        let (Plan::Rest(answer), Work::Answering(answering)) =
+            (plan, std::mem::replace(&mut stream.work, Work::Uploading))
+        else {
+            return false;
+        };
+        let Some((running, note)) = answering.serving.into_waiting() else { return false };
+        stream.work = Work::Waiting(Waiting { answer, running, note });
+        true
+    }
+
+    /// Answers a request that has waited.
+    fn answer_waiting(&mut self, stream: &mut Stream, response: Response<Body>) {
+        if let Work::Waiting(Waiting { running, note, .. }) =
+            std::mem::replace(&mut stream.work, Work::Uploading)
+        {
+            let response = self.state.clone().finish(running, note, response);
+            self.answer(stream, response, None);
+        }
     }
 
     /// Gives the handler more of the request. Whether there was some.

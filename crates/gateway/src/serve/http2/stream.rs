@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!               the head is written                     all is written
-//!   ANSWERING ----------------------> SENDING ------+------------------> over, or UPLOADING
-//!       |                                           |                    until the handler has
-//!       +-----------------------------> TUNNEL -----+                    read the request
+//!   ANSWERING -------------+--------> SENDING ------+------------------> over, or UPLOADING
+//!       |  |               |                        |                    until the handler has
+//!       |  +--> WAITING ---+                        |                    read the request
+//!       |       for news, as a long-poll            |
+//!       +-----------------------------> TUNNEL -----+
 //!          it has left HTTP (RFC 8441)
 //! ```
 
@@ -12,8 +14,10 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use superpoll_http::exchange::RestingAnswer;
 use superpoll_http::http2_stream::StreamPipe;
 use superpoll_http::interim::InterimResponses;
+use superpoll_http::parking_lot::Note;
 use superpoll_http::upload::RequestBody;
 use superpoll_http2::StreamKey;
 use superpoll_hub::channel::carrier::{RestingStream, RestingWork};
@@ -46,6 +50,8 @@ pub(super) struct Stream {
 pub(super) enum Work {
     /// It is not known yet.
     Answering(Answering),
+    /// The same, until there is news.
+    Waiting(Waiting),
     /// Its head was written, and its body is being sent.
     Sending(Sending),
     /// The stream has left HTTP. It counts as a request until it is closed.
@@ -65,6 +71,13 @@ pub(super) struct Answering {
     pub is_grpc: bool,
     /// The bytes of the client before the answer: they are no body, and have no other reader.
     pub _unread: Option<RequestBody>,
+}
+
+/// A request that waits for news.
+pub(super) struct Waiting {
+    pub answer: Box<dyn RestingAnswer>,
+    pub running: Running,
+    pub note: Note,
 }
 
 /// A body that is being sent.
@@ -92,10 +105,10 @@ impl Stream {
 
     /// Whether the stream has nothing to do until there is news for it, and can be parked.
     pub(super) fn can_rest(&self) -> bool {
+        let is_received = self.is_received && self.arriving.is_none();
         let rests = match &self.work {
-            Work::Sending(Sending { answer, left: None }) => {
-                self.is_received && self.arriving.is_none() && answer.can_rest()
-            }
+            Work::Sending(Sending { answer, left: None }) => is_received && answer.can_rest(),
+            Work::Waiting(waiting) => is_received && waiting.answer.can_rest(),
             Work::Tunnel(pipe, _) => !self.is_received && pipe.can_rest(),
             _ => false,
         };
@@ -116,6 +129,7 @@ impl Stream {
                 let (body, entry) = answer.into_resting();
                 RestingWork::Body(body, entry)
             }
+            Work::Waiting(Waiting { answer, note, .. }) => RestingWork::Answer(answer, note),
             Work::Tunnel(pipe, _) => RestingWork::Socket(pipe.take_resting()?),
             _ => return None,
         };
@@ -153,7 +167,7 @@ impl Drop for Stream {
         match &mut self.work {
             Work::Sending(sending) => sending.answer.cut(self.rest.len() as u64),
             Work::Tunnel(pipe, _) => pipe.end(),
-            Work::Answering(_) | Work::Uploading => {}
+            Work::Answering(_) | Work::Waiting(_) | Work::Uploading => {}
         }
     }
 }

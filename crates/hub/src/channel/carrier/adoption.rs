@@ -5,20 +5,23 @@
 //! streams that get it.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use superpoll_config::Slow;
-use superpoll_http::connection_state::LeftConnection;
+use superpoll_http::connection_state::{Activity, LeftConnection};
 use superpoll_http::grant::Grant;
 use superpoll_http2::Record;
+use superpoll_rt::time;
 
-use super::{Carried, Carrier, GoesOn, MOST_DATA, limit_unsent_of};
+use super::{Carried, Carrier, GoesOn, Kind, MOST_DATA, limit_unsent_of};
 use crate::channel::counters;
-use crate::channel::form::{Encoded, Form};
+use crate::channel::form::Encoded;
 use crate::channel::history::Since;
 use crate::channel::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use crate::channel::mailbox::{EndReason, Mailbox};
 use crate::channel::mercure::reader::Reader;
 use crate::channel::message::Message;
+use crate::channel::moment::Moment;
 use crate::channel::parked::LeftSubscriber;
 use crate::channel::resting::LastSign;
 use crate::succession::records::WriteIntent;
@@ -42,33 +45,84 @@ pub struct LeftStream {
     /// The channel.
     pub subscribers: Rc<LocalSubscribers>,
     /// The subscriber.
-    pub subscriber: LeftSubscriber,
+    pub work: LeftWork,
+}
+
+/// What a stream of such a connection waits for.
+pub enum LeftWork {
+    /// Messages.
+    Messages(LeftSubscriber),
+    /// The answer to a long-poll.
+    Poll {
+        /// The last message that it has read.
+        last: u64,
+        /// Its rights.
+        grant: Grant,
+        /// Whether its answer may have `Strict-Transport-Security`.
+        may_have_hsts: bool,
+        /// How much longer it may wait; zero: as long as the channel lets it.
+        wait: Duration,
+    },
+}
+
+impl LeftWork {
+    /// Returns the work on a stream of a connection that may stay as it is for so long, and the
+    /// number of its channel's records; `None` if it is none.
+    #[must_use]
+    pub fn of(activity: Activity, wait: Duration) -> Option<(u64, LeftWork)> {
+        if let Activity::Poll { space, last, grant, form, .. } = activity {
+            let may_have_hsts = form.may_have_hsts;
+            return Some((space, LeftWork::Poll { last, grant, may_have_hsts, wait }));
+        }
+        let (space, subscriber) = LeftSubscriber::of(activity)?;
+        Some((space, LeftWork::Messages(subscriber)))
+    }
+
+    /// Returns the last message that it was given.
+    fn last(&mut self) -> &mut u64 {
+        match self {
+            LeftWork::Messages(subscriber) => &mut subscriber.last,
+            LeftWork::Poll { last, .. } => last,
+        }
+    }
 }
 
 /// Such a subscriber, joined here.
 struct Adopted {
     subscription: Subscription,
     grant: Grant,
-    form: Form,
+    kind: Kind,
     stream: u32,
     reader: Option<Rc<Reader>>,
     /// The last message that it was given.
     last: u64,
     /// The messages after the one that it was given when it was left.
     since: Since,
-    pinged: bool,
 }
 
 impl Adopted {
     fn join(left: LeftStream) -> Adopted {
-        let LeftStream { stream, subscribers, subscriber } = left;
-        let LeftSubscriber { form, last, pinged, grant, reader, sub, .. } = subscriber;
+        let LeftStream { stream, subscribers, mut work } = left;
+        let last = *work.last();
         let since = subscribers.hub.join(subscribers.queue_id, Some(subscribers.cursor(last)));
-        let state = SubscriberState::Task(Rc::default());
-        let subscription = subscribers.add(since.last, grant, state);
-        subscription.goes_on(sub);
-        let reader = reader.map(|record| subscribers.read_as(subscription.index, record, false));
-        Adopted { subscription, grant, form, stream, reader, last, since, pinged }
+        let add = |grant| subscribers.add(since.last, grant, SubscriberState::Task(Rc::default()));
+        let (subscription, grant, kind, reader) = match work {
+            LeftWork::Messages(LeftSubscriber { form, pinged, grant, reader, sub, .. }) => {
+                let subscription = add(grant);
+                subscription.goes_on(sub);
+                let index = subscription.index;
+                let reader = reader.map(|record| subscribers.read_as(index, record, false));
+                let kind = Kind::Messages { form, peer: None, sign: LastSign::now(pinged) };
+                (subscription, grant, kind, reader)
+            }
+            LeftWork::Poll { grant, may_have_hsts, wait, .. } => {
+                let longest = subscribers.hub.options().poll;
+                let wait = if wait.is_zero() { longest } else { wait.min(longest) };
+                let until = Moment::at(time::now() + wait);
+                (add(grant), grant, Kind::Poll { until, may_have_hsts, trace: None }, None)
+            }
+        };
+        Adopted { subscription, grant, kind, stream, reader, last, since }
     }
 
     /// Returns the messages that it is still to be given.
@@ -115,8 +169,10 @@ struct Frames<'a> {
 impl Frames<'_> {
     /// Adds the frame of a message to a stream. `None` if it cannot have been written.
     fn add(&mut self, to: &mut Adopted, message: &Message) -> Option<()> {
+        // A task writes the answer to a long-poll.
+        let Kind::Messages { form, .. } = to.kind else { return None };
         let (start, mut data) = (self.bytes.len(), Vec::new());
-        to.form.write_data(message, to.subscribers().hub.source(), &mut data);
+        form.write_data(message, to.subscribers().hub.source(), &mut data);
         if data.len() > MOST_DATA {
             return None;
         }
@@ -139,18 +195,18 @@ pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) 
         (before, frames, next) = (intent.bytes, intent.frames, intent.next);
         record = intent.record.into();
         for (stream, given) in streams.iter_mut().zip(intent.given) {
-            stream.subscriber.last = given;
+            *stream.work.last() = given;
         }
     }
     let sent = usize::try_from(left.sent.checked_sub(before)?).ok()?;
     let first = streams.first()?.subscribers.clone();
     // The other server may have sent messages that nobody knows any more. Those of this server have
     // their numbers.
-    let is_known = |stream: &LeftStream| {
+    let is_known = |stream: &mut LeftStream| {
         let inherited = stream.subscribers.hub.inherited();
-        inherited.is_some_and(|inherited| stream.subscriber.last <= inherited)
+        inherited.is_some_and(|inherited| *stream.work.last() <= inherited)
     };
-    if !streams.iter().all(is_known) {
+    if !streams.iter_mut().all(is_known) {
         return None;
     }
     let mut all: Vec<Adopted> = streams.into_iter().map(Adopted::join).collect();
@@ -163,12 +219,11 @@ pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) 
     let (mut carried, mut mailboxes, mut is_quiet) = (Vec::new(), Vec::new(), true);
     for mut adopted in all {
         let mailbox = adopted.mailbox();
-        let Adopted { subscription, form, stream, last, pinged, .. } = adopted;
+        let Adopted { subscription, kind, stream, last, .. } = adopted;
         let (subscribers, index) = (subscription.local_subscribers.clone(), subscription.index);
         subscription.detach();
         is_quiet &= mailbox.is_empty() && mailbox.ended().is_none();
-        let (peer, given, known, sign) = (None, last, last, LastSign::now(pinged));
-        carried.push(Carried { stream, form, index, given, known, peer, sign, subscribers });
+        carried.push(Carried { stream, kind, index, given: last, known: last, subscribers });
         mailboxes.push(mailbox);
     }
     let is_quiet = is_quiet && rest.is_empty() && !parked.stream.has_unsent();
