@@ -303,6 +303,71 @@ fn a_client_keeps_its_table_while_a_response_is_under_way() {
     assert!(client.has_entry && stage.count(|engine| &engine.parkings) == 0);
 }
 
+/// Publishes a message by a client of its own.
+fn publish(stage: &Stage, trust: &Trust, text: &[u8]) {
+    let mut client = Client::new(stage, trust, LARGEST);
+    let stream = client.begin();
+    let mut request = client.head(Frame::request(stream, "POST", "/c"));
+    request.flags = 4;
+    client.frames.send(&[request, Frame::new(DATA, 1, stream, text)]);
+    while client.next().expect("the connection goes on").kind != HEADERS {}
+}
+
+/// They are taken up by a message, and by the end of their time.
+#[test]
+fn long_polls_on_a_dormant_connection_are_answered() {
+    let folder = folder();
+    let trust = Trust::new(&[b"h2"]);
+    for backend in BACKENDS {
+        let stage = stage(&trust, folder.path(), backend);
+        let mut client = Client::new(&stage, &trust, LARGEST);
+        client.get();
+        let ask = |client: &mut Client, target: &str| {
+            let stream = client.begin();
+            let request = client.head(Frame::get(stream, target));
+            client.frames.send(&[request]);
+            stream
+        };
+        for round in 0..3 {
+            let short = ask(&mut client, &format!("/c?after={round}&wait=20"));
+            let long = ask(&mut client, &format!("/c?after={round}&wait=1000"));
+            client.fall_asleep(&stage);
+            // Its time is over.
+            stage.elapse(Duration::from_secs(21));
+            let mut answered = Vec::new();
+            while answered.is_empty() {
+                let frame = client.next().expect("the connection goes on");
+                answered
+                    .extend((frame.kind == HEADERS).then_some((frame.stream, frame.payload[0])));
+            }
+            // The place of the status 204 in the table (RFC 7541).
+            assert_eq!(answered, [(short, 0x80 | 9)], "{backend:?}");
+            client.fall_asleep(&stage);
+            publish(&stage, &trust, b"some news");
+            let mut body = Vec::new();
+            loop {
+                let frame = client.next().expect("the connection goes on");
+                match frame.kind {
+                    HEADERS => assert_eq!(frame.payload[0], 0x80 | 8, "the status is 200"),
+                    DATA => body.extend(frame.payload),
+                    _ => {}
+                }
+                if frame.stream == long && frame.flags & 1 > 0 {
+                    break;
+                }
+            }
+            let text = String::from_utf8(body).unwrap();
+            assert!(
+                text.contains(&format!("\"id\":{},\"data\":\"some news\"", round + 1)),
+                "{text}"
+            );
+        }
+        drop(client);
+        stage.until(|engine| &engine.active, 0);
+        assert_eq!(stage.count(|engine| &engine.broken), 0);
+    }
+}
+
 #[test]
 fn a_dormant_connection_is_told_to_go_away() {
     let folder = folder();

@@ -56,11 +56,12 @@ fn connect(port: u16, config: &ClientConfig, fields: u8) -> Frames2 {
 enum By {
     Events,
     WebSocket,
+    Poll,
 }
 
 /// Subscribes to a channel.
 fn subscribe(client: &mut Frames2, stream: u32, by: By) {
-    let method = if by == By::Events { "GET" } else { "CONNECT" };
+    let method = if by == By::WebSocket { "CONNECT" } else { "GET" };
     let mut request = Frame::request(stream, method, "/news");
     match by {
         By::Events => {
@@ -72,13 +73,14 @@ fn subscribe(client: &mut Frames2, stream: u32, by: By) {
             // The stream stays open.
             request.flags = 4;
         }
+        By::Poll => return client.send(&[request]),
     }
     client.send(&[request]);
     loop {
         let frame = client.next().expect("the connection goes on");
         let begins = match by {
             By::Events => frame.kind == DATA && frame.payload.starts_with(b"retry: "),
-            By::WebSocket => frame.kind == HEADERS && frame.stream == stream,
+            By::WebSocket | By::Poll => frame.kind == HEADERS && frame.stream == stream,
         };
         if begins {
             return;
@@ -125,6 +127,7 @@ fn an_idle_connection_of_http_2_costs_little() {
             (10, false, &[], BOUND_WITH_TABLE),
             (0, false, &[By::Events], BOUND_WITH_SUBSCRIBER),
             (0, false, &[By::WebSocket], BOUND_WITH_SUBSCRIBER),
+            (0, false, &[By::Poll], BOUND_WITH_SUBSCRIBER),
             (0, false, &[By::Events, By::WebSocket, By::Events], BOUND_WITH_THREE),
         ];
         for (fields, agrees, subscribers, bound) in cases {
