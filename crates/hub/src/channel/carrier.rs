@@ -477,6 +477,7 @@ impl State {
             let (mut framed, mut ends) = (Vec::new(), Vec::new());
             for Piece { place, message } in &pieces[*at..] {
                 let carried = &self.streams[*place];
+                // A task answers a long-poll.
                 let Kind::Messages { form, .. } = carried.kind else { break };
                 let encoded = broadcast.data(form, &by.hub);
                 let data = encoded.bytes_of(*message..*message + 1);
@@ -648,14 +649,6 @@ impl Carries for Carrier {
         for message in 0..broadcast.messages.len() {
             let gets = news.iter().filter(|(_, news)| news.has(message));
             pieces.extend(gets.map(|(place, _)| Piece { place: *place, message }));
-        }
-        let is_poll = |piece: &Piece| {
-            matches!(self.state.borrow().streams[piece.place].kind, Kind::Poll { .. })
-        };
-        if pieces.iter().any(is_poll) {
-            let mailboxes = self.mailboxes(by, broadcast, &pieces);
-            self.leave_lot(Bytes::new(), mailboxes);
-            return done(pieces.len());
         }
         let last = broadcast.messages.last().map_or(0, |message| message.id);
         let history = by.hub.options().history as u64;

@@ -261,14 +261,15 @@ impl Client {
         let stream = self.ask(channel, kind, 0);
         let mut last = 0;
         let begins_with = if kind == Events { DATA } else { HEADERS };
-        while kind != Polls {
+        let mut begins = kind == Polls;
+        while !begins {
             let (is, _, of, payload) = self.receive();
-            if of == stream && is == begins_with {
+            begins = of == stream && is == begins_with;
+            if begins {
                 let text = String::from_utf8_lossy(&payload);
                 let id = text.strip_prefix("retry: 2000\nid: ");
                 assert_eq!(id.is_some(), kind == Events, "{text}");
                 last = id.map_or(0, |id| id.split('-').next().unwrap().parse().unwrap());
-                break;
             }
         }
         let (rest, heard) = (Vec::new(), Vec::new());

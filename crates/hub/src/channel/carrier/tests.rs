@@ -441,7 +441,13 @@ fn streams_get_each_message_once_behind_any_byte() {
             let last = intent.as_ref().map_or(0, |it| usize::try_from(it.bytes).unwrap());
             let from = from.max(last);
             for count in (from..=bytes.len()).step_by(1 + (bytes.len() - from) / 500) {
-                let side = Side::new(&messages, history);
+                // Perhaps the first server was killed before it delivered its last messages.
+                let mut known = messages.clone();
+                for messages in known.iter_mut().filter(|_| seed % 3 == 0) {
+                    let id = messages.last().map_or(0, |message| message.id) + 1;
+                    messages.push(Message::new(id, b"not delivered".to_vec(), true));
+                }
+                let side = Side::new(&known, history);
                 let (connection, client) = connection();
                 assert_eq!(connection.stream.write_raw(&bytes[..count]).unwrap(), count);
                 let left = LeftConnection {
@@ -471,7 +477,7 @@ fn streams_get_each_message_once_behind_any_byte() {
                 if let Some(resumed) = side.taken.0.take() {
                     finish(resumed, &mut found).await;
                 }
-                let mut after = messages.clone();
+                let mut after = known;
                 for (messages, hub) in after.iter_mut().zip(&side.hubs) {
                     messages.extend(hub.kept(hub.last() - 7, hub.last(), u64::MAX).messages);
                 }
