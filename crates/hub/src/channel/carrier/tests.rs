@@ -294,14 +294,20 @@ async fn play(seed: u64) -> Game {
     // Some have one channel, and much to say at the end.
     let is_crowded = seed % 8 == 7;
     let channels = if is_crowded { 1 } else { 1 + random(&mut state) % 2 };
+    // A connection whose long-polls have nothing to say stays parked.
+    let is_calm = channels == 2 && random(&mut state).is_multiple_of(2);
     let history = if is_crowded { 8 } else { [8, 12, 1000][random(&mut state) % 3] };
     let asked: Vec<Asked> = (0..if is_crowded { 3 } else { 1 + random(&mut state) % 4 })
         .map(|_| {
             let forms = [Form::Events, Form::Mercure, Form::WebSocket, Form::Json];
             let form = forms[random(&mut state) % forms.len()];
             let topic = ["/a", "/b"][random(&mut state) % 2];
-            let is_poll = !is_crowded && random(&mut state).is_multiple_of(6);
-            Asked { channel: random(&mut state) % channels, form, topic, is_poll }
+            let channel = random(&mut state) % channels;
+            let is_poll = match is_calm {
+                true => channel == 1,
+                false => !is_crowded && random(&mut state).is_multiple_of(6),
+            };
+            Asked { channel, form, topic, is_poll }
         })
         .collect();
     let side = Side::new(&vec![Vec::new(); channels], history);
@@ -333,7 +339,7 @@ async fn play(seed: u64) -> Game {
     Carrier::park(side.taken.clone(), parked, record.clone(), streams);
     let (mut bytes, mut from, mut pending) = (Vec::new(), 0, 0);
     for number in 0..random(&mut state) % if is_large { 9 } else { 30 } {
-        let hub = &side.hubs[random(&mut state) % channels];
+        let hub = &side.hubs[if is_calm { 0 } else { random(&mut state) % channels }];
         let text = "x".repeat(random(&mut state) % most);
         publish(hub, format!("{number} {text}"), ["/a", "/b"][random(&mut state) % 2]);
         pending += 1;
