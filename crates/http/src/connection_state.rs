@@ -82,6 +82,19 @@ pub enum Activity {
         /// The streams, in the order in which each message goes to them.
         streams: Vec<StreamActivity>,
     },
+    /// The stream waits for the answer to a long-poll.
+    StreamPoll {
+        /// The channel, by the number of its records.
+        space: u64,
+        /// The last message that it has read.
+        last: u64,
+        /// The rights of the client.
+        grant: Grant,
+        /// Whether its answer may have `Strict-Transport-Security`.
+        may_have_hsts: bool,
+        /// The end of its time, in milliseconds since 1970.
+        until: u64,
+    },
 }
 
 /// The activity of a stream of HTTP/2.

@@ -48,7 +48,7 @@ pub trait RestingAnswer: Any {
     /// Returns the answer, once there is one.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<Body>>;
 
-    /// Whether there is none, now and until there is news.
+    /// Whether it has no answer now, and gets none before there is news.
     fn can_rest(&self) -> bool;
 }
 
@@ -63,7 +63,7 @@ pub struct Exchange {
     pub peer: Rc<Peer>,
     /// Whether the connection can be given to a function after the response.
     pub can_take_over: bool,
-    /// Whether the request can wait without a task.
+    /// Whether the request can wait without a task, on its connection or on its stream.
     pub can_wait: bool,
     /// Whether only programs on this machine reach the listener, and no proxy is known to be before
     /// it.
@@ -119,13 +119,19 @@ impl Exchange {
         *self.plan.borrow_mut() = Some(Plan::TakeOver(then));
     }
 
-    /// Whether this request can wait for its answer without a task: one that is
-    /// [alone](Exchange::is_alone) by [`wait`](Exchange::wait), another one by
-    /// [`rest`](Exchange::rest).
+    /// Whether this request can [`wait`](Exchange::wait) for its answer, and its connection with
+    /// it; true for HTTP/1.
     #[must_use]
     #[inline]
     pub fn can_wait(&self) -> bool {
-        self.can_wait
+        self.can_wait && self.is_alone
+    }
+
+    /// Whether its stream can be left to an answer that [waits](Exchange::rest); true for HTTP/2.
+    #[must_use]
+    #[inline]
+    pub fn can_rest(&self) -> bool {
+        self.can_wait && !self.is_alone
     }
 
     /// Ends the request, and its connection, as soon as the client has ended its side of it and
@@ -160,8 +166,8 @@ impl Exchange {
         *self.plan.borrow_mut() = Some(Plan::Wait(Box::new(then)));
     }
 
-    /// Leaves the stream of this request to an answer that waits for news. The service then returns
-    /// a future that is never ready; it is dropped.
+    /// Leaves the stream of this request to an answer that waits for news. The service calls this
+    /// in its own task, and returns a future that is never ready; it is dropped.
     pub fn rest(&self, answer: impl RestingAnswer) {
         *self.plan.borrow_mut() = Some(Plan::Rest(Box::new(answer)));
     }

@@ -26,9 +26,7 @@ use superpoll::Key;
 use superpoll::backend::Topology;
 
 use superpoll_http::connection_limits::ConnectionLimits;
-use superpoll_http::connection_state::{
-    Activity, ConnectionRecord, LeftConnection, StreamActivity,
-};
+use superpoll_http::connection_state::{Activity, ConnectionRecord, LeftConnection};
 use superpoll_http::listen;
 use superpoll_http::log::{Event, Level, Report};
 use superpoll_http::parking_lot::{
@@ -38,7 +36,7 @@ use superpoll_http::parking_lot::{
 use superpoll_http::peer::{Peer, Permit};
 use superpoll_http::tls::KeysRecord;
 use superpoll_http::transport::Socket;
-use superpoll_hub::channel::carrier::{self, LeftCarrier, LeftStream, LeftWork};
+use superpoll_hub::channel::carrier::{self, LeftCarrier, LeftStream};
 use superpoll_hub::channel::{LeftSubscriber, LocatedChannel, Registry};
 use superpoll_hub::succession::records::{RecordStore, WriteIntent};
 use superpoll_hub::succession::{PredecessorState, Succession};
@@ -508,11 +506,8 @@ impl LocalServer {
                 Some(())
             }
             Activity::Http2Streams { requests, number, record, streams } => {
-                let stream = |StreamActivity { stream, activity }| {
-                    let (space, work) = LeftWork::of(activity, limit)?;
-                    Some(LeftStream { stream, subscribers: subscribers(space)?, work })
-                };
-                let streams = streams.into_iter().map(stream).collect::<Option<_>>()?;
+                let streams = streams.into_iter().map(|left| LeftStream::of(left, &subscribers));
+                let streams = streams.collect::<Option<_>>()?;
                 let (record, intent) = (record.into(), adoption.intents.get(&number).cloned());
                 let connection = LeftCarrier { requests, record, intent, streams };
                 carrier::adopt(context, left, connection)

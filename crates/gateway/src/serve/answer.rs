@@ -44,6 +44,7 @@ pub(super) struct ConnectionState {
     pub context: Rc<ListenerContext>,
     pub peer: Rc<Peer>,
     pub io_activity: Rc<IoActivity>,
+    /// The plan of a service for the request whose future is being polled.
     pub plan: Rc<RefCell<Option<Plan>>>,
     /// The interim responses of the request under way.
     pub interim: Rc<InterimResponses>,
@@ -369,11 +370,11 @@ impl Rest {
 }
 
 impl Serving {
-    /// Ends a request that waits from now on without its head: what is left of it.
-    pub(super) fn into_waiting(self) -> Option<(Running, Note)> {
+    /// Takes what is left of a request that waits from now on without its head.
+    pub(super) fn take_rest(&mut self) -> Option<(Running, Note)> {
         match self {
-            Serving::Later { rest: Some(Rest { running, note, .. }), .. } => Some((running, note)),
-            _ => None,
+            Serving::Later { rest, .. } => rest.take().map(|rest| (rest.running, rest.note)),
+            Serving::Now(_) => None,
         }
     }
 }

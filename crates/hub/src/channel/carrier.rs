@@ -28,7 +28,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use superpoll::Key;
@@ -42,7 +42,7 @@ use superpoll_http::parked_stream::ParkedStream;
 use superpoll_http::parking_lot::{
     ConnectionOwner, Note, ParkedConnection, ParkingLot, ResumeReason, WakeOn,
 };
-use superpoll_http::peer::{Peer, RequestForm};
+use superpoll_http::peer::Peer;
 use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::tls::MOST_TEXT;
 use superpoll_http::trace::RequestTrace;
@@ -87,7 +87,7 @@ pub struct Resumed {
     pub why: Option<ResumeReason>,
 }
 
-/// A stream on which a subscriber rests.
+/// A stream on which a subscriber or a long-poll rests.
 pub struct RestingStream {
     /// Its number.
     pub stream: u32,
@@ -95,7 +95,7 @@ pub struct RestingStream {
     pub work: RestingWork,
 }
 
-/// A subscriber on a stream.
+/// A subscriber or a long-poll on a stream.
 pub enum RestingWork {
     /// The body of a response, and its line of the access log.
     Body(Body, Option<Rc<Entry>>),
@@ -185,7 +185,7 @@ enum Outcome {
 }
 
 impl Carrier {
-    /// Parks a connection whose streams [rest](Body::can_rest). `requests` is their number so far.
+    /// Parks a connection whose streams all rest. Its token is the number of requests so far.
     pub fn park(
         by: Rc<dyn GoesOn>,
         parked: ParkedConnection,
@@ -198,31 +198,17 @@ impl Carrier {
             // Nothing else rests.
             let (subscription, kind, entry) = match work {
                 RestingWork::Body(body, entry) => match body.into_resting::<EventsBody>() {
-                    Ok(body) => {
-                        let resting = body.into_parts(parked.peer.clone());
-                        let (subscription, kind) = Kind::of(resting, &parked.peer);
-                        (subscription, kind, entry)
-                    }
+                    Ok(body) => Kind::of(body.into_parts(parked.peer.clone()), &parked.peer, entry),
                     Err(_) => continue,
                 },
                 RestingWork::Socket(resting) => match (resting as Box<dyn Any>).downcast() {
-                    Ok(resting) => {
-                        let (subscription, kind) = Kind::of(*resting, &parked.peer);
-                        (subscription, kind, None)
-                    }
+                    Ok(resting) => Kind::of(*resting, &parked.peer, None),
                     Err(_) => continue,
                 },
-                RestingWork::Answer(answer, Note { entry, trace }) => {
-                    match (answer as Box<dyn Any>).downcast::<WaitingPoll>() {
-                        Ok(poll) => {
-                            let (until, may_have_hsts) =
-                                (Moment::at(poll.until()), poll.may_have_hsts);
-                            let kind = Kind::Poll { until, may_have_hsts, trace };
-                            (poll.subscription, kind, entry)
-                        }
-                        Err(_) => continue,
-                    }
-                }
+                RestingWork::Answer(answer, note) => match (answer as Box<dyn Any>).downcast() {
+                    Ok(poll) => Kind::of_poll(*poll, note),
+                    Err(_) => continue,
+                },
             };
             let (subscribers, index) = (subscription.local_subscribers.clone(), subscription.index);
             subscription.detach();
@@ -230,8 +216,7 @@ impl Carrier {
                 subscribers.keep_entry(index, entry);
             }
             parking_lot = Some(subscribers.parking_lot.clone());
-            let given = subscribers.last_given(index);
-            carried.push(Carried { stream, kind, index, given, known: given, subscribers });
+            carried.push(Carried { stream, kind, index, given: 0, known: 0, subscribers });
         }
         if let Some(parking_lot) = parking_lot {
             let requests = parked.token;
@@ -264,6 +249,10 @@ impl Carrier {
     /// Enters the parking lot.
     fn enter(self: Rc<Carrier>, parked: ParkedConnection, pinged: Option<(SendQueue, Moment)>) {
         let mut state = self.state.borrow_mut();
+        for carried in &mut state.streams {
+            carried.given = carried.subscribers.last_given(carried.index);
+            carried.known = carried.given;
+        }
         if state.streams.iter().any(Carried::grant_is_over) {
             drop(state);
             return self.go_on(parked, Bytes::new(), Vec::new(), None);
@@ -271,10 +260,6 @@ impl Carrier {
         (state.bytes, state.frames) = (0, 0);
         state.is_left = self.parking_lot.leaves(&parked.stream);
         state.number = NEXT.fetch_add(1, Ordering::Relaxed);
-        for carried in &mut state.streams {
-            carried.given = carried.subscribers.last_given(carried.index);
-            carried.known = carried.given;
-        }
         let limit = state.streams.iter().map(Carried::limit).min();
         let activity = || {
             let each = state.streams.iter().map(Carried::activity);
@@ -351,8 +336,7 @@ impl Carrier {
                     }
                 }
                 Kind::Poll { until, may_have_hsts, trace } => {
-                    let until = time::now() + until.left(Duration::ZERO, time::now());
-                    let mut poll = WaitingPoll::new(subscription, mailbox, given, until);
+                    let mut poll = WaitingPoll::new(subscription, mailbox, given, until.instant());
                     poll.may_have_hsts = may_have_hsts;
                     RestingWork::Answer(Box::new(poll), Note { entry: entry(), trace })
                 }
@@ -427,8 +411,10 @@ impl Carrier {
         for (place, carried) in streams.iter_mut().enumerate().filter(|(_, one)| one.is_due()) {
             // The task answers a long-poll whose time is over, and finds out whether one that has
             // not answered has gone.
-            fits = false;
-            let Kind::Messages { form, sign: last, .. } = &mut carried.kind else { break };
+            let Kind::Messages { form, sign: last, .. } = &mut carried.kind else {
+                fits = false;
+                break;
+            };
             let sign = form.data_of_life();
             fits = !last.is_unanswered
                 && record.data_head(carried.stream, sign.len(), &mut framed).is_ok();
@@ -760,9 +746,15 @@ impl Carried {
                 subscribers.activity(index, *form, sign.is_unanswered)?
             }
             Kind::Poll { may_have_hsts, .. } => {
-                let form = RequestForm { may_have_hsts: *may_have_hsts, ..RequestForm::default() };
-                let about = (self.given, subscribers.grant(index));
-                subscribers.poll_activity(about, form, 0, Vec::new())?
+                let end = SystemTime::now() + self.left();
+                let since = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                Activity::StreamPoll {
+                    space: subscribers.hub.space()?,
+                    last: self.given,
+                    grant: subscribers.grant(index),
+                    may_have_hsts: *may_have_hsts,
+                    until: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+                }
             }
         };
         Some(StreamActivity { stream: self.stream, activity })
@@ -771,10 +763,21 @@ impl Carried {
 
 impl Kind {
     /// Returns the place and the kind of a subscriber that gets messages on a stream of a client.
-    fn of(resting: RestingSubscriber, client: &Rc<Peer>) -> (Subscription, Kind) {
+    fn of(
+        resting: RestingSubscriber,
+        client: &Rc<Peer>,
+        entry: Option<Rc<Entry>>,
+    ) -> (Subscription, Kind, Option<Rc<Entry>>) {
         let RestingSubscriber { subscription, form, peer, sign, .. } = resting;
         let peer = Some(peer).filter(|peer| !Rc::ptr_eq(peer, client));
-        (subscription, Kind::Messages { form, peer, sign })
+        (subscription, Kind::Messages { form, peer, sign }, entry)
+    }
+
+    /// The same of a long-poll.
+    fn of_poll(poll: WaitingPoll, note: Note) -> (Subscription, Kind, Option<Rc<Entry>>) {
+        let (until, may_have_hsts) = (Moment::at(poll.until()), poll.may_have_hsts);
+        let kind = Kind::Poll { until, may_have_hsts, trace: note.trace };
+        (poll.subscription, kind, note.entry)
     }
 }
 

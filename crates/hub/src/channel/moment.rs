@@ -26,6 +26,10 @@ impl Moment {
         Moment(u32::try_from(since.div_ceil(u128::from(STEP))).unwrap_or(u32::MAX))
     }
 
+    pub(super) fn instant(self) -> Instant {
+        *START + Duration::from_nanos(u64::from(self.0) * STEP)
+    }
+
     /// Whether so much time has passed since then.
     pub(super) fn is_past(self, time: Duration, now: Instant) -> bool {
         self.left(time, now).is_zero()

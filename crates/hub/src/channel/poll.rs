@@ -1,8 +1,8 @@
 //! Subscribing by long-poll.
 //!
 //! A request that waits is parked with its connection if it is alone there. On a stream of HTTP/2
-//! it is a [`WaitingPoll`], which is parked with the other streams (`carrier.rs`). A third kind has
-//! to stay in the task of its request, as its answer depends on more than what is parked.
+//! it is a [`WaitingPoll`], which is parked with the other streams (`carrier.rs`). If neither can
+//! be, as for a request with a body or from a page of another site, it waits in its task.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -18,7 +18,6 @@ use superpoll_http::connection_state::Activity;
 use superpoll_http::exchange::{Exchange, RestingAnswer, Waited};
 use superpoll_http::grant::Grant;
 use superpoll_http::parking_lot::{ParkedConnection, ResumeReason, WaitingRequest, WakeOn};
-use superpoll_http::peer::RequestForm;
 use superpoll_http::reply;
 use superpoll_rt::time::{self, Sleep};
 
@@ -55,7 +54,7 @@ impl LocalSubscribers {
         if wait.is_zero() || self.is_retired() {
             return self.no_content(last);
         }
-        if exchange.can_wait() && exchange.is_alone {
+        if exchange.can_wait() {
             exchange.wait(move |waiting| self.park_poll(waiting, last, wait, grant));
             return pending().await;
         }
@@ -64,7 +63,7 @@ impl LocalSubscribers {
             Ok(waiting) => waiting,
             Err(response) => return *response,
         };
-        if exchange.can_wait() {
+        if exchange.can_rest() {
             waiting.may_have_hsts = exchange.may_have_hsts;
             exchange.rest(waiting);
             return pending().await;
@@ -144,7 +143,7 @@ impl LocalSubscribers {
         let activity = || {
             let (form, requests, before) = form?;
             let before = before.map_or(Vec::new(), |before| before.to_vec());
-            self.poll_activity((last, grant), form, requests, before)
+            Some(Activity::Poll { space: self.hub.space()?, last, grant, form, requests, before })
         };
         match self.parking_lot.park(parked, self.clone(), WakeOn::HungUp, Some(wait), activity) {
             Ok(key) => {
@@ -159,17 +158,6 @@ impl LocalSubscribers {
                 self.end_poll(parked, last, ResumeReason::Draining);
             }
         }
-    }
-
-    /// Returns the state of a parked request for a successor.
-    pub(super) fn poll_activity(
-        &self,
-        (last, grant): (u64, Grant),
-        form: RequestForm,
-        requests: u32,
-        before: Vec<u8>,
-    ) -> Option<Activity> {
-        Some(Activity::Poll { space: self.hub.space()?, last, grant, form, requests, before })
     }
 
     /// Answers a request that was parked.
@@ -202,7 +190,7 @@ pub(super) struct WaitingPoll {
     pub mailbox: Rc<Mailbox>,
     /// The last message that it has read.
     pub last: u64,
-    /// Whether its answer may have `Strict-Transport-Security`.
+    /// Whether its answer may have `Strict-Transport-Security`, if the router does not add that.
     pub may_have_hsts: bool,
     /// For the end of its time.
     timer: Sleep,
@@ -224,8 +212,12 @@ impl WaitingPoll {
         self.timer.deadline()
     }
 
+    /// Whether there is an answer, as there is at the end of its rights.
     fn has_news(&self) -> bool {
-        !self.mailbox.is_empty() || self.mailbox.ended().is_some()
+        let Subscription { local_subscribers, index, .. } = &self.subscription;
+        !self.mailbox.is_empty()
+            || self.mailbox.ended().is_some()
+            || local_subscribers.grant(*index).is_over()
     }
 
     /// Returns the answer without the fields that its route adds, once there is a message or its

@@ -580,6 +580,8 @@ impl Session {
         let has_more = match &mut stream.work {
             Work::Answering(answering) => match Pin::new(&mut answering.serving).poll(cx) {
                 Poll::Ready(Ok(response)) => {
+                    // It would be taken for that of another stream.
+                    self.state.plan.take();
                     let handshake = answering.handshake.take();
                     let response = match answering.is_grpc {
                         true => grpc::translate(response),
@@ -612,15 +614,14 @@ impl Session {
 
     /// Lets a request wait without its handler, if that has left an answer for it.
     fn wait(&self, stream: &mut Stream) -> bool {
-        let Some(plan) = self.state.plan.take() else { return false };
-        let (Plan::Rest(answer), Work::Answering(answering)) =
-            (plan, std::mem::replace(&mut stream.work, Work::Uploading))
-        else {
-            return false;
-        };
-        let Some((running, note)) = answering.serving.into_waiting() else { return false };
-        stream.work = Work::Waiting(Waiting { answer, running, note });
-        true
+        if let Some(Plan::Rest(answer)) = self.state.plan.take()
+            && let Work::Answering(answering) = &mut stream.work
+            && let Some((running, note)) = answering.serving.take_rest()
+        {
+            stream.work = Work::Waiting(Waiting { answer, running, note });
+            return true;
+        }
+        false
     }
 
     /// Answers a request that has waited.

@@ -50,7 +50,7 @@ pub(super) struct Stream {
 pub(super) enum Work {
     /// It is not known yet.
     Answering(Answering),
-    /// The same, until there is news.
+    /// It is not known yet, and the handler has left it to an answer that waits for news.
     Waiting(Waiting),
     /// Its head was written, and its body is being sent.
     Sending(Sending),

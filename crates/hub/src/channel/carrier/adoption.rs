@@ -5,10 +5,10 @@
 //! streams that get it.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use superpoll_config::Slow;
-use superpoll_http::connection_state::{Activity, LeftConnection};
+use superpoll_http::connection_state::{Activity, LeftConnection, StreamActivity};
 use superpoll_http::grant::Grant;
 use superpoll_http2::Record;
 use superpoll_rt::time;
@@ -44,6 +44,8 @@ pub struct LeftStream {
     pub stream: u32,
     /// The channel.
     pub subscribers: Rc<LocalSubscribers>,
+    /// The last message that the subscriber was given.
+    pub last: u64,
     /// The subscriber.
     pub work: LeftWork,
 }
@@ -54,36 +56,35 @@ pub enum LeftWork {
     Messages(LeftSubscriber),
     /// The answer to a long-poll.
     Poll {
-        /// The last message that it has read.
-        last: u64,
         /// Its rights.
         grant: Grant,
         /// Whether its answer may have `Strict-Transport-Security`.
         may_have_hsts: bool,
-        /// How much longer it may wait; zero: as long as the channel lets it.
+        /// How much longer it may wait.
         wait: Duration,
     },
 }
 
-impl LeftWork {
-    /// Returns the work on a stream of a connection that may stay as it is for so long, and the
-    /// number of its channel's records; `None` if it is none.
-    #[must_use]
-    pub fn of(activity: Activity, wait: Duration) -> Option<(u64, LeftWork)> {
-        if let Activity::Poll { space, last, grant, form, .. } = activity {
-            let may_have_hsts = form.may_have_hsts;
-            return Some((space, LeftWork::Poll { last, grant, may_have_hsts, wait }));
-        }
-        let (space, subscriber) = LeftSubscriber::of(activity)?;
-        Some((space, LeftWork::Messages(subscriber)))
-    }
-
-    /// Returns the last message that it was given.
-    fn last(&mut self) -> &mut u64 {
-        match self {
-            LeftWork::Messages(subscriber) => &mut subscriber.last,
-            LeftWork::Poll { last, .. } => last,
-        }
+impl LeftStream {
+    /// Returns a stream of what was left of it, whose channel is found by the number of its
+    /// records; `None` if it is none.
+    pub fn of(
+        left: StreamActivity,
+        subscribers: impl FnOnce(u64) -> Option<Rc<LocalSubscribers>>,
+    ) -> Option<LeftStream> {
+        let StreamActivity { stream, activity } = left;
+        let (space, last, work) = match activity {
+            Activity::StreamPoll { space, last, grant, may_have_hsts, until } => {
+                let until = SystemTime::UNIX_EPOCH + Duration::from_millis(until);
+                let wait = until.duration_since(SystemTime::now()).unwrap_or_default();
+                (space, last, LeftWork::Poll { grant, may_have_hsts, wait })
+            }
+            activity => {
+                let (space, subscriber) = LeftSubscriber::of(activity)?;
+                (space, subscriber.last, LeftWork::Messages(subscriber))
+            }
+        };
+        Some(LeftStream { stream, subscribers: subscribers(space)?, last, work })
     }
 }
 
@@ -102,8 +103,7 @@ struct Adopted {
 
 impl Adopted {
     fn join(left: LeftStream) -> Adopted {
-        let LeftStream { stream, subscribers, mut work } = left;
-        let last = *work.last();
+        let LeftStream { stream, subscribers, last, work } = left;
         let since = subscribers.hub.join(subscribers.queue_id, Some(subscribers.cursor(last)));
         let add = |grant| subscribers.add(since.last, grant, SubscriberState::Task(Rc::default()));
         let (subscription, grant, kind, reader) = match work {
@@ -116,8 +116,7 @@ impl Adopted {
                 (subscription, grant, kind, reader)
             }
             LeftWork::Poll { grant, may_have_hsts, wait, .. } => {
-                let longest = subscribers.hub.options().poll;
-                let wait = if wait.is_zero() { longest } else { wait.min(longest) };
+                let wait = grant.limit(wait.min(subscribers.hub.options().poll));
                 let until = Moment::at(time::now() + wait);
                 (add(grant), grant, Kind::Poll { until, may_have_hsts, trace: None }, None)
             }
@@ -195,18 +194,18 @@ pub fn adopt(by: Rc<dyn GoesOn>, left: LeftConnection, connection: LeftCarrier) 
         (before, frames, next) = (intent.bytes, intent.frames, intent.next);
         record = intent.record.into();
         for (stream, given) in streams.iter_mut().zip(intent.given) {
-            *stream.work.last() = given;
+            stream.last = given;
         }
     }
     let sent = usize::try_from(left.sent.checked_sub(before)?).ok()?;
     let first = streams.first()?.subscribers.clone();
     // The other server may have sent messages that nobody knows any more. Those of this server have
     // their numbers.
-    let is_known = |stream: &mut LeftStream| {
+    let is_known = |stream: &LeftStream| {
         let inherited = stream.subscribers.hub.inherited();
-        inherited.is_some_and(|inherited| *stream.work.last() <= inherited)
+        inherited.is_some_and(|inherited| stream.last <= inherited)
     };
-    if !streams.iter_mut().all(is_known) {
+    if !streams.iter().all(is_known) {
         return None;
     }
     let mut all: Vec<Adopted> = streams.into_iter().map(Adopted::join).collect();

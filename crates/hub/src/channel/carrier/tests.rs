@@ -127,7 +127,7 @@ impl Asked {
     fn left(self, last: u64) -> LeftWork {
         if self.is_poll {
             let (may_have_hsts, wait) = (false, Duration::from_secs(60));
-            return LeftWork::Poll { last, grant: FOREVER, may_have_hsts, wait };
+            return LeftWork::Poll { grant: FOREVER, may_have_hsts, wait };
         }
         LeftWork::Messages(LeftSubscriber {
             form: self.form,
@@ -465,6 +465,7 @@ fn streams_get_each_message_once_behind_any_byte() {
                 let stream = |(number, one): (u32, &Asked)| LeftStream {
                     stream: 2 * number + 1,
                     subscribers: side.subscribers[one.channel].clone(),
+                    last: before[one.channel],
                     work: one.left(before[one.channel]),
                 };
                 let streams = (0..).zip(&asked).map(stream).collect();
@@ -495,14 +496,47 @@ fn streams_get_each_message_once_behind_any_byte() {
     assert!(parked > 40 && recorded > 20 && adopted > 10_000, "{parked} {recorded} {adopted}");
 }
 
+/// Returns rights that end in a moment.
+fn soon() -> Grant {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    Grant::until(Some(now.as_secs() + 1), false)
+}
+
+/// It does not rest again, whatever is left of its time.
+#[test]
+fn a_long_poll_is_answered_when_its_rights_end() {
+    Runtime::new().unwrap().block_on(async {
+        let side = Side::new(&[Vec::new()], 1000);
+        let one = Asked { channel: 0, form: Form::Events, topic: "", is_poll: true };
+        let soon = soon();
+        let streams =
+            vec![RestingStream { stream: 1, work: rests(&side.subscribers[0], one, soon) }];
+        let (parked, _client) = connection();
+        while !soon.is_over() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Carrier::park(side.taken.clone(), parked, record(1, 1 << 20), streams);
+        let resumed = side.taken.0.take().expect("it has a task");
+        let [RestingStream { work: RestingWork::Answer(mut answer, _), .. }] =
+            <[_; 1]>::try_from(resumed.streams).ok().unwrap()
+        else {
+            panic!("a long-poll")
+        };
+        assert!(!answer.can_rest());
+        match answer.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(response) => assert_eq!(response.status(), StatusCode::NO_CONTENT),
+            Poll::Pending => panic!("it has no answer"),
+        }
+    });
+}
+
 /// The rights of one stream end, and the lot has not noticed it yet.
 #[test]
 fn a_stream_whose_rights_end_takes_no_message_from_another() {
     Runtime::new().unwrap().block_on(async {
         let side = Side::new(&[Vec::new()], 1000);
         let one = Asked { channel: 0, form: Form::Events, topic: "", is_poll: false };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        let soon = Grant::until(Some(now.as_secs() + 1), false);
+        let soon = soon();
         let grants = [FOREVER, soon, FOREVER];
         let streams = (0..).zip(grants).map(|(number, grant): (u32, _)| {
             let work = rests(&side.subscribers[0], one, grant);
