@@ -506,7 +506,7 @@ impl LocalServer {
                 Some(())
             }
             Activity::Http2Streams { requests, number, record, streams } => {
-                let streams = streams.into_iter().map(|left| LeftStream::of(left, &subscribers));
+                let streams = streams.into_iter().map(|left| LeftStream::of(left, subscribers));
                 let streams = streams.collect::<Option<_>>()?;
                 let (record, intent) = (record.into(), adoption.intents.get(&number).cloned());
                 let connection = LeftCarrier { requests, record, intent, streams };
