@@ -292,6 +292,8 @@ fn one_event_for_each_of_many_waits_is_named() {
                     counted.fetch_add(1, Ordering::Release);
                 }
             }
+            // The sender may be about to write.
+            ends
         });
         let (has_ended, counted) = (stop.clone(), read.clone());
         let sender = std::thread::spawn(move || {
@@ -323,7 +325,7 @@ fn one_event_for_each_of_many_waits_is_named() {
             earlier = sample;
         }
         stop.store(true, Ordering::Relaxed);
-        waiter.join().unwrap();
+        let _ends = waiter.join().unwrap();
         sender.join().unwrap();
         let is_named = found.iter().any(|it| it.waste == Waste::Trickle);
         if !is_named && fastest < 25_000.0 {
