@@ -9,9 +9,7 @@
 //! a client waits at most for as many timeouts as the group has servers.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -22,15 +20,16 @@ use superpoll_http::log::BrokenBy;
 use superpoll_http::proxy_protocol;
 use superpoll_http::tls::{self, Accepted};
 use superpoll_http::transport::{Plain, Transport, Upstream};
-use superpoll_http::upstream::{self, Group, LocalShortage, PooledServer};
+use superpoll_http::upstream::{self, Group};
 use superpoll_rt::net::lookup_host;
 use superpoll_rt::{spawn, time};
 
 use super::calls::{Call, count};
 use super::client_hello;
 use super::destination::{Destination, Target};
-use super::pair::{Pair, Relaying};
+use super::pair::{Candidates, Pair, Relaying};
 use super::sealed::{Sealed, SealedPair};
+use super::servers::Servers;
 use super::shared::{ActivePair, Settings};
 use super::stream::Stream;
 use crate::config::Address;
@@ -43,23 +42,6 @@ const PAUSE: Duration = Duration::from_millis(2);
 struct Addresses {
     client: Option<SocketAddr>,
     local: Option<SocketAddr>,
-}
-
-/// A pair's use of a server of a group.
-struct ActiveServer(Rc<PooledServer>);
-
-impl ActiveServer {
-    fn new(server: &Rc<PooledServer>) -> ActiveServer {
-        server.requests.fetch_add(1, Ordering::Relaxed);
-        server.active.fetch_add(1, Ordering::Relaxed);
-        ActiveServer(server.clone())
-    }
-}
-
-impl Drop for ActiveServer {
-    fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Reads the header that names the client, and relays the client to its destination.
@@ -93,7 +75,8 @@ pub(super) async fn introduce(
     // A route may lead to servers that are told the client.
     if settings.rules.announces.is_some()
         || settings.rules.reads_greetings()
-        || matches!(settings.to, Some(Destination::Group(_)))
+        || matches!(&settings.to, Some(Destination::Group(group))
+            if group.config().proxy_protocol.is_some())
     {
         addresses.local = addresses.local.or_else(|| client.local_address());
     }
@@ -125,7 +108,9 @@ pub(super) async fn introduce(
             }
             let mut ahead = announced(&settings, None, addresses);
             match client {
-                Transport::Plain(client) => connect(client, ahead, &rest, active),
+                Transport::Plain(client) => {
+                    connect(client, ahead, &rest, Candidates::default(), active);
+                }
                 client => {
                     ahead.extend_from_slice(&rest);
                     if let Some(upstream) = Box::pin(reach_known(&active)).await {
@@ -144,9 +129,18 @@ pub(super) async fn introduce(
         (Destination::Group(group), client) => {
             let header = announced(&settings, Some(group), addresses);
             let of = addresses.client.map(|address| address.ip());
-            let reached = Box::pin(reach_one_of(group, of, &header, &active)).await;
-            if let Some((upstream, server)) = reached {
-                begin(client, upstream, rest, Some(server), active);
+            let Some(mut servers) = Box::pin(Servers::find(group, of, &active)).await else {
+                return;
+            };
+            match client {
+                Transport::Plain(client) if servers.are_direct() => {
+                    connect(client, header, &rest, Candidates::Servers(servers.into()), active);
+                }
+                client => {
+                    if let Some(upstream) = Box::pin(servers.dial(&header, &active)).await {
+                        begin(client, upstream, rest, Some(servers), active);
+                    }
+                }
             }
         }
     }
@@ -261,21 +255,12 @@ async fn look_up(active: &mut ActivePair) -> bool {
     outcome
 }
 
-/// Relays a client to the addresses of the settings.
-fn connect(client: Plain, mut ahead: Vec<u8>, rest: &[u8], active: ActivePair) {
+/// Relays a client to one of several addresses or servers.
+fn connect(client: Plain, mut ahead: Vec<u8>, rest: &[u8], to: Candidates, active: ActivePair) {
     ahead.extend_from_slice(rest);
-    if let Some(pair) = Pair::connect(client.into_socket().into(), &ahead, active) {
+    if let Some(pair) = Pair::connect(client.into_socket().into(), &ahead, to, active) {
         spawn(Relaying::from(pair)).detach();
     }
-}
-
-/// Notes how long a connection took that has succeeded.
-fn note_connect(active: &ActivePair, began: Option<Instant>) {
-    active.note(|record| {
-        if let Some(upstream) = &mut record.upstream {
-            upstream.connect = began.map(|began| time::now() - began);
-        }
-    });
 }
 
 /// Connects to an address. A failure is reported.
@@ -286,7 +271,7 @@ async fn reach(to: &Address, active: &ActivePair) -> Option<Plain> {
     let began = active.is_logged().then(time::now);
     match upstream::connect(to, active.options().connect_timeout).await {
         Ok(upstream) => {
-            note_connect(active, began);
+            active.note_connect(began);
             Some(upstream)
         }
         Err(error) => {
@@ -309,7 +294,7 @@ async fn reach_known(active: &ActivePair) -> Option<Plain> {
     let began = active.is_logged().then(time::now);
     match upstream::connect_any(known.clone(), active.options().connect_timeout).await {
         Ok(upstream) => {
-            note_connect(active, began);
+            active.note_connect(began);
             Some(upstream)
         }
         Err(error) => {
@@ -319,71 +304,13 @@ async fn reach_known(active: &ActivePair) -> Option<Plain> {
     }
 }
 
-/// Connects to one of the servers of a group that are up. Failures are reported.
-async fn reach_one_of(
-    group: &Arc<Group>,
-    client: Option<IpAddr>,
-    header: &[u8],
-    active: &ActivePair,
-) -> Option<(Upstream, ActiveServer)> {
-    let (local, limit) = (active.local(), active.options().connect_timeout);
-    let pool = local.pool(group);
-    let mut tried = Vec::new();
-    let mut chosen = pool.choose(client, &tried);
-    if chosen.is_none() && group.is_being_looked_up() {
-        let _ = time::timeout(limit, group.has_servers()).await;
-        chosen = pool.choose(client, &tried);
-    }
-    let Some(mut server) = chosen else {
-        active.note(|record| {
-            record.upstream(Some(group.shared_name()));
-            record.broken_by = Some(BrokenBy::Upstream);
-        });
-        local.shared.none_up(group);
-        return None;
-    };
-    loop {
-        active.note(|record| {
-            let upstream = record.upstream(Some(group.shared_name()));
-            upstream.tries(server.id, &server.label);
-        });
-        let began = active.is_logged().then(time::now);
-        let in_use = ActiveServer::new(&server);
-        server.dials.fetch_add(1, Ordering::Relaxed);
-        let error = match upstream::dial_for_relay(group, &server, header, limit).await {
-            Ok(upstream) => {
-                group.worked(&server);
-                note_connect(active, began);
-                return Some((upstream, in_use));
-            }
-            Err(error) => error,
-        };
-        drop(in_use);
-        let lack = LocalShortage::from_error(&error);
-        if lack.is_none() {
-            group.unreachable(&server);
-        }
-        tried.push(server.id);
-        let next = match lack {
-            Some(LocalShortage::Everywhere) => None,
-            Some(LocalShortage::Ports) | None => pool.choose(client, &tried),
-        };
-        local.shared.server_not_connected(group, &server, error, next.is_some());
-        server.retries.fetch_add(u64::from(next.is_some()), Ordering::Relaxed);
-        if next.is_none() {
-            active.broken_by(BrokenBy::Upstream);
-        }
-        server = next?;
-    }
-}
-
 /// Begins to relay between two ends that are connected. `ahead` goes ahead of all bytes from the
 /// client.
 fn begin(
     client: Transport,
     upstream: Upstream,
     ahead: Vec<u8>,
-    server: Option<ActiveServer>,
+    servers: Option<Servers>,
     active: ActivePair,
 ) {
     let (client, upstream) = match (client, upstream) {
@@ -392,21 +319,14 @@ fn begin(
             let pair = SealedPair::new(Sealed::new(client), Sealed::new(upstream), ahead, active);
             spawn(async move {
                 pair.await;
-                drop(server);
+                drop(servers);
             })
             .detach();
             return;
         }
     };
     let (client, upstream) = (client.into_socket(), upstream.into_socket());
-    let pair = Pair::connected(Stream::from(upstream), Stream::from(client), ahead, active);
-    let pair = Relaying::from(pair);
-    match server {
-        None => spawn(pair).detach(),
-        Some(server) => spawn(async move {
-            pair.await;
-            drop(server);
-        })
-        .detach(),
-    }
+    let to = servers.map_or_else(Candidates::default, |it| Candidates::Servers(it.into()));
+    let pair = Pair::connected(Stream::from(upstream), Stream::from(client), ahead, to, active);
+    spawn(Relaying::from(pair)).detach();
 }

@@ -45,6 +45,7 @@ mod introduction;
 mod pair;
 mod pool;
 mod sealed;
+mod servers;
 mod shared;
 mod stream;
 
@@ -77,7 +78,8 @@ use destination::NameLookup;
 pub(crate) use destination::{Destination, Routes};
 pub use failure::Failure;
 use introduction::introduce;
-use pair::{Pair, Relaying};
+use pair::{Candidates, Pair, Relaying};
+use servers::Servers;
 use shared::{ActivePair, Local, Shared};
 pub use shared::{Counters, Options};
 pub(crate) use shared::{Rules, Settings};
@@ -481,7 +483,7 @@ impl RelayTotals {
 
 fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, permit: Permit) {
     local.shared.totals.accepted.fetch_add(1, Ordering::Relaxed);
-    let Settings { rules, name, is_simple, .. } = &**local.settings();
+    let Settings { rules, to, name, is_simple, .. } = &**local.settings();
     // Behind a proxy, the peer of the connection is not the client.
     let counted = address.filter(|_| rules.header.is_none()).map(|address| address.ip());
     let is_simple = *is_simple && name.as_ref().is_none_or(NameLookup::is_fresh);
@@ -491,12 +493,17 @@ fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, permit: P
     };
     // Until it was introduced, a connection that ends was not continued by its client.
     active.begin_entry(address, if is_simple { BrokenBy::Server } else { BrokenBy::Client });
-    if is_simple {
-        if let Some(pair) = Pair::connect(client.into_socket().into(), &[], active) {
-            spawn(Relaying::from(pair)).detach();
+    let known = match to {
+        _ if !is_simple => None,
+        Some(Destination::Group(group)) if local.pool(group).is_direct() => {
+            Servers::choose(group, counted, &active).map(|it| Candidates::Servers(it.into()))
         }
-    } else {
-        spawn(introduce(client, address, active)).detach();
+        Some(Destination::Group(_)) => None,
+        _ => Some(Candidates::default()),
+    };
+    let Some(to) = known else { return spawn(introduce(client, address, active)).detach() };
+    if let Some(pair) = Pair::connect(client.into_socket().into(), &[], to, active) {
+        spawn(Relaying::from(pair)).detach();
     }
 }
 

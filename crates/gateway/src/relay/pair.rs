@@ -29,6 +29,7 @@ use super::deferred::{DeferredEntry, Outcome};
 use super::destination::Target;
 use super::flow::{Broken, Flow, Moved};
 use super::pool::{BUFFER, Buffer};
+use super::servers::Servers;
 use super::shared::ActivePair;
 use super::stream::{Reading, Stream};
 
@@ -65,8 +66,8 @@ pub(super) struct Pair {
     down: Half,
     /// Whether the upstream has yet to show that it is connected.
     connecting: bool,
-    /// The number of its addresses that have been tried.
-    tried: u32,
+    /// The upstreams that the pair has, or can have.
+    to: Candidates,
     /// The pair's entry on the list of those that are not watched yet, if it is on the list.
     deferred: Option<DeferredEntry>,
     /// How often it was looked at there.
@@ -81,27 +82,68 @@ enum Step {
     Over,
 }
 
-/// Begins to connect to the next address that can be tried.
-fn next(active: &ActivePair, tried: &mut u32, sends: bool) -> Option<io::Result<Stream>> {
-    let Target::Tcp(addresses) = &active.settings().target else { return None };
-    let mut last = None;
-    while let Some(&address) = addresses.get(*tried as usize) {
-        *tried += 1;
-        active.note(|record| {
-            let number = u64::from(*tried);
-            record.upstream(None).tries(number, &address.to_string().into());
-        });
-        match Stream::begin(address, sends) {
-            Ok(upstream) => {
-                if !active.options().speculative {
-                    upstream.doubt(Direction::Write);
+/// The upstreams that a pair can have.
+pub(super) enum Candidates {
+    /// The addresses of the settings, of which so many have been tried.
+    Addresses(u32),
+    /// The servers of a group.
+    Servers(Box<Servers>),
+}
+
+impl Default for Candidates {
+    fn default() -> Candidates {
+        Candidates::Addresses(0)
+    }
+}
+
+impl Candidates {
+    /// Begins to connect to the first one, or to the next one after one that has failed. `None` if
+    /// none is left, which has been reported.
+    fn begin(
+        &mut self,
+        mut failed: Option<io::Error>,
+        sends: bool,
+        active: &ActivePair,
+    ) -> Option<Stream> {
+        loop {
+            let begun = match self {
+                Candidates::Addresses(tried) => {
+                    let addresses = match &active.settings().target {
+                        Target::Tcp(addresses) => &addresses[..],
+                        Target::Other => &[],
+                    };
+                    let Some(&address) = addresses.get(*tried as usize) else {
+                        let none = || io::ErrorKind::AddrNotAvailable.into();
+                        active.not_connected(failed.unwrap_or_else(none));
+                        return None;
+                    };
+                    *tried += 1;
+                    active.note(|record| {
+                        let number = u64::from(*tried);
+                        record.upstream(None).tries(number, &address.to_string().into());
+                    });
+                    Stream::begin(address, sends)
                 }
-                return Some(Ok(upstream));
+                Candidates::Servers(servers) => {
+                    if let Some(error) = failed.take()
+                        && !servers.failed(error, active)
+                    {
+                        return None;
+                    }
+                    servers.begin(sends)
+                }
+            };
+            match begun {
+                Ok(upstream) => {
+                    if !active.options().speculative {
+                        upstream.doubt(Direction::Write);
+                    }
+                    return Some(upstream);
+                }
+                Err(error) => failed = Some(error),
             }
-            Err(error) => last = Some(Err(error)),
         }
     }
-    last
 }
 
 /// Reads the bytes that a client has sent already, after the content of the buffer. Returns
@@ -129,7 +171,12 @@ fn read_first(client: &Stream, buffer: &mut Buffer, active: &ActivePair) -> io::
 impl Pair {
     /// Begins to connect a client by TCP; `None` if that failed, which has been reported then.
     /// `ahead` goes ahead of all bytes from the client.
-    pub(super) fn connect(client: Stream, ahead: &[u8], active: ActivePair) -> Option<Pair> {
+    pub(super) fn connect(
+        client: Stream,
+        ahead: &[u8],
+        mut to: Candidates,
+        active: ActivePair,
+    ) -> Option<Pair> {
         let mut up = Half::new(false);
         if ahead.len() > MOST_AHEAD {
             up.flow.begin_with_bytes(ahead.to_vec());
@@ -145,22 +192,13 @@ impl Pair {
                 }
             }
         }
-        let mut tried = 0;
-        let none = || Err(io::ErrorKind::AddrNotAvailable.into());
-        match next(&active, &mut tried, up.flow.holds()).unwrap_or_else(none) {
-            Ok(upstream) => {
-                let pair = Pair::connected_to(upstream, client, active);
-                if pair.active.defers() {
-                    pair.client.set_reading(Reading::Later);
-                    pair.upstream.set_reading(Reading::Later);
-                }
-                Some(Pair { connecting: true, tried, up, ..pair })
-            }
-            Err(error) => {
-                active.not_connected(error);
-                None
-            }
+        let upstream = to.begin(None, up.flow.holds(), &active)?;
+        let pair = Pair::connected_to(upstream, client, to, active);
+        if pair.active.defers() {
+            pair.client.set_reading(Reading::Later);
+            pair.upstream.set_reading(Reading::Later);
         }
+        Some(Pair { connecting: true, up, ..pair })
     }
 
     /// As [`connect`](Pair::connect), with an upstream that is connected. `read` is the bytes of it
@@ -169,15 +207,16 @@ impl Pair {
         upstream: Stream,
         client: Stream,
         ahead: Vec<u8>,
+        to: Candidates,
         active: ActivePair,
     ) -> Pair {
         active.connected();
-        let mut pair = Pair::connected_to(upstream, client, active);
+        let mut pair = Pair::connected_to(upstream, client, to, active);
         pair.up.flow.begin_with_bytes(ahead);
         pair
     }
 
-    fn connected_to(upstream: Stream, client: Stream, active: ActivePair) -> Pair {
+    fn connected_to(upstream: Stream, client: Stream, to: Candidates, active: ActivePair) -> Pair {
         if !active.options().speculative {
             client.doubt(Direction::Read);
             client.doubt(Direction::Write);
@@ -189,7 +228,7 @@ impl Pair {
             // The listener has TCP_NODELAY, and the sockets that it accepts inherit it.
             down: Half::new(true),
             connecting: false,
-            tried: 0,
+            to,
             deferred: None,
             looks: 0,
             clock: None,
@@ -254,9 +293,16 @@ impl Pair {
         u8::from(self.up.ended) + u8::from(self.down.ended)
     }
 
-    fn is_connected(&mut self) {
+    fn note_connected(&mut self) {
         self.connecting = false;
         self.active.connected();
+        if let Candidates::Servers(servers) = &self.to {
+            servers.worked(&self.active);
+        }
+    }
+
+    fn is_connected(&mut self) {
+        self.note_connected();
         if self.active.options().idle_timeout.is_none() {
             self.clock = None;
         }
@@ -264,17 +310,14 @@ impl Pair {
 
     /// The upstream could not be reached: tries its next address, or gives up.
     fn not_connected(&mut self, error: io::Error) -> Step {
-        match next(&self.active, &mut self.tried, self.up.flow.holds()).unwrap_or(Err(error)) {
-            Ok(upstream) => {
+        match self.to.begin(Some(error), self.up.flow.holds(), &self.active) {
+            Some(upstream) => {
                 self.deferred = None;
                 self.upstream = upstream;
                 self.clock = None;
                 Step::On
             }
-            Err(last) => {
-                self.active.not_connected(last);
-                Step::Over
-            }
+            None => Step::Over,
         }
     }
 
@@ -371,13 +414,11 @@ impl Pair {
         if Pin::new(&mut clock.sleep).poll(cx).is_pending() {
             return Poll::Pending;
         }
+        if self.connecting && self.upstream.is_connected() {
+            self.note_connected();
+        }
         let options = self.active.options();
         let limit = match self.connecting {
-            true if self.upstream.is_connected() => {
-                self.connecting = false;
-                self.active.connected();
-                options.idle_timeout
-            }
             true => Some(options.connect_timeout),
             false => options.idle_timeout,
         };
@@ -385,6 +426,7 @@ impl Pair {
             self.clock = None;
             return Poll::Pending;
         };
+        let Some(clock) = &mut self.clock else { return Poll::Pending };
         let due = clock.active + limit;
         if time::now() < due {
             clock.sleep = sleep_until(due);

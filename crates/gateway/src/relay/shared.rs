@@ -13,7 +13,7 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_rustls::rustls::ServerConfig;
 use serde::{Deserialize, Serialize};
@@ -173,7 +173,7 @@ pub(crate) struct Settings {
     pub(super) to: Option<Destination>,
     pub(super) target: Target,
     pub(super) name: Option<NameLookup>,
-    /// A pair needs nothing but a connection to one of the addresses.
+    /// A pair needs nothing but a connection to one of the addresses or servers.
     pub(super) is_simple: bool,
 }
 
@@ -190,8 +190,11 @@ impl Settings {
     ) -> io::Result<Settings> {
         let (target, name) = resolve(to.as_ref())?;
         let has_headers = rules.header.is_some() || rules.announces.is_some();
-        let is_simple =
-            !has_headers && !rules.reads_greetings() && matches!(target, Target::Tcp(_));
+        let is_plain = match &to {
+            Some(Destination::Group(group)) => group.config().proxy_protocol.is_none(),
+            _ => matches!(target, Target::Tcp(_)),
+        };
+        let is_simple = is_plain && !has_headers && !rules.reads_greetings();
         Ok(Settings { options, rules, to, target, name, is_simple })
     }
 
@@ -495,6 +498,15 @@ impl ActivePair {
     /// Notes that the server is connected.
     pub(super) fn connected(&self) {
         self.note(|record| record.is_connected = true);
+    }
+
+    /// Notes how long a connection to the server took that has succeeded.
+    pub(super) fn note_connect(&self, began: Option<Instant>) {
+        self.note(|record| {
+            if let Some(upstream) = &mut record.upstream {
+                upstream.connect = began.map(|began| time::now() - began);
+            }
+        });
     }
 
     /// Counts the bytes that it has moved.

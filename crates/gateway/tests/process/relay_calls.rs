@@ -6,8 +6,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 
+use superpoll_gateway::Inherited;
+use superpoll_gateway::config::Config;
 use superpoll_gateway::relay::{Options, Relay, calls};
+use superpoll_gateway::upstream::Group;
 use superpoll_rt::{BackendKind, Runtime, next_turn};
 use superpoll_test_support::alone;
 
@@ -83,14 +87,36 @@ struct Stage {
     load: Load,
 }
 
+/// The destination of a relay: an address, or an upstream with one server of that address.
+#[derive(Clone, Copy, Debug)]
+enum To {
+    Address,
+    Upstream,
+}
+
 impl Stage {
-    fn new(backend: BackendKind, at_a_time: usize) -> Stage {
+    fn new(backend: BackendKind, to: To, at_a_time: usize) -> Stage {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let runtime = Runtime::builder().backend(backend).build().unwrap();
-        let to = listener.local_addr().unwrap().to_string().parse().unwrap();
-        let listen = "127.0.0.1:0".parse().unwrap();
-        let relay = Relay::start(&runtime, &listen, &to, Options::default(), |_| {}).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (listen, options) = ("127.0.0.1:0".parse().unwrap(), Options::default());
+        let relay = match to {
+            To::Address => {
+                Relay::start(&runtime, &listen, &address.parse().unwrap(), options, |_| {})
+            }
+            To::Upstream => {
+                let text = format!(
+                    "[[listeners]]\naddress = \"127.0.0.1:0\"\nrelay.upstream = \"db\"\n\
+                     [upstreams.db]\nservers = [{{ address = \"{address}\" }}]\n"
+                );
+                let config = Config::parse("test.toml", &text).unwrap();
+                let group = Group::new("db", &config.upstreams["db"], None, Arc::new(|_| {}));
+                let (mut inherited, group) = (Inherited::default(), group.unwrap());
+                Relay::start_with_group(&runtime, &mut inherited, &listen, &group, options, |_| {})
+            }
+        };
+        let relay = relay.unwrap();
         let load = Load {
             relay: relay.listening().to_string(),
             at_a_time,
@@ -150,8 +176,12 @@ fn early_in(percent: usize) -> impl Fn(usize) -> usize {
 #[test]
 fn the_calls_of_a_connection_follow_the_mood_and_come_back_with_it() {
     alone(|| {
-        for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
-            let mut stage = Stage::new(backend, MANY);
+        for (backend, to) in [
+            (BackendKind::Epoll, To::Address),
+            (BackendKind::Adaptive, To::Address),
+            (BackendKind::Adaptive, To::Upstream),
+        ] {
+            let mut stage = Stage::new(backend, to, MANY);
             // The mood, and the most calls of a connection, in all and to watch its sockets.
             let moods = [("early", 100, 11.5, 0.1), ("late", 0, 13.5, 2.05)];
             let mixed = [("nine in ten", 90, 12.0, 0.7), ("six in ten", 60, 13.0, 1.6)];
@@ -160,7 +190,7 @@ fn the_calls_of_a_connection_follow_the_mood_and_come_back_with_it() {
                 stage.run(500, early_in(percent));
                 let calls = stage.run(2000, early_in(percent));
                 let fits = calls.total <= most && calls.epoll_ctl <= most_watching;
-                assert!(fits, "{backend:?}, {name}: {calls:?}");
+                assert!(fits, "{backend:?}, {to:?}, {name}: {calls:?}");
             }
             stage.run(1000, early_in(100));
             let calls = stage.run(1000, early_in(100));
@@ -173,7 +203,7 @@ fn the_calls_of_a_connection_follow_the_mood_and_come_back_with_it() {
 fn a_lone_connection_is_watched_because_looks_cost_more() {
     alone(|| {
         for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
-            let mut stage = Stage::new(backend, 1);
+            let mut stage = Stage::new(backend, To::Address, 1);
             for percent in [100, 0, 60] {
                 stage.run(500, early_in(percent));
                 let calls = stage.run(1000, early_in(percent));

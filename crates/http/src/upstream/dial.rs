@@ -105,13 +105,40 @@ async fn connect_unless_short(
     server: &GroupServer,
     limit: Duration,
 ) -> io::Result<Plain> {
-    if !server.port_shortage.admits(group.clock.now()) {
-        return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
-    }
+    admit(group, server)?;
     let connected = connect(&server.address, limit).await;
-    let lack = connected.as_ref().err().and_then(|error| LocalShortage::from_error(error));
-    server.port_shortage.attempted(lack != Some(LocalShortage::Ports), group.clock.now());
+    attempted(group, server, connected.as_ref().err());
     connected
+}
+
+fn admit(group: &Group, server: &GroupServer) -> io::Result<()> {
+    match server.port_shortage.admits(group.clock.now()) {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)),
+    }
+}
+
+fn attempted(group: &Group, server: &GroupServer, error: Option<&io::Error>) {
+    let lack = error.and_then(|error| LocalShortage::from_error(error));
+    server.port_shortage.attempted(lack != Some(LocalShortage::Ports), group.clock.now());
+}
+
+/// Begins to connect to a server by its address, with a function that does not wait, unless it is
+/// known that no local port is left for it.
+///
+/// # Errors
+///
+/// That of the function; or `EADDRNOTAVAIL`, if no port is left or the server has no address.
+pub fn begin<T>(
+    group: &Group,
+    server: &GroupServer,
+    connect: impl FnOnce(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    admit(group, server)?;
+    let address = server.socket_address.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let begun = connect(address);
+    attempted(group, server, begun.as_ref().err());
+    begun
 }
 
 /// Does the handshake of TLS with a server.

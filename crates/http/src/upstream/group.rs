@@ -47,6 +47,8 @@ pub struct ServerList {
     servers: Vec<Arc<GroupServer>>,
     /// Whether some of them are for times when other servers are down.
     has_levels: bool,
+    /// Whether all of them have an address of TCP.
+    pub(super) have_addresses: bool,
     /// Grows with each list.
     pub(super) version: u64,
 }
@@ -372,7 +374,8 @@ impl ServerList {
         let first = servers.first().map(|server| server.level());
         let has_levels = servers.iter().any(|server| Some(server.level()) != first);
         let version = before.map_or(0, |before| before.version + 1);
-        (ServerList { servers, has_levels, version }, new)
+        let have_addresses = servers.iter().all(|server| server.socket_address.is_some());
+        (ServerList { servers, has_levels, have_addresses, version }, new)
     }
 }
 

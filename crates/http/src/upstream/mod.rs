@@ -61,7 +61,7 @@ mod websocket;
 
 pub use client::{Client, LinesClient};
 pub use client_tls::{AuthoritiesError, ClientTlsError, authorities, client_tls};
-pub use dial::{connect, connect_any, dial_for_relay};
+pub use dial::{begin, connect, connect_any, dial_for_relay};
 pub use forwarder::{Forwarder, LimitTimer, Pages};
 pub use group::{Group, ServerList};
 pub use heads::{ClientFacts, ClientHead};

@@ -304,6 +304,12 @@ impl Pool {
         servers.get(index).cloned()
     }
 
+    /// Whether a relay can connect to each of the servers by its address: by TCP, and without TLS.
+    pub fn is_direct(&self) -> bool {
+        self.refresh();
+        self.group.tls.is_none() && self.local.borrow().list.have_addresses
+    }
+
     /// Chooses the server whose cookie a client has, if it is up, or else another one.
     pub(super) fn choose_for(
         &self,

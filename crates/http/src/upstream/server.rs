@@ -23,6 +23,7 @@
 //! A server that is gone is in no list any more. Requests on their way to it end as they would
 //! have, and its connections are closed instead of kept.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -89,6 +90,8 @@ pub(super) struct ServerRules {
 pub struct GroupServer {
     /// The server's address.
     pub address: Address,
+    /// The same as an address of TCP, if it is one and no name of this machine.
+    pub socket_address: Option<SocketAddr>,
     /// The address with a name in place of the IP address, if the server was found by that name.
     pub origin: Option<Address>,
     /// The address as text, for lines of the access log.
@@ -158,6 +161,12 @@ impl GroupServer {
     ) -> GroupServer {
         static LAST: AtomicU64 = AtomicU64::new(0);
         GroupServer {
+            socket_address: match &found.address {
+                Address::Tcp { host: Some(host), port } => {
+                    host.parse().ok().map(|ip: IpAddr| (ip, *port).into())
+                }
+                _ => None,
+            },
             address: found.address.clone(),
             origin: found.origin.clone(),
             label: found.address.to_string().into(),
