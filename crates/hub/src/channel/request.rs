@@ -139,7 +139,7 @@ impl LocalRoute {
         }
         // The answer to another site has fields of its own, which are not kept with a request that
         // is parked.
-        let can_wait = exchange.can_wait() && page.is_none();
+        let can_wait = exchange.can_wait && page.is_none();
         let exchange = Exchange { can_wait, ..exchange.clone() };
         subscribers.poll(&asked, &exchange, Unread::new(body), grant).await
     }
