@@ -19,9 +19,10 @@ use std::time::Duration;
 use futures_io::{AsyncRead, AsyncWrite};
 use rustix::net::{SendFlags, send};
 use rustix::pipe::SpliceFlags;
-use socket2::{Domain, Protocol, SockRef, Type};
+use socket2::SockRef;
 use superpoll::call;
 use superpoll_http::transport::Socket;
+use superpoll_rt::net::TcpStream;
 use superpoll_rt::{AsyncFd, Direction, ShortCounts};
 
 use super::calls::{Call, count};
@@ -199,17 +200,17 @@ impl Stream {
     /// Begins to connect by TCP. If there are bytes to send at once, the kernel does not
     /// acknowledge the connection on its own before them, which spares a packet.
     pub(super) fn begin(address: SocketAddr, sends: bool) -> io::Result<Stream> {
-        let kind = Type::STREAM.nonblocking().cloexec();
         count(Call::Socket);
-        let socket = socket2::Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+        let socket = TcpStream::unconnected(address)?.into_std();
+        let options = SockRef::from(&socket);
         if sends {
             count(Call::SetOption);
             // The connection works without it, too.
-            let _ = socket.set_tcp_quickack(false);
+            let _ = options.set_tcp_quickack(false);
         }
         count(Call::Connect);
-        let outcome = socket.connect(&address.into());
-        let stream = Stream::from(std::net::TcpStream::from(socket));
+        let outcome = options.connect(&address.into());
+        let stream = Stream::from(socket);
         match outcome {
             Ok(()) => {}
             Err(error)

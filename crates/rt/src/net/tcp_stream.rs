@@ -48,7 +48,8 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    pub(crate) fn nonblocking(stream: std::net::TcpStream) -> TcpStream {
+    /// Adopts an existing connected socket that is non-blocking.
+    pub fn nonblocking(stream: std::net::TcpStream) -> TcpStream {
         TcpStream { fd: AsyncFd::stream(stream), closing: Closing }
     }
 
@@ -82,8 +83,12 @@ impl TcpStream {
         TcpStream::unconnected(address)?.connect_to(address).await
     }
 
-    /// Makes a socket for connections to such an address.
-    pub(crate) fn unconnected(address: SocketAddr) -> io::Result<TcpStream> {
+    /// Makes a non-blocking socket for a connection to such an address.
+    ///
+    /// # Errors
+    ///
+    /// Any error of `socket(2)`; where no descriptor is left, with the limit and how to raise it.
+    pub fn unconnected(address: SocketAddr) -> io::Result<TcpStream> {
         let domain = Domain::for_address(address);
         count(Call::Socket);
         let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))
