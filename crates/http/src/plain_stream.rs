@@ -73,14 +73,11 @@ pub enum Plain {
 
 impl Plain {
     /// Gives a socket, which must be non-blocking, to the engine of this thread.
-    ///
-    /// # Errors
-    ///
-    /// The runtime's error.
-    pub fn new(socket: Socket) -> io::Result<Plain> {
+    #[must_use]
+    pub fn new(socket: Socket) -> Plain {
         match socket {
-            Socket::Tcp(stream) => TcpStream::from_std(stream).map(Plain::Tcp),
-            Socket::Unix(stream) => UnixStream::from_std(stream).map(Plain::Unix),
+            Socket::Tcp(stream) => Plain::Tcp(TcpStream::nonblocking(stream)),
+            Socket::Unix(stream) => Plain::Unix(UnixStream::nonblocking(stream)),
         }
     }
 
@@ -264,7 +261,7 @@ pub(crate) fn narrow() -> (Plain, std::os::unix::net::UnixStream) {
     socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();
-    (Plain::new(Socket::Unix(ours)).unwrap(), theirs)
+    (Plain::new(Socket::Unix(ours)), theirs)
 }
 
 #[cfg(test)]
@@ -286,7 +283,7 @@ mod tests {
             socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
             ours.set_nonblocking(true).unwrap();
             theirs.set_nonblocking(true).unwrap();
-            let plain = Plain::new(Socket::Tcp(ours)).unwrap();
+            let plain = Plain::new(Socket::Tcp(ours));
             let (mut at, mut seen, mut room, mut pieces) = (0, Vec::new(), [0; 10_000], 0);
             while at < bytes.len() {
                 match plain.send_last(&bytes[at..]) {

@@ -153,8 +153,9 @@ impl ConnectionOwner for ListenerContext {
         match why {
             ResumeReason::Ready => {
                 let Ok(transport) = parked.stream.resume() else { return };
-                let requests = parked.token;
-                let initial = InitialState { requests, speaks: true, ..InitialState::default() };
+                let (requests, loan) = (parked.token, parked.loan);
+                let initial =
+                    InitialState { requests, speaks: true, loan, ..InitialState::default() };
                 spawn(http1::serve(self, transport, parked.peer, initial)).detach();
             }
             ResumeReason::TimedOut => {

@@ -11,6 +11,7 @@
 //! and no byte of another one was read. If the transport has the beginning of a record after all,
 //! the task continues with that.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -26,7 +27,7 @@ use superpoll_http::exchange::Plan;
 use superpoll_http::log::Entry;
 use superpoll_http::parked_stream::ParkedStream;
 use superpoll_http::parking_lot::{
-    Note, ParkedConnection, PendingRequest, Responder, WaitingRequest,
+    Loan, Note, ParkedConnection, PendingRequest, Responder, WaitingRequest,
 };
 use superpoll_http::peer::Peer;
 use superpoll_http::transport::Transport;
@@ -56,6 +57,8 @@ pub(super) struct InitialState {
     pub speaks: bool,
     /// The answer to a request that was read before.
     pub first: Option<KnownResponse>,
+    /// The parking lot goes on watching the connection.
+    pub loan: Option<Loan>,
 }
 
 /// Speaks HTTP/1 with a client.
@@ -65,7 +68,11 @@ pub(super) async fn serve(
     peer: Rc<Peer>,
     initial: InitialState,
 ) {
-    let InitialState { mut before, requests, speaks, mut first } = initial;
+    let InitialState { mut before, requests, speaks, mut first, loan } = initial;
+    // A client that has the answer to a long-poll is about to ask again.
+    let is_polled = first.is_some();
+    let loan = Cell::new(loan);
+    let is_lent = Cell::new(is_polled);
     let active = context.worker.begin(&peer, Protocol::Http1);
     // A connection of the admin listener may be replaced at any time, as long as a task has it.
     let can_park = transport.can_park() && !context.is_admin;
@@ -85,6 +92,10 @@ pub(super) async fn serve(
             let is_awaited = speaks && state.requests() == requests;
             let is_idle = matches!(phase, Phase::Idle { .. });
             if is_idle && context.worker.is_draining() && !is_awaited {
+                return Some(ExitReason::Idle);
+            }
+            let is_answered = is_polled && state.requests() == requests.wrapping_add(1);
+            if is_idle && is_answered && is_lent.get() {
                 return Some(ExitReason::Idle);
             }
             if context.worker.is_parking_at_once() {
@@ -109,11 +120,22 @@ pub(super) async fn serve(
             let mut requests = pin!(requests::run(&state, &mut io, first.take(), &mut check));
             poll_fn(|cx| {
                 state.io_activity.begin_turn();
-                requests.as_mut().poll(cx)
+                let polled = requests.as_mut().poll(cx);
+                if polled.is_pending() {
+                    // The connection is watched by its task from now on.
+                    is_lent.set(false);
+                    loan.take();
+                }
+                polled
             })
             .await
         };
         let ClientStream { transport: below, before: read, .. } = io;
+        let mut lent = loan.take();
+        if !matches!(end, ExitReason::Waits | ExitReason::Idle) || context.worker.is_draining() {
+            // Its last moments may take long.
+            lent = None;
+        }
         match (end, below) {
             (ExitReason::TakenOver, below) => {
                 if let Some(Plan::TakeOver(then)) = state.plan.take() {
@@ -129,7 +151,7 @@ pub(super) async fn serve(
             (ExitReason::Waits, below) if below.can_park() => {
                 let Some(Plan::Wait(then)) = state.plan.take() else { return };
                 // Rare cases are kept out of the future that each connection has.
-                let settled = Box::pin(settle(below, read, &context)).await;
+                let settled = Box::pin(settle(below, read, &context, &mut lent)).await;
                 let Some((stream, before)) = settled else { return };
                 let before = (!before.is_empty()).then(|| Box::new(before));
                 let entry = state.entry.take();
@@ -143,10 +165,10 @@ pub(super) async fn serve(
                 let (form, requests) = (state.form.get(), state.requests());
                 let pending = Some(PendingRequest { by: context, form, before, requests, note });
                 let peer = state.peer.clone();
-                then(WaitingRequest {
-                    parked: ParkedConnection { stream, peer, token: 0, pending },
+                let parked = ParkedConnection::new(stream, peer, 0);
+                return then(WaitingRequest {
+                    parked: ParkedConnection { pending, loan: lent, ..parked },
                 });
-                return;
             }
             (ExitReason::Idle, below) if read.is_empty() && can_park => {
                 if context.worker.is_draining() && !matches!(below, Transport::Plain(_)) {
@@ -158,8 +180,8 @@ pub(super) async fn serve(
                         let limit = limit_of_idleness(&state).saturating_sub(quiet);
                         let peer = state.peer.clone();
                         let token = state.requests();
-                        let parked = ParkedConnection { stream, peer, token, pending: None };
-                        return context.park(parked, limit);
+                        let parked = ParkedConnection::new(stream, peer, token);
+                        return context.park(ParkedConnection { loan: lent, ..parked }, limit);
                     }
                     Err(busy) => {
                         transport = busy;
@@ -197,6 +219,7 @@ async fn settle(
     mut transport: Transport,
     read: Bytes,
     context: &ListenerContext,
+    loan: &mut Option<Loan>,
 ) -> Option<(ParkedStream, Bytes)> {
     let until = time::now() + context.worker.timeouts.get().header;
     let mut before = BytesMut::from(read);
@@ -205,6 +228,7 @@ async fn settle(
             Ok(stream) => return Some((stream, before.freeze())),
             Err(busy) => transport = busy,
         }
+        *loan = None;
         let mut room = [0; 4096];
         let some = poll_fn(|cx| {
             if transport.is_quiet() {
@@ -243,14 +267,14 @@ impl Responder for ListenerContext {
         response: Response<Body>,
     ) {
         let PendingRequest { form, before, note, requests, .. } = pending;
-        let ParkedConnection { stream, peer, .. } = parked;
+        let ParkedConnection { stream, peer, loan, .. } = parked;
         let Ok(transport) = stream.resume() else { return };
         let before = before.map_or_else(Bytes::new, |before| *before);
         let note = note.map_or_else(Note::default, |note| *note);
         let first = Some(KnownResponse { response, note, form });
         // The request that is answered was counted already.
         let requests = requests.saturating_sub(1);
-        let initial = InitialState { before, requests, speaks: false, first };
+        let initial = InitialState { before, requests, speaks: false, first, loan };
         superpoll_rt::spawn(serve(self, transport, peer, initial)).detach();
     }
 

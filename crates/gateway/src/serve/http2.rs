@@ -201,7 +201,7 @@ async fn serve(
                         let token = state.requests();
                         let limit = if token == 0 { timeouts.header } else { timeouts.idle };
                         let peer = state.peer.clone();
-                        let parked = ParkedConnection { stream, peer, token, pending: None };
+                        let parked = ParkedConnection::new(stream, peer, token);
                         match streams.is_empty() {
                             true => park(context, parked, record, limit.saturating_sub(quiet)),
                             false => Carrier::park(context, parked, record, streams),

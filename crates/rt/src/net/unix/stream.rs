@@ -50,7 +50,8 @@ fn write(stream: &Inner, bytes: &[u8]) -> io::Result<(usize, IoState)> {
 }
 
 impl UnixStream {
-    pub(crate) fn nonblocking(stream: Inner) -> UnixStream {
+    /// Adopts an existing connected socket that is non-blocking.
+    pub fn nonblocking(stream: Inner) -> UnixStream {
         UnixStream { fd: AsyncFd::stream(stream) }
     }
 
