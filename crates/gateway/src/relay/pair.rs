@@ -297,7 +297,7 @@ impl Pair {
         self.connecting = false;
         self.active.connected();
         if let Candidates::Servers(servers) = &self.to {
-            servers.worked(&self.active);
+            servers.worked();
         }
     }
 
@@ -329,6 +329,9 @@ impl Pair {
             matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
         if of_upstream && self.connecting && !was_connected {
             return self.not_connected(error);
+        }
+        if of_upstream && self.connecting {
+            self.note_connected();
         }
         self.client.reset_on_close();
         self.upstream.reset_on_close();
@@ -375,7 +378,9 @@ impl Pair {
                 // up.
                 match self.upstream.poll_connected(cx) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Err(error)) => return Poll::Ready(self.not_connected(error)),
+                    Poll::Ready(Err(error)) => {
+                        return Poll::Ready(self.broken(Broken::Target(error), true));
+                    }
                     Poll::Ready(Ok(())) => self.is_connected(),
                 }
             }
@@ -452,7 +457,9 @@ impl Pair {
             let mut step = self.relay(cx, &mut moved);
             let [up, down] = &moved;
             self.active.moved(up, down);
+            // What a client sends says nothing about a server that is not connected.
             if (up.read | up.written | down.read | down.written) > 0
+                && !self.connecting
                 && let Some(clock) = &mut self.clock
             {
                 clock.active = time::now();

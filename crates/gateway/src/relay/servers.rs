@@ -92,7 +92,8 @@ impl Servers {
                 upstream::dial_for_relay(&self.pool.group, &self.server.0, header, limit).await;
             match dialled {
                 Ok(upstream) => {
-                    self.worked(active);
+                    self.worked();
+                    active.note_connect(self.began);
                     return Some(upstream);
                 }
                 Err(error) => self.failed(error, active).then_some(())?,
@@ -101,9 +102,8 @@ impl Servers {
     }
 
     /// Notes that the server is connected.
-    pub(super) fn worked(&self, active: &ActivePair) {
+    pub(super) fn worked(&self) {
         self.pool.group.worked(&self.server.0);
-        active.note_connect(self.began);
     }
 
     /// Notes that the server could not be reached. Returns whether there is another one now; the

@@ -147,6 +147,36 @@ fn a_server_that_refuses_is_passed_over_and_nothing_is_lost() {
     }
 }
 
+/// It answers for its connection, however short that was.
+#[test]
+fn a_server_that_resets_at_once_was_there() {
+    for backend in backends() {
+        let (socket, address) = refuses();
+        let server = serve(backend, &text("127.0.0.1:0", &[&address], ""));
+        // The client is closed when its fate is known.
+        let refused = |count: usize| {
+            for _ in 0..count {
+                rest(&mut server.connect());
+            }
+        };
+        refused(2);
+        socket.listen(8).unwrap();
+        let mut client = server.connect();
+        let (inside, _) = socket.accept().unwrap();
+        inside.set_linger(Some(Duration::ZERO)).unwrap();
+        drop(inside);
+        assert!(client.read(&mut [0]).is_err(), "{backend:?}: the client is reset");
+        socket.shutdown(std::net::Shutdown::Both).unwrap();
+        refused(2);
+        let failures: Vec<String> = server.failures.try_iter().collect();
+        assert!(!failures.iter().any(|text| text.contains("is down")), "{failures:?}");
+        refused(1);
+        let failure = wait_for(|| server.failures.try_iter().find(|it| it.contains("is down")));
+        assert!(failure.contains("3 requests in a row"), "{failure}");
+        server.end();
+    }
+}
+
 #[test]
 fn servers_that_accept_nothing_are_found_by_checks() {
     let (_socket, refusing) = refuses();

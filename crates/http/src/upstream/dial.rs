@@ -136,7 +136,8 @@ pub fn begin<T>(
 ) -> io::Result<T> {
     admit(group, server)?;
     let address = server.socket_address.ok_or(io::ErrorKind::AddrNotAvailable)?;
-    let begun = connect(address);
+    let begun =
+        connect(address).map_err(|error| local_shortage::classify_connect_error(error, address));
     attempted(group, server, begun.as_ref().err());
     begun
 }
