@@ -120,6 +120,12 @@ impl ParkedConnection {
     pub fn new(stream: ParkedStream, peer: Rc<Peer>, token: u32) -> ParkedConnection {
         ParkedConnection { stream, peer, token, pending: None, loan: None }
     }
+
+    /// Closes the connection.
+    pub fn close(mut self) {
+        self.loan = None;
+        self.stream.close();
+    }
 }
 
 /// The peer of a connection: shared, as the lot got it, or owned by the table once the lot is the
@@ -362,10 +368,12 @@ impl ParkingLot {
         let loan = parked.loan.take().filter(|loan| loan.is_of(&self.poller));
         let mut poller = self.poller.borrow_mut();
         let watch = Watch::new(interest).mode(Mode::Level);
-        let key = match loan {
-            Some(loan) => {
+        // Unless the kernel has refused to watch it on.
+        let is_watched = |key: &Key| poller.modify(*key, interest).is_ok();
+        let key = match loan.map(Loan::give_back).filter(is_watched) {
+            Some(key) => {
                 self.has_returns.set(true);
-                loan.give_back()
+                key
             }
             None => match poller.register(&parked.stream, watch) {
                 Ok(key) => key,

@@ -160,9 +160,9 @@ impl ConnectionOwner for ListenerContext {
             }
             ResumeReason::TimedOut => {
                 counters.timed_out.add(1);
-                parked.stream.close();
+                parked.close();
             }
-            ResumeReason::Draining | ResumeReason::Refused => parked.stream.close(),
+            ResumeReason::Draining | ResumeReason::Refused => parked.close(),
         }
     }
 }

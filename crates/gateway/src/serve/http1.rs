@@ -70,9 +70,8 @@ pub(super) async fn serve(
 ) {
     let InitialState { mut before, requests, speaks, mut first, loan } = initial;
     // A client that has the answer to a long-poll is about to ask again.
-    let is_polled = first.is_some();
+    let rests_at_once = Cell::new(first.is_some() && loan.is_some());
     let loan = Cell::new(loan);
-    let is_lent = Cell::new(is_polled);
     let active = context.worker.begin(&peer, Protocol::Http1);
     // A connection of the admin listener may be replaced at any time, as long as a task has it.
     let can_park = transport.can_park() && !context.is_admin;
@@ -94,8 +93,9 @@ pub(super) async fn serve(
             if is_idle && context.worker.is_draining() && !is_awaited {
                 return Some(ExitReason::Idle);
             }
-            let is_answered = is_polled && state.requests() == requests.wrapping_add(1);
-            if is_idle && is_answered && is_lent.get() {
+            let is_answered = state.requests() == requests.wrapping_add(1);
+            let can_park = matches!(phase, Phase::Idle { can_park: true });
+            if rests_at_once.get() && can_park && is_answered {
                 return Some(ExitReason::Idle);
             }
             if context.worker.is_parking_at_once() {
@@ -123,7 +123,7 @@ pub(super) async fn serve(
                 let polled = requests.as_mut().poll(cx);
                 if polled.is_pending() {
                     // The connection is watched by its task from now on.
-                    is_lent.set(false);
+                    rests_at_once.set(false);
                     loan.take();
                 }
                 polled
@@ -186,6 +186,7 @@ pub(super) async fn serve(
                     Err(busy) => {
                         transport = busy;
                         before = Bytes::new();
+                        rests_at_once.set(false);
                     }
                 }
             }

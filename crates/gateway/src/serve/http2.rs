@@ -267,7 +267,7 @@ impl ConnectionOwner for ParkedHttp2 {
             ResumeReason::TimedOut => true,
             ResumeReason::Draining if self.context.worker.is_draining() => true,
             // An operator closes it.
-            ResumeReason::Draining | ResumeReason::Refused => return parked.stream.close(),
+            ResumeReason::Draining | ResumeReason::Refused => return parked.close(),
         };
         let (record, rest, streams) = (self.record.clone(), Bytes::new(), Vec::new());
         let state = Parked { record, rest, streams };
