@@ -1,8 +1,8 @@
 //! Subscribers whose channel begins again: another hub is in the place of theirs.
 //!
 //! A parked subscriber whose form has a way to say that messages are missing continues with the new
-//! hub, and is told so. A long-poll over HTTP/1 is answered by the new hub, which says the same. All
-//! other subscribers are ended so that they come again: a plain WebSocket counts its frames and
+//! hub, and is told so. A long-poll over HTTP/1 is answered by the new hub, which says the same.
+//! All other subscribers are ended so that they come again: a plain WebSocket counts its frames and
 //! cannot be told, and a subscriber with a task has a position in the old hub.
 
 use std::rc::Rc;
