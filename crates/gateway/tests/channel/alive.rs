@@ -158,7 +158,7 @@ fn narrow_events(stage: &crate::stage::Stage) -> TcpStream {
         client.0.read_exact(&mut byte).unwrap();
         last.push(byte[0]);
     }
-    assert!(client.0.buffer().is_empty());
+    assert_eq!(String::from_utf8_lossy(client.0.buffer()), "");
     client.0.into_inner()
 }
 
