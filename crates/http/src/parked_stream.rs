@@ -145,7 +145,7 @@ impl ParkedStream {
     ///
     /// The runtime's error.
     pub fn resume(self) -> io::Result<Transport> {
-        let plain = Plain::new(self.socket);
+        let plain = Plain::new(self.socket)?;
         Ok(match self.keys {
             None => Layered::Plain(plain),
             Some(keys) => {

@@ -22,7 +22,6 @@
 
 mod handing_over;
 mod listing;
-mod loan;
 mod refused;
 mod waiting;
 
@@ -50,7 +49,6 @@ use crate::telemetry::counters::{ActiveTask, EngineCounters};
 use crate::transport::Socket;
 use refused::RefusedEntries;
 
-pub use loan::Loan;
 pub use waiting::{Note, PendingRequest, Responder, WaitingRequest};
 
 /// The most connections that are called back in one go before other tasks have their turn.
@@ -102,8 +100,6 @@ pub enum WakeOn {
 
 /// A connection as it is parked.
 pub struct ParkedConnection {
-    /// The lot goes on watching the connection. This ends before the stream is closed.
-    pub loan: Option<Loan>,
     /// The stream; it is non-blocking.
     pub stream: ParkedStream,
     /// The peer of the connection.
@@ -112,20 +108,6 @@ pub struct ParkedConnection {
     pub token: u32,
     /// Where the connection continues with HTTP, if it does.
     pub pending: Option<PendingRequest>,
-}
-
-impl ParkedConnection {
-    /// Returns a connection that no lot watches.
-    #[must_use]
-    pub fn new(stream: ParkedStream, peer: Rc<Peer>, token: u32) -> ParkedConnection {
-        ParkedConnection { stream, peer, token, pending: None, loan: None }
-    }
-
-    /// Closes the connection.
-    pub fn close(mut self) {
-        self.loan = None;
-        self.stream.close();
-    }
 }
 
 /// The peer of a connection: shared, as the lot got it, or owned by the table once the lot is the
@@ -171,10 +153,7 @@ impl ParkedEntry {
             PeerRef::Shared(peer) => peer,
             PeerRef::Owned(peer) => Rc::new(peer),
         };
-        ParkedConnection {
-            pending: self.pending,
-            ..ParkedConnection::new(self.stream, peer, self.token)
-        }
+        ParkedConnection { stream: self.stream, peer, token: self.token, pending: self.pending }
     }
 }
 
@@ -190,7 +169,7 @@ pub struct PreparedLot {
 
 /// The connections that are parked on one engine.
 pub struct ParkingLot {
-    poller: Rc<RefCell<Poller>>,
+    poller: RefCell<Poller>,
     entries: RefCell<Vec<Option<ParkedEntry>>>,
     parked: Cell<usize>,
     /// The connections that have arrived since memory was last looked after.
@@ -216,8 +195,6 @@ pub struct ParkingLot {
     /// The connections that continue with another server, until they are closed here.
     handed_over: RefCell<Vec<ParkedEntry>>,
     refused: RefusedEntries,
-    /// Connections came back since the last wait whose watch had gone on.
-    has_returns: Cell<bool>,
 }
 
 impl ParkingLot {
@@ -248,7 +225,7 @@ impl ParkingLot {
     ) -> Rc<ParkingLot> {
         let PreparedLot { poller, nested, outlives, is_kept, leaves_keys } = prepared;
         let parking_lot = Rc::new(ParkingLot {
-            poller: Rc::new(RefCell::new(poller)),
+            poller: RefCell::new(poller),
             entries: RefCell::default(),
             parked: Cell::new(0),
             fresh: RefCell::default(),
@@ -265,7 +242,6 @@ impl ParkingLot {
             tasks: RefCell::default(),
             handed_over: RefCell::default(),
             refused: RefusedEntries::default(),
-            has_returns: Cell::new(false),
         });
         let watches =
             spawn(ParkingLot::watch(Rc::downgrade(&parking_lot), AsyncFd::nonblocking(nested)));
@@ -365,20 +341,10 @@ impl ParkingLot {
         if self.draining.get() {
             return Err((parked, io::Error::other("the server is about to end")));
         }
-        let loan = parked.loan.take().filter(|loan| loan.is_of(&self.poller));
         let mut poller = self.poller.borrow_mut();
-        let watch = Watch::new(interest).mode(Mode::Level);
-        // Unless the kernel has refused to watch it on.
-        let is_watched = |key: &Key| poller.modify(*key, interest).is_ok();
-        let key = match loan.map(Loan::give_back).filter(is_watched) {
-            Some(key) => {
-                self.has_returns.set(true);
-                key
-            }
-            None => match poller.register(&parked.stream, watch) {
-                Ok(key) => key,
-                Err(error) => return Err((parked, error.into())),
-            },
+        let key = match poller.register(&parked.stream, Watch::new(interest).mode(Mode::Level)) {
+            Ok(key) => key,
+            Err(error) => return Err((parked, error.into())),
         };
         // The kernel has been asked already, and a refusal has ended the registration. The next
         // wait says why. This changes nothing in a registration that has not ended.
@@ -406,7 +372,7 @@ impl ParkingLot {
         if entries.len() <= index {
             entries.resize_with(index + 1, || None);
         }
-        let ParkedConnection { stream, peer, token, pending, .. } = parked;
+        let ParkedConnection { stream, peer, token, pending } = parked;
         let peer = PeerRef::Shared(peer);
         let entry = ParkedEntry { stream, peer, token, pending, owner, key, deadline };
         // The poller gives an index again when it has refused the registration before.
@@ -421,15 +387,7 @@ impl ParkingLot {
     /// Takes a connection back; `None` if it has been given back already.
     #[inline]
     pub fn take(&self, key: Key) -> Option<ParkedConnection> {
-        Some(self.lend(self.remove(key)?))
-    }
-
-    /// Gives a connection that has left the table to its owner.
-    fn lend(&self, entry: ParkedEntry) -> ParkedConnection {
-        let loan = Loan::new(&self.poller, entry.key);
-        // A keeper must know at once that the connection is here.
-        let loan = Some(loan).filter(|_| !self.is_kept);
-        ParkedConnection { loan, ..entry.into_parked() }
+        self.remove(key).map(ParkedEntry::into_parked)
     }
 
     /// Sends to a parked connection's stream; `None` if it has been given back already.
@@ -481,12 +439,14 @@ impl ParkingLot {
         }
         let entry = slot.take()?;
         self.count(self.parked.get() - 1);
+        // Fails only if the poller has refused the registration.
+        let _ = self.poller.borrow_mut().deregister(key);
         Some(entry)
     }
 
     fn resume(&self, key: Key, why: ResumeReason) {
         if let Some(entry) = self.remove(key) {
-            entry.owner.clone().resume(self.lend(entry), why);
+            entry.owner.clone().resume(entry.into_parked(), why);
         }
     }
 
@@ -506,14 +466,7 @@ impl ParkingLot {
         loop {
             let Ok(ready) = nested.readable().await else { return };
             let Some(parking_lot) = parking_lot.upgrade() else { return };
-            let count = parking_lot.wake_ready(&mut events);
-            // A connection that was ready stays on the list of its epoll object until a wait finds
-            // that it is not. While it is there, a change of its watch is not reported to the
-            // engine's poller (`ep_modify`, Linux 6.18). So there is another wait, behind the tasks
-            // that may park such connections again.
-            let is_lent = Rc::strong_count(&parking_lot.poller) > 1;
-            let may_be_listed = is_lent || parking_lot.has_returns.take();
-            if count == 0 || (count < BATCH && !may_be_listed) {
+            if parking_lot.wake_ready(&mut events) < BATCH {
                 // Level-triggered by epoll's own rule: later events are reported again.
                 ready.clear();
             }

@@ -73,11 +73,14 @@ pub enum Plain {
 
 impl Plain {
     /// Gives a socket, which must be non-blocking, to the engine of this thread.
-    #[must_use]
-    pub fn new(socket: Socket) -> Plain {
+    ///
+    /// # Errors
+    ///
+    /// The runtime's error.
+    pub fn new(socket: Socket) -> io::Result<Plain> {
         match socket {
-            Socket::Tcp(stream) => Plain::Tcp(TcpStream::nonblocking(stream)),
-            Socket::Unix(stream) => Plain::Unix(UnixStream::nonblocking(stream)),
+            Socket::Tcp(stream) => TcpStream::from_std(stream).map(Plain::Tcp),
+            Socket::Unix(stream) => UnixStream::from_std(stream).map(Plain::Unix),
         }
     }
 
@@ -261,7 +264,7 @@ pub(crate) fn narrow() -> (Plain, std::os::unix::net::UnixStream) {
     socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();
-    (Plain::new(Socket::Unix(ours)), theirs)
+    (Plain::new(Socket::Unix(ours)).unwrap(), theirs)
 }
 
 #[cfg(test)]
@@ -283,7 +286,7 @@ mod tests {
             socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
             ours.set_nonblocking(true).unwrap();
             theirs.set_nonblocking(true).unwrap();
-            let plain = Plain::new(Socket::Tcp(ours));
+            let plain = Plain::new(Socket::Tcp(ours)).unwrap();
             let (mut at, mut seen, mut room, mut pieces) = (0, Vec::new(), [0; 10_000], 0);
             while at < bytes.len() {
                 match plain.send_last(&bytes[at..]) {

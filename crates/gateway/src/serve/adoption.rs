@@ -419,7 +419,7 @@ impl Adoption {
             return None;
         }
         let (peer, stream) = (Rc::default(), Socket::Tcp(stream).into());
-        let parked = ParkedConnection::new(stream, peer, 0);
+        let parked = ParkedConnection { stream, peer, token: 0, pending: None };
         let key = local.worker.parking_lot.hold(parked, Rc::new(Nobody), &left)?;
         Some((key, left))
     }
@@ -485,7 +485,7 @@ impl LocalServer {
         let permit = Permit::Client(permit);
         let peer = Peer { client, local, is_encrypted, is_proxied, permit, ..Peer::default() };
         let (peer, stream) = (Rc::new(peer), Socket::Tcp(stream).into());
-        let parked = ParkedConnection::new(stream, peer, 0);
+        let parked = ParkedConnection { stream, peer, token: 0, pending: None };
         let left = LeftConnection { parked, sent, keys, is_orderly: adoption.is_orderly };
         let limit = Duration::from_secs(record.seconds.into());
         let subscribers =

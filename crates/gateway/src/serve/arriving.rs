@@ -315,7 +315,7 @@ mod tests {
                 for socket in [&one, &other] {
                     socket.set_nonblocking(true).unwrap();
                 }
-                let transport = Transport::Plain(Plain::new(Socket::Unix(one)));
+                let transport = Transport::Plain(Plain::new(Socket::Unix(one)).unwrap());
                 let mut io = ClientStream::new(transport, Bytes::new(), Rc::default());
                 let (mut read, mut scratch) = (ReadBuffer::default(), Vec::new());
                 let mut room = Room::new(&mut scratch);

@@ -238,7 +238,7 @@ mod tests {
         for socket in [&one, &other] {
             socket.set_nonblocking(true).unwrap();
         }
-        let transport = Transport::Plain(Plain::new(Socket::Unix(one)));
+        let transport = Transport::Plain(Plain::new(Socket::Unix(one)).unwrap());
         (ClientStream::new(transport, Bytes::new(), Rc::default()), other)
     }
 
@@ -296,7 +296,7 @@ mod tests {
             let same = socket.try_clone().unwrap();
             let limit = || socket2::SockRef::from(&same).tcp_notsent_lowat().unwrap();
             let unlimited = limit();
-            let transport = Transport::Plain(Plain::new(Socket::Tcp(socket)));
+            let transport = Transport::Plain(Plain::new(Socket::Tcp(socket)).unwrap());
             let mut stream = ClientStream::new(transport, Bytes::new(), Rc::default());
             for (set, expected) in [(None, unlimited), (Some(5000), 5000), (None, 5000)] {
                 stream.io_activity.unsent_limit.set(set);

@@ -153,16 +153,15 @@ impl ConnectionOwner for ListenerContext {
         match why {
             ResumeReason::Ready => {
                 let Ok(transport) = parked.stream.resume() else { return };
-                let (requests, loan) = (parked.token, parked.loan);
-                let initial =
-                    InitialState { requests, speaks: true, loan, ..InitialState::default() };
+                let requests = parked.token;
+                let initial = InitialState { requests, speaks: true, ..InitialState::default() };
                 spawn(http1::serve(self, transport, parked.peer, initial)).detach();
             }
             ResumeReason::TimedOut => {
                 counters.timed_out.add(1);
-                parked.close();
+                parked.stream.close();
             }
-            ResumeReason::Draining | ResumeReason::Refused => parked.close(),
+            ResumeReason::Draining | ResumeReason::Refused => parked.stream.close(),
         }
     }
 }

@@ -11,7 +11,6 @@
 //! and no byte of another one was read. If the transport has the beginning of a record after all,
 //! the task continues with that.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -27,7 +26,7 @@ use superpoll_http::exchange::Plan;
 use superpoll_http::log::Entry;
 use superpoll_http::parked_stream::ParkedStream;
 use superpoll_http::parking_lot::{
-    Loan, Note, ParkedConnection, PendingRequest, Responder, WaitingRequest,
+    Note, ParkedConnection, PendingRequest, Responder, WaitingRequest,
 };
 use superpoll_http::peer::Peer;
 use superpoll_http::transport::Transport;
@@ -57,8 +56,6 @@ pub(super) struct InitialState {
     pub speaks: bool,
     /// The answer to a request that was read before.
     pub first: Option<KnownResponse>,
-    /// The parking lot goes on watching the connection.
-    pub loan: Option<Loan>,
 }
 
 /// Speaks HTTP/1 with a client.
@@ -68,10 +65,7 @@ pub(super) async fn serve(
     peer: Rc<Peer>,
     initial: InitialState,
 ) {
-    let InitialState { mut before, requests, speaks, mut first, loan } = initial;
-    // A client that has the answer to a long-poll is about to ask again.
-    let rests_at_once = Cell::new(first.is_some() && loan.is_some());
-    let loan = Cell::new(loan);
+    let InitialState { mut before, requests, speaks, mut first } = initial;
     let active = context.worker.begin(&peer, Protocol::Http1);
     // A connection of the admin listener may be replaced at any time, as long as a task has it.
     let can_park = transport.can_park() && !context.is_admin;
@@ -91,11 +85,6 @@ pub(super) async fn serve(
             let is_awaited = speaks && state.requests() == requests;
             let is_idle = matches!(phase, Phase::Idle { .. });
             if is_idle && context.worker.is_draining() && !is_awaited {
-                return Some(ExitReason::Idle);
-            }
-            let is_answered = state.requests() == requests.wrapping_add(1);
-            let can_park = matches!(phase, Phase::Idle { can_park: true });
-            if rests_at_once.get() && can_park && is_answered {
                 return Some(ExitReason::Idle);
             }
             if context.worker.is_parking_at_once() {
@@ -120,22 +109,11 @@ pub(super) async fn serve(
             let mut requests = pin!(requests::run(&state, &mut io, first.take(), &mut check));
             poll_fn(|cx| {
                 state.io_activity.begin_turn();
-                let polled = requests.as_mut().poll(cx);
-                if polled.is_pending() {
-                    // The connection is watched by its task from now on.
-                    rests_at_once.set(false);
-                    loan.take();
-                }
-                polled
+                requests.as_mut().poll(cx)
             })
             .await
         };
         let ClientStream { transport: below, before: read, .. } = io;
-        let mut lent = loan.take();
-        if !matches!(end, ExitReason::Waits | ExitReason::Idle) || context.worker.is_draining() {
-            // Its last moments may take long.
-            lent = None;
-        }
         match (end, below) {
             (ExitReason::TakenOver, below) => {
                 if let Some(Plan::TakeOver(then)) = state.plan.take() {
@@ -151,7 +129,7 @@ pub(super) async fn serve(
             (ExitReason::Waits, below) if below.can_park() => {
                 let Some(Plan::Wait(then)) = state.plan.take() else { return };
                 // Rare cases are kept out of the future that each connection has.
-                let settled = Box::pin(settle(below, read, &context, &mut lent)).await;
+                let settled = Box::pin(settle(below, read, &context)).await;
                 let Some((stream, before)) = settled else { return };
                 let before = (!before.is_empty()).then(|| Box::new(before));
                 let entry = state.entry.take();
@@ -165,10 +143,10 @@ pub(super) async fn serve(
                 let (form, requests) = (state.form.get(), state.requests());
                 let pending = Some(PendingRequest { by: context, form, before, requests, note });
                 let peer = state.peer.clone();
-                let parked = ParkedConnection::new(stream, peer, 0);
-                return then(WaitingRequest {
-                    parked: ParkedConnection { pending, loan: lent, ..parked },
+                then(WaitingRequest {
+                    parked: ParkedConnection { stream, peer, token: 0, pending },
                 });
+                return;
             }
             (ExitReason::Idle, below) if read.is_empty() && can_park => {
                 if context.worker.is_draining() && !matches!(below, Transport::Plain(_)) {
@@ -180,13 +158,12 @@ pub(super) async fn serve(
                         let limit = limit_of_idleness(&state).saturating_sub(quiet);
                         let peer = state.peer.clone();
                         let token = state.requests();
-                        let parked = ParkedConnection::new(stream, peer, token);
-                        return context.park(ParkedConnection { loan: lent, ..parked }, limit);
+                        let parked = ParkedConnection { stream, peer, token, pending: None };
+                        return context.park(parked, limit);
                     }
                     Err(busy) => {
                         transport = busy;
                         before = Bytes::new();
-                        rests_at_once.set(false);
                     }
                 }
             }
@@ -220,7 +197,6 @@ async fn settle(
     mut transport: Transport,
     read: Bytes,
     context: &ListenerContext,
-    loan: &mut Option<Loan>,
 ) -> Option<(ParkedStream, Bytes)> {
     let until = time::now() + context.worker.timeouts.get().header;
     let mut before = BytesMut::from(read);
@@ -229,7 +205,6 @@ async fn settle(
             Ok(stream) => return Some((stream, before.freeze())),
             Err(busy) => transport = busy,
         }
-        *loan = None;
         let mut room = [0; 4096];
         let some = poll_fn(|cx| {
             if transport.is_quiet() {
@@ -268,14 +243,14 @@ impl Responder for ListenerContext {
         response: Response<Body>,
     ) {
         let PendingRequest { form, before, note, requests, .. } = pending;
-        let ParkedConnection { stream, peer, loan, .. } = parked;
+        let ParkedConnection { stream, peer, .. } = parked;
         let Ok(transport) = stream.resume() else { return };
         let before = before.map_or_else(Bytes::new, |before| *before);
         let note = note.map_or_else(Note::default, |note| *note);
         let first = Some(KnownResponse { response, note, form });
         // The request that is answered was counted already.
         let requests = requests.saturating_sub(1);
-        let initial = InitialState { before, requests, speaks: false, first, loan };
+        let initial = InitialState { before, requests, speaks: false, first };
         superpoll_rt::spawn(serve(self, transport, peer, initial)).detach();
     }
 

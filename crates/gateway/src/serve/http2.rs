@@ -201,7 +201,7 @@ async fn serve(
                         let token = state.requests();
                         let limit = if token == 0 { timeouts.header } else { timeouts.idle };
                         let peer = state.peer.clone();
-                        let parked = ParkedConnection::new(stream, peer, token);
+                        let parked = ParkedConnection { stream, peer, token, pending: None };
                         match streams.is_empty() {
                             true => park(context, parked, record, limit.saturating_sub(quiet)),
                             false => Carrier::park(context, parked, record, streams),
@@ -267,7 +267,7 @@ impl ConnectionOwner for ParkedHttp2 {
             ResumeReason::TimedOut => true,
             ResumeReason::Draining if self.context.worker.is_draining() => true,
             // An operator closes it.
-            ResumeReason::Draining | ResumeReason::Refused => return parked.close(),
+            ResumeReason::Draining | ResumeReason::Refused => return parked.stream.close(),
         };
         let (record, rest, streams) = (self.record.clone(), Bytes::new(), Vec::new());
         let state = Parked { record, rest, streams };

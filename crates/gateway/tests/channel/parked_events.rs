@@ -1,6 +1,6 @@
 //! Streams of events over plain HTTP/1.1, which are parked while nothing happens.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,8 @@ use superpoll_rt::BackendKind;
 use superpoll_test_support::find;
 
 use crate::clients::{
-    Events, ROOM, field, publish, stage, subscribe_while_publishing, text, until_subscribers,
+    Events, ROOM, field, post, publish, read_until, stage, subscribe_while_publishing, text,
+    until_subscribers,
 };
 use crate::stage::{BACKENDS, PATIENCE, Stage};
 
@@ -376,5 +377,29 @@ fn each_of_many_subscribers_gets_all_messages_whether_or_not_others_have_room() 
         for client in &mut clients {
             assert_eq!(client.message(), (MESSAGES + 1, "end".to_owned()), "{backend:?}");
         }
+    }
+}
+
+/// It was parked between two requests, and is parked again as another thing.
+#[test]
+fn a_connection_that_was_idle_becomes_a_stream_of_events() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "");
+        let mut client = stage.connect();
+        post(&mut client, "before");
+        let second = Duration::from_secs(1);
+        stage.elapse_until(second, 600 * second, || stage.count(|engine| &engine.parked) == 1);
+        client.send("GET /c HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n\r\n");
+        until_subscribers(&stage, 1);
+        stage.until(|engine| &engine.parked, 1);
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            client.0.read_line(&mut line).unwrap();
+        }
+        publish(&stage, "news");
+        read_until(&mut client, "data: news\n\n");
+        publish(&stage, "more");
+        read_until(&mut client, "data: more\n\n");
     }
 }

@@ -154,7 +154,7 @@ mod tests {
             let server = listener.accept().unwrap().0;
             server.set_nonblocking(true).unwrap();
             let (stream, peer) = (Socket::Tcp(server).into(), Rc::default());
-            let parked = ParkedConnection::new(stream, peer, 0);
+            let parked = ParkedConnection { stream, peer, token: 0, pending: None };
             let owner: Rc<Owner> = Rc::default();
             let activity = || Some(Activity::Idle { requests: 1 });
             assert!(lot.park(parked, owner.clone(), WakeOn::Readable, None, activity).is_ok());

@@ -156,7 +156,7 @@ mod tests {
         fn park(&self, stream: UnixStream, owner: &Rc<Owner>) -> Option<Key> {
             stream.set_nonblocking(true).unwrap();
             let (stream, peer) = (Socket::Unix(stream).into(), Rc::default());
-            let parked = ParkedConnection::new(stream, peer, 0);
+            let parked = ParkedConnection { stream, peer, token: 0, pending: None };
             self.lot.park(parked, owner.clone(), WakeOn::Readable, None, || None).ok()
         }
 

@@ -259,7 +259,7 @@ mod tests {
             let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             socket.set_nonblocking(true).unwrap();
             let same = socket.try_clone().unwrap();
-            let plain = Plain::new(Socket::Tcp(socket));
+            let plain = Plain::new(Socket::Tcp(socket)).unwrap();
             notice_loss(&Upstream::Plain(plain));
             let same = SockRef::from(&same);
             assert_eq!(same.tcp_user_timeout().unwrap(), Some(LOST));

@@ -170,7 +170,7 @@ impl EventsSession {
         let local_subscribers = subscription.local_subscribers.clone();
         let index = subscription.index;
         subscription.detach();
-        let parked = ParkedConnection::new(stream, peer, 0);
+        let parked = ParkedConnection { stream, peer, token: 0, pending: None };
         local_subscribers.park_subscriber(index, parked, form, None);
     }
 

@@ -396,7 +396,7 @@ impl SocketSession {
         let (local_subscribers, index) =
             (subscription.local_subscribers.clone(), subscription.index);
         subscription.detach();
-        let parked = ParkedConnection::new(stream, self.peer, 0);
+        let parked = ParkedConnection { stream, peer: self.peer, token: 0, pending: None };
         local_subscribers.park_subscriber(index, parked, self.form, None);
     }
 

@@ -48,8 +48,7 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Adopts an existing connected socket that is non-blocking.
-    pub fn nonblocking(stream: std::net::TcpStream) -> TcpStream {
+    pub(crate) fn nonblocking(stream: std::net::TcpStream) -> TcpStream {
         TcpStream { fd: AsyncFd::stream(stream), closing: Closing }
     }
 

@@ -113,7 +113,7 @@ mod tests {
             for socket in [&one, &other] {
                 socket.set_nonblocking(true).unwrap();
             }
-            let mut transport = Transport::Plain(Plain::new(Socket::Unix(one)));
+            let mut transport = Transport::Plain(Plain::new(Socket::Unix(one)).unwrap());
             let (mut output, activity) = (Output::default(), IoActivity::default());
             let (mut sent, mut read, mut was_stuck) = (0_usize, Vec::new(), 0);
             let mut room = vec![0; 50_000];

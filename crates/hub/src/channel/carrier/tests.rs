@@ -184,7 +184,7 @@ fn connection() -> (ParkedConnection, UnixStream) {
     server.set_nonblocking(true).unwrap();
     client.set_nonblocking(true).unwrap();
     let (socket, peer) = (Socket::Unix(server), Rc::new(Peer::default()));
-    (ParkedConnection::new(socket.into(), peer, 0), client)
+    (ParkedConnection { stream: socket.into(), peer, token: 0, pending: None }, client)
 }
 
 /// Reads the bytes that have come.

@@ -110,7 +110,7 @@ fn connection() -> (ParkedConnection, UnixStream) {
 fn parked(server: UnixStream) -> ParkedConnection {
     server.set_nonblocking(true).unwrap();
     let (socket, peer) = (Socket::Unix(server), Rc::new(Peer::default()));
-    ParkedConnection::new(socket.into(), peer, 0)
+    ParkedConnection { stream: socket.into(), peer, token: 0, pending: None }
 }
 
 /// Reads as many bytes as are expected.

@@ -50,8 +50,7 @@ fn write(stream: &Inner, bytes: &[u8]) -> io::Result<(usize, IoState)> {
 }
 
 impl UnixStream {
-    /// Adopts an existing connected socket that is non-blocking.
-    pub fn nonblocking(stream: Inner) -> UnixStream {
+    pub(crate) fn nonblocking(stream: Inner) -> UnixStream {
         UnixStream { fd: AsyncFd::stream(stream) }
     }
 
