@@ -138,7 +138,7 @@ impl<'a> Attempts<'a> {
         }
         let (outcome, next) = match self.server {
             Some(_) => (Outcome::Retried, Ok(())),
-            None => (Outcome::Answered(status), Err(Box::new(fault::response(status)))),
+            None => (Outcome::Answered(status), Err(Box::new(fault::response(status, &fault)))),
         };
         pool.group.report_failure(&server, route, &fault, outcome, self.facts.trace);
         (self.left, self.must_dial) = (self.left.saturating_sub(1), false);

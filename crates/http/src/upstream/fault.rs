@@ -7,6 +7,7 @@ use std::{fmt, io};
 use http::{Response, StatusCode};
 
 use super::http1::SendFailure;
+use super::http2::StreamReset;
 use super::local_shortage::{LocalShortage, way_out};
 use crate::body::Body;
 use crate::reply;
@@ -39,6 +40,14 @@ impl Fault {
         }
     }
 
+    /// Returns the reset of the request's stream, if that is the fault.
+    pub(super) fn stream_reset(&self) -> Option<StreamReset> {
+        match self {
+            Fault::Broken(error) => error.downcast_ref().copied(),
+            _ => None,
+        }
+    }
+
     /// Returns its number among the kinds, and its name.
     pub(super) fn kind(&self) -> (usize, &'static str) {
         match self {
@@ -48,7 +57,9 @@ impl Fault {
                 (0, "refused")
             }
             Fault::Connect(_) => (0, "connect"),
-            Fault::Broken(error) if is_reset(&**error) => (1, "reset"),
+            Fault::Broken(error) if is_reset(&**error) || self.stream_reset().is_some() => {
+                (1, "reset")
+            }
             Fault::Broken(_) => (1, "closed"),
             Fault::Silent(_) => (2, "timeout"),
             Fault::Head(_) => (3, "bad-head"),
@@ -121,12 +132,17 @@ pub(super) struct FailedAttempt {
 }
 
 /// Returns the response to a client whose request has failed on the last server that was tried. A
-/// shortage of this machine may end with the next connection that does.
-pub(super) fn response(status: StatusCode) -> Response<Body> {
-    match status {
+/// shortage of this machine may end with the next connection that does. The reset of a stream is
+/// among its extensions.
+pub(super) fn response(status: StatusCode, fault: &Fault) -> Response<Body> {
+    let mut response = match status {
         StatusCode::SERVICE_UNAVAILABLE => reply::unavailable(1),
         status => reply::status(status),
+    };
+    if let Some(reset) = fault.stream_reset() {
+        response.extensions_mut().insert(reset);
     }
+    response
 }
 
 impl FailedAttempt {

@@ -393,6 +393,7 @@ pub(super) mod tests {
     use superpoll_config::Config;
 
     use super::super::fault::{Fault, Outcome};
+    use super::super::http2::StreamReset;
     use super::*;
 
     pub(in crate::upstream) fn telling(
@@ -459,6 +460,22 @@ pub(super) mod tests {
         assert_eq!(choose(&group, &mut credit, &[0, 1]), None);
         group.worked(&list[0]);
         assert!(is_up(0));
+    }
+
+    /// As those whose deadlines are over.
+    #[test]
+    fn requests_that_a_server_has_cancelled_are_no_failures() {
+        for text in ["", "eject = { errors = 1 }"] {
+            let group = group(text);
+            let list = group.members();
+            let reset = |code: h2::Reason| Fault::Broken(StreamReset(code.into()).into());
+            for _ in 0..10 {
+                group.attempt_failed(&list[0], &reset(h2::Reason::CANCEL));
+                group.attempt_failed(&list[1], &reset(h2::Reason::REFUSED_STREAM));
+            }
+            let is_up = |index: usize| group.is_up(&list[index]);
+            assert!(is_up(0) && !is_up(1), "{text}");
+        }
     }
 
     #[test]

@@ -218,19 +218,30 @@ impl Http2Body {
             // The stream was reset by this side then.
             return io::Error::other(Interrupted::new());
         }
-        let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
-        let reset = cause.filter(|cause| cause.is_reset() && cause.is_remote());
-        match reset.and_then(h2::Error::reason) {
-            Some(code) => io::Error::other(StreamReset(code.into())),
+        match StreamReset::behind(&error) {
+            Some(reset) => io::Error::other(reset),
             None => io::Error::other(error),
         }
     }
 }
 
-/// A server has reset the stream of a response that had begun, with this code.
+/// A server has reset a stream, with this code (RFC 9113, section 7).
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 #[error("the server has reset the stream with code {0}")]
 pub struct StreamReset(pub u32);
+
+impl StreamReset {
+    fn behind(error: &hyper::Error) -> Option<StreamReset> {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+        let reset = cause.filter(|cause| cause.is_reset() && cause.is_remote());
+        Some(StreamReset(reset?.reason()?.into()))
+    }
+
+    /// Whether the server has given the request up, as at the end of its deadline.
+    pub(super) fn is_cancel(self) -> bool {
+        self.0 == u32::from(h2::Reason::CANCEL)
+    }
+}
 
 /// Classifies an error. The body of a request that was not sent is with it.
 fn classified(mut error: TrySendError<Request<Outgoing>>) -> (SendFailure, Option<Outgoing>) {
@@ -239,7 +250,10 @@ fn classified(mut error: TrySendError<Request<Outgoing>>) -> (SendFailure, Optio
     }
     match error.into_error() {
         error if error.is_parse() => (SendFailure::Malformed(error.to_string()), None),
-        error => (SendFailure::Broken(error.into()), None),
+        error => match StreamReset::behind(&error) {
+            Some(reset) => (SendFailure::Broken(reset.into()), None),
+            None => (SendFailure::Broken(error.into()), None),
+        },
     }
 }
 

@@ -18,6 +18,7 @@ use http::StatusCode;
 use super::fault::{Fault, Outcome};
 use super::group::{Group, PAUSE};
 use super::health::CheckError;
+use super::http2::StreamReset;
 use super::server::GroupServer;
 use crate::log::{Event, Level, others};
 use crate::trace::RequestTrace;
@@ -143,9 +144,10 @@ impl Group {
     }
 
     /// Notes that a request has failed on a server by a fault. A shortage on this machine is no
-    /// failure of the server.
+    /// failure of the server, nor is a request that it has cancelled.
     pub(super) fn attempt_failed(&self, server: &GroupServer, fault: &Fault) {
-        if fault.local_shortage().is_none() {
+        let is_cancelled = fault.stream_reset().is_some_and(StreamReset::is_cancel);
+        if fault.local_shortage().is_none() && !is_cancelled {
             self.failed(server);
         }
     }

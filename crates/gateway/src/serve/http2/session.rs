@@ -583,11 +583,16 @@ impl Session {
                     // It would be taken for that of another stream.
                     self.state.plan.take();
                     let handshake = answering.handshake.take();
-                    let response = match answering.is_grpc {
-                        true => grpc::translate(response),
-                        false => response,
-                    };
-                    self.answer(stream, response, handshake);
+                    let is_grpc = answering.is_grpc;
+                    match response.extensions().get() {
+                        Some(&reset) if is_grpc => {
+                            // Its code says more than a status, as that a deadline is over.
+                            self.reset(stream.key, code_of(reset));
+                            stream.end(true);
+                        }
+                        _ if is_grpc => self.answer(stream, grpc::translate(response), handshake),
+                        _ => self.answer(stream, response, handshake),
+                    }
                     true
                 }
                 Poll::Pending => match answering.interim.take() {
@@ -910,14 +915,16 @@ impl Session {
 /// Returns the code that tells a client why the body of its response has ended: that of the server,
 /// unless it is about the connection to the server.
 fn reset_code(error: &io::Error) -> ErrorCode {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
-    match cause.map(|&StreamReset(code)| ErrorCode(code)) {
-        Some(
-            code @ (ErrorCode::CANCEL
-            | ErrorCode::REFUSED_STREAM
-            | ErrorCode::ENHANCE_YOUR_CALM
-            | ErrorCode::INADEQUATE_SECURITY),
-        ) => code,
+    let reset = error.get_ref().and_then(|cause| cause.downcast_ref());
+    reset.map_or(ErrorCode::INTERNAL_ERROR, |&reset| code_of(reset))
+}
+
+fn code_of(StreamReset(code): StreamReset) -> ErrorCode {
+    match ErrorCode(code) {
+        code @ (ErrorCode::CANCEL
+        | ErrorCode::REFUSED_STREAM
+        | ErrorCode::ENHANCE_YOUR_CALM
+        | ErrorCode::INADEQUATE_SECURITY) => code,
         _ => ErrorCode::INTERNAL_ERROR,
     }
 }
