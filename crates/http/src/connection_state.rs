@@ -289,6 +289,7 @@ mod tests {
             poll,
             Activity::Socket(SubscriberRecord { space: 1, last: 2, offset: Some(3), ..subscriber }),
             Activity::Events(subscriber.clone()),
+            Activity::StreamPoll { space: 9, last, grant, may_have_hsts: true, until: u64::MAX },
         ] {
             let (written, read) = (1 << 40, 1 << 30);
             let left = ConnectionRecord {

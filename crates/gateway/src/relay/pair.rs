@@ -1,8 +1,8 @@
 //! A client and its upstream: both directions in one task.
 //!
 //! The upstream is taken for connected until an operation on it fails (see `stream.rs`). If it is
-//! not connected, the bytes that the client has sent are kept, and the next address of the upstream
-//! is tried with them.
+//! not connected, the bytes that the client has sent are kept, and the next address or server of
+//! the upstream is tried with them.
 //!
 //! The end of one direction is passed on once all bytes before it were written, and the pair ends
 //! with the second end. If both ends come at the same time, closing passes them on. A side that
@@ -84,7 +84,7 @@ enum Step {
 
 /// The upstreams that a pair can have.
 pub(super) enum Candidates {
-    /// The addresses of the settings, of which so many have been tried.
+    /// The addresses of the settings; so many of them have been tried.
     Addresses(u32),
     /// The servers of a group.
     Servers(Box<Servers>),
@@ -201,8 +201,7 @@ impl Pair {
         Some(Pair { connecting: true, up, ..pair })
     }
 
-    /// As [`connect`](Pair::connect), with an upstream that is connected. `read` is the bytes of it
-    /// that were read already.
+    /// As [`connect`](Pair::connect), with an upstream that is connected.
     pub(super) fn connected(
         upstream: Stream,
         client: Stream,

@@ -262,7 +262,7 @@ impl Answer {
         self.body.limit_reads(most);
     }
 
-    /// Drops the body, of which nothing was read.
+    /// Drops the body. Nothing of it was read.
     pub(super) fn clear(&mut self) {
         self.body = Body::empty();
     }
@@ -370,7 +370,7 @@ impl Rest {
 }
 
 impl Serving {
-    /// Takes what is left of a request that waits from now on without its head.
+    /// Takes the rest of a request that waits without its head from now on.
     pub(super) fn take_rest(&mut self) -> Option<(Running, Note)> {
         match self {
             Serving::Later { rest, .. } => rest.take().map(|rest| (rest.running, rest.note)),

@@ -26,6 +26,7 @@ impl Moment {
         Moment(u32::try_from(since.div_ceil(u128::from(STEP))).unwrap_or(u32::MAX))
     }
 
+    /// Returns the moment as a time.
     pub(super) fn instant(self) -> Instant {
         *START + Duration::from_nanos(u64::from(self.0) * STEP)
     }

@@ -50,7 +50,7 @@ pub struct LeftStream {
     pub work: LeftWork,
 }
 
-/// What a stream of such a connection waits for.
+/// The work on a stream of such a connection.
 pub enum LeftWork {
     /// Messages.
     Messages(LeftSubscriber),
@@ -115,7 +115,7 @@ impl Adopted {
                 let kind = Kind::Messages { form, peer: None, sign: LastSign::now(pinged) };
                 (subscription, grant, kind, reader)
             }
-            LeftWork::Poll { grant, may_have_hsts, wait, .. } => {
+            LeftWork::Poll { grant, may_have_hsts, wait } => {
                 let wait = grant.limit(wait.min(subscribers.hub.options().poll));
                 let until = Moment::at(time::now() + wait);
                 (add(grant), grant, Kind::Poll { until, may_have_hsts, trace: None }, None)
