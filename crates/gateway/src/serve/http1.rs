@@ -36,7 +36,7 @@ use super::answer::ConnectionState;
 use super::client_stream::ClientStream;
 use super::clock::{Clock, ExitReason, Phase, limit_of_idleness};
 use super::http2;
-use super::linger::{close, linger};
+use super::linger::{MOST_OF_A_BODY, close, linger};
 use super::listener_context::ListenerContext;
 use super::requests::{self, KnownResponse};
 use super::worker::ActiveConnection;
@@ -181,7 +181,9 @@ pub(super) async fn serve(
                 return Box::pin(too_slow(below, &context, &active)).await;
             }
             (ExitReason::Stalled, _) => return context.worker.counters.timed_out.add(1),
-            (ExitReason::Lingers, below) => return linger(below, &context, &active).await,
+            (ExitReason::Lingers, below) => {
+                return linger(below, MOST_OF_A_BODY, &context, &active).await;
+            }
             (ExitReason::Closed | ExitReason::Waits, below) => return close(below).await,
         }
     }
@@ -232,7 +234,7 @@ async fn too_slow(mut transport: Transport, context: &ListenerContext, active: &
         outcome => outcome,
     });
     let _ = write.await;
-    linger(transport, context, active).await;
+    linger(transport, MOST_OF_A_BODY, context, active).await;
 }
 
 impl Responder for ListenerContext {

@@ -49,7 +49,7 @@ use superpoll_rt::time::{self, sleep};
 use self::session::{End, Parked, Session};
 use super::answer::ConnectionState;
 use super::clock::{Clock, ExitReason, Phase};
-use super::linger::close;
+use super::linger::{MOST_OF_FRAMES, linger};
 use super::listener_context::ListenerContext;
 
 /// The state of a connection before it was given a task.
@@ -84,8 +84,8 @@ async fn serve(
     initial: InitialState,
 ) {
     let InitialState { before, parked, requests, ends } = initial;
-    // Since when the connection is to end.
-    let mut ends = ends.then(time::now);
+    // Since when the connection is to end, and whether its client was waited for in vain.
+    let (mut ends, mut has_timed_out) = (ends.then(time::now), false);
     let active = context.worker.begin(&peer, Protocol::Http2);
     let can_park = transport.can_park() && !context.is_admin;
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
@@ -139,10 +139,8 @@ async fn serve(
                     _ => Phase::Request,
                 };
                 // A client that does not answer cannot keep the connection by other frames.
-                if ends.is_some_and(|since| now - since >= timeouts.header)
-                    && session.finish_shutdown()
-                {
-                    context.worker.counters.timed_out.add(1);
+                if ends.is_some_and(|since| now - since >= timeouts.header) {
+                    has_timed_out |= session.finish_shutdown();
                 }
                 match clock.tick(&state, phase, now) {
                     // A client that does not take the end of an idle connection does not get a
@@ -152,7 +150,7 @@ async fn serve(
                         session.begin_shutdown();
                     }
                     Some(_) => {
-                        context.worker.counters.timed_out.add(1);
+                        has_timed_out = true;
                         return Poll::Ready(None);
                     }
                     None => {}
@@ -185,11 +183,13 @@ async fn serve(
             Poll::Pending
         })
         .await;
+        context.worker.counters.timed_out.add(u64::from(has_timed_out));
         match end {
             Some(end @ (End::Over | End::Refused)) => {
                 let is_refused = end == End::Refused;
                 context.worker.counters.broken.add(u64::from(is_refused));
-                close(session.transport).await;
+                // Frames of the client may be under way, above all for the last response.
+                linger(session.into_transport(), MOST_OF_FRAMES, &context, &active).await;
             }
             Some(End::Gone) | None => {}
             Some(End::Quiet) => {

@@ -1,12 +1,13 @@
 //! Closing a connection so that the last response arrives.
 //!
 //! A request may be answered before its body has arrived: it is too large, or its path is not
-//! served. If the connection were closed then, with bytes unread or still on their way, the kernel
-//! would reset it. The client's kernel would then throw away the response, which most clients read
-//! only after their request. So the server ends only its sending side, and reads and throws away
-//! the bytes that the client continues to send, until the client ends its side too, which it does
-//! when it has read the response. nginx does the same (`lingering_close`), with the same limits of
-//! time.
+//! served. A client of HTTP/2 sends frames at any time, and is told of a broken protocol in the
+//! middle of them. If the connection were closed then, with bytes unread or still on their way, the
+//! kernel would reset it. The client's kernel would then throw away the response, which most
+//! clients read only after their request. So the server ends only its sending side, and reads and
+//! throws away the bytes that the client continues to send, until the client ends its side too,
+//! which it does when it has read the response. nginx does the same (`lingering_close`), with the
+//! same limits of time.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -21,8 +22,11 @@ use superpoll_rt::time::{self, sleep, timeout};
 use super::listener_context::ListenerContext;
 use super::worker::ActiveConnection;
 
-/// The most bytes that are thrown away.
-const MOST: u64 = 1 << 30;
+/// The most bytes of a body that are thrown away.
+pub(super) const MOST_OF_A_BODY: u64 = 1 << 30;
+
+/// The most bytes of frames: what the windows of HTTP/2 let a client send unasked, and some heads.
+pub(super) const MOST_OF_FRAMES: u64 = 256 << 10;
 
 /// The longest time in all.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -46,15 +50,16 @@ pub(super) async fn close(mut transport: Transport) {
 }
 
 /// Ends the sending side, and throws bytes away until the client has ended its side or a limit is
-/// reached.
+/// reached: that of time, or the given one of bytes.
 pub(super) async fn linger(
     mut transport: Transport,
+    most: u64,
     context: &ListenerContext,
     active: &ActiveConnection,
 ) {
     let begun = time::now();
     let (mut moved, mut ending) = (begun, None);
-    let (mut is_closed, mut left) = (false, MOST);
+    let (mut is_closed, mut left) = (false, most);
     let mut timer = pin!(sleep(PAUSE));
     poll_fn(|cx| {
         if active.remember(cx.waker()) {

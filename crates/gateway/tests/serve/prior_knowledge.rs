@@ -11,6 +11,7 @@ use futures_rustls::rustls::pki_types::ServerName;
 use futures_rustls::rustls::{ClientConnection, StreamOwned};
 use superpoll_gateway::Address;
 use superpoll_rt::BackendKind;
+use superpoll_test_support::find;
 
 use crate::frames2::{
     DATA, Frame, Frames2, GOAWAY, HEADERS, LARGEST, PING, PREFACE, SETTINGS, bytes_of,
@@ -196,6 +197,57 @@ fn connections_are_parked_before_and_after_requests_and_told_of_the_end() {
         }
         assert!(told > 0, "{backend:?}");
         assert_eq!(stage.drained(), 0);
+    }
+}
+
+/// Returns what has arrived at a client that has not read it, once that ends so.
+fn arrived(stream: &TcpStream, end: &[u8]) -> Vec<u8> {
+    find("the server has said all", || {
+        let mut room = [0; 4096];
+        let count = stream.peek(&mut room).unwrap();
+        room[..count].ends_with(end).then(|| room[..count].to_vec())
+    })
+}
+
+/// A kernel that is sent bytes for a closed connection resets it, and the client's kernel then
+/// throws away what the client has not read.
+#[test]
+fn a_client_that_goes_on_sending_gets_the_last_bytes() {
+    let folder = folder();
+    let update = || Frame::window_update(0, 1);
+    for backend in BACKENDS {
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n[limits]\nrequests_per_connection = 1\n\
+             [[hosts]]\n[[hosts.routes]]\nfiles.root = {:?}\n",
+            folder.path()
+        );
+        let stage = Stage::new(backend, 1, &text);
+        let gone =
+            |last, code| bytes_of(&[Frame::new(GOAWAY, 0, 0, &[0, 0, 0, last, 0, 0, 0, code])]);
+        // It breaks the protocol, which is seen in the middle of a frame.
+        let mut broken = Frames2::begin(connect(&stage.addresses[0]), LARGEST);
+        broken.0.write_all(&[0, 0, 6, PING, 0, 0, 0, 0, 0]).unwrap();
+        let refused = arrived(&broken.0, &gone(0, 6));
+        broken.0.write_all(&[0; 6]).unwrap();
+        // It has had its last response.
+        let mut served = Frames2::begin(connect(&stage.addresses[0]), LARGEST);
+        served.send(&[Frame::get(1, "/small.txt").by_http()]);
+        let (mut ping, mut has_body) = (None, false);
+        while ping.is_none() || !has_body {
+            let frame = served.next().expect("the connection goes on");
+            has_body |= frame.kind == DATA;
+            ping = ping.or((frame.kind == PING).then(|| Frame { flags: 1, ..frame }));
+        }
+        served.send(&[ping.unwrap()]);
+        let told = arrived(&served.0, &gone(1, 0));
+        for (client, expected) in [(broken, refused), (served, told)] {
+            let Frames2(mut stream) = client;
+            stream.write_all(&bytes_of(&[update(), update()])).unwrap();
+            let mut read = Vec::new();
+            let outcome = stream.read_to_end(&mut read);
+            assert!(outcome.is_ok() && read == expected, "{backend:?}: {outcome:?}, {read:?}");
+        }
+        stage.until(|engine| &engine.active, 0);
     }
 }
 

@@ -181,6 +181,11 @@ impl Session {
         !self.out.is_empty()
     }
 
+    /// Drops everything but the transport.
+    pub(super) fn into_transport(self) -> Transport {
+        self.transport
+    }
+
     /// Whether the connection can be parked: all streams rest, and no byte is under way.
     pub(super) fn is_quiet(&mut self) -> bool {
         let is_between = self.read.is_empty() && self.out.is_empty() && self.transport.is_quiet();
