@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use hyper::rt::Write;
+use tokio::io::AsyncWrite;
 
 use crate::answers::AnswerRules;
 use crate::transport::poll_write_all;
@@ -62,7 +62,7 @@ impl InterimResponses {
     pub fn poll_show(
         &self,
         cx: &mut Context<'_>,
-        stream: &mut (impl Write + Unpin),
+        stream: &mut (impl AsyncWrite + Unpin),
     ) -> Poll<io::Result<bool>> {
         let mut bytes = self.bytes.borrow_mut();
         if bytes.is_empty() {

@@ -19,12 +19,12 @@ use std::time::SystemTime;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body;
-use hyper::rt::Write;
 use superpoll_config::encode_target;
 use superpoll_http1::{
     After, Asked, BodyWriter, Field, FieldLines, FieldName, FieldValue, Framing, RequestHead,
     Version as Http1Version, Writer,
 };
+use tokio::io::AsyncWrite;
 
 const DATE: FieldName<'_> = FieldName::from_static("date");
 
@@ -158,7 +158,7 @@ where
     pub fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut (impl Write + Unpin),
+        stream: &mut (impl AsyncWrite + Unpin),
     ) -> Poll<io::Result<()>> {
         loop {
             // Data goes with the lines around it.
@@ -465,7 +465,7 @@ mod tests {
         is_vectored: bool,
     }
 
-    impl Write for Narrow {
+    impl AsyncWrite for Narrow {
         fn poll_write(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,

@@ -8,11 +8,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncRead, AsyncWrite};
-use hyper::rt::ReadBufCursor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use superpoll_rt::net::TcpStream;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::transfer::poll_sendfile;
+use tokio::io::ReadBuf;
 
 use crate::file_region;
 
@@ -244,15 +244,16 @@ impl AsyncWrite for Plain {
     }
 }
 
-impl hyper::rt::Read for Plain {
+impl tokio::io::AsyncRead for Plain {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        room: ReadBufCursor<'_>,
+        room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        use tokio::io::AsyncRead;
         match self.get_mut() {
-            Plain::Tcp(stream) => hyper::rt::Read::poll_read(Pin::new(stream), cx, room),
-            Plain::Unix(stream) => hyper::rt::Read::poll_read(Pin::new(stream), cx, room),
+            Plain::Tcp(stream) => AsyncRead::poll_read(Pin::new(stream), cx, room),
+            Plain::Unix(stream) => AsyncRead::poll_read(Pin::new(stream), cx, room),
         }
     }
 }

@@ -12,11 +12,11 @@ use std::task::{Poll, ready};
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Response, StatusCode};
-use hyper::rt::Write;
 use superpoll_http1::{
     After, Asked, BodyWriter, FieldLines, Framing, Version as Http1Version, Writer,
 };
 use superpoll_http2::{Connection, StreamKey};
+use tokio::io::AsyncWrite;
 
 use crate::answers::{Additions, lines};
 use crate::body::Body;
@@ -82,7 +82,7 @@ pub async fn pass_on(
     (version, asked): (Http1Version, Asked),
     additions: &Additions,
     progress: &Progress,
-    client: &mut (impl Write + Unpin),
+    client: &mut (impl AsyncWrite + Unpin),
 ) -> Passed {
     let mut out = WriteBuffer::default();
     let is_last = progress.is_last.get();

@@ -6,9 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::client;
-use hyper::rt::ReadBufCursor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use superpoll_rt::hyper::FuturesIo;
+use superpoll_rt::tokio::Compat;
+use tokio::io::ReadBuf;
 
 use crate::http2_stream::Http2Stream;
 use crate::parked_stream::ParkedStream;
@@ -22,7 +22,7 @@ pub enum Layered<T> {
     /// As it comes.
     Plain(Plain),
     /// Encrypted.
-    Tls(Box<FuturesIo<T>>),
+    Tls(Box<Compat<T>>),
     /// One of the streams of a connection of HTTP/2.
     Stream(Box<Http2Stream>),
 }
@@ -32,7 +32,7 @@ pub type Transport = Layered<TlsStream>;
 
 impl From<TlsStream> for Transport {
     fn from(stream: TlsStream) -> Transport {
-        Layered::Tls(Box::new(FuturesIo::new(stream)))
+        Layered::Tls(Box::new(Compat::new(stream)))
     }
 }
 
@@ -41,7 +41,7 @@ pub type Upstream = Layered<client::TlsStream<Plain>>;
 
 impl From<client::TlsStream<Plain>> for Upstream {
     fn from(stream: client::TlsStream<Plain>) -> Upstream {
-        Layered::Tls(Box::new(FuturesIo::new(stream)))
+        Layered::Tls(Box::new(Compat::new(stream)))
     }
 }
 
@@ -56,22 +56,23 @@ macro_rules! layer {
     };
 }
 
-impl<T: AsyncRead + Unpin> hyper::rt::Read for Layered<T> {
+impl<T: AsyncRead + Unpin> tokio::io::AsyncRead for Layered<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        room: ReadBufCursor<'_>,
+        room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        use tokio::io::AsyncRead;
         match self.get_mut() {
-            Layered::Plain(stream) => hyper::rt::Read::poll_read(Pin::new(stream), cx, room),
-            Layered::Tls(stream) => hyper::rt::Read::poll_read(Pin::new(&mut **stream), cx, room),
-            // hyper has it already.
+            Layered::Plain(stream) => AsyncRead::poll_read(Pin::new(stream), cx, room),
+            Layered::Tls(stream) => AsyncRead::poll_read(Pin::new(&mut **stream), cx, room),
+            // It is one already.
             Layered::Stream(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 }
 
-impl<T: AsyncWrite + Unpin> hyper::rt::Write for Layered<T> {
+impl<T: AsyncWrite + Unpin> tokio::io::AsyncWrite for Layered<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -140,7 +141,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Layered<T> {
 
 /// Writes all bytes after the position `at`, which it moves, and flushes them.
 pub fn poll_write_all(
-    stream: &mut (impl hyper::rt::Write + Unpin),
+    stream: &mut (impl tokio::io::AsyncWrite + Unpin),
     cx: &mut Context<'_>,
     bytes: &[u8],
     at: &mut usize,

@@ -20,13 +20,13 @@ use std::task::{Context, Poll, ready};
 use futures_io::AsyncRead;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Frame;
-use hyper::rt::Write;
 use superpoll_http::buffer::ReadBuffer;
 use superpoll_http::transport::poll_write_all;
 use superpoll_http::upload::{RequestBody, UploadSlot};
 use superpoll_http::upstream::{Client, LinesClient};
 use superpoll_http1::{BodyReader, Framing, Progress, Refusal, RequestHead};
 use superpoll_rt::pipe::PipeReader;
+use tokio::io::AsyncWrite;
 
 use super::answer::ConnectionState;
 use super::client_stream::ClientStream;
@@ -252,7 +252,7 @@ pub(super) struct Session<'a> {
 impl Client for Session<'_> {
     const TAKES_LINES: bool = true;
 
-    fn stream(&mut self) -> &mut (impl Write + Unpin) {
+    fn stream(&mut self) -> &mut (impl AsyncWrite + Unpin) {
         &mut *self.io
     }
 

@@ -25,12 +25,12 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use futures_io::AsyncRead;
-use hyper::rt::Write;
 use superpoll_http::io_activity::IoActivity;
 use superpoll_http::plain_stream::limit_unsent;
 use superpoll_http::transport::{Plain, Transport, poll_write_all};
 use superpoll_rt::pipe::PipeReader;
 use superpoll_rt::transfer::poll_splice;
+use tokio::io::AsyncWrite;
 
 /// A transport, the bytes that were read of it before, and the events on it.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl AsyncRead for ClientStream {
     }
 }
 
-impl Write for ClientStream {
+impl AsyncWrite for ClientStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

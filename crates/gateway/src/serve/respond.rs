@@ -20,7 +20,6 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
-use hyper::rt::Write;
 use superpoll_http::buffer::ReadBuffer;
 use superpoll_http::exchange::Plan;
 use superpoll_http::message::{Message, ReasonPhrase, recycle, write_date};
@@ -29,6 +28,7 @@ use superpoll_http1::{
     After, Asked, FieldValue, Framing, Method as Http1Method, Refusal, RequestHead,
     Version as Http1Version, Writer,
 };
+use tokio::io::AsyncWrite;
 
 use super::answer::{Answer, ConnectionState, Serving};
 use super::arriving::ArrivingBody;

@@ -236,7 +236,7 @@ fn a_client_that_goes_on_sending_gets_the_last_bytes() {
         while ping.is_none() || !has_body {
             let frame = served.next().expect("the connection goes on");
             has_body |= frame.kind == DATA;
-            ping = ping.or((frame.kind == PING).then(|| Frame { flags: 1, ..frame }));
+            ping = ping.or((frame.kind == PING).then_some(Frame { flags: 1, ..frame }));
         }
         served.send(&[ping.unwrap()]);
         let told = arrived(&served.0, &gone(1, 0));

@@ -11,7 +11,7 @@ mod gateway;
 mod heads;
 mod http2;
 mod http2_clients;
-mod http2_resets;
+mod http2_frames;
 mod kept;
 mod lane;
 mod lane_bodies;

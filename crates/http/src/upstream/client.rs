@@ -9,8 +9,8 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use hyper::rt::Write;
 use superpoll_rt::pipe::PipeReader;
+use tokio::io::AsyncWrite;
 
 use crate::interim::InterimResponses;
 
@@ -20,7 +20,7 @@ pub trait Client {
     const TAKES_LINES: bool;
 
     /// Returns its stream.
-    fn stream(&mut self) -> &mut (impl Write + Unpin);
+    fn stream(&mut self) -> &mut (impl AsyncWrite + Unpin);
 
     /// Reads some of the request's body, if that is waited for. Ready when there is more of it. The
     /// client is not invited to send it while or after it `gets` a response, interim ones included.
@@ -97,7 +97,7 @@ pub(super) struct Apart {
 }
 
 /// Interim responses, one after another: flushed once the connection has taken the last one.
-impl Write for Apart {
+impl AsyncWrite for Apart {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -122,7 +122,7 @@ impl Write for Apart {
 impl Client for Apart {
     const TAKES_LINES: bool = false;
 
-    fn stream(&mut self) -> &mut (impl Write + Unpin) {
+    fn stream(&mut self) -> &mut (impl AsyncWrite + Unpin) {
         self
     }
 

@@ -28,10 +28,9 @@ mod question;
 mod splice;
 
 use std::borrow::Cow;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -42,7 +41,6 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
-use hyper::upgrade::OnUpgrade;
 use superpoll_config::{HeaderChanges, Proxy, Timeouts};
 use superpoll_http1::{
     Asked, BodyWriter, FieldLines, FieldValue, Framing, Method as Http1Method, Target,
@@ -512,14 +510,10 @@ impl Forwarder {
         }
         head.version = Version::HTTP_11;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let stream = match (lease.connection.take(), head.extensions.remove::<OnUpgrade>()) {
+            let stream = match (lease.connection.take(), incoming) {
                 (Some(connection), _) => Some(ServerStream::from(*connection)),
-                // It is there already.
-                (None, Some(mut upgrade)) => match Pin::new(&mut upgrade).poll(cx) {
-                    Poll::Ready(Ok(upgraded)) => Some(ServerStream::from(upgraded)),
-                    Poll::Ready(Err(_)) | Poll::Pending => None,
-                },
-                (None, None) => None,
+                (None, Incoming::Http2(body)) => body.into_tunnel().map(ServerStream::from),
+                (None, Incoming::Http1) => None,
             };
             let (Some(protocol), Some(stream), Some(exchange)) = (protocol, stream, exchange)
             else {
@@ -529,7 +523,6 @@ impl Forwarder {
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, protocol);
             head.extensions.clear();
-            drop(incoming);
             let (mut lease, limit) = (lease, self.tunnel);
             // A tunnel may last for days, and nothing is told of its request any more.
             lease.trace = None;

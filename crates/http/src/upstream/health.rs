@@ -22,7 +22,7 @@ use super::dial::{Dialled, dial, dial_for_relay};
 use super::fault::{FailedAttempt, Fault};
 use super::group::Group;
 use super::http1::Http1Connection;
-use super::http2::Http2Connection;
+use super::http2::{Head, Http2Connection};
 use super::own_request;
 use super::request::{ServerRequest, address_as_host};
 use super::server::GroupServer;
@@ -108,12 +108,18 @@ async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result
     let limit = health.timeout;
     let dialled = dial(group, server, None, limit).await;
     let Dialled { stream, is_h2 } = dialled.map_err(Fault::Connect)?;
-    let describe = |error: hyper::Error| CheckError::from(Fault::Broken(error.into()));
+    let describe = |error: h2::Error| CheckError::from(Fault::Broken(error.into()));
     let status = if is_h2 {
-        let mut connection = Http2Connection::open(stream).await.map_err(describe)?;
+        let connection = Http2Connection::open(stream).await.map_err(describe)?;
         let request = request.to_h2(connection.is_encrypted()).ok_or_else(unfit_target)?;
-        let sent = connection.send(request, limit).await;
-        sent.map_err(|(lost, _)| FailedAttempt::lost(lost, false, limit).fault)?.status()
+        let begun = connection.begin(request, limit).await;
+        let lost = |lost| FailedAttempt::lost(lost, false, limit).fault;
+        let mut reply = begun.map_err(|(why, _)| lost(why))?;
+        loop {
+            if let Head::Final(head) = poll_fn(|cx| reply.poll(cx)).await.map_err(lost)? {
+                break head.status();
+            }
+        }
     } else {
         let mut connection = Http1Connection::new(stream);
         let response = own_request::send(&mut connection, &request, limit).await?;

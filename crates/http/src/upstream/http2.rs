@@ -1,26 +1,44 @@
 //! A connection to a server on which HTTP/2 is spoken. Many requests share it, so it has a task.
+//!
+//! ```text
+//!   begin: a stream, once the server allows another one     Http2Connection
+//!     |
+//!     |  body of the request --> `sending`                   a task, unless it is in memory
+//!     v
+//!   Reply --interim responses, head of the response--> Http2Body, or a Tunnel (RFC 8441)
+//! ```
+//!
+//! The library `h2` keeps the streams and windows. Requests wait in turn for the server to allow
+//! another stream: those that have none when the connection ends were never sent. The task also
+//! asks a silent server whether it is there, and ends with the last handle.
+
+mod body;
+mod sending;
+mod tunnel;
 
 use std::cell::{Cell, RefCell};
-use std::error::Error;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
-use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, ready};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
-use hyper::client::conn::http2::{Builder, Connection, SendRequest};
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
+use h2::{Ping, SendStream};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Method, Request, Response};
+use http_body::Body as _;
 use socket2::{SockRef, TcpKeepalive};
-use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 use superpoll_rt::time::{self, Sleep, sleep};
+use tokio::sync::{Mutex, oneshot};
 
+pub(super) use self::body::Http2Body;
+pub use self::body::StreamReset;
+use self::sending::Sending;
+pub(super) use self::tunnel::Tunnel;
 use super::http1::SendFailure;
-use super::outgoing::{Interrupted, Outgoing, UploadProgress};
+use super::outgoing::{Outgoing, UploadProgress};
 use crate::transport::Upstream;
 
 /// The most bytes of one response that may be on their way.
@@ -29,8 +47,11 @@ const STREAM_WINDOW: u32 = 256 << 10;
 /// The most bytes of all responses that may be on their way.
 const WINDOW: u32 = 1 << 20;
 
-/// The silence after which a server is asked whether it is there. Servers of gRPC close a
-/// connection on which more than two such questions come within five minutes each.
+/// The most bytes of a head.
+const HEAD: u32 = 16 << 10;
+
+/// The silence after which a server is asked whether it is there, or up to twice that. Servers of
+/// gRPC close a connection on which more than two such questions come within five minutes each.
 const PING: Duration = Duration::from_secs(310);
 
 /// The silence after which the server's kernel is asked instead, which no server sees.
@@ -92,49 +113,97 @@ fn notice_loss(stream: &Upstream) {
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(QUIET).with_interval(QUIET / 2));
 }
 
+/// The state that a connection's handles, its streams and its task share.
+#[derive(Default)]
+struct State {
+    /// A request had no response in time: the server may be gone without a word.
+    is_doubtful: Cell<bool>,
+    /// There was a response, before which the server's settings have come.
+    is_settled: Cell<bool>,
+    /// Something was heard since the task has last looked.
+    was_heard: Cell<bool>,
+    /// The streams on which something is waited for.
+    streams: Cell<usize>,
+    /// The task.
+    task: RefCell<Option<Waker>>,
+}
+
+/// A stream on which something of the server is waited for.
+struct Awaited(Rc<State>);
+
+impl Awaited {
+    fn new(state: &Rc<State>) -> Awaited {
+        state.streams.set(state.streams.get() + 1);
+        Awaited(state.clone())
+    }
+
+    fn has_heard(&self) {
+        self.0.was_heard.set(true);
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.0.streams.set(self.0.streams.get() - 1);
+    }
+}
+
+/// Wakes the task when the last handle is gone: the library does not.
+struct LastHandle(Rc<State>);
+
+impl Drop for LastHandle {
+    fn drop(&mut self) {
+        self.0.task.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+struct Handles {
+    /// Whoever has it is the next to get a stream.
+    turn: Mutex<SendRequest<Bytes>>,
+    /// The same, for what need not be waited for.
+    any: RefCell<SendRequest<Bytes>>,
+    is_encrypted: bool,
+    // After the others, which keep the connection open.
+    last: LastHandle,
+}
+
 /// A handle to a connection. All clones share it; the connection ends with the last.
 #[derive(Clone)]
-pub(super) struct Http2Connection {
-    sender: SendRequest<Outgoing>,
-    is_encrypted: bool,
-    /// A request had no response in time: the server may be gone without a word.
-    is_doubtful: Rc<Cell<bool>>,
-    /// There was a response, before which the server's settings have come.
-    is_settled: Rc<Cell<bool>>,
-    /// It, for its settings.
-    connection: Weak<RefCell<Connection<Upstream, Outgoing, EngineExecutor>>>,
-}
+pub(super) struct Http2Connection(Rc<Handles>);
 
 impl Http2Connection {
     /// Speaks HTTP/2 over a stream.
-    pub(super) async fn open(stream: Upstream) -> hyper::Result<Http2Connection> {
+    ///
+    /// # Errors
+    ///
+    /// The first bytes could not be written.
+    pub(super) async fn open(stream: Upstream) -> Result<Http2Connection, h2::Error> {
         let is_encrypted = matches!(stream, Upstream::Tls(_));
         notice_loss(&stream);
-        let mut builder = Builder::new(EngineExecutor);
+        let mut builder = Builder::new();
         builder
-            .timer(EngineTimer)
-            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(WINDOW)
-            .keep_alive_interval(PING)
-            .keep_alive_timeout(PONG);
+            .max_header_list_size(HEAD)
+            .enable_push(false);
         let (sender, connection) = builder.handshake(stream).await?;
-        let task = Rc::new(RefCell::new(connection));
-        let connection = Rc::downgrade(&task);
-        let run = poll_fn(move |cx| Pin::new(&mut *task.borrow_mut()).poll(cx));
-        // Each request on the connection learns how it has ended.
-        superpoll_rt::spawn(async { drop(run.await) }).detach();
-        Ok(Http2Connection {
-            sender,
-            is_encrypted,
-            is_doubtful: Rc::default(),
-            is_settled: Rc::default(),
-            connection,
-        })
+        let state = Rc::new(State::default());
+        superpoll_rt::spawn(run(connection, state.clone())).detach();
+        let any = RefCell::new(sender.clone());
+        let turn = Mutex::new(sender);
+        let last = LastHandle(state);
+        Ok(Http2Connection(Rc::new(Handles { turn, any, is_encrypted, last })))
+    }
+
+    fn state(&self) -> &Rc<State> {
+        &self.0.last.0
     }
 
     /// Whether another request can be sent, as far as is known.
     pub(super) fn is_usable(&self) -> bool {
-        !self.sender.is_closed() && !self.is_doubtful.get()
+        let cx = &mut Context::from_waker(Waker::noop());
+        let is_over = matches!(self.0.any.borrow_mut().poll_ready(cx), Poll::Ready(Err(_)));
+        !is_over && !self.state().is_doubtful.get()
     }
 
     /// Whether the server allows WebSockets on streams. On a new connection its settings are waited
@@ -142,10 +211,9 @@ impl Http2Connection {
     pub(super) async fn allows_websockets(&self) -> bool {
         let due = time::now() + SETTINGS;
         loop {
-            let connection = self.connection.upgrade();
-            let is_allowed =
-                connection.is_some_and(|it| it.borrow().is_extended_connect_protocol_enabled());
-            if is_allowed || self.is_settled.get() || time::now() >= due || !self.is_usable() {
+            let is_allowed = self.0.any.borrow().is_extended_connect_protocol_enabled();
+            let is_settled = self.state().is_settled.get();
+            if is_allowed || is_settled || time::now() >= due || !self.is_usable() {
                 return is_allowed;
             }
             sleep(LOOK).await;
@@ -154,106 +222,152 @@ impl Http2Connection {
 
     /// Whether it is encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
-        self.is_encrypted
+        self.0.is_encrypted
     }
 
-    /// Sends a request and waits for the head of its response. The body of a request that was not
-    /// sent comes back.
-    pub(super) async fn send(
-        &mut self,
+    /// Begins to send a request, whose response is to begin within a limit of time.
+    ///
+    /// # Errors
+    ///
+    /// The body of a request that was not sent comes back.
+    pub(super) async fn begin(
+        &self,
         request: Request<Outgoing>,
         limit: Duration,
-    ) -> Result<Response<Http2Body>, (SendFailure, Option<Outgoing>)> {
-        let report = request.body().report();
-        let mut timer = ResponseTimer::new(limit, report.clone());
-        let Http2Connection { sender, is_doubtful, is_settled, .. } = self;
-        let mut reply = pin!(sender.try_send_request(request));
-        poll_fn(|cx| {
-            if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
-                is_settled.set(true);
-                let body = |incoming| Http2Body { incoming, upload: report.clone() };
-                let begun = reply.map(|response| response.map(body));
-                return Poll::Ready(begun.map_err(classified));
+    ) -> Result<Reply, (SendFailure, Option<Outgoing>)> {
+        let (mut head, body) = request.into_parts();
+        let is_connect = head.method == Method::CONNECT;
+        if let Some(length) = body.size_hint().exact().filter(|_| !is_connect) {
+            let means_one = matches!(head.method, Method::POST | Method::PUT | Method::PATCH);
+            if length > 0 || means_one {
+                head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
             }
-            ready!(timer.poll(cx));
-            is_doubtful.set(true);
-            Poll::Ready(Err((SendFailure::TimedOut, None)))
-        })
-        .await
+        }
+        let is_empty = body.is_end_stream() && !is_connect;
+        let request = Request::from_parts(head, ());
+        let mut timer = ResponseTimer::new(limit, body.report());
+        let opened = {
+            let mut opening = pin!(self.open_stream(request, is_empty));
+            poll_fn(|cx| match opening.as_mut().poll(cx) {
+                Poll::Ready(opened) => Poll::Ready(Some(opened)),
+                Poll::Pending => timer.poll(cx).map(|()| None),
+            })
+            .await
+        };
+        let (response, stream) = match opened {
+            Some(Ok(Some(opened))) => opened,
+            Some(Ok(None)) => return Err((SendFailure::Unsent, Some(body))),
+            Some(Err(error)) => return Err((StreamReset::failure(error), None)),
+            None => {
+                self.state().is_doubtful.set(true);
+                return Err((SendFailure::TimedOut, None));
+            }
+        };
+        let (awaited, upload) = (Awaited::new(self.state()), body.report());
+        let (mut tunnel, mut cancels) = (None, None);
+        if is_connect {
+            tunnel = Some(stream);
+        } else if !is_empty {
+            cancels = Sending::begin(body, stream).await;
+        }
+        Ok(Reply { response, timer, tunnel, cancels, upload, awaited })
+    }
+
+    /// Returns a new stream, once the server allows it; `None` if the connection has ended.
+    async fn open_stream(
+        &self,
+        request: Request<()>,
+        is_empty: bool,
+    ) -> Result<Option<(ResponseFuture, SendStream<Bytes>)>, h2::Error> {
+        let mut turn = self.0.turn.lock().await;
+        match poll_fn(|cx| turn.poll_ready(cx)).await {
+            Ok(()) => turn.send_request(request, is_empty).map(Some),
+            Err(_) => Ok(None),
+        }
     }
 }
 
-/// The body of a response.
-pub(super) struct Http2Body {
-    incoming: Incoming,
-    /// The body of the request, if it is sent as it comes.
+/// Drives a connection to its end.
+async fn run(mut connection: Connection<Upstream>, state: Rc<State>) {
+    let mut pings = connection.ping_pong();
+    let (mut timer, mut is_asked) = (sleep(PING), false);
+    poll_fn(|cx| {
+        state.task.replace(Some(cx.waker().clone()));
+        if Pin::new(&mut connection).poll(cx).is_ready() {
+            // Each request on the connection learns how it has ended.
+            return Poll::Ready(());
+        }
+        let Some(pings) = &mut pings else { return Poll::Pending };
+        if is_asked && pings.poll_pong(cx).is_ready() {
+            is_asked = false;
+            timer.reset(time::now() + PING);
+        }
+        while Pin::new(&mut timer).poll(cx).is_ready() {
+            if is_asked {
+                return Poll::Ready(());
+            }
+            let is_silent = !state.was_heard.take() && state.streams.get() > 0;
+            is_asked = is_silent && pings.send_ping(Ping::opaque()).is_ok();
+            timer.reset(time::now() + if is_asked { PONG } else { PING });
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The head of a response.
+pub(super) enum Head {
+    /// Another one follows.
+    Interim(Response<()>),
+    Final(Response<Http2Body>),
+}
+
+/// The response to a request, before its head. A request whose reply is dropped is cancelled.
+pub(super) struct Reply {
+    response: ResponseFuture,
+    timer: ResponseTimer,
+    /// The stream to the server, if the request asks for a tunnel.
+    tunnel: Option<SendStream<Bytes>>,
+    /// Cancels the request when it is dropped.
+    cancels: Option<oneshot::Sender<()>>,
     upload: Option<Rc<UploadProgress>>,
+    awaited: Awaited,
 }
 
-impl Http2Body {
-    pub(super) fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
-    }
-
-    pub(super) fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
-    }
-
-    /// Returns the frames of the request that were sent as they came.
-    pub(super) fn sent_frames(&self) -> u64 {
-        self.upload.as_ref().map_or(0, |upload| upload.frames.get())
-    }
-
-    pub(super) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| frame.map_err(|error| self.error(error))))
-    }
-
-    /// Returns the reason for which no more of the body arrives.
-    fn error(&self, error: hyper::Error) -> io::Error {
-        if self.upload.as_ref().is_some_and(|upload| upload.is_interrupted()) {
-            // The stream was reset by this side then.
-            return io::Error::other(Interrupted::new());
+impl Reply {
+    /// Polls for the next head. Not to be polled again after the final one.
+    ///
+    /// # Errors
+    ///
+    /// There is no response, or it did not come in time.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, SendFailure>> {
+        if let Poll::Ready(Some(Ok(head))) = self.response.poll_informational(cx) {
+            self.awaited.has_heard();
+            return Poll::Ready(Ok(Head::Interim(head)));
         }
-        match StreamReset::behind(&error) {
-            Some(reset) => io::Error::other(reset),
-            None => io::Error::other(error),
+        match Pin::new(&mut self.response).poll(cx) {
+            Poll::Ready(Ok(response)) => {
+                self.awaited.has_heard();
+                self.awaited.0.is_settled.set(true);
+                let length = body::length(response.headers());
+                let awaited = Awaited::new(&self.awaited.0);
+                let sent = (self.tunnel.take(), self.cancels.take());
+                let upload = self.upload.take();
+                let body = |received| Http2Body::new(received, length, sent, upload, awaited);
+                Poll::Ready(Ok(Head::Final(response.map(body))))
+            }
+            // What a server leaves out, as it is about to end or has too much to do, it has not
+            // begun (RFC 9113, sections 6.8 and 8.7). An upload cannot be sent again.
+            Poll::Ready(Err(error)) if self.upload.is_none() && body::is_left_out(&error) => {
+                Poll::Ready(Err(SendFailure::Unsent))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(StreamReset::failure(error))),
+            Poll::Pending => {
+                ready!(self.timer.poll(cx));
+                self.awaited.0.is_doubtful.set(true);
+                Poll::Ready(Err(SendFailure::TimedOut))
+            }
         }
-    }
-}
-
-/// A server has reset a stream, with this code (RFC 9113, section 7).
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
-#[error("the server has reset the stream with code {0}")]
-pub struct StreamReset(pub u32);
-
-impl StreamReset {
-    fn behind(error: &hyper::Error) -> Option<StreamReset> {
-        let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
-        let reset = cause.filter(|cause| cause.is_reset() && cause.is_remote());
-        Some(StreamReset(reset?.reason()?.into()))
-    }
-
-    /// Whether the server has given the request up, as at the end of its deadline.
-    pub(super) fn is_cancel(self) -> bool {
-        self.0 == u32::from(h2::Reason::CANCEL)
-    }
-}
-
-/// Classifies an error. The body of a request that was not sent is with it.
-fn classified(mut error: TrySendError<Request<Outgoing>>) -> (SendFailure, Option<Outgoing>) {
-    if let Some(unsent) = error.take_message() {
-        return (SendFailure::Unsent, Some(unsent.into_body()));
-    }
-    match error.into_error() {
-        error if error.is_parse() => (SendFailure::Malformed(error.to_string()), None),
-        error => match StreamReset::behind(&error) {
-            Some(reset) => (SendFailure::Broken(reset.into()), None),
-            None => (SendFailure::Broken(error.into()), None),
-        },
     }
 }
 

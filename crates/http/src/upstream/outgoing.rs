@@ -98,7 +98,7 @@ impl Body for Outgoing {
             }
             Poll::Ready(Some(Err(error))) => {
                 report.fault.set(Some(error));
-                Poll::Ready(Some(Err(Interrupted::new())))
+                Poll::Ready(Some(Err(Interrupted)))
             }
         }
     }
@@ -123,23 +123,6 @@ impl Body for Outgoing {
 
 /// Says that a body ends here; the reason is in its report. A server of HTTP/2 is told that the
 /// request is cancelled.
-#[derive(Debug)]
-pub(super) struct Interrupted(h2::Error);
-
-impl Interrupted {
-    pub(super) fn new() -> Interrupted {
-        Interrupted(h2::Reason::CANCEL.into())
-    }
-}
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the client's upload has ended before its end")
-    }
-}
-
-impl std::error::Error for Interrupted {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
-    }
-}
+#[derive(thiserror::Error, Debug)]
+#[error("the client's upload has ended before its end")]
+pub(super) struct Interrupted;

@@ -18,11 +18,10 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
-use hyper::upgrade::Upgraded;
-use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::time::{self, Sleep, sleep};
 
 use super::http1::Http1Connection;
+use super::http2::Tunnel;
 use super::pool::Lease;
 use crate::io_activity::IoActivity;
 use crate::log::BrokenBy;
@@ -180,7 +179,7 @@ pub(super) enum ServerStream {
     /// A connection, and the bytes of it that were read.
     Http1(Upstream, Bytes),
     /// A stream of HTTP/2.
-    Http2(FuturesIo<Upgraded>),
+    Http2(Box<Tunnel>),
 }
 
 impl From<Http1Connection> for ServerStream {
@@ -190,9 +189,9 @@ impl From<Http1Connection> for ServerStream {
     }
 }
 
-impl From<Upgraded> for ServerStream {
-    fn from(stream: Upgraded) -> ServerStream {
-        ServerStream::Http2(FuturesIo::new(stream))
+impl From<Tunnel> for ServerStream {
+    fn from(stream: Tunnel) -> ServerStream {
+        ServerStream::Http2(Box::new(stream))
     }
 }
 

@@ -5,9 +5,9 @@
 //! is the server's consent.
 
 use data_encoding::BASE64;
+use h2::ext::Protocol;
 use http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use hyper::ext::Protocol;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
 /// The protocol that streams may change to.

@@ -18,6 +18,7 @@
 //! that gets a page, or another protocol follows. So are all responses to clients that do not take
 //! lines, and those of servers of HTTP/2.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -46,7 +47,7 @@ use crate::upstream::dial::{Dialled, dial};
 use crate::upstream::fault::FailedAttempt;
 use crate::upstream::heads::{self, Shape};
 use crate::upstream::http1::{Http1Connection, LIMITS, MOST_INTERIM, SendFailure};
-use crate::upstream::http2::Http2Connection;
+use crate::upstream::http2::{Head as Http2Head, Http2Connection};
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::Lease;
 use crate::upstream::request::ServerRequest;
@@ -55,6 +56,10 @@ use crate::upstream::websocket;
 /// How long the end of a client's side goes unseen where watching for it would register the
 /// connection with the poller. Most responses come sooner, and many connections have one request.
 const UNWATCHED: Duration = Duration::from_millis(10);
+
+/// The most interim responses of HTTP/2 that wait for their client. Further ones are dropped, as any
+/// may be (RFC 9110, section 15.2).
+const MOST_WAITING: usize = 8;
 
 /// A request, the fields that are added to its response, and the state of that.
 pub(in crate::upstream) type Way<'a> = (&'a ServerRequest, &'a Additions, &'a Progress);
@@ -151,7 +156,7 @@ impl Forwarder {
         way.0.watch();
         let (server, addresses) = (lease.server.clone(), lease.addresses);
         if !must_dial && let Some(shared) = server.shared(addresses) {
-            return send_shared((shared, true), way.0, client, (out, self.response)).await;
+            return send_shared((shared, true), way, client, (out, self.response)).await;
         }
         // Rare cases are kept out of the future that each request has.
         let dialled = Box::pin(dial(&self.pool.group, &server, addresses, self.connect));
@@ -167,14 +172,15 @@ impl Forwarder {
         let opened =
             opened.map_err(|_| Missed::lost(SendFailure::Unsent, false, self.response, false))?;
         self.pool.share(&server, addresses, &opened);
-        send_shared((opened, false), way.0, client, (out, self.response)).await
+        send_shared((opened, false), way, client, (out, self.response)).await
     }
 }
 
-/// Sends a request on a connection of HTTP/2, which was there before or not.
+/// Sends a request on a connection of HTTP/2, which was there before or not, and waits for the head
+/// of the response.
 async fn send_shared(
-    (mut connection, was_idle): (Http2Connection, bool),
-    request: &ServerRequest,
+    (connection, was_idle): (Http2Connection, bool),
+    (request, additions, _): Way<'_>,
     client: &mut impl Client,
     (out, limit): (&mut Out, Duration),
 ) -> Result<StatusCode, Missed> {
@@ -190,17 +196,95 @@ async fn send_shared(
         }
         proof = Some(websocket::ask(&mut made).ok_or(Missed::Unfit)?);
     }
-    let sent = Box::pin(connection.send(made, limit));
-    let sent = unless_gone(client, sent).await.ok_or(Missed::ClientGone)?;
-    let mut response = sent.map_err(|(lost, body)| {
+    let begun = Box::pin(connection.begin(made, limit));
+    let begun = unless_gone(client, begun).await.ok_or(Missed::ClientGone)?;
+    let mut reply = begun.map_err(|(lost, body)| {
         let is_sent = !matches!(lost, SendFailure::Unsent);
         request.put_back(body);
         Missed::lost(lost, was_idle, limit, is_sent)
+    })?;
+    let (mut interim, mut waiting, mut last) = (0, VecDeque::new(), None);
+    let answered = poll_fn(|cx| {
+        loop {
+            let shown = out.poll_show(client, cx);
+            if matches!(shown, Poll::Ready(Err(_))) {
+                return Poll::Ready(Err(None));
+            }
+            if shown.is_ready() {
+                if let Some(head) = waiting.pop_front() {
+                    show(&head, (request, additions), &mut out.bytes.0);
+                    continue;
+                }
+                if let Some(last) = last.take() {
+                    return Poll::Ready(Ok(last));
+                }
+            }
+            if last.is_none()
+                && let Poll::Ready(head) = reply.poll(cx)
+            {
+                match head.map_err(Some)? {
+                    Http2Head::Final(response) => last = Some(response),
+                    Http2Head::Interim(head) => {
+                        interim += 1;
+                        if interim > MOST_INTERIM {
+                            let what = "too many interim responses".to_owned();
+                            return Poll::Ready(Err(Some(SendFailure::Malformed(what))));
+                        }
+                        // The server's frames are read whether the client takes these or not.
+                        if waiting.len() < MOST_WAITING {
+                            waiting.push_back(head);
+                        }
+                    }
+                }
+                continue;
+            }
+            match client.poll_feed(cx, !out.bytes.0.is_empty()) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(None)),
+                Poll::Pending => break,
+            }
+        }
+        if client.is_gone(cx) { Poll::Ready(Err(None)) } else { Poll::Pending }
+    })
+    .await;
+    let mut response = answered.map_err(|missed| match missed {
+        None => Missed::ClientGone,
+        Some(lost) => {
+            let is_sent = !matches!(lost, SendFailure::Unsent);
+            Missed::lost(lost, was_idle, limit, is_sent)
+        }
     })?;
     proof.into_iter().for_each(|proof| websocket::consent(&mut response, proof));
     let status = response.status();
     out.answer = Some(Answer::Given(response.map(Incoming::Http2)));
     Ok(status)
+}
+
+/// Appends an interim response of HTTP/2.
+fn show(
+    head: &Response<()>,
+    (request, additions): (&ServerRequest, &Additions),
+    out: &mut Vec<u8>,
+) {
+    let is_for_client =
+        head.status() != StatusCode::CONTINUE && request.version != Http1Version::Http10;
+    if !is_for_client {
+        return;
+    }
+    // Its lines are read again, so that there is one way to the client.
+    let mut lines = format!("HTTP/1.1 {}\r\n", head.status()).into_bytes();
+    for (name, value) in head.headers() {
+        lines.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    lines.extend(b"\r\n");
+    let mut names = WriteBuffer::default();
+    let mut room = Room::new(&mut names.0);
+    // What is no head of HTTP/1.1 is left out, as any of them may be.
+    if let Ok(Some(ReadResponse::Interim(head))) =
+        response(&lines, request.asked, &LIMITS, &mut room)
+    {
+        heads::interim(&head, additions, out);
+    }
 }
 
 /// Sends a request on a connection of HTTP/1, which was idle before or not, and reads the head of
