@@ -17,6 +17,7 @@ use std::time::Duration;
 use futures_io::{AsyncRead, AsyncWrite};
 use superpoll_http::io_activity::SHARE;
 use superpoll_http::transport::Transport;
+use superpoll_http2::Config;
 use superpoll_rt::time::{self, sleep, timeout};
 
 use super::listener_context::ListenerContext;
@@ -25,8 +26,8 @@ use super::worker::ActiveConnection;
 /// The most bytes of a body that are thrown away.
 pub(super) const MOST_OF_A_BODY: u64 = 1 << 30;
 
-/// The most bytes of frames: what the windows of HTTP/2 let a client send unasked, and some heads.
-pub(super) const MOST_OF_FRAMES: u64 = 256 << 10;
+/// The most bytes of frames: what the window of HTTP/2 lets a client send unasked, and some heads.
+pub(super) const MOST_OF_FRAMES: u64 = 2 * Config::DEFAULT.connection_window as u64;
 
 /// The longest time in all.
 const LONGEST: Duration = Duration::from_secs(30);

@@ -45,15 +45,18 @@ impl<S: Read + Write> Frames<S> {
     }
 
     /// Returns the kind, the flags, the stream and the payload of the next frame.
+    #[track_caller]
     fn read(&mut self) -> (u8, u8, u8, Vec<u8>) {
         let mut head = [0; 9];
-        self.stream.read_exact(&mut head).unwrap();
+        let read = self.stream.read_exact(&mut head);
+        assert!(read.is_ok(), "no frame: {read:?}");
         let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
         self.stream.read_exact(&mut payload).unwrap();
         (head[3], head[4], head[8], payload)
     }
 
     /// Returns the stream of the next frame of a kind, and its payload.
+    #[track_caller]
     fn next(&mut self, kind: u8) -> (u8, Vec<u8>) {
         loop {
             let (found, flags, stream, payload) = self.read();
@@ -230,10 +233,12 @@ fn interim_responses_of_servers_of_http2_are_passed_on() {
         client.send(HEADERS, END_HEADERS | END_STREAM, 3, &head_of("GET", None));
         assert_eq!(server.next(HEADERS).0, 3);
         // Not asked for.
-        server.send(HEADERS, END_HEADERS, 3, &[0x08, 3, b'1', b'0', b'0']);
+        let mut heads = frame(HEADERS, END_HEADERS, 3, &[0x08, 3, b'1', b'0', b'0']);
         for link in ["</first>", "</second>", "</third>"] {
-            server.send(HEADERS, END_HEADERS, 3, &early_hints(link));
+            heads.extend(frame(HEADERS, END_HEADERS, 3, &early_hints(link)));
         }
+        // They come at once.
+        server.stream.write_all(&heads).unwrap();
         server.send(HEADERS, END_HEADERS | END_STREAM, 3, &OK);
         for link in ["</first>", "</second>", "</third>"] {
             let (_, head) = client.next(HEADERS);
@@ -285,16 +290,102 @@ fn interim_responses_of_servers_of_http2_have_lines_for_other_clients() {
     }
 }
 
+/// The server allows one stream at a time.
+fn narrow(server: &mut Frames<TcpStream>) {
+    server.send(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1]);
+    server.send(PING, 0, 0, b"are read");
+    while server.read().0 != PING {}
+}
+
+/// Waits until the gateway has read all that the client has sent.
+fn settle(client: &mut TlsFrames) {
+    client.send(PING, 0, 0, b"are read");
+    while client.read().0 != PING {}
+}
+
+#[test]
+fn uploads_take_turns_where_a_server_allows_few_streams() {
+    for backend in MOST {
+        let (_gateway, mut client, mut server) = chain(backend, "");
+        narrow(&mut server);
+        for stream in [3, 5, 7, 9] {
+            client.send(HEADERS, END_HEADERS, stream, &head_of("POST", None));
+            client.send(DATA, 0, stream, b"some");
+        }
+        settle(&mut client);
+        for stream in [3, 5, 7, 9] {
+            assert_eq!(server.next(DATA), (stream, b"some".to_vec()));
+            client.send(DATA, END_STREAM, stream, b" more");
+            assert_eq!(server.next(DATA), (stream, b" more".to_vec()));
+            server.send(HEADERS, END_HEADERS | END_STREAM, stream, &OK);
+            assert_eq!(client.next(HEADERS).0, stream);
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_request_leaves_its_turn_to_the_next() {
+    for backend in MOST {
+        let (_gateway, mut client, mut server) = chain(backend, "");
+        narrow(&mut server);
+        for stream in [3, 5, 7, 9] {
+            client.send(HEADERS, END_HEADERS | END_STREAM, stream, &head_of("GET", None));
+        }
+        assert_eq!(server.next(HEADERS).0, 3);
+        settle(&mut client);
+        // One of them has a number already, and one has none.
+        for stream in [5, 7] {
+            client.send(RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+        }
+        settle(&mut client);
+        client.send(RST_STREAM, 0, 3, &[0, 0, 0, 8]);
+        assert_eq!(server.next(RST_STREAM), (3, vec![0, 0, 0, 8]));
+        // The one with a number is begun and cancelled.
+        let (stream, _) = server.next(HEADERS);
+        assert_eq!(server.next(RST_STREAM), (stream, vec![0, 0, 0, 8]));
+        let (stream, _) = server.next(HEADERS);
+        server.send(HEADERS, END_HEADERS | END_STREAM, stream, &OK);
+        assert_eq!(client.next(HEADERS).0, 9);
+        // The last one is cancelled though no other follows.
+        client.send(HEADERS, END_HEADERS | END_STREAM, 11, &head_of("GET", None));
+        let (stream, _) = server.next(HEADERS);
+        client.send(RST_STREAM, 0, 11, &[0, 0, 0, 8]);
+        assert_eq!(server.next(RST_STREAM), (stream, vec![0, 0, 0, 8]));
+    }
+}
+
+/// They are about the connection of the client.
+#[test]
+fn fields_behind_an_upload_that_http2_does_not_allow_are_left_out() {
+    for backend in MOST {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let gateway = Gateway::start(backend, &config(&[&address], "h2 = true", ""));
+        let mut client = Client::connect(&gateway.address);
+        client.send(
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+             4\r\nsome\r\n0\r\nKeep-Alive: x\r\nX-Sum: 1\r\n\r\n",
+        );
+        let mut server = Frames::accept(&listener);
+        assert_eq!(server.next(HEADERS).0, 1);
+        let mut frames = vec![server.read()];
+        while frames.last().unwrap().1 & END_STREAM == 0 || frames.last().unwrap().2 == 0 {
+            frames.push(server.read());
+        }
+        let (kind, _, stream, fields) = frames.pop().unwrap();
+        assert_eq!((kind, stream), (HEADERS, 1), "{fields:?}");
+        server.send(HEADERS, END_HEADERS | END_STREAM, 1, &OK);
+        assert_eq!(client.reply().status, 200);
+    }
+}
+
 /// One was refused, one has a stream that the server does not know of, and two wait for one.
 #[test]
 fn requests_that_a_server_leaves_out_are_sent_again() {
     for backend in MOST {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (_gateway, mut client, mut server) = chain_to(&listener, backend, "");
-        // One stream at a time.
-        server.send(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1]);
-        server.send(PING, 0, 0, b"are read");
-        while server.read().0 != PING {}
+        narrow(&mut server);
         let post = |client: &mut TlsFrames, stream| {
             client.send(HEADERS, END_HEADERS, stream, &head_of("POST", Some("4")));
             client.send(DATA, END_STREAM, stream, b"body");
@@ -302,18 +393,17 @@ fn requests_that_a_server_leaves_out_are_sent_again() {
         post(&mut client, 3);
         assert_eq!(server.next(HEADERS).0, 3);
         server.send(RST_STREAM, 0, 3, &[0, 0, 0, 7]);
-        let mut third = Frames::accept(&listener);
-        assert_eq!(third.next(DATA), (1, b"body".to_vec()));
-        third.send(HEADERS, END_HEADERS | END_STREAM, 1, &OK);
+        // It comes again where the server may have less to do now.
+        assert_eq!(server.next(HEADERS).0, 5);
+        assert_eq!(server.next(DATA), (5, b"body".to_vec()));
+        server.send(HEADERS, END_HEADERS | END_STREAM, 5, &OK);
         assert_eq!(client.next(HEADERS).0, 3);
         for stream in [5, 7, 9, 11] {
             post(&mut client, stream);
         }
-        assert_eq!(server.next(HEADERS).0, 5);
-        // The client's frames are read before this one is answered.
-        client.send(PING, 0, 0, b"are read");
-        while client.read().0 != PING {}
-        server.send(GOAWAY, 0, 0, &[0, 0, 0, 5, 0, 0, 0, 0]);
+        assert_eq!(server.next(HEADERS).0, 7);
+        settle(&mut client);
+        server.send(GOAWAY, 0, 0, &[0, 0, 0, 7, 0, 0, 0, 0]);
         // Each may have a connection of its own, as all look for one at once.
         let others = [7, 9, 11].map(|_| {
             let mut other = Frames::accept(&listener);
@@ -322,7 +412,7 @@ fn requests_that_a_server_leaves_out_are_sent_again() {
             other.send(HEADERS, END_HEADERS | END_STREAM, stream, &OK);
             other
         });
-        server.send(HEADERS, END_HEADERS | END_STREAM, 5, &OK);
+        server.send(HEADERS, END_HEADERS | END_STREAM, 7, &OK);
         let mut answered = [5, 7, 9, 11].map(|_| client.next(HEADERS).0);
         answered.sort();
         assert_eq!(answered, [5, 7, 9, 11]);
@@ -330,18 +420,26 @@ fn requests_that_a_server_leaves_out_are_sent_again() {
     }
 }
 
-/// A server that asks for no more of a request has sent all of its response.
+/// A server that asks for no more of a request has sent all of its response before.
 #[test]
 fn a_response_that_is_reset_without_an_error_is_whole_or_broken() {
     for backend in MOST {
         let (_gateway, mut client, mut server) = chain(backend, "");
-        for (stream, length, is_whole) in [(3, "4", true), (5, "5", false)] {
+        let responses = [
+            (3, Some("4"), 0, true),
+            (5, Some("5"), 0, false),
+            (7, None, END_STREAM, true),
+            (9, None, 0, false),
+        ];
+        for (stream, length, flags, is_whole) in responses {
             client.send(HEADERS, END_HEADERS, stream, &head_of("POST", None));
             assert_eq!(server.next(HEADERS).0, stream);
-            let head = [&OK[..], &[0x0f, 0x0d, 1], length.as_bytes()].concat();
-            server.send(HEADERS, END_HEADERS, stream, &head);
-            server.send(DATA, 0, stream, b"some");
-            server.send(RST_STREAM, 0, stream, &[0; 4]);
+            let length = length.map(|length| [&[0x0f, 0x0d, 1], length.as_bytes()].concat());
+            let head = [&OK[..], &length.unwrap_or_default()].concat();
+            let mut bytes = frame(HEADERS, END_HEADERS, stream, &head);
+            bytes.extend(frame(DATA, flags, stream, b"some"));
+            bytes.extend(frame(RST_STREAM, 0, stream, &[0; 4]));
+            server.stream.write_all(&bytes).unwrap();
             let mut frames = Vec::new();
             loop {
                 let (kind, flags, of, payload) = client.read();
@@ -353,7 +451,8 @@ fn a_response_that_is_reset_without_an_error_is_whole_or_broken() {
                 }
             }
             let has_end = frames.iter().any(|(kind, flags, _)| *kind == DATA && flags & 1 > 0);
-            assert_eq!(has_end, is_whole, "{frames:?}");
+            let body: Vec<u8> = frames.into_iter().flat_map(|(_, _, payload)| payload).collect();
+            assert_eq!(has_end && body == b"some", is_whole, "{body:?}");
         }
     }
 }

@@ -154,6 +154,11 @@ impl FailedAttempt {
         let (fault, may_go_on) = match lost {
             SendFailure::Unsent => (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), true),
             SendFailure::Malformed(what) => (Fault::Head(what), false),
+            // It was there, whether the connection is new or not.
+            SendFailure::Refused(reset) => {
+                let fault = Fault::Broken(reset.into());
+                return FailedAttempt { fault, was_idle: false, may_go_on: true };
+            }
             SendFailure::Broken(error) => (Fault::Broken(error), true),
             SendFailure::TimedOut => (Fault::Silent(limit), false),
         };

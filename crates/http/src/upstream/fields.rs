@@ -102,14 +102,16 @@ pub(super) fn passes_back(name: &[u8], named: &Named, has_trailers: bool) -> boo
     }
 }
 
-/// Removes the fields about a client's certificate from those that follow a request's body: some
-/// servers add these to the fields of the head.
+/// Removes the fields about a client's certificate from those that follow a request's body, as some
+/// servers add these to the fields of the head; and those about the client's connection, which
+/// HTTP/2 does not allow.
 pub(super) fn trailers(trailers: &mut HeaderMap) {
-    let is_forged = |name: &&HeaderName| {
-        about(name.as_str().replace('_', "-").as_bytes()) == About::Certificate
+    let is_removed = |name: &&HeaderName| {
+        let name = name.as_str().replace('_', "-");
+        matches!(about(name.as_bytes()), About::Certificate | About::Connection)
     };
-    let forged: Vec<HeaderName> = trailers.keys().filter(is_forged).cloned().collect();
-    forged.into_iter().for_each(|name| drop(trailers.remove(name)));
+    let removed: Vec<HeaderName> = trailers.keys().filter(is_removed).cloned().collect();
+    removed.into_iter().for_each(|name| drop(trailers.remove(name)));
 }
 
 /// Returns the protocol that a request asks for instead of HTTP, if it may.

@@ -28,6 +28,7 @@ use superpoll_http1::{After, BodyReader, Field, Framing, Limits, Progress, Refus
 use superpoll_rt::pipe::PipeWriter;
 use superpoll_rt::transfer::poll_splice;
 
+use super::http2::StreamReset;
 use super::outgoing::{Interrupted, Outgoing};
 use crate::buffer::{LARGEST, ReadBuffer};
 use crate::message::Message;
@@ -43,6 +44,8 @@ pub(super) const LIMITS: Limits = Limits { head: LARGEST, ..Limits::DEFAULT };
 pub(super) enum SendFailure {
     /// The connection was over before anything of the request was sent.
     Unsent,
+    /// The server has too much to do, and has not begun to work on the request.
+    Refused(StreamReset),
     /// The connection broke.
     Broken(Box<dyn Error + Send + Sync>),
     /// The bytes on the connection are not HTTP.

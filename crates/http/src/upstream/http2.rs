@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
-use h2::{Ping, SendStream};
+use h2::{Ping, Reason, SendStream};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Method, Request, Response};
 use http_body::Body as _;
@@ -254,7 +254,7 @@ impl Http2Connection {
             })
             .await
         };
-        let (response, stream) = match opened {
+        let (mut response, stream) = match opened {
             Some(Ok(Some(opened))) => opened,
             Some(Ok(None)) => return Err((SendFailure::Unsent, Some(body))),
             Some(Err(error)) => return Err((StreamReset::failure(error), None)),
@@ -263,6 +263,14 @@ impl Http2Connection {
                 return Err((SendFailure::TimedOut, None));
             }
         };
+        // A body that nothing was sent of may go elsewhere.
+        let first = match poll_fn(|cx| Poll::Ready(response.poll_informational(cx))).await {
+            Poll::Ready(Some(Err(error))) if is_left_out(&error) => {
+                return Err((SendFailure::Unsent, Some(body)));
+            }
+            Poll::Ready(Some(Ok(head))) => Some(head),
+            _ => None,
+        };
         let (awaited, upload) = (Awaited::new(self.state()), body.report());
         let (mut tunnel, mut cancels) = (None, None);
         if is_connect {
@@ -270,7 +278,7 @@ impl Http2Connection {
         } else if !is_empty {
             cancels = Sending::begin(body, stream).await;
         }
-        Ok(Reply { response, timer, tunnel, cancels, upload, awaited })
+        Ok(Reply { first, response, timer, tunnel, cancels, upload, awaited })
     }
 
     /// Returns a new stream, once the server allows it; `None` if the connection has ended.
@@ -280,9 +288,26 @@ impl Http2Connection {
         is_empty: bool,
     ) -> Result<Option<(ResponseFuture, SendStream<Bytes>)>, h2::Error> {
         let mut turn = self.0.turn.lock().await;
-        match poll_fn(|cx| turn.poll_ready(cx)).await {
-            Ok(()) => turn.send_request(request, is_empty).map(Some),
-            Err(_) => Ok(None),
+        if poll_fn(|cx| turn.poll_ready(cx)).await.is_err() {
+            return Ok(None);
+        }
+        let (response, stream) = turn.send_request(request, is_empty)?;
+        let mut opening = Opening(Some(stream));
+        // The library has one waker for this and for the body, and keeps the stream until then. The
+        // response has an error, too.
+        let _ = poll_fn(|cx| turn.poll_ready(cx)).await;
+        Ok(opening.0.take().map(|stream| (response, stream)))
+    }
+}
+
+/// A stream that may wait for the server to allow another one. If it is not waited for any more,
+/// its request is not sent.
+struct Opening(Option<SendStream<Bytes>>);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(stream) = &mut self.0 {
+            stream.send_reset(Reason::CANCEL);
         }
     }
 }
@@ -315,6 +340,18 @@ async fn run(mut connection: Connection<Upstream>, state: Rc<State>) {
     .await;
 }
 
+/// Whether a server that is about to end has not begun to work on a request (RFC 9113, section
+/// 6.8).
+fn is_left_out(error: &h2::Error) -> bool {
+    error.is_remote() && error.is_go_away()
+}
+
+/// Whether a server that has too much to do has not begun to work on a request (RFC 9113, section
+/// 8.7).
+fn is_refused(error: &h2::Error) -> bool {
+    error.is_remote() && error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM)
+}
+
 /// The head of a response.
 pub(super) enum Head {
     /// Another one follows.
@@ -324,6 +361,8 @@ pub(super) enum Head {
 
 /// The response to a request, before its head. A request whose reply is dropped is cancelled.
 pub(super) struct Reply {
+    /// An interim response that has come already.
+    first: Option<Response<()>>,
     response: ResponseFuture,
     timer: ResponseTimer,
     /// The stream to the server, if the request asks for a tunnel.
@@ -341,6 +380,9 @@ impl Reply {
     ///
     /// There is no response, or it did not come in time.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, SendFailure>> {
+        if let Some(head) = self.first.take() {
+            return Poll::Ready(Ok(Head::Interim(head)));
+        }
         if let Poll::Ready(Some(Ok(head))) = self.response.poll_informational(cx) {
             self.awaited.has_heard();
             return Poll::Ready(Ok(Head::Interim(head)));
@@ -356,12 +398,12 @@ impl Reply {
                 let body = |received| Http2Body::new(received, length, sent, upload, awaited);
                 Poll::Ready(Ok(Head::Final(response.map(body))))
             }
-            // What a server leaves out, as it is about to end or has too much to do, it has not
-            // begun (RFC 9113, sections 6.8 and 8.7). An upload cannot be sent again.
-            Poll::Ready(Err(error)) if self.upload.is_none() && body::is_left_out(&error) => {
-                Poll::Ready(Err(SendFailure::Unsent))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(StreamReset::failure(error))),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(match self.upload {
+                None if is_left_out(&error) => SendFailure::Unsent,
+                None if is_refused(&error) => SendFailure::Refused(StreamReset::REFUSED),
+                // An upload cannot be sent again.
+                _ => StreamReset::failure(error),
+            })),
             Poll::Pending => {
                 ready!(self.timer.poll(cx));
                 self.awaited.0.is_doubtful.set(true);

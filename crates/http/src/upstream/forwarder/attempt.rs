@@ -156,7 +156,8 @@ impl Forwarder {
         way.0.watch();
         let (server, addresses) = (lease.server.clone(), lease.addresses);
         if !must_dial && let Some(shared) = server.shared(addresses) {
-            return send_shared((shared, true), way, client, (out, self.response)).await;
+            let sent = send_shared((shared, true), way, client, (out, self.response));
+            return Box::pin(sent).await;
         }
         // Rare cases are kept out of the future that each request has.
         let dialled = Box::pin(dial(&self.pool.group, &server, addresses, self.connect));
@@ -172,7 +173,7 @@ impl Forwarder {
         let opened =
             opened.map_err(|_| Missed::lost(SendFailure::Unsent, false, self.response, false))?;
         self.pool.share(&server, addresses, &opened);
-        send_shared((opened, false), way, client, (out, self.response)).await
+        Box::pin(send_shared((opened, false), way, client, (out, self.response))).await
     }
 }
 
@@ -180,10 +181,33 @@ impl Forwarder {
 /// of the response.
 async fn send_shared(
     (connection, was_idle): (Http2Connection, bool),
-    (request, additions, _): Way<'_>,
+    way: Way<'_>,
     client: &mut impl Client,
     (out, limit): (&mut Out, Duration),
 ) -> Result<StatusCode, Missed> {
+    let lost = |lost: SendFailure| {
+        let is_sent = !matches!(lost, SendFailure::Unsent | SendFailure::Refused(_));
+        Missed::lost(lost, was_idle, limit, is_sent)
+    };
+    let mut is_first = true;
+    loop {
+        match send_to(&connection, way, client, (out, limit), lost).await? {
+            Ok(status) => return Ok(status),
+            // The server may have told only then how many streams it allows.
+            Err(SendFailure::Refused(_)) if std::mem::take(&mut is_first) => {}
+            Err(why) => return Err(lost(why)),
+        }
+    }
+}
+
+/// Sends a request once.
+async fn send_to(
+    connection: &Http2Connection,
+    (request, additions, _): Way<'_>,
+    client: &mut impl Client,
+    (out, limit): (&mut Out, Duration),
+    lost: impl Fn(SendFailure) -> Missed,
+) -> Result<Result<StatusCode, SendFailure>, Missed> {
     let mut made = request.to_h2(connection.is_encrypted()).ok_or(Missed::Unfit)?;
     let mut proof = None;
     if request.upgrade.as_deref().is_some_and(websocket::is_asked_for) {
@@ -191,18 +215,19 @@ async fn send_shared(
         if !allows.ok_or(Missed::ClientGone)? {
             return Err(match connection.is_usable() {
                 true => Missed::NoWebSockets,
-                false => Missed::lost(SendFailure::Unsent, was_idle, limit, false),
+                false => lost(SendFailure::Unsent),
             });
         }
         proof = Some(websocket::ask(&mut made).ok_or(Missed::Unfit)?);
     }
-    let begun = Box::pin(connection.begin(made, limit));
-    let begun = unless_gone(client, begun).await.ok_or(Missed::ClientGone)?;
-    let mut reply = begun.map_err(|(lost, body)| {
-        let is_sent = !matches!(lost, SendFailure::Unsent);
-        request.put_back(body);
-        Missed::lost(lost, was_idle, limit, is_sent)
-    })?;
+    let begun = unless_gone(client, connection.begin(made, limit)).await;
+    let mut reply = match begun.ok_or(Missed::ClientGone)? {
+        Ok(reply) => reply,
+        Err((why, body)) => {
+            request.put_back(body);
+            return Ok(Err(why));
+        }
+    };
     let (mut interim, mut waiting, mut last) = (0, VecDeque::new(), None);
     let answered = poll_fn(|cx| {
         loop {
@@ -247,17 +272,15 @@ async fn send_shared(
         if client.is_gone(cx) { Poll::Ready(Err(None)) } else { Poll::Pending }
     })
     .await;
-    let mut response = answered.map_err(|missed| match missed {
-        None => Missed::ClientGone,
-        Some(lost) => {
-            let is_sent = !matches!(lost, SendFailure::Unsent);
-            Missed::lost(lost, was_idle, limit, is_sent)
-        }
-    })?;
+    let mut response = match answered {
+        Ok(response) => response,
+        Err(None) => return Err(Missed::ClientGone),
+        Err(Some(why)) => return Ok(Err(why)),
+    };
     proof.into_iter().for_each(|proof| websocket::consent(&mut response, proof));
     let status = response.status();
     out.answer = Some(Answer::Given(response.map(Incoming::Http2)));
-    Ok(status)
+    Ok(Ok(status))
 }
 
 /// Appends an interim response of HTTP/2.

@@ -20,12 +20,6 @@ pub(super) fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Whether the server says that it has not begun to work on a request.
-pub(super) fn is_left_out(error: &h2::Error) -> bool {
-    let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-    error.is_remote() && (is_refused || error.is_go_away())
-}
-
 /// The body of a response. A request whose body of the response is dropped before its end is
 /// cancelled.
 pub(in crate::upstream) struct Http2Body {
@@ -120,9 +114,8 @@ impl Http2Body {
             // The stream was reset by this side then.
             return Poll::Ready(Some(Err(io::Error::other(Interrupted))));
         }
-        // A server that has sent its whole response asks for no more of the request so (RFC 9113,
-        // section 8.1).
-        if error.reason() == Some(Reason::NO_ERROR) && self.left.is_none_or(|left| left == 0) {
+        // All of it is there, and the server wants no more of the request, for instance.
+        if self.left == Some(0) {
             self.end();
             return Poll::Ready(None);
         }
@@ -139,6 +132,9 @@ impl Http2Body {
 pub struct StreamReset(pub u32);
 
 impl StreamReset {
+    /// The server has not begun to work on the request.
+    pub(super) const REFUSED: StreamReset = StreamReset(7);
+
     fn of(error: &h2::Error) -> Option<StreamReset> {
         let is_reset = error.is_reset() && error.is_remote();
         Some(StreamReset(error.reason().filter(|_| is_reset)?.into()))

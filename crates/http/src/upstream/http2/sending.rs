@@ -14,6 +14,8 @@ use crate::upstream::outgoing::Outgoing;
 /// A body, and the stream that it is sent on.
 pub(super) struct Sending {
     body: Outgoing,
+    /// A piece of it that waits for a window, and whether it is the last.
+    held: Option<(Bytes, bool)>,
     stream: SendStream<Bytes>,
 }
 
@@ -24,7 +26,7 @@ impl Sending {
         body: Outgoing,
         stream: SendStream<Bytes>,
     ) -> Option<oneshot::Sender<()>> {
-        let mut sending = Sending { body, stream };
+        let mut sending = Sending { body, held: None, stream };
         if let Outgoing::Memory(data) = &mut sending.body {
             // The library keeps it, as this would. An error is that of the response, too.
             let _ = sending.stream.send_data(std::mem::take(data), true);
@@ -54,44 +56,52 @@ impl Sending {
     /// Ready when nothing more is sent.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            // Some room is waited for before more of the body is read. The library asks for the
-            // rest, and sends a piece as the window allows.
-            self.stream.reserve_capacity(1);
-            while self.stream.capacity() == 0 {
-                match ready!(self.stream.poll_capacity(cx)) {
-                    Some(Ok(_)) => {}
-                    Some(Err(_)) | None => return Poll::Ready(()),
-                }
-            }
             if self.stream.poll_reset(cx).is_ready() {
                 return Poll::Ready(());
             }
-            let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                Some(Ok(frame)) => frame,
-                Some(Err(_)) => {
-                    self.stream.send_reset(Reason::CANCEL);
-                    return Poll::Ready(());
-                }
-                None => {
-                    let _ = self.stream.send_data(Bytes::new(), true);
-                    return Poll::Ready(());
-                }
-            };
-            let is_last = self.body.is_end_stream();
-            let sent = match frame.into_data() {
-                Ok(data) => self.stream.send_data(data, is_last).map(|()| is_last),
-                Err(frame) => match frame.into_trailers() {
-                    Ok(trailers) => {
-                        self.stream.reserve_capacity(0);
-                        self.stream.send_trailers(trailers).map(|()| true)
-                    }
-                    Err(_) => Ok(false),
+            let (data, is_last) = match self.held.take() {
+                Some(held) => held,
+                None => match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                    None => (Bytes::new(), true),
+                    Some(Err(_)) => return self.cancel(),
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) => (data, self.body.is_end_stream()),
+                        Err(frame) => {
+                            let trailers = frame.into_trailers().unwrap_or_default();
+                            return match self.stream.send_trailers(trailers) {
+                                Ok(()) => Poll::Ready(()),
+                                Err(_) => self.cancel(),
+                            };
+                        }
+                    },
                 },
             };
-            // After an error the response has it.
-            if sent.unwrap_or(true) {
-                return Poll::Ready(());
+            // The end of a body needs no window. Of a window that is asked for without need, others
+            // have less. The library asks for the rest, and sends a piece as the window allows.
+            if !data.is_empty() {
+                self.stream.reserve_capacity(1);
+                while self.stream.capacity() == 0 {
+                    match self.stream.poll_capacity(cx) {
+                        Poll::Ready(Some(Ok(_))) => {}
+                        Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                        Poll::Pending => {
+                            self.held = Some((data, is_last));
+                            return Poll::Pending;
+                        }
+                    }
+                }
+            }
+            match self.stream.send_data(data, is_last) {
+                Ok(()) if !is_last => {}
+                Ok(()) => return Poll::Ready(()),
+                Err(_) => return self.cancel(),
             }
         }
+    }
+
+    /// Tells the server that the rest does not come. A stream that has ended stays as it is.
+    fn cancel(&mut self) -> Poll<()> {
+        self.stream.send_reset(Reason::CANCEL);
+        Poll::Ready(())
     }
 }
