@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_rustls::rustls::pki_types::ServerName;
 use futures_rustls::rustls::{ClientConnection, StreamOwned};
 use superpoll_rt::BackendKind;
+use superpoll_test_support::find;
 
 use crate::gateway::{Gateway, LIMIT, MOST, config, whole};
 use crate::http2::{certificate, frame, front_of, head_of, trusting};
@@ -76,8 +77,11 @@ impl<S: Read + Write> Frames<S> {
 
 impl Frames<TcpStream> {
     /// Returns the next connection of the gateway to a server.
+    #[track_caller]
     fn accept(listener: &TcpListener) -> Frames<TcpStream> {
-        let (mut stream, _) = listener.accept().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (mut stream, _) = find("the gateway connects", || listener.accept().ok());
+        stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.read_exact(&mut [0; 24]).unwrap();
         Frames::new(stream)
@@ -376,6 +380,69 @@ fn fields_behind_an_upload_that_http2_does_not_allow_are_left_out() {
         assert_eq!((kind, stream), (HEADERS, 1), "{fields:?}");
         server.send(HEADERS, END_HEADERS | END_STREAM, 1, &OK);
         assert_eq!(client.reply().status, 200);
+    }
+}
+
+#[test]
+fn an_upload_that_waits_for_room_is_cancelled() {
+    for backend in MOST {
+        let (_gateway, mut client, mut server) = chain(backend, "");
+        client.send(HEADERS, END_HEADERS, 3, &head_of("POST", None));
+        assert_eq!(server.next(HEADERS).0, 3);
+        // The window of the server has room for a part of it, and the gateway takes a piece more.
+        let mut sent = 0;
+        while sent < 300_000 {
+            client.send(DATA, 0, 3, &[b'x'; 250]);
+            sent += 250;
+        }
+        let mut arrived = 0;
+        while arrived < 65_535 {
+            arrived += server.next(DATA).1.len();
+        }
+        settle(&mut client);
+        client.send(RST_STREAM, 0, 3, &[0, 0, 0, 8]);
+        assert_eq!(server.next(RST_STREAM), (3, vec![0, 0, 0, 8]));
+    }
+}
+
+#[test]
+fn an_upload_of_http1_that_breaks_off_is_cancelled() {
+    for backend in MOST {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let gateway = Gateway::start(backend, &config(&[&address], "h2 = true", ""));
+        let mut client = Client::connect(&gateway.address);
+        let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        client.send(format!("{head}4\r\nsome\r\n"));
+        let mut server = Frames::accept(&listener);
+        assert_eq!(server.next(DATA), (1, b"some".to_vec()));
+        // It is answered before its end, which comes malformed.
+        server.send(HEADERS, END_HEADERS, 1, &OK);
+        server.send(DATA, END_STREAM, 1, b"early");
+        assert_eq!(client.reply().text(), "early");
+        client.send("no length\r\n");
+        assert_eq!(server.next(RST_STREAM), (1, vec![0, 0, 0, 8]));
+    }
+}
+
+/// They have streams that the server has not begun to work on.
+#[test]
+fn requests_behind_the_last_stream_of_a_server_are_sent_again() {
+    for backend in MOST {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (_gateway, mut client, mut server) = chain_to(&listener, backend, "");
+        for stream in [3, 5] {
+            client.send(HEADERS, END_HEADERS, stream, &head_of("POST", Some("4")));
+            client.send(DATA, END_STREAM, stream, b"body");
+            assert_eq!(server.next(DATA), (stream, b"body".to_vec()));
+        }
+        server.send(GOAWAY, 0, 0, &[0, 0, 0, 3, 0, 0, 0, 0]);
+        let mut other = Frames::accept(&listener);
+        assert_eq!(other.next(DATA), (1, b"body".to_vec()));
+        other.send(HEADERS, END_HEADERS | END_STREAM, 1, &OK);
+        assert_eq!(client.next(HEADERS).0, 5);
+        server.send(HEADERS, END_HEADERS | END_STREAM, 3, &OK);
+        assert_eq!(client.next(HEADERS).0, 3);
     }
 }
 
