@@ -158,9 +158,9 @@ impl Drop for LastHandle {
 }
 
 struct Handles {
-    /// Whoever has it is the next to get a stream.
+    /// The one who has it gets the next stream.
     turn: Mutex<SendRequest<Bytes>>,
-    /// The same, for what need not be waited for.
+    /// Another one, for questions that do not wait.
     any: RefCell<SendRequest<Bytes>>,
     is_encrypted: bool,
     // After the others, which keep the connection open.

@@ -34,7 +34,7 @@ crate::options::options! {
     /// Options of `superpoll-lab idle`.
     pub(crate) struct Options;
 
-    /// Connections to each server [default: 4000, or 1000 if quick]
+    /// Connections to each server [default: 9000 or as many as fit, 1000 if quick]
     connections: Option<usize> = N,
     /// How connections come: one-by-one, burst or all
     arrival: String = LIST "all",

@@ -57,10 +57,12 @@ fn arrivals(text: &str) -> Result<Vec<Arrival>> {
 }
 
 fn connections(options: &Options, subjects: &[Subject]) -> Result<usize> {
-    let asked = options.connections.unwrap_or(if options.output.quick { 1000 } else { 4000 });
     // A relay has two descriptors for each.
     let each = 1 + usize::from(subjects.iter().any(|one| one.start.kind == Kind::Relay));
     let most = (2 * channel::most_pairs()).saturating_sub(RESERVE) / each;
+    // Of few, what an allocator keeps for later is the larger part.
+    let usual = if options.output.quick { 1000 } else { 9000 };
+    let asked = options.connections.unwrap_or(usual.min(most));
     channel::fits("--connections", asked, 2..=most)?;
     Ok(asked / 2 * 2)
 }

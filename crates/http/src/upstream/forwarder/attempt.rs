@@ -57,8 +57,8 @@ use crate::upstream::websocket;
 /// connection with the poller. Most responses come sooner, and many connections have one request.
 const UNWATCHED: Duration = Duration::from_millis(10);
 
-/// The most interim responses of HTTP/2 that wait for their client. Further ones are dropped, as any
-/// may be (RFC 9110, section 15.2).
+/// The most interim responses of HTTP/2 that wait for their client. Further ones are dropped, as
+/// any may be (RFC 9110, section 15.2).
 const MOST_WAITING: usize = 8;
 
 /// A request, the fields that are added to its response, and the state of that.
