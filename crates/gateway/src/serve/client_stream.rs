@@ -96,7 +96,7 @@ impl ClientStream {
     }
 }
 
-/// The buffers of HTTP/1 are initialised: a TLS stream would clear those of hyper each time.
+/// The buffers of HTTP/1 are initialised, so a TLS stream need not clear them.
 impl AsyncRead for ClientStream {
     fn poll_read(
         self: Pin<&mut Self>,

@@ -2,9 +2,9 @@
 //!
 //! The engine itself reads bytes that the kernel has in memory (`preadv2` with `RWF_NOWAIT`); a
 //! thread that may block reads bytes that are on a disk. Buffers are used again when the bytes in
-//! them have been sent. HTTP/2 asks for the next buffer before that, as long as hyper holds less
-//! than its own bound. But when all buffers in use have more than [`PLENTY`] bytes, a body has one
-//! buffer at a time, and a small one.
+//! them have been sent. HTTP/2 asks for the next buffer before that, as long as its connection has
+//! joined less than its bound. But when all buffers in use have more than [`PLENTY`] bytes, a body
+//! has one buffer at a time, and a small one.
 //!
 //! The length of a body has been promised by its head. A file that has become shorter meanwhile
 //! ends the body with an error, which closes the connection: a client learns that bytes are missing

@@ -5,8 +5,7 @@
 //! parts and refuses what could be read in two ways, and it writes another one from those
 //! (`superpoll_http1`). HTTP/2 has no framing that could be read differently.
 //!
-//! This module refuses requests that the codec or hyper accepts and a server might read
-//! differently:
+//! This module refuses requests that the codecs accept and a server might read differently:
 //!
 //! - dots as a part of the path, plain or percent-encoded: routes are found by the path as it is
 //!   written, and a server that resolves `/a/../b` would answer for a path that the route does not
