@@ -161,6 +161,8 @@ fn group(options: &Options) -> Result<Option<Arc<Group>>, Box<dyn Error>> {
         health,
         proxy_protocol: None,
         keep_alive: 0,
+        idle: Duration::ZERO,
+        fastcgi: false,
         h2: false,
         tls: None,
         dns: Dns::default(),

@@ -4,6 +4,7 @@
 mod admin;
 mod automatic;
 mod broker;
+mod fastcgi;
 mod hosts;
 mod logs;
 mod processes;
@@ -72,6 +73,9 @@ pub(super) struct Check<'a> {
     redirects: Vec<Range<usize>>,
     /// The upstreams that a route uses.
     used: BTreeSet<String>,
+    /// Those that routes call scripts of, and those that are for another protocol.
+    script_upstreams: BTreeSet<String>,
+    other_upstreams: BTreeSet<String>,
     /// The places of the listeners whose certificates come by ACME.
     acme: Vec<Range<usize>>,
     /// The mistakes.
@@ -103,6 +107,8 @@ impl<'a> Check<'a> {
             acme: Vec::new(),
             redirects: Vec::new(),
             used: BTreeSet::new(),
+            script_upstreams: BTreeSet::new(),
+            other_upstreams: BTreeSet::new(),
             found,
             warnings: Vec::new(),
             resources: Vec::new(),
@@ -377,10 +383,15 @@ impl<'a> Check<'a> {
             route.channel.as_ref().map(Spanned::span),
             route.mercure.as_ref().map(Spanned::span),
             route.proxy.as_ref().map(Spanned::span),
+            route.fastcgi.as_ref().map(Spanned::span),
         ];
+        let otherwise = self.otherwise(&route);
         let mut given: Vec<_> = spans.into_iter().flatten().collect();
         given.sort_by_key(|span| span.start);
-        let kinds = "files, redirect, channel, mercure or proxy";
+        if otherwise {
+            given.truncate(1);
+        }
+        let kinds = "files, redirect, channel, mercure, proxy or fastcgi";
         if let Some(second) = given.get(1) {
             self.wrong(
                 second.clone(),
@@ -412,7 +423,17 @@ impl<'a> Check<'a> {
             Action::Channel(self.mercure(&place, path, hub.into_inner()))
         });
         let channel = channel.or(hub);
-        files.map(Action::Files).or(redirect.map(Action::Redirect)).or(channel).or(proxy)
+        let fastcgi = route.fastcgi.and_then(|fastcgi| self.fastcgi(fastcgi));
+        let forwarded = proxy.or(fastcgi);
+        match (files, forwarded) {
+            (Some(files), Some(rest)) if otherwise => {
+                Some(Action::FilesFirst(files, Box::new(rest)))
+            }
+            (files, forwarded) => {
+                let files = files.map(Action::Files);
+                files.or(redirect.map(Action::Redirect)).or(channel).or(forwarded)
+            }
+        }
     }
 
     fn files(&mut self, files: Spanned<super::model::Files>) -> Option<super::model::Files> {
@@ -519,11 +540,17 @@ impl<'a> Check<'a> {
             request_headers: self.headers(proxy.request_headers, rules::Of::Requests),
             replace_errors: proxy.replace_errors,
             compress: proxy.compress,
+            send_files: self.send_files(proxy.send_files),
         }))
     }
 
     /// Checks that an upstream is defined.
     pub(super) fn known_upstream(&mut self, place: Range<usize>, upstream: &str) {
+        self.other_upstreams.insert(upstream.to_owned());
+        self.defined_upstream(place, upstream);
+    }
+
+    fn defined_upstream(&mut self, place: Range<usize>, upstream: &str) {
         self.used.insert(upstream.to_owned());
         if !self.upstreams.contains(upstream) {
             let known: Vec<_> = self.upstreams.iter().map(String::as_str).collect();

@@ -83,8 +83,9 @@ pub use self::logs::{AccessLog, Level, Log, LogFormat, MessageFormat, Metrics};
 pub use self::mercure::MERCURE_PATH;
 pub use self::mistake::{ConfigError, Mistake};
 pub use self::model::{
-    Action, Admin, Balance, Config, Files, Health, HealthKind, Host, Keeper, KeeperKind, Limits,
-    Listener, Process, Proxy, Redirect, Route, Server, SocketPath, Timeouts, Upstream, UpstreamTls,
+    Action, Admin, Balance, Config, FastCgi, Files, Health, HealthKind, Host, Keeper, KeeperKind,
+    Limits, Listener, Otherwise, Process, Proxy, Redirect, Route, Server, SocketPath, Timeouts,
+    Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::password::{PasswordHash, PasswordHashError};

@@ -324,6 +324,39 @@ pub enum Action {
     Channel(Channel),
     /// Forwards requests to the servers of an upstream.
     Proxy(Proxy),
+    /// Runs scripts on the servers of an upstream.
+    FastCgi(Box<FastCgi>),
+    /// Serves the files of a folder, and leaves requests for which there is no file to another
+    /// action.
+    FilesFirst(Files, Box<Action>),
+}
+
+impl Action {
+    /// Returns the folders that are opened for it, in their order.
+    pub fn folders(&self) -> impl Iterator<Item = &PathBuf> {
+        let (files, rest) = match self {
+            Action::Files(files) => (Some(files), None),
+            Action::FilesFirst(files, rest) => (Some(files), Some(&**rest)),
+            other => (None, Some(other)),
+        };
+        let (scripts, proxy) = match rest {
+            Some(Action::FastCgi(fastcgi)) => (fastcgi.root.as_ref(), Some(&fastcgi.proxy)),
+            Some(Action::Proxy(proxy)) => (None, Some(proxy)),
+            _ => (None, None),
+        };
+        let sent = proxy.into_iter().flat_map(|proxy| proxy.send_files.values());
+        files.map(|files| &files.root).into_iter().chain(scripts).chain(sent)
+    }
+}
+
+/// The action that gets the requests for which there is no file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Otherwise {
+    /// That of `proxy`.
+    Proxy,
+    /// That of `fastcgi`.
+    FastCgi,
 }
 
 table! {
@@ -337,6 +370,9 @@ table! {
         /// The path of the file that is sent for a path without a file, as `/index.html`. Default:
         /// none, such a path is answered by 404.
         pub fallback: Option<String> = None,
+        /// The action of the same route that gets the requests for which there is no file. Default:
+        /// none, they are answered by 404.
+        pub otherwise: Option<Otherwise> = None,
         /// Whether a folder without such a file is listed. Default: no.
         pub listing: bool = false,
         /// Whether `FILE.br`, `FILE.zst` and `FILE.gz` are sent in place of `FILE` to clients that
@@ -405,6 +441,29 @@ pub struct Proxy {
     /// Whether responses are compressed that are text of some sort, for clients that accept it.
     /// Default: no.
     pub compress: bool,
+    /// The folders of which servers may ask this one to send files (`X-Accel-Redirect`,
+    /// `X-Sendfile`), by the paths that stand for them. Default: none.
+    pub send_files: BTreeMap<String, PathBuf>,
+}
+
+/// How scripts are run by FastCGI.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FastCgi {
+    /// How requests are forwarded. No path is taken off.
+    pub proxy: Proxy,
+    /// The folder of the scripts. Default: none, the servers have one program for all paths.
+    pub root: Option<PathBuf>,
+    /// The same folder as the servers see it. Default: the same path.
+    pub server_root: Option<PathBuf>,
+    /// The script for a folder, and for all paths that are none of a script. Default: `index.php`.
+    pub index: String,
+    /// The end of the names of scripts. Default: `.php`.
+    pub split: String,
+    /// Further parameters. Default: none.
+    pub params: BTreeMap<String, String>,
+    /// Whether long bodies of requests are read to their end before a server gets them. Bodies
+    /// without a length always are. Default: no.
+    pub spool: bool,
 }
 
 /// How a server is chosen.
@@ -433,8 +492,15 @@ pub struct Upstream {
     /// sent.
     pub proxy_protocol: Option<ProxyVersion>,
     /// How many idle connections are kept to each server, as far as the process's descriptors
-    /// allow. Each engine may keep an eighth of them although others have all. Default: 1024.
+    /// allow. Each engine may keep an eighth of them although others have all. Default: 1024. Of
+    /// servers of FastCGI, whose processes have one connection each, it is the number of
+    /// connections at which none is kept: default 4.
     pub keep_alive: usize,
+    /// The longest time for which an idle connection is kept. Default: 50 s, 1 s for FastCGI, and
+    /// less where a server closes them earlier.
+    pub idle: Duration,
+    /// Whether the servers speak FastCGI: routes forward to them so.
+    pub fastcgi: bool,
     /// Whether HTTP/2 is spoken: at once without TLS, and with TLS where the server agrees to it.
     /// Default: no.
     pub h2: bool,
@@ -538,6 +604,9 @@ table! {
         pub header_bytes: u64 as "scalar::size" = 16 << 10,
         /// The largest body of a request. Default: 16 MiB.
         pub body_bytes: u64 as "scalar::size" = 16 << 20,
+        /// The most bytes of all bodies together that are kept in files before a server gets them.
+        /// Default: 4 GiB.
+        pub spool_bytes: u64 as "scalar::size" = 4 << 30,
         /// The most connections at a time. Default: the number that the process's descriptors
         /// allow, less those that are kept for files and upstream servers.
         pub connections: Option<NonZeroU32> = None,

@@ -134,6 +134,7 @@ table! {
         pub(super) channel: Option<Spanned<Channel>>,
         pub(super) mercure: Option<Spanned<Mercure>>,
         pub(super) proxy: Option<Spanned<Proxy>>,
+        pub(super) fastcgi: Option<Spanned<FastCgi>>,
         pub(super) headers: Headers,
         pub(super) errors: RawErrorPages,
         pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
@@ -161,6 +162,24 @@ table! {
         pub(super) request_headers: Headers,
         pub(super) replace_errors: bool,
         pub(super) compress: bool,
+        pub(super) send_files: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
+    }
+
+    pub(super) struct FastCgi {
+        pub(super) upstream: Option<Spanned<String>>,
+        pub(super) root: Option<Spanned<PathBuf>>,
+        pub(super) server_root: Option<Spanned<PathBuf>>,
+        pub(super) index: Option<Spanned<String>>,
+        pub(super) split: Option<Spanned<String>>,
+        pub(super) params: BTreeMap<Spanned<String>, Spanned<String>>,
+        pub(super) spool: bool,
+        pub(super) retries: Option<u32>,
+        pub(super) trust_forwarded: bool,
+        pub(super) abort_on_close: Option<bool>,
+        pub(super) request_headers: Headers,
+        pub(super) replace_errors: bool,
+        pub(super) compress: bool,
+        pub(super) send_files: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
     }
 
     pub(super) struct Upstream {
@@ -169,6 +188,7 @@ table! {
         pub(super) health: Option<Spanned<Health>>,
         pub(super) proxy_protocol: ProxyProtocol,
         pub(super) keep_alive: Option<usize>,
+        pub(super) idle: Option<Duration> as "scalar::some_duration",
         pub(super) h2: bool,
         pub(super) tls: Option<Spanned<UpstreamTls>>,
         pub(super) dns: Option<Spanned<Dns>>,

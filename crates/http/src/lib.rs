@@ -60,6 +60,7 @@ pub mod rate_table;
 pub mod ready;
 pub mod reply;
 pub mod rules;
+pub mod scripts;
 pub mod sys;
 pub mod telemetry;
 pub mod tls;

@@ -274,6 +274,16 @@ pub struct BodyWriter {
 }
 
 impl BodyWriter {
+    /// Returns a writer of a body with this length, whose head was written otherwise.
+    pub const fn of_length(length: u64) -> BodyWriter {
+        BodyWriter { framing: Framing::Length(length), after: After::Stays, is_in_chunk: false }
+    }
+
+    /// Returns a writer of a body whose end is told otherwise, and whose head was written so.
+    pub const fn of_unknown() -> BodyWriter {
+        BodyWriter { framing: Framing::UntilClose, after: After::Stays, is_in_chunk: false }
+    }
+
     /// Returns how much data may still be written; `None` if any amount may.
     #[must_use]
     pub const fn left(&self) -> Option<u64> {

@@ -103,11 +103,16 @@ impl Check<'_> {
     fn rewrite(&mut self, text: Spanned<String>, path: &str, action: Option<&Action>) -> String {
         let place = text.span();
         let conflict = match action {
-            Some(Action::Proxy(proxy)) if proxy.strip_path => {
+            Some(action) if strips_path(action) => {
                 Some("strip_path takes a part of the path off as well, expected rewrite alone")
             }
-            Some(Action::Files(_) | Action::Proxy(_)) | None => None,
-            Some(_) => Some("a rewrite is for files and for servers, expected files or proxy"),
+            Some(
+                Action::Files(_) | Action::Proxy(_) | Action::FastCgi(_) | Action::FilesFirst(..),
+            )
+            | None => None,
+            Some(_) => {
+                Some("a rewrite is for files and for servers, expected files, proxy or fastcgi")
+            }
         };
         if let Some(what) = conflict {
             self.wrong(place, what);
@@ -340,5 +345,14 @@ impl Check<'_> {
     fn failures(&mut self, text: &Spanned<String>) -> Option<Rate> {
         let rate = Rate::read(text.get_ref());
         rate.map_err(|what| self.wrong(text.span(), format!("{what}, or \"off\""))).ok()
+    }
+}
+
+/// Whether an action takes the route's path off.
+fn strips_path(action: &Action) -> bool {
+    match action {
+        Action::Proxy(proxy) => proxy.strip_path,
+        Action::FilesFirst(_, rest) => strips_path(rest),
+        _ => false,
     }
 }

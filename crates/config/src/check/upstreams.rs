@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use toml::Spanned;
 
@@ -11,7 +12,14 @@ use crate::dns::{Dns, ServerAddress};
 use crate::model::{Balance, HealthKind, Server, Upstream};
 use crate::raw;
 use crate::rights::is_cookie_name;
+use crate::scalar::ProxyProtocol;
 use crate::sticky::{RawSticky, Sticky};
+
+/// For how long an idle connection is kept: less than most servers do.
+const USUAL_IDLE: Duration = Duration::from_secs(50);
+
+/// The same for servers of FastCGI, of which each has a process for one connection.
+const SCRIPTS_IDLE: Duration = Duration::from_secs(1);
 
 /// The least length of a secret, in bytes.
 const LEAST_SECRET: usize = 32;
@@ -80,18 +88,46 @@ impl Check<'_> {
                 self.wrong(place, what);
             }
         }
+        let fastcgi = self.script_upstreams.contains(name.get_ref());
+        if fastcgi {
+            self.script_upstream(name, &upstream.proxy_protocol, upstream.h2, tls.is_some());
+        }
+        let idle = upstream.idle.unwrap_or(if fastcgi { SCRIPTS_IDLE } else { USUAL_IDLE });
         Upstream {
             servers,
             balance: upstream.balance,
             health: upstream.health.map(Spanned::into_inner),
             proxy_protocol: upstream.proxy_protocol.0,
-            keep_alive: upstream.keep_alive.unwrap_or(1024),
+            keep_alive: upstream.keep_alive.unwrap_or(if fastcgi { 4 } else { 1024 }),
+            idle,
+            fastcgi,
             h2: upstream.h2,
             tls,
             dns,
             eject: upstream.eject.map(Spanned::into_inner),
             sticky,
             slow_start: upstream.slow_start.map(Spanned::into_inner),
+        }
+    }
+
+    /// Checks an upstream whose servers speak FastCGI.
+    fn script_upstream(
+        &mut self,
+        name: &Spanned<String>,
+        proxy_protocol: &ProxyProtocol,
+        h2: bool,
+        has_tls: bool,
+    ) {
+        let name_text = name.get_ref();
+        if self.other_upstreams.contains(name_text) {
+            let what =
+                format!("the upstream {name_text:?} is for FastCGI and for another protocol");
+            self.wrong(name.span(), format!("{what}, expected one upstream for each"));
+        }
+        let other = [(h2, "h2"), (has_tls, "tls"), (proxy_protocol.0.is_some(), "proxy_protocol")];
+        for (_, key) in other.into_iter().filter(|(is_set, _)| *is_set) {
+            let what = format!("the servers of the upstream {name_text:?} speak FastCGI");
+            self.wrong(name.span(), format!("{what}, expected no {key}"));
         }
     }
 

@@ -198,3 +198,68 @@ fn mistakes_of_the_rules_for_servers_are_refused() {
     let warnings: Vec<_> = warned.warnings.iter().map(ToString::to_string).collect();
     assert!(warnings.iter().any(|warning| warning.contains("eject has no effect")), "{warnings:?}");
 }
+
+fn scripts(keys: &str, upstream: &str) -> Result<Config, String> {
+    let text = format!(
+        "[[listeners]]\naddress = \":1\"\n[[hosts]]\n[[hosts.routes]]\n{keys}\n\
+         [upstreams.a]\nservers = [{{ address = \"unix:php\" }}]\n{upstream}\n"
+    );
+    Config::parse("test", &text).map_err(|error| error.to_string())
+}
+
+#[test]
+fn scripts_have_defaults_of_their_own() {
+    let config = scripts("fastcgi = { upstream = \"a\", root = \"www\" }", "").unwrap();
+    let usual = &config.upstreams["a"];
+    assert_eq!((usual.fastcgi, usual.keep_alive, usual.idle.as_secs()), (true, 4, 1));
+    let Action::FastCgi(fastcgi) = &config.hosts[0].routes[0].action else { panic!() };
+    assert_eq!((&*fastcgi.index, &*fastcgi.split), ("index.php", ".php"));
+    let set = scripts("fastcgi = { upstream = \"a\" }", "keep_alive = 9\nidle = \"3s\"").unwrap();
+    let changed = &set.upstreams["a"];
+    assert_eq!((changed.keep_alive, changed.idle.as_secs()), (9, 3));
+    let both = "files = { root = \"www\", otherwise = \"fastcgi\" }\n\
+                fastcgi = { upstream = \"a\", root = \"www\", send_files = { \"/p\" = \"x\" } }";
+    let both = scripts(both, "").unwrap();
+    let action = &both.hosts[0].routes[0].action;
+    assert!(matches!(action, Action::FilesFirst(..)), "{action:?}");
+    let folders: Vec<_> = action.folders().map(|folder| folder.to_str().unwrap()).collect();
+    assert_eq!(folders, ["www", "www", "x"]);
+    let plain = upstream("{ address = \"a:1\" }", "").unwrap();
+    assert_eq!(plain.upstreams["a"].idle.as_secs(), 50);
+}
+
+#[test]
+fn mistakes_of_scripts_are_refused() {
+    let of = |keys: &str| format!("fastcgi = {{ upstream = \"a\"{keys} }}");
+    let files = |otherwise: &str| format!("files = {{ root = \"w\", {otherwise} }}");
+    let two = "fastcgi = { upstream = \"a\" }\n[[hosts.routes]]\npath = \"/b\"\n\
+               proxy = { upstream = \"a\" }";
+    for (keys, upstream, what) in [
+        ("fastcgi = {}".to_owned(), "", "fastcgi without an upstream, expected upstream = NAME"),
+        (of(", server_root = \"/a\""), "", "which is not there, expected root next to it"),
+        (of(", index = \"a/b\""), "", "\"a/b\" is no name of a file, expected one as"),
+        (of(", split = \"php\""), "", "\"php\" is no end of the names of scripts"),
+        (of(", params = { \"A B\" = \"\" }"), "", "\"A B\" is no name of a parameter"),
+        (of(", params = { HTTP_PROXY = \"\" }"), "", "\"HTTP_PROXY\" is no name of a parameter"),
+        (of(", send_files = { p = \"x\" }"), "", "\"p\" is no path of a URL"),
+        (of(""), "h2 = true", "speak FastCGI, expected no h2"),
+        (of(""), "proxy_protocol = true", "speak FastCGI, expected no proxy_protocol"),
+        (of(""), "tls = { ca = \"x\" }", "speak FastCGI, expected no tls"),
+        (two.to_owned(), "", "is for FastCGI and for another protocol, expected one upstream for"),
+        (files("otherwise = \"proxy\""), "", "has not files and proxy alone, expected proxy ="),
+        (
+            format!("{}\n{}", files("otherwise = \"proxy\""), of("")),
+            "",
+            "has not files and proxy alone",
+        ),
+        (
+            format!("{}\n{}", files("otherwise = \"fastcgi\", fallback = \"/x\""), of("")),
+            "",
+            "a path without a file has two answers, expected fallback or otherwise",
+        ),
+        (format!("{}\n{}", files("max_age = \"1s\""), of("")), "", "a second action of one route"),
+    ] {
+        let error = scripts(&keys, upstream).unwrap_err();
+        assert!(error.contains(what), "{error}");
+    }
+}

@@ -468,11 +468,14 @@ impl Begun {
         behind: &[u8],
         facts: &ClientFacts,
     ) -> Option<(ServerRequest, Result<usize, BodyWriter>)> {
-        let Decision::Forward(forwarder, target) = &self.routed.decision else { return None };
+        let Decision::Forward(forwarder, target, script) = &self.routed.decision else {
+            return None;
+        };
         let target = target.as_ref().map(PathAndQuery::as_str);
         let (about, io_activity) = ((facts, &*self.peer), &self.running.0.io_activity);
         let body = (behind, self.most_body());
-        forwarder.prepare((head, target), body, about, io_activity, self.trace.as_deref())
+        let script = script.as_deref();
+        forwarder.prepare((head, target), script, body, about, io_activity, self.trace.as_deref())
     }
 
     /// Returns its body within its limits.
@@ -531,7 +534,7 @@ impl Begun {
         };
         let reply = match (decision, request) {
             (Decision::Ready(ready), _) => Reply::Now(ready.into_response(additions.is_head)),
-            (Decision::Forward(forwarder, _), Source::Prepared(request)) => {
+            (Decision::Forward(forwarder, ..), Source::Prepared(request)) => {
                 let exchange = exchange(Version::HTTP_2, false);
                 Reply::Later(forwarder.respond(request, exchange))
             }

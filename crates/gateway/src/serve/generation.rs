@@ -254,9 +254,9 @@ fn folders(config: &Config) -> Result<Vec<Folder>, Error> {
         if route.action == config::Action::Demo {
             drop(Embedded::demo().map_err(Error::Demonstration)?);
         }
-        if let config::Action::Files(files) = &route.action {
-            let cannot = |source| Error::Folder { path: files.root.clone(), source };
-            folders.push(Folder::open(&files.root).map_err(cannot)?);
+        for root in route.action.folders() {
+            let cannot = |source| Error::Folder { path: root.clone(), source };
+            folders.push(Folder::open(root).map_err(cannot)?);
         }
     }
     Ok(folders)

@@ -350,6 +350,7 @@ impl Server {
         }
         let connections = NonZeroU32::new(descriptors::connections(config, descriptors));
         upstream::limit_idle_connections(descriptors::idle_upstream_connections(descriptors));
+        upstream::limit_spooled_bytes(config.limits.spool_bytes);
         let per_client = config.limits.connections_per_client;
         self.shared.connection_limits.limit(connections, per_client);
     }

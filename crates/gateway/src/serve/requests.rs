@@ -448,7 +448,7 @@ impl Direct {
     ) -> Direct {
         let Begun { running, timer, entry, trace, peer, routed } = begun;
         let work = match (routed.decision, sent) {
-            (Decision::Forward(forwarder, _), Some(sent)) => Work::Proxy(forwarder, sent),
+            (Decision::Forward(forwarder, ..), Some(sent)) => Work::Proxy(forwarder, sent),
             (Decision::Ready(ready), _) => Work::Ready(ready),
             // No other one was prepared.
             _ => Work::Ready(StatusCode::INTERNAL_SERVER_ERROR.into()),

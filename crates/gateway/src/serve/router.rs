@@ -28,7 +28,7 @@ use superpoll_http::telemetry::guard;
 use superpoll_http::trace::TraceRules;
 use superpoll_http::trusted_proxies::TrustedProxies;
 use superpoll_http::upload::Upload;
-use superpoll_http::upstream::Forwarder;
+use superpoll_http::upstream::{Forwarder, Script};
 use superpoll_http1::Method as Http1Method;
 use superpoll_hub::channel::mercure::answer::DISCOVERY;
 use superpoll_hub::channel::{LocalRoute, LocalSubscribers, LocatedChannel};
@@ -132,8 +132,9 @@ type AnswerAll = Box<dyn FnOnce(Request<Upload>, Exchange) -> Reply>;
 pub(super) enum Decision {
     /// It is there.
     Ready(Ready),
-    /// Its server's response is passed on. A target may stand in place of its own.
-    Forward(Rc<Forwarder>, Option<PathAndQuery>),
+    /// Its server's response is passed on. A target may stand in place of its own, and the call of
+    /// a script.
+    Forward(Rc<Forwarder>, Option<PathAndQuery>, Option<Box<Script>>),
     /// By a handler that needs all of the request.
     Handle(AnswerAll),
 }
@@ -149,12 +150,13 @@ impl Decision {
             Decision::Ready(ready) => {
                 Reply::Now(ready.into_response(*request.method() == Method::HEAD))
             }
-            Decision::Forward(forwarder, target) => {
+            Decision::Forward(forwarder, target, script) => {
                 let request = match target {
                     None => Ok(request),
                     Some(target) => with_target(request, target),
                 };
-                let answer = request.and_then(|request| forwarder.answer(request, exchange));
+                let answer =
+                    request.and_then(|request| forwarder.answer(request, script, exchange));
                 answer.map_or_else(Reply::from, Reply::Later)
             }
             Decision::Handle(handle) => handle(request, exchange),

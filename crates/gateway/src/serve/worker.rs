@@ -120,6 +120,7 @@ impl Worker {
         let new = Rc::new(router.put_to_use());
         self.timeouts.set(new.config().timeouts);
         self.limits.set(new.config().limits);
+        superpoll_http::upstream::limit_spooled_bytes(new.config().limits.spool_bytes);
         // The parts of the old router end only after the new one is in its place.
         let old = self.router.replace(new.clone());
         old.retire(Some(&new));

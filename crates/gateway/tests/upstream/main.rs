@@ -7,6 +7,7 @@ mod client_certificates;
 mod compression;
 mod ejection;
 mod failures;
+mod fastcgi;
 mod gateway;
 mod heads;
 mod http2;

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
 use superpoll_rt::blocking::unblock;
 
@@ -25,7 +25,27 @@ use superpoll_rt::blocking::unblock;
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
+/// Looking needs no right to read.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
 const BELOW: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+/// What a path stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    File,
+    Folder,
+    Other,
+}
+
+fn kind_of(opened: OwnedFd) -> Result<Kind, Errno> {
+    let kind = FileType::from_raw_mode(fstat(opened)?.st_mode);
+    Ok(match kind {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Folder,
+        _ => Kind::Other,
+    })
+}
 
 /// A folder that is opened once, so that it stays the same even if its name comes to stand for
 /// another folder.
@@ -82,6 +102,41 @@ impl Folder {
         self.open_below(path)
     }
 
+    /// Returns what a path stands for, if the kernel knows that without waiting. Nothing is opened
+    /// for reading: it may be for others to read.
+    pub(crate) fn kind_now(&self, path: &str) -> Option<io::Result<Kind>> {
+        let is_asked = !self.walks.load(Ordering::Relaxed) && !self.waits.load(Ordering::Relaxed);
+        if !is_asked || !is_below(path) {
+            return Some(self.kind(path));
+        }
+        let name = if path.is_empty() { "." } else { path };
+        let look = BELOW | ResolveFlags::CACHED;
+        match openat2(&self.root, name, LOOK, Mode::empty(), look) {
+            Err(Errno::AGAIN) => None,
+            Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => Some(self.kind(path)),
+            found => Some(found.and_then(kind_of).map_err(io::Error::from)),
+        }
+    }
+
+    /// Returns what a path stands for.
+    ///
+    /// # Errors
+    ///
+    /// There is nothing, or the way there leaves the folder.
+    pub(crate) fn kind(&self, path: &str) -> io::Result<Kind> {
+        if !is_below(path) {
+            return Err(Errno::XDEV.into());
+        }
+        let name = if path.is_empty() { "." } else { path };
+        if !self.walks.load(Ordering::Relaxed) {
+            match openat2(&self.root, name, LOOK, Mode::empty(), BELOW) {
+                Err(Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::AGAIN) => {}
+                found => return Ok(found.and_then(kind_of)?),
+            }
+        }
+        Ok(kind_of(walk(self.root.as_fd(), name, LOOK)?)?)
+    }
+
     /// Whether the kernel knows, without waiting, that a path leads nowhere.
     pub(super) fn lacks(&self, path: &str) -> bool {
         let is_asked = !self.walks.load(Ordering::Relaxed) && !self.waits.load(Ordering::Relaxed);
@@ -130,7 +185,7 @@ impl Folder {
                 self.walks.store(true, Ordering::Relaxed);
             }
         }
-        Ok(walk(self.root.as_fd(), path)?.into())
+        Ok(walk(self.root.as_fd(), path, READ)?.into())
     }
 }
 
@@ -139,12 +194,13 @@ fn is_below(path: &str) -> bool {
     !path.starts_with('/') && !path.contains('\0') && path.split('/').all(|part| part != "..")
 }
 
-fn walk(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {
+/// Opens components one by one, the last one with these flags.
+fn walk(root: BorrowedFd<'_>, path: &str, last: OFlags) -> Result<OwnedFd, Errno> {
     let mut at = openat(root, ".", READ | OFlags::DIRECTORY, Mode::empty())?;
     let mut parts = path.split('/').filter(|part| !matches!(*part, "" | ".")).peekable();
     while let Some(part) = parts.next() {
-        let folder = if parts.peek().is_some() { OFlags::DIRECTORY } else { OFlags::empty() };
-        at = openat(&at, part, READ | OFlags::NOFOLLOW | folder, Mode::empty())?;
+        let flags = if parts.peek().is_some() { READ | OFlags::DIRECTORY } else { last };
+        at = openat(&at, part, flags | OFlags::NOFOLLOW, Mode::empty())?;
     }
     Ok(at)
 }

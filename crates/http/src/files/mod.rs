@@ -39,8 +39,10 @@ mod version;
 
 pub use self::embedded::Embedded;
 pub use self::folder::Folder;
+pub(crate) use self::folder::Kind;
 pub use self::representation::Representation;
-pub use self::site::Site;
+pub use self::site::{Site, to_folder};
+pub(crate) use self::site::{clock, status_of};
 
 /// Returns the media type of a file, by its name.
 pub(crate) fn media_type(name: &str) -> http::HeaderValue {

@@ -200,6 +200,11 @@ impl Pieces {
         Pieces { pieces, left, reading: None, most: FRAME, lent: None }
     }
 
+    /// Returns the first bytes of a file, which is a regular one.
+    pub(crate) fn of_file(file: Arc<File>, length: u64) -> Pieces {
+        Pieces::new([Piece::File(file, 0..length)])
+    }
+
     /// Limits each read to this many bytes.
     pub(crate) fn limit_reads(&mut self, most: usize) {
         self.most = most.min(FRAME);

@@ -126,6 +126,33 @@ impl Site {
         Some(status.into())
     }
 
+    /// Answers a `GET` or `HEAD` at once, if there is a file, and a look into the cache is enough:
+    /// `Some(None)` if the kernel knows that there is none. Whatever is wrong with a path is for
+    /// the handler of paths without a file to say.
+    #[must_use]
+    pub fn find_now(&self, head: Head<'_>, path: &str) -> Option<Option<Ready>> {
+        let cache = self.cache.borrow();
+        if let Some(resource) = cache.fresh(path, clock()) {
+            return resource.answer_now(head).map(Some);
+        }
+        if cache.stale(path).is_some() {
+            return None;
+        }
+        match path::relative(path, self.options.hidden) {
+            Ok(relative) if !self.folder.lacks(&relative.path) => None,
+            _ => Some(None),
+        }
+    }
+
+    /// Answers a `GET` or `HEAD` if there is a file.
+    ///
+    /// Cancel safe, as [`answer`](Site::answer).
+    pub async fn find(&self, head: Head<'_>, path: &str) -> Option<Response<Body>> {
+        let response = self.answer(head, path).await;
+        let is_missing = matches!(response.status().as_u16(), 400 | 404);
+        (!is_missing).then_some(response)
+    }
+
     /// [`answer`](Site::answer) at a given time, which must not be before that of an earlier call.
     pub(super) async fn answer_at(
         &self,
@@ -222,17 +249,22 @@ impl Site {
                 _ => Err(io::ErrorKind::NotFound.into()),
             };
         }
-        if !is_folder {
+        // Without an index file another handler may have one.
+        if !is_folder && self.options.otherwise.is_none() {
             return Ok(Resolved::Slashless);
         }
         for index in &self.options.index {
             let path = if path.is_empty() { index.clone() } else { format!("{path}/{index}") };
             match self.folder.open_file(&path).await.and_then(Opened::new) {
+                Ok(Some(_)) if !is_folder => return Ok(Resolved::Slashless),
                 Ok(Some(opened)) => return self.with_siblings(path, opened).await,
                 Ok(None) => {}
                 Err(error) if status_of(&error) == StatusCode::NOT_FOUND => {}
                 Err(error) => return Err(error),
             }
+        }
+        if !is_folder {
+            return Err(io::ErrorKind::NotFound.into());
         }
         Ok(Resolved::Folder(file, path.clone()))
     }
@@ -359,7 +391,7 @@ impl Content {
 
 /// Returns the time since some start. It counts milliseconds, which costs a tenth of
 /// [`Instant`](std::time::Instant).
-fn clock() -> Duration {
+pub(crate) fn clock() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
 
     let now = clock_gettime(ClockId::MonotonicCoarse);
@@ -368,7 +400,8 @@ fn clock() -> Duration {
 
 /// Redirects to the same path with `/` at its end. Slashes at its start become one: two would name
 /// another host.
-fn to_folder(head: Head<'_>) -> Response<Body> {
+#[must_use]
+pub fn to_folder(head: Head<'_>) -> Response<Body> {
     let mut response = reply::status(StatusCode::PERMANENT_REDIRECT);
     let query = head.query.map(|query| format!("?{query}")).unwrap_or_default();
     let path = head.path.trim_start_matches('/');
@@ -378,7 +411,8 @@ fn to_folder(head: Head<'_>) -> Response<Body> {
     response
 }
 
-fn status_of(error: &io::Error) -> StatusCode {
+/// Returns the status of the answer to a request whose file cannot be opened.
+pub(crate) fn status_of(error: &io::Error) -> StatusCode {
     use rustix::io::Errno;
 
     match Errno::from_io_error(error) {

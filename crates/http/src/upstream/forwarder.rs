@@ -18,6 +18,7 @@
 //! | `plain` | the requests that are written from where their heads were read |
 //! | `attempt` | from a connection to the head of a response |
 //! | `body`, `splice`, `lost` | the body behind lines, long ones without a copy, and its early end |
+//! | `sent_file` | files that a server asks this one to send |
 //! | `question` | questions to servers on behalf of the gateway itself |
 
 mod attempt;
@@ -25,12 +26,14 @@ mod body;
 mod lost;
 mod plain;
 mod question;
+mod sent_file;
 mod splice;
 
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -41,7 +44,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
-use superpoll_config::{HeaderChanges, Proxy, Timeouts};
+use superpoll_config::{FastCgi, HeaderChanges, Proxy, Timeouts};
 use superpoll_http1::{
     Asked, BodyWriter, FieldLines, FieldValue, Framing, Method as Http1Method, Target,
     Version as Http1Version,
@@ -50,22 +53,27 @@ use superpoll_http1::{
 pub(super) use self::attempt::{Answer, Missed, Out, ask};
 pub use self::lost::LimitTimer;
 use self::plain::whole;
+use self::sent_file::SentFiles;
+pub(super) use self::sent_file::{AskedBytes, SentFile};
 use super::attempts::{Attempts, RequestFacts};
 use super::client::{Apart, Client, LinesClient, unless_gone};
 use super::dial::ClientAddresses;
+use super::fastcgi::{self, Script};
 use super::fault::{Fault, Outcome};
 use super::fields;
 use super::group::Group;
 use super::heads::{self, Changes, ClientFacts, ClientHead};
 use super::incoming::{Incoming, Relayed};
 use super::pool::{Lease, Pool};
-use super::request::ServerRequest;
+use super::request::{NotBegun, Records, ServerRequest};
 use super::sticky::ClientCookie;
 use super::strict;
 use super::tunnel::{self, ServerStream};
 use crate::answers::{self, Additions, Compression, FromServer};
 use crate::body::Body;
+use crate::buffer::WriteBuffer;
 use crate::exchange::{Exchange, LocalFuture};
+use crate::files::Site;
 use crate::head::Fields;
 use crate::io_activity::IoActivity;
 use crate::message::recycle;
@@ -89,6 +97,15 @@ pub enum Pages {
     All,
 }
 
+/// How the scripts of a route are called.
+struct ScriptCalls {
+    /// The folder of the scripts as servers see it.
+    root: Option<String>,
+    /// Further parameters.
+    more: Vec<(String, String)>,
+    spools: bool,
+}
+
 /// Forwards the requests of one route on one engine.
 pub struct Forwarder {
     pub(super) pool: Rc<Pool>,
@@ -108,6 +125,10 @@ pub struct Forwarder {
     pub pages: Pages,
     /// Whether responses are compressed.
     compresses: bool,
+    /// How scripts are called, if the servers speak FastCGI.
+    scripts: Option<ScriptCalls>,
+    /// The files that servers may ask this one to send.
+    sent_files: Option<SentFiles>,
     pub(super) connect: Duration,
     pub(super) response: Duration,
     pub(super) body: Duration,
@@ -131,11 +152,31 @@ impl Forwarder {
             fields: (!fields.is_empty()).then(|| (fields.clone(), answers::lines(fields))),
             pages: Pages::None,
             compresses: proxy.compress,
+            scripts: None,
+            sent_files: None,
             connect: timeouts.connect,
             response: timeouts.response,
             body: timeouts.body,
             tunnel: timeouts.tunnel,
         }
+    }
+
+    /// Makes it call scripts by FastCGI.
+    #[must_use]
+    pub fn with_scripts(mut self, config: &FastCgi) -> Forwarder {
+        let root = config.server_root.as_ref().or(config.root.as_ref());
+        let absolute = |root: &PathBuf| std::path::absolute(root).unwrap_or_else(|_| root.clone());
+        let root = root.map(absolute);
+        let root = root.map(|root| root.to_string_lossy().trim_end_matches('/').to_owned());
+        let more = config.params.iter().map(|(name, value)| (name.clone(), value.clone()));
+        self.scripts = Some(ScriptCalls { root, more: more.collect(), spools: config.spool });
+        self
+    }
+
+    /// Lets servers ask for files of these folders, each with the path that stands for it.
+    pub fn send_files(&mut self, folders: impl Iterator<Item = (String, PathBuf, Site)>) {
+        let mut folders = folders.peekable();
+        self.sent_files = folders.peek().is_some().then(|| SentFiles::new(folders));
     }
 
     /// Whether its servers may speak HTTP/2.
@@ -189,6 +230,7 @@ impl Forwarder {
     pub fn prepare(
         &self,
         (mut head, target): (ClientHead<'_>, Option<&str>),
+        script: Option<&Script>,
         (behind, most): (&[u8], u64),
         (client, peer): (&ClientFacts, &Peer),
         io_activity: &Rc<IoActivity>,
@@ -207,6 +249,10 @@ impl Forwarder {
         }
         if head.version == Version::HTTP_2 {
             head.may_have_trailers = has_trailers(framing, self.is_h2());
+        }
+        if let Some(script) = script {
+            let about = (script, peer, trace, trusts);
+            return self.prepare_records(head, about, (behind, most), client, io_activity);
         }
         let mut size = 0;
         // A server of HTTP/2 gets no chunks.
@@ -230,6 +276,71 @@ impl Forwarder {
         let mut request = self.written((&head, trusts), (bytes, len), peer, io_activity);
         request.body = size as u64;
         Some((request, body))
+    }
+
+    /// Prepares a request for a server of FastCGI.
+    fn prepare_records(
+        &self,
+        head: ClientHead<'_>,
+        (script, peer, trace, trusts): (&Script, &Peer, Option<&RequestTrace>, bool),
+        (behind, most): (&[u8], u64),
+        client: &ClientFacts,
+        io_activity: &Rc<IoActivity>,
+    ) -> Option<(ServerRequest, Result<usize, BodyWriter>)> {
+        let mut data = Vec::new();
+        let taken = whole(head.framing, behind, |piece| data.extend_from_slice(piece));
+        let taken = taken.filter(|_| data.len() as u64 <= most);
+        let framing = match (head.framing, taken) {
+            (Framing::None, _) => Framing::None,
+            (_, Some(_)) => Framing::Length(data.len() as u64),
+            (framing, None) => framing,
+        };
+        let changes = self.changes(trusts, trace);
+        let about = (&head, client, script, peer);
+        let mut request = self.records(about, (framing, changes), trusts, io_activity)?;
+        let body = match (taken, head.framing) {
+            // The end is there.
+            (Some(taken), Framing::None) => Ok(taken),
+            (Some(taken), _) => {
+                fastcgi::write_body(&data, &mut request.bytes);
+                request.body = data.len() as u64;
+                Ok(taken)
+            }
+            (None, Framing::Length(length)) => Err(BodyWriter::of_length(length)),
+            // It is not used: the body is read to its end first.
+            (None, _) => Err(BodyWriter::of_unknown()),
+        };
+        Some((request, body))
+    }
+
+    /// Returns a request of FastCGI, without a body that it has; `None` if it cannot be written.
+    fn records(
+        &self,
+        (head, client, script, peer): (&ClientHead<'_>, &ClientFacts, &Script, &Peer),
+        (framing, changes): (Framing, Changes<'_>),
+        trusts: bool,
+        io_activity: &Rc<IoActivity>,
+    ) -> Option<ServerRequest> {
+        let calls = self.scripts.as_ref()?;
+        let mut lines = WriteBuffer::default();
+        let _ = heads::request(head, client, changes, &mut lines.0);
+        let facts = fastcgi::RequestFacts {
+            script,
+            root: calls.root.as_deref(),
+            more: &calls.more,
+            version: head.version,
+            peer,
+            is_encrypted: peer.is_encrypted || (trusts && fields::was_encrypted(head.fields)),
+            trusts,
+            framing,
+            keeps: self.pool.group.config().keep_alive > 0,
+        };
+        let mut bytes = Vec::with_capacity(2 * HEAD_ROOM);
+        fastcgi::head(&lines.0, &facts, &mut bytes).ok()?;
+        let len = bytes.len();
+        let mut request = self.written((head, trusts), (bytes, len), peer, io_activity);
+        request.records = Some(Records { spools: calls.spools });
+        Some(request)
     }
 
     /// Returns a request whose head was written, with these bytes and this length.
@@ -258,6 +369,10 @@ impl Forwarder {
             replaces_errors: self.pages == Pages::All,
             addresses: self.addresses_of(peer),
             sticky: self.sticky(head.fields, peer, trusts),
+            asked_bytes: self
+                .sent_files
+                .as_ref()
+                .map(|_| Box::new(AskedBytes::new(head.fields, is_head))),
             ..ServerRequest::new(bytes, len, asked, io_activity.clone())
         }
     }
@@ -270,6 +385,7 @@ impl Forwarder {
     pub fn answer(
         self: Rc<Forwarder>,
         request: Request<Upload>,
+        script: Option<Box<Script>>,
         exchange: Exchange,
     ) -> Result<LocalFuture<Response<Body>>, StatusCode> {
         let (mut head, upload) = request.into_parts();
@@ -288,8 +404,12 @@ impl Forwarder {
         if self.aborts {
             exchange.end_with_client();
         }
-        let request =
-            self.prepare_map(&head, upload, trusts, &exchange).ok_or(StatusCode::BAD_REQUEST)?;
+        let script = script.as_deref();
+        let request = self.prepare_map(&head, upload, (script, trusts), &exchange);
+        let request = request.ok_or(match script {
+            None => StatusCode::BAD_REQUEST,
+            Some(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        })?;
         recycle(head.headers);
         Ok(self.respond(Box::new(request), exchange))
     }
@@ -316,7 +436,11 @@ impl Forwarder {
                 Ok(lease) => {
                     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
                     let cx = &mut Context::from_waker(&waker);
-                    self.give(cx, lease, (&mut request, out), Some(&exchange))
+                    let response = self.give(cx, lease, (&mut request, out), Some(&exchange));
+                    match request.sent_file.take() {
+                        None => response,
+                        Some(file) => Box::pin(file.response(request.asked_bytes.as_deref())).await,
+                    }
                 }
                 Err(Passed::Answered(response)) => response,
                 Err(Passed::Whole | Passed::Cut) => reply::status(StatusCode::REQUEST_TIMEOUT),
@@ -329,12 +453,13 @@ impl Forwarder {
         &self,
         head: &Parts,
         upload: Upload,
-        trusts: bool,
+        (script, trusts): (Option<&Script>, bool),
         exchange: &Exchange,
     ) -> Option<ServerRequest> {
         let (peer, headers) = (exchange.peer(), &head.headers);
         let is_empty = upload.is_end_stream();
-        let upgrade = match exchange.can_take_over() && is_empty {
+        // No script speaks another protocol.
+        let upgrade = match exchange.can_take_over() && is_empty && script.is_none() {
             true => fields::upgrade(headers),
             false => None,
         };
@@ -355,6 +480,18 @@ impl Forwarder {
         };
         let about = (&*target, host.as_ref(), upgrade.as_ref());
         let of_client = client_head(head, about, (framing, self.is_h2()))?;
+        if let Some(script) = script {
+            let about = (&of_client, &facts, script, &**peer);
+            let io_activity = &exchange.io_activity;
+            let mut request = self.records(about, (framing, changes), trusts, io_activity)?;
+            match framing {
+                Framing::None => {}
+                _ if is_empty => fastcgi::write_body(b"", &mut request.bytes),
+                Framing::Length(length) => request.expect(BodyWriter::of_length(length), upload),
+                _ => request.expect(BodyWriter::of_unknown(), upload),
+            }
+            return Some(request);
+        }
         let mut bytes = Vec::with_capacity(HEAD_ROOM);
         let writer = heads::request(&of_client, &facts, changes, &mut bytes);
         let len = bytes.len();
@@ -397,7 +534,10 @@ impl Forwarder {
         }
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
         let cx = &mut Context::from_waker(&waker);
-        let response = self.give(cx, lease, (request, out), None);
+        let mut response = self.give(cx, lease, (request, out), None);
+        if let Some(file) = request.sent_file.take() {
+            response = Box::pin(file.response(request.asked_bytes.as_deref())).await;
+        }
         match response.body().in_memory() {
             None => request.watch(),
             // A client that ends its side now gets all that it has asked for.
@@ -418,7 +558,14 @@ impl Forwarder {
         address: Option<IpAddr>,
         (out, timer): (&mut Out, &mut LimitTimer),
     ) -> Result<Lease, Passed> {
-        request.begin(client).await?;
+        match request.begin(client).await {
+            Ok(()) => {}
+            Err(NotBegun::Passed(passed)) => return Err(passed),
+            Err(NotBegun::NotKept(error)) => {
+                self.pool.group.not_kept(&self.route, &error, additions.trace.as_ref());
+                return Err(out.answer(client, reply::unavailable(1)).await);
+            }
+        }
         let sticky = request.sticky.clone();
         let facts = RequestFacts {
             sticky: sticky.as_deref(),
@@ -531,6 +678,17 @@ impl Forwarder {
                 Box::pin(tunnel::run(client, read, stream, lease, limit, io_activity))
             });
             return Response::from_parts(head, Body::empty());
+        }
+        if let Some(files) = &self.sent_files
+            && let Some(asked) = files.take(&mut head.headers)
+        {
+            match asked {
+                Ok(file) => request.sent_file = Some(Box::new(file)),
+                Err(why) => return self.refuse(&lease, &why),
+            }
+            // Its connection can be used again if nothing of its body is left.
+            let _ = Relayed::new(incoming, lease, self.body).into_body(cx);
+            return Response::new(Body::empty());
         }
         if self.pages == Pages::Own {
             head.extensions.insert(FromServer);

@@ -41,6 +41,10 @@ pub(super) const PAUSE: Duration = Duration::from_secs(10);
 /// back, or that checks are prevented.
 const TURNED_AWAY: Duration = Duration::from_secs(10);
 
+/// The time between two reports of what scripts have written for the log. Programs of PHP may write
+/// something at each request.
+const SCRIPT_ERRORS: Duration = Duration::from_millis(10);
+
 /// The servers of a group at one moment, in the order of the configuration; those of a name in the
 /// order of their addresses.
 pub struct ServerList {
@@ -89,6 +93,8 @@ pub struct Group {
     pub(super) report: Report,
     /// Requests that found no server.
     pub(super) turned_away: RateLimited,
+    pub(super) not_kept: RateLimited,
+    pub(super) script_errors: RateLimited,
     /// Requests that this server has forwarded before.
     pub(super) came_back: RateLimited,
     /// Checks that a shortage on this machine has prevented.
@@ -153,6 +159,8 @@ impl Group {
             settings: Mutex::default(),
             report,
             turned_away: RateLimited::new(TURNED_AWAY),
+            not_kept: RateLimited::new(TURNED_AWAY),
+            script_errors: RateLimited::new(SCRIPT_ERRORS),
             came_back: RateLimited::new(TURNED_AWAY),
             unchecked: RateLimited::new(TURNED_AWAY),
         }))

@@ -104,7 +104,10 @@ async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result
     headers.insert(USER_AGENT, HeaderValue::from_static("superpoll-health"));
     let unfit = |why: Refusal| CheckError::Unwell(why.to_string());
     let unfit_target = || unfit(Refusal::Target);
-    let request = ServerRequest::own(&request).map_err(unfit)?;
+    let request = match group.config().fastcgi {
+        false => ServerRequest::own(&request).map_err(unfit)?,
+        true => ServerRequest::own_script(&health.path),
+    };
     let limit = health.timeout;
     let dialled = dial(group, server, None, limit).await;
     let Dialled { stream, is_h2 } = dialled.map_err(Fault::Connect)?;
@@ -121,7 +124,10 @@ async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result
             }
         }
     } else {
-        let mut connection = Http1Connection::new(stream);
+        let mut connection = match group.config().fastcgi {
+            false => Http1Connection::new(stream),
+            true => Http1Connection::fastcgi(stream),
+        };
         let response = own_request::send(&mut connection, &request, limit).await?;
         // If the connection is closed with its response half read, a server may log a broken
         // connection.

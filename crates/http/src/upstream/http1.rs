@@ -28,6 +28,7 @@ use superpoll_http1::{After, BodyReader, Field, Framing, Limits, Progress, Refus
 use superpoll_rt::pipe::PipeWriter;
 use superpoll_rt::transfer::poll_splice;
 
+use super::fastcgi::{Exchange, Framed};
 use super::http2::StreamReset;
 use super::outgoing::{Interrupted, Outgoing};
 use crate::buffer::{LARGEST, ReadBuffer};
@@ -71,6 +72,8 @@ impl From<Refusal> for SendFailure {
 /// A connection to a server.
 pub(crate) struct Http1Connection {
     stream: Upstream,
+    /// The records around all bytes, if the server speaks FastCGI.
+    exchange: Option<Box<Exchange>>,
     /// Bytes of the response that were read and not used.
     pub(super) read: ReadBuffer,
     unsent: Option<Box<Message<Outgoing>>>,
@@ -85,7 +88,28 @@ pub(crate) struct Http1Connection {
 impl Http1Connection {
     pub(super) fn new(stream: Upstream) -> Http1Connection {
         let (read, reader) = (ReadBuffer::default(), BodyReader::new(Framing::None));
-        Http1Connection { stream, read, unsent: None, reader, trailers: None, stays: true }
+        let (exchange, unsent, trailers) = (None, None, None);
+        Http1Connection { stream, exchange, read, unsent, reader, trailers, stays: true }
+    }
+
+    /// Returns a connection to a server of FastCGI.
+    pub(super) fn fastcgi(stream: Upstream) -> Http1Connection {
+        let exchange = Some(Box::new(Exchange::new()));
+        Http1Connection { exchange, ..Http1Connection::new(stream) }
+    }
+
+    /// Begins a request of FastCGI, if the server speaks that. Its method may be `HEAD`, and its
+    /// response may ask for a file. If its body is sent as it comes, it has so many bytes before
+    /// it, and of it.
+    pub(super) fn begin_exchange(&mut self, of: (bool, bool), body: Option<(usize, u64)>) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.begin(of, body);
+        }
+    }
+
+    /// Takes the text that a server of FastCGI has sent for the log.
+    pub(super) fn take_errors(&mut self) -> Option<String> {
+        self.exchange.as_mut()?.take_errors()
     }
 
     /// Polls for a frame of the response's body.
@@ -146,6 +170,13 @@ impl Http1Connection {
         self.reader.is_over() && self.trailers.is_none()
     }
 
+    /// Makes room for much output of a script, which is not spliced.
+    pub(super) fn expect_output(&mut self) {
+        if self.exchange.is_some() {
+            self.read.expect(LARGEST as u64);
+        }
+    }
+
     /// Returns how much data of the body follows, if that is known.
     pub(super) fn body_left(&self) -> Option<u64> {
         self.reader.left()
@@ -153,7 +184,9 @@ impl Http1Connection {
 
     /// Whether the last request was sent whole and its response read, and no byte is unused.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.stays && self.unsent.is_none() && self.reader.is_over() && self.read.is_empty()
+        let is_read = self.reader.is_over() && self.read.is_empty();
+        let exchange = self.exchange.as_ref();
+        self.stays && self.unsent.is_none() && is_read && exchange.is_none_or(|it| it.is_at_rest())
     }
 
     /// Whether another request can be sent, as far as is known: the server has sent nothing that
@@ -182,13 +215,20 @@ impl Http1Connection {
     /// Notes the head of a response whose body follows.
     pub(super) fn begin_body(&mut self, framing: Framing, after: After) {
         self.reader = BodyReader::new(framing);
-        self.stays &= after == After::Stays;
+        // The end of an output is not that of its connection.
+        self.stays &= after == After::Stays || self.exchange.is_some();
     }
 
     /// Sends the rest of a request. After an error there is none any more.
     pub(super) fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(unsent) = &mut self.unsent else { return Poll::Ready(Ok(())) };
-        let sent = ready!(unsent.poll_send(cx, &mut self.stream));
+        let sent = match &mut self.exchange {
+            None => unsent.poll_send(cx, &mut self.stream),
+            Some(exchange) => {
+                unsent.poll_send(cx, &mut Framed { stream: &mut self.stream, exchange })
+            }
+        };
+        let sent = ready!(sent);
         // Only one that can be put back stays, for the caller.
         if sent.is_ok() || unsent.is_used() {
             self.unsent = None;
@@ -211,7 +251,12 @@ impl Http1Connection {
             // A server that reads no more may still answer.
             _ => {}
         }
-        self.read.poll_read(cx, &mut self.stream)
+        match &mut self.exchange {
+            None => self.read.poll_read(cx, &mut self.stream),
+            Some(exchange) => {
+                self.read.poll_read(cx, &mut Framed { stream: &mut self.stream, exchange })
+            }
+        }
     }
 
     /// Sends bytes from the position `at` on, which it moves; see [`poll_write_all`].
@@ -228,7 +273,8 @@ impl Http1Connection {
 
     /// Whether bytes can be spliced from it, past those that were read.
     pub(super) fn can_splice(&self) -> bool {
-        self.unsent.is_none() && matches!(self.stream, Upstream::Plain(_))
+        let is_bare = matches!(self.stream, Upstream::Plain(_)) && self.exchange.is_none();
+        self.unsent.is_none() && is_bare
     }
 
     /// Moves bytes into a pipe that is empty, up to `length`, past those that were read.

@@ -6,7 +6,7 @@
 //! has closed one, the server's limit lies between the age of the look before and that of now.
 //!
 //! ```text
-//!   50 s --> one was closed --> another was, and their limits agree --> a little less than that
+//!   idle --> one was closed --> another was, and their limits agree --> a little less than that
 //!    ^                            no: it is the first one                      |
 //!    +------------------------------- after ten minutes -----------------------+
 //! ```
@@ -17,9 +17,6 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// For how long an idle connection is kept: less than most servers do.
-const USUAL: Duration = Duration::from_secs(50);
-
 /// The shortest time.
 const LEAST: Duration = Duration::from_secs(1);
 
@@ -27,8 +24,10 @@ const LEAST: Duration = Duration::from_secs(1);
 const MEMORY: Duration = Duration::from_secs(600);
 
 /// What an engine knows about a server.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(super) struct IdleLife {
+    /// The time of the configuration.
+    usual: Duration,
     /// The limit lies between these ages, by the connections that were closed last; when that was
     /// found last.
     between: Cell<Option<(Duration, Duration, Instant)>>,
@@ -37,6 +36,11 @@ pub(super) struct IdleLife {
 }
 
 impl IdleLife {
+    /// Nothing is known yet, and idle connections are kept for the usual time.
+    pub(super) fn new(usual: Duration) -> IdleLife {
+        IdleLife { usual, between: Cell::default(), known: Cell::default() }
+    }
+
     /// Returns for how long an idle connection is kept, unless that is the usual time.
     #[inline]
     pub(super) fn known(&self) -> Option<Duration> {
@@ -45,7 +49,7 @@ impl IdleLife {
 
     /// Returns for how long an idle connection is kept.
     pub(super) fn limit(&self) -> Duration {
-        self.known().unwrap_or(USUAL)
+        self.known().unwrap_or(self.usual)
     }
 
     /// The same at a time, at which it may be forgotten.
@@ -73,7 +77,7 @@ impl IdleLife {
         let (low, high) = agreed.unwrap_or((open, closed));
         self.between.set(Some((low, high, now)));
         if agreed.is_some() {
-            let limit = (low - low / 8).clamp(LEAST, USUAL);
+            let limit = (low - low / 8).clamp(LEAST.min(self.usual), self.usual);
             self.known.set(Some((limit, now)));
         }
     }
@@ -84,6 +88,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const USUAL: Duration = seconds(50);
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -98,7 +104,7 @@ mod tests {
 
     impl Closing {
         fn new() -> Closing {
-            Closing { life: IdleLife::default(), now: Instant::now() }
+            Closing { life: IdleLife::new(USUAL), now: Instant::now() }
         }
 
         fn close(&mut self, open: Duration, closed: Duration) -> Duration {

@@ -1,4 +1,5 @@
-//! The reverse proxy: requests are forwarded to the servers of a group, in HTTP/1.1 or HTTP/2.
+//! The reverse proxy: requests are forwarded to the servers of a group, in HTTP/1.1, HTTP/2 or
+//! FastCGI.
 //!
 //! A [`Group`] is the state of some servers that all engines share: the servers that are up, and
 //! the work that each has done. Everything else belongs to one engine: connections, the turns of
@@ -23,7 +24,9 @@
 //! | `local_shortage` | shortages on this machine, which are no faults of a server |
 //! | `pool`, `idle_life`, `dial`, `client_tls` | connections: kept, for how long, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
+//! | `fastcgi` | servers that speak FastCGI, on connections of `http1` |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
+//! | `spool` | bodies that are read to their end first |
 //! | `tunnel`, `websocket` | connections that have left HTTP: WebSocket |
 
 mod attempts;
@@ -33,6 +36,7 @@ mod client_tls;
 mod dial;
 mod ejection;
 mod error_record;
+mod fastcgi;
 mod fault;
 mod fields;
 mod forwarder;
@@ -54,6 +58,7 @@ mod own_request;
 mod pool;
 mod request;
 mod server;
+mod spool;
 mod sticky;
 mod strict;
 mod tunnel;
@@ -62,6 +67,7 @@ mod websocket;
 pub use client::{Client, LinesClient};
 pub use client_tls::{AuthoritiesError, ClientTlsError, authorities, client_tls};
 pub use dial::{begin, connect, connect_any, dial_for_relay};
+pub use fastcgi::Script;
 pub use forwarder::{Forwarder, LimitTimer, Pages};
 pub use group::{Group, ServerList};
 pub use heads::{ClientFacts, ClientHead};
@@ -72,3 +78,4 @@ pub use own_request::exchange;
 pub use pool::{Pool, PooledServer, limit_idle_connections};
 pub use request::ServerRequest;
 pub use server::GroupServer;
+pub use spool::limit_spooled_bytes;

@@ -10,6 +10,7 @@
 //! breaks off after it, or cannot be passed on, is an error there in place of an answer: each
 //! request has one outcome.
 
+use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -110,6 +111,47 @@ impl Group {
         let event = event.with("upstream", upstream).with("server", address);
         let event = event.with("route", route).with("reason", kind);
         let event = event.with("error", fault.to_string()).with("status", status);
+        (self.report)(&described(event.with("left_out", left_out), trace));
+    }
+
+    /// Reports that the body of a request below a path cannot be kept.
+    pub(super) fn not_kept(
+        &self,
+        route: &str,
+        error: &io::Error,
+        trace: Option<&Rc<RequestTrace>>,
+    ) {
+        let Some(left_out) = self.not_kept.admit() else { return };
+        let upstream = self.name();
+        let (others, request) = (others(left_out), suffix(trace));
+        let message = format!(
+            "keeping the body of a request below {route} for {upstream}: {error}; the client gets 503{request}{others}"
+        );
+        let event = Event::new(Level::Warning, "body-not-kept", message);
+        let event = event.with("upstream", upstream).with("route", route);
+        let event = event.with("error", error.to_string()).with("status", 503);
+        (self.report)(&described(event.with("left_out", left_out), trace));
+    }
+
+    /// Reports what a script below a path has written for the log.
+    pub(super) fn script_errors(
+        &self,
+        server: &GroupServer,
+        route: &str,
+        text: &str,
+        trace: Option<&Rc<RequestTrace>>,
+    ) {
+        let Some(left_out) = self.script_errors.admit() else { return };
+        let (upstream, address) = (self.name(), server.address.to_string());
+        let (others, request) = (others(left_out), suffix(trace));
+        let line = text.split(['\n', '\r']).filter(|line| !line.is_empty());
+        let line = line.collect::<Vec<_>>().join("; ");
+        let message = format!(
+            "a script below {route} on {address} of {upstream} says: {line}{request}{others}"
+        );
+        let event = Event::new(Level::Warning, "script-errors", message);
+        let event = event.with("upstream", upstream).with("server", address);
+        let event = event.with("route", route).with("error", text);
         (self.report)(&described(event.with("left_out", left_out), trace));
     }
 

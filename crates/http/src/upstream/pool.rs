@@ -228,7 +228,7 @@ struct LocalServers {
 impl LocalServers {
     /// Takes on a list. Servers that were in the list before keep their connections and their
     /// credit; those that are not in it lose their idle connections.
-    fn new(list: Arc<ServerList>, before: Option<LocalServers>) -> LocalServers {
+    fn new(list: Arc<ServerList>, idle: Duration, before: Option<LocalServers>) -> LocalServers {
         let (known, credits) =
             before.map_or_else(Default::default, |before| (before.servers, before.credit));
         let (mut servers, mut credit) = (Vec::new(), Vec::new());
@@ -237,7 +237,7 @@ impl LocalServers {
             servers.push(match place {
                 Some(place) => known[place].clone(),
                 None => {
-                    let (connections, idle_life) = (RefCell::default(), IdleLife::default());
+                    let (connections, idle_life) = (RefCell::default(), IdleLife::new(idle));
                     Rc::new(PooledServer { server: server.clone(), connections, idle_life })
                 }
             });
@@ -274,7 +274,7 @@ impl Pool {
             }
             let pool = Rc::new(Pool {
                 group: group.clone(),
-                local: RefCell::new(LocalServers::new(group.members(), None)),
+                local: RefCell::new(LocalServers::new(group.members(), group.config().idle, None)),
                 is_watched: Cell::new(false),
             });
             pools.push(Rc::downgrade(&pool));
@@ -292,7 +292,8 @@ impl Pool {
                 credit: Vec::new(),
             };
             let before = std::mem::replace(&mut *local, none);
-            *local = LocalServers::new(local.list.clone(), Some(before));
+            let idle = self.group.config().idle;
+            *local = LocalServers::new(local.list.clone(), idle, Some(before));
         }
     }
 
@@ -354,6 +355,14 @@ impl Pool {
         let most = self.group.config().keep_alive;
         if most == 0 || server.is_gone() || !connection.is_at_rest() {
             return;
+        }
+        if self.group.config().fastcgi {
+            // Each connection has a process of the server, whether it is idle or not, and requests
+            // without a connection wait for one. This one is still active.
+            let idle = server.idle.load(Ordering::Relaxed);
+            if idle + server.active.load(Ordering::Relaxed) > most as u64 {
+                return;
+            }
         }
         let oldest;
         {
@@ -529,8 +538,18 @@ impl Lease {
         group.report_failure(&self.server, &self.route, &fault, Outcome::CutOff, trace);
     }
 
+    /// Reports what a script has written for the log.
+    fn report_errors(&mut self) {
+        let errors = self.connection.as_mut().and_then(|connection| connection.take_errors());
+        if let Some(text) = errors {
+            let (group, trace) = (&self.pool.group, self.trace.as_ref());
+            group.script_errors(&self.server, &self.route, &text, trace);
+        }
+    }
+
     /// Ends the hold: the response has come to its end.
     pub(super) fn end(mut self) {
+        self.report_errors();
         if let Some(connection) = self.connection.take() {
             self.pool.keep(&self.server, self.addresses, connection);
         }
@@ -539,6 +558,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.report_errors();
         self.server.active.fetch_sub(1, Ordering::Relaxed);
         self.note(|end, since| end.total = Some(time::now() - since));
     }

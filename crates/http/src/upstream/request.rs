@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -25,8 +26,11 @@ use superpoll_http1::{
 
 use super::client::Client;
 use super::dial::ClientAddresses;
+use super::fastcgi::{self, RequestFacts, Script};
+use super::forwarder::{AskedBytes, SentFile};
 use super::http1::Http1Connection;
 use super::outgoing::{Outgoing, UploadProgress};
+use super::spool::{Spool, Spooled};
 use super::sticky::ClientCookie;
 use crate::answers::Compression;
 use crate::body::Body;
@@ -34,6 +38,7 @@ use crate::buffer::SIZE;
 use crate::head::Fields;
 use crate::io_activity::IoActivity;
 use crate::message::Message;
+use crate::peer::Peer;
 use crate::progress::Passed;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
@@ -69,6 +74,8 @@ pub struct ServerRequest {
     pub(super) asked: Asked,
     /// The version that the client speaks, if it gets the lines of the response.
     pub(super) version: Http1Version,
+    /// It is for a server of FastCGI: all its bytes are records.
+    pub(super) records: Option<Records>,
     /// The client speaks HTTP/2, which has trailers of its own.
     pub(super) is_h2: bool,
     /// The client reads fields that follow the body of the response.
@@ -86,6 +93,10 @@ pub struct ServerRequest {
     pub(super) compression: Option<Box<Compression>>,
     /// The errors of servers get pages.
     pub(super) replaces_errors: bool,
+    /// The bytes that it gets of a file that its server asks this one to send.
+    pub(super) asked_bytes: Option<Box<AskedBytes>>,
+    /// That file, once the server has asked.
+    pub(super) sent_file: Option<Box<SentFile>>,
     /// The addresses for the PROXY protocol.
     pub(super) addresses: ClientAddresses,
     /// The cookie that it has, if the upstream gives one.
@@ -94,6 +105,13 @@ pub struct ServerRequest {
     pub(super) io_activity: Rc<IoActivity>,
     /// The request ends with the client's side, which is not watched yet.
     pub(super) is_unwatched: Cell<bool>,
+}
+
+/// How a request of FastCGI gets its body.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Records {
+    /// A long body is read to its end first.
+    pub spools: bool,
 }
 
 /// A body that is sent as it comes.
@@ -121,6 +139,7 @@ impl ServerRequest {
             body: 0,
             asked,
             version: Http1Version::Http11,
+            records: None,
             is_h2: false,
             takes_trailers: false,
             repeats: false,
@@ -129,6 +148,8 @@ impl ServerRequest {
             upgrade: None,
             compression: None,
             replaces_errors: false,
+            asked_bytes: None,
+            sent_file: None,
             addresses: None,
             sticky: None,
             io_activity,
@@ -161,6 +182,31 @@ impl ServerRequest {
         Ok(ServerRequest::new(bytes, head, asked, Rc::default()))
     }
 
+    /// Returns a call of a script of this server's own, by `GET` of a path.
+    pub(super) fn own_script(path: &str) -> ServerRequest {
+        let (name, target) = (path.to_owned(), path.to_owned());
+        let (path_info, file) = (String::new(), Some(path.to_owned()));
+        let script = Script { name, path_info, file, user: None, target };
+        let facts = RequestFacts {
+            script: &script,
+            root: Some(""),
+            more: &[],
+            version: Version::HTTP_11,
+            peer: &Peer::default(),
+            is_encrypted: false,
+            trusts: false,
+            framing: Framing::None,
+            keeps: false,
+        };
+        let mut bytes = Vec::new();
+        let lines = [b"GET ", path.as_bytes(), b" HTTP/1.1\r\n\r\n"].concat();
+        // A path of the configuration is short.
+        let _ = fastcgi::head(&lines, &facts, &mut bytes);
+        let head = bytes.len();
+        let request = ServerRequest::new(bytes, head, Asked::default(), Rc::default());
+        ServerRequest { records: Some(Records { spools: false }), ..request }
+    }
+
     /// Makes the body that has not come whole be sent as it comes.
     pub fn expect(&mut self, writer: BodyWriter, upload: Upload) {
         self.upload = Some(Box::new((writer, upload)));
@@ -185,7 +231,9 @@ impl ServerRequest {
     #[inline]
     pub(super) fn changes(&self, head: &ResponseHead<'_>) -> bool {
         let (status, fields) = (head.status, Fields::Lines(head.fields));
+        let asks_for_file = || fields.has("x-accel-redirect") || fields.has("x-sendfile");
         self.asked.has_upgrade
+            || (self.asked_bytes.is_some() && asks_for_file())
             || (self.replaces_errors && (status.is_client_error() || status.is_server_error()))
             || self.compression.as_ref().is_some_and(|it| it.concerns(fields))
     }
@@ -202,11 +250,18 @@ impl ServerRequest {
     ///
     /// # Errors
     ///
-    /// The client is gone, or its response is this.
-    pub(super) async fn begin(&mut self, client: &mut impl Client) -> Result<(), Passed> {
+    /// The request cannot be sent.
+    pub(super) async fn begin(&mut self, client: &mut impl Client) -> Result<(), NotBegun> {
         let Some(upload) = self.upload.take() else { return Ok(()) };
         let (mut writer, mut upload) = *upload;
         let most = if self.repeats { KEPT_BODY } else { SIZE as u64 };
+        if let Some(records) = self.records {
+            let is_long = writer.left().is_some_and(|length| self.streams || length > most);
+            if !is_long || records.spools {
+                // It is rare, and kept out of the future that each request has.
+                return Box::pin(self.begin_records(writer.left(), upload, client)).await;
+            }
+        }
         // Trailers follow chunks only, whose sum is not known.
         if self.streams || writer.left().is_none_or(|length| length > most) {
             self.send_as_it_comes(writer, Outgoing::upload(upload));
@@ -215,9 +270,37 @@ impl ServerRequest {
         while let Some(data) = poll_fn(|cx| poll_data(&mut upload, client, cx)).await? {
             // Not before some of it is there: a length alone shall cost no memory.
             self.bytes.reserve_exact(writer.left().unwrap_or(0) as usize);
-            writer.piece(&data, &mut self.bytes).map_err(|_| refusal(&UploadError::Short))?;
+            let written = writer.piece(&data, &mut self.bytes);
+            written.map_err(|_| refusal(&UploadError::Short))?;
         }
         writer.end(&mut self.bytes);
+        Ok(())
+    }
+
+    /// Reads a body to its end, and makes records of it.
+    async fn begin_records(
+        &mut self,
+        expected: Option<u64>,
+        mut upload: Upload,
+        client: &mut impl Client,
+    ) -> Result<(), NotBegun> {
+        let mut spool = Spool::default();
+        while let Some(data) = poll_fn(|cx| poll_data(&mut upload, client, cx)).await? {
+            spool.push(&data).await.map_err(NotBegun::NotKept)?;
+        }
+        let length = spool.length();
+        match expected {
+            Some(expected) if expected != length => return Err(refusal(&UploadError::Short).into()),
+            Some(_) => {}
+            None => fastcgi::end_with_length(length, &mut self.bytes),
+        }
+        match spool.finish().await.map_err(NotBegun::NotKept)? {
+            Spooled::Memory(data) => fastcgi::write_body(&data, &mut self.bytes),
+            Spooled::File(file) => {
+                let body = Outgoing::file(file, length);
+                self.send_as_it_comes(BodyWriter::of_length(length), body);
+            }
+        }
         Ok(())
     }
 
@@ -231,6 +314,9 @@ impl ServerRequest {
 
     /// Gives the request to a connection, if its body is sent as it comes.
     pub(super) fn give_to(&self, connection: &mut Http1Connection) {
+        let length = |stream: &Stream| stream.writer.left().unwrap_or(0);
+        let body = self.stream.as_ref().map(|stream| (self.bytes.len(), length(stream)));
+        connection.begin_exchange((self.asked.is_head, self.asked_bytes.is_some()), body);
         if let Some(stream) = &self.stream
             && let Some(body) = stream.body.take()
         {
@@ -262,7 +348,7 @@ impl ServerRequest {
 
     /// Names a server as the host, if the client has named none.
     pub(super) fn name_server(&mut self, address: &Address) {
-        if !self.lacks_host {
+        if !self.lacks_host || self.records.is_some() {
             return;
         }
         if let Some(at) = find(&self.bytes, BEFORE_HOST) {
@@ -283,6 +369,20 @@ impl ServerRequest {
             Some(stream) => stream.body.take()?,
         };
         h2_request(head, body, is_encrypted)
+    }
+}
+
+/// The reason for which a request cannot be sent.
+pub(super) enum NotBegun {
+    /// The client is gone, or its response is this.
+    Passed(Passed),
+    /// Its body cannot be kept.
+    NotKept(io::Error),
+}
+
+impl From<Passed> for NotBegun {
+    fn from(passed: Passed) -> NotBegun {
+        NotBegun::Passed(passed)
     }
 }
 

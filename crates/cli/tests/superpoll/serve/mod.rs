@@ -15,6 +15,7 @@ mod logs;
 mod metrics;
 mod pauses;
 mod peers;
+mod php;
 mod processes;
 mod refusals;
 mod relay;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::{HeaderValue, StatusCode};
 use superpoll_http::files::{Embedded, Folder, Site};
 use superpoll_http::rules::RouteRules;
+use superpoll_http::scripts::Scripts;
 use superpoll_http::telemetry::durations::RequestDurations;
 use superpoll_http::trace::TraceRules;
 use superpoll_http::trusted_proxies::TrustedProxies;
@@ -15,9 +16,9 @@ use superpoll_http::upstream::{Forwarder, Pages};
 use superpoll_hub::channel::{ChannelEngine, Channels, LocalRoute, Rights};
 use superpoll_rt::blocking;
 
-use super::handler::{Handler, Target};
+use super::handler::{Forwards, Handler, Target};
 use super::{HostRoutes, Router, Routes, release};
-use crate::config::{self, Host, RedirectTarget, Rewrite};
+use crate::config::{self, Files, Host, RedirectTarget, Rewrite};
 use crate::serve::admin::AdminService;
 use crate::serve::generation::{EngineTables, Generation};
 use crate::serve::https::HttpsRule;
@@ -177,10 +178,33 @@ impl RouterBuilder {
     fn target(&mut self, host: &Host, route: &config::Route, place: usize) -> Option<Target> {
         let rules = self.generation.rules.get(self.host)?.routes.get(place)?.clone();
         let durations = self.durations.next().unwrap_or_default();
-        let handler = match &route.action {
+        let handler = self.handler(host, route, &route.action, &rules)?;
+        // The check of the configuration has done the same.
+        durations.expect_refusals(rules.iter().flat_map(|rules| rules.reasons()));
+        let rewrite = route.rules.rewrite.as_deref();
+        let rewrite = rewrite.and_then(|text| Rewrite::parse(text, &route.path).ok());
+        Some(Target { handler, rules, rewrite, durations })
+    }
+
+    /// Builds the handler of an action; `None`: it has no part that can serve.
+    fn handler(
+        &mut self,
+        host: &Host,
+        route: &config::Route,
+        action: &config::Action,
+        rules: &Option<Arc<RouteRules>>,
+    ) -> Option<Handler> {
+        Some(match action {
             config::Action::Files(files) => {
                 let folder = self.folders.next()?;
                 Handler::Files(Rc::new(Site::new(folder, files.clone())))
+            }
+            config::Action::FilesFirst(files, rest) => {
+                let site = Rc::new(Site::new(self.folders.next()?, files.clone()));
+                Handler::FilesFirst(site, self.forwards(rest, route, rules)?)
+            }
+            config::Action::Proxy(_) | config::Action::FastCgi(_) => {
+                Handler::Forwards(self.forwards(action, route, rules)?)
             }
             // Making it succeeded when the configuration was checked.
             config::Action::Demo => Handler::Demo(Rc::new(Embedded::demo().ok()?)),
@@ -191,27 +215,73 @@ impl RouterBuilder {
                 Handler::Redirect(to, status.unwrap_or(StatusCode::PERMANENT_REDIRECT))
             }
             config::Action::Channel(_) => {
-                Handler::Channels(self.channels_of(host, &route.path, &rules)?)
+                Handler::Channels(self.channels_of(host, &route.path, rules)?)
             }
-            config::Action::Proxy(proxy) => {
-                let group = self.generation.groups.get(&proxy.upstream)?;
-                let (path, timeouts) = (&route.path, &self.generation.config.timeouts);
-                let mut forwarder = Forwarder::new(group, proxy, path, timeouts);
-                let answers = rules.as_ref().and_then(|rules| rules.answers.as_ref());
-                let has_pages = answers.is_some_and(|answers| answers.has_pages());
-                forwarder.pages = match (has_pages, proxy.replace_errors) {
-                    (false, _) => Pages::None,
-                    (true, false) => Pages::Own,
-                    (true, true) => Pages::All,
+        })
+    }
+
+    /// Builds the handler of an action that forwards requests.
+    fn forwards(
+        &mut self,
+        action: &config::Action,
+        route: &config::Route,
+        rules: &Option<Arc<RouteRules>>,
+    ) -> Option<Rc<Forwards>> {
+        let (forwarder, scripts) = match action {
+            config::Action::Proxy(proxy) => (self.forwarder(proxy, route, rules)?, None),
+            config::Action::FastCgi(fastcgi) => {
+                let folder = match fastcgi.root {
+                    Some(_) => Some(self.folders.next()?),
+                    None => None,
                 };
-                Handler::Proxy(Rc::new(forwarder))
+                let forwarder = self.forwarder(&fastcgi.proxy, route, rules)?;
+                let prefix = if route.rules.rewrite.is_some() { "" } else { &*route.path };
+                let scripts = Scripts::new(folder, fastcgi, prefix);
+                (forwarder.with_scripts(fastcgi), Some(Rc::new(scripts)))
             }
+            // The check of the configuration lets no other one through.
+            _ => return None,
         };
-        // The check of the configuration has done the same.
-        durations.expect_refusals(rules.iter().flat_map(|rules| rules.reasons()));
-        let rewrite = route.rules.rewrite.as_deref();
-        let rewrite = rewrite.and_then(|text| Rewrite::parse(text, &route.path).ok());
-        Some(Target { handler, rules, rewrite, durations })
+        let mut forwarder = forwarder;
+        let proxy = match action {
+            config::Action::FastCgi(fastcgi) => Some(&fastcgi.proxy),
+            config::Action::Proxy(proxy) => Some(proxy),
+            _ => None,
+        };
+        let sent = proxy.into_iter().flat_map(|proxy| &proxy.send_files);
+        let sent = sent.filter_map(|(path, root)| {
+            let files = Files {
+                root: root.clone(),
+                hidden: true,
+                index: Vec::new(),
+                precompressed: false,
+                cache_bytes: 0,
+                ..Files::default()
+            };
+            let site = Site::new(self.folders.next()?, files);
+            Some((path.clone(), root.clone(), site))
+        });
+        forwarder.send_files(sent);
+        Some(Rc::new(Forwards { forwarder: Rc::new(forwarder), scripts }))
+    }
+
+    fn forwarder(
+        &self,
+        proxy: &config::Proxy,
+        route: &config::Route,
+        rules: &Option<Arc<RouteRules>>,
+    ) -> Option<Forwarder> {
+        let group = self.generation.groups.get(&proxy.upstream)?;
+        let (path, timeouts) = (&route.path, &self.generation.config.timeouts);
+        let mut forwarder = Forwarder::new(group, proxy, path, timeouts);
+        let answers = rules.as_ref().and_then(|rules| rules.answers.as_ref());
+        let has_pages = answers.is_some_and(|answers| answers.has_pages());
+        forwarder.pages = match (has_pages, proxy.replace_errors) {
+            (false, _) => Pages::None,
+            (true, false) => Pages::Own,
+            (true, true) => Pages::All,
+        };
+        Some(forwarder)
     }
 
     /// Returns this engine's part of a route of channels: that of before, if there is one.

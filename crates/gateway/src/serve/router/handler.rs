@@ -8,12 +8,13 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{Request, StatusCode};
 use superpoll_http::exchange::Exchange;
-use superpoll_http::files::{Embedded, Site};
+use superpoll_http::files::{Embedded, Site, to_folder};
 use superpoll_http::head::Head;
 use superpoll_http::log::Entry;
 use superpoll_http::peer::Peer;
 use superpoll_http::reply;
 use superpoll_http::rules::{self, Admission, JoinedRates, RouteRules};
+use superpoll_http::scripts::{Found, Scripts};
 use superpoll_http::telemetry::durations::RequestDurations;
 use superpoll_http::upload::Upload;
 use superpoll_http::upstream::Forwarder;
@@ -31,7 +32,15 @@ pub(super) enum Handler {
     Demo(Rc<Embedded>),
     Files(Rc<Site>),
     Redirect(RedirectTarget, StatusCode),
-    Proxy(Rc<Forwarder>),
+    Forwards(Rc<Forwards>),
+    /// Files, and the servers that get the requests for which there is none.
+    FilesFirst(Rc<Site>, Rc<Forwards>),
+}
+
+/// The servers that requests are forwarded to, as they are or as calls of scripts.
+pub(super) struct Forwards {
+    pub(super) forwarder: Rc<Forwarder>,
+    pub(super) scripts: Option<Rc<Scripts>>,
 }
 
 /// The handler of a route, and the rules that come before it.
@@ -161,6 +170,7 @@ fn decide_by(
             None => return StatusCode::BAD_REQUEST.into(),
         },
     };
+    let path = target.as_ref().map_or_else(|| &head.path[below..], PathAndQuery::path);
     match &route.handler.handler {
         Handler::Redirect(to, status) => https::redirect(to, *status, head).into(),
         Handler::Channels(channels) => {
@@ -173,7 +183,6 @@ fn decide_by(
             })
         }
         Handler::Files(site) => {
-            let path = target.as_ref().map_or_else(|| &head.path[below..], PathAndQuery::path);
             if let Some(ready) = site.answer_now(head, path) {
                 return Decision::Ready(ready);
             }
@@ -190,10 +199,101 @@ fn decide_by(
                 Reply::Later(Box::pin(answer))
             })
         }
-        // TRACE would show a page's script fields that only the server is to know.
-        Handler::Proxy(_) if head.method == Method::Trace => StatusCode::NOT_IMPLEMENTED.into(),
-        Handler::Proxy(forwarder) => Decision::Forward(forwarder.clone(), target),
+        Handler::Forwards(forwards) => {
+            let user = rules.filter(|rules| rules.has_users()).and_then(|_| user_of(head));
+            forwards.decide(head, path, (target.clone(), user))
+        }
+        Handler::FilesFirst(site, forwards) => {
+            let user = rules.filter(|rules| rules.has_users()).and_then(|_| user_of(head));
+            files_first(site, forwards, head, path, (target.clone(), user))
+        }
     }
+}
+
+/// Returns the user whose password was verified.
+fn user_of(head: Head<'_>) -> Option<String> {
+    rules::user(head.fields).map(|user| user.to_string())
+}
+
+/// The path and query in place of those of a request, and the user whose password was verified.
+type Changed = (Option<PathAndQuery>, Option<String>);
+
+impl Forwards {
+    /// Finds the answer to a request for a path below the route.
+    fn decide(&self, head: Head<'_>, path: &str, (target, user): Changed) -> Decision {
+        // TRACE would show a page's script fields that only the server is to know.
+        if head.method == Method::Trace {
+            return StatusCode::NOT_IMPLEMENTED.into();
+        }
+        let forwarder = self.forwarder.clone();
+        let Some(scripts) = &self.scripts else {
+            return Decision::Forward(forwarder, target, None);
+        };
+        if let Some(found) = scripts.find_now(path) {
+            return call(found, forwarder, head, (target, user));
+        }
+        let (scripts, path) = (scripts.clone(), path.to_owned());
+        Decision::handle(move |request, exchange| {
+            Reply::Later(Box::pin(async move {
+                let found = scripts.find(&path).await;
+                let decision = call(found, forwarder, Head::from(&request), (target, user));
+                decision.answer(request, exchange).into_response().await
+            }))
+        })
+    }
+}
+
+/// Calls a script, if there is one.
+fn call(
+    found: Found,
+    forwarder: Rc<Forwarder>,
+    head: Head<'_>,
+    (target, user): Changed,
+) -> Decision {
+    match found {
+        Found::Script(mut script) => {
+            script.user = user;
+            script.target = match head.query {
+                None => head.path.to_owned(),
+                Some(query) => [head.path, "?", query].concat(),
+            };
+            Decision::Forward(forwarder, target, Some(script))
+        }
+        Found::Folder => to_folder(head).into(),
+        Found::Nothing(status) => status.into(),
+    }
+}
+
+/// Finds the answer to a request that a file answers, if there is one.
+fn files_first(
+    site: &Rc<Site>,
+    forwards: &Rc<Forwards>,
+    head: Head<'_>,
+    path: &str,
+    changed: Changed,
+) -> Decision {
+    // The text of a script is for nobody.
+    let is_script = forwards.scripts.as_ref().is_some_and(|scripts| scripts.names_script(path));
+    if is_script || !head.is_read() {
+        return forwards.decide(head, path, changed);
+    }
+    match site.find_now(head, path) {
+        Some(Some(ready)) => return Decision::Ready(ready),
+        Some(None) => return forwards.decide(head, path, changed),
+        None => {}
+    }
+    let (site, forwards, path) = (site.clone(), forwards.clone(), path.to_owned());
+    Decision::handle(move |request, exchange| {
+        Reply::Later(Box::pin(async move {
+            match site.find(Head::from(&request), &path).await {
+                Some(response) => response,
+                None => {
+                    let decision = forwards.decide(Head::from(&request), &path, changed);
+                    decision.answer(request, exchange).into_response().await
+                }
+            }
+        }))
+    })
 }
 
 /// Returns the rates of all routes whose channels a request is for; `None` if it is for one

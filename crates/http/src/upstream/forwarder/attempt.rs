@@ -44,6 +44,7 @@ use crate::progress::{Passed, Progress};
 use crate::transport::poll_write_all;
 use crate::upstream::client::{Client, unless_gone};
 use crate::upstream::dial::{Dialled, dial};
+use crate::upstream::fastcgi::malformation;
 use crate::upstream::fault::FailedAttempt;
 use crate::upstream::heads::{self, Shape};
 use crate::upstream::http1::{Http1Connection, LIMITS, MOST_INTERIM, SendFailure};
@@ -166,7 +167,11 @@ impl Forwarder {
         let Dialled { stream, is_h2 } = dialled.map_err(unsent)?;
         lease.dialled();
         if !is_h2 {
-            let connection = lease.connection.insert(Box::new(Http1Connection::new(stream)));
+            let connection = match way.0.records {
+                None => Http1Connection::new(stream),
+                Some(_) => Http1Connection::fastcgi(stream),
+            };
+            let connection = lease.connection.insert(Box::new(connection));
             return ask((connection, false), way, client, (out, timer), self.response).await;
         }
         let opened = Box::pin(Http2Connection::open(stream)).await;
@@ -361,7 +366,12 @@ pub(in crate::upstream) async fn ask<C: Client>(
                 match connection.poll_read(cx) {
                     Poll::Ready(Ok(0)) => return lost(SendFailure::at_end()),
                     Poll::Ready(Ok(_)) => {}
-                    Poll::Ready(Err(error)) => return lost(SendFailure::Broken(error.into())),
+                    Poll::Ready(Err(error)) => {
+                        return lost(match malformation(&error) {
+                            Some(what) => SendFailure::Malformed(what),
+                            None => SendFailure::Broken(error.into()),
+                        });
+                    }
                     Poll::Pending => break,
                 }
             }

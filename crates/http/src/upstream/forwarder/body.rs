@@ -203,6 +203,7 @@ impl Forwarder {
 
 /// Reads more bytes of a body, or its end.
 fn poll_more(connection: &mut Http1Connection, cx: &mut Context<'_>) -> Poll<Result<usize, Lost>> {
+    connection.expect_output();
     connection.poll_read(cx).map_err(Lost::Server)
 }
 

@@ -6,6 +6,7 @@
 //! client is refused then with 503. The time of the whole is bounded, and so are the bytes that are
 //! read of the answer.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,7 @@ impl Authorizer {
             abort_on_close: true,
             request_headers: HeaderChanges::default(),
             compress: false,
+            send_files: BTreeMap::new(),
             replace_errors: false,
         };
         let forwarder = Rc::new(Forwarder::new(group, &proxy, &rule.path, timeouts));

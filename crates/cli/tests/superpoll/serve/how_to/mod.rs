@@ -15,6 +15,7 @@ use page::{Page, curl, status};
 use stub::{Stub, field};
 
 use crate::serve::peers::nginx;
+use crate::serve::php::php;
 use crate::stage::{
     Running, Server, Site, accept, connect, free_port, has_ended, kill, run, tool, until,
 };
@@ -166,6 +167,37 @@ fn rails() {
     assert_eq!(socket.read().unwrap().into_text().unwrap(), "ping");
     drop(socket);
     server.finish();
+}
+
+#[test]
+fn wordpress() {
+    let Some(_) = tool("curl") else { return };
+    let mut page = Page::read("wordpress.md");
+    let Some((fpm, socket)) = php(&page.path(""), 2) else { return };
+    let of = |name: &str| {
+        format!("<?php echo '{name} ', $_SERVER['REQUEST_URI'], ' ', $_SERVER['HTTPS'] ?? 'off';")
+    };
+    page.write("wordpress/index.php", &of("index"));
+    page.write("wordpress/wp-login.php", &of("login"));
+    page.write("wordpress/wp-admin/index.php", &of("admin"));
+    page.write("wordpress/wp-includes/a.css", "p {}\n");
+    page.write("wordpress/wp-content/uploads/evil.php", &of("evil"));
+    page.put("/srv/wordpress", "wordpress");
+    page.put("/run/php/php-fpm.sock", &socket.display().to_string());
+    let asked = "tls = { acme = \"you@example.org\" }";
+    let (server, arguments) = secure(&mut page, asked, "names = [\"blog.example.org\"]");
+    let https = server.at(1).port();
+    let at = |path: &str| curl(&format!("https://site.localhost:{https}{path}"), &strs(&arguments));
+    assert_eq!(at("/hello-world/?p=1").1, "index /hello-world/?p=1 on");
+    assert_eq!(at("/wp-admin/").1, "admin /wp-admin/ on");
+    assert_eq!(status(&at("/wp-admin").0), 308);
+    assert_eq!(at("/wp-includes/a.css").1, "p {}\n");
+    assert_eq!(at("/wp-login.php").1, "login /wp-login.php on");
+    let (head, body) = at("/wp-content/uploads/evil.php");
+    assert!(body.starts_with("<?php"), "{body}");
+    assert!(head.contains("content-security-policy: script-src 'none'; sandbox"), "{head}");
+    server.finish();
+    drop(fpm);
 }
 
 #[test]
