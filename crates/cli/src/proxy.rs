@@ -162,6 +162,7 @@ fn group(options: &Options) -> Result<Option<Arc<Group>>, Box<dyn Error>> {
         proxy_protocol: None,
         keep_alive: 0,
         idle: Duration::ZERO,
+        lifetime: None,
         fastcgi: false,
         h2: false,
         tls: None,

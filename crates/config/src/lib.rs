@@ -59,6 +59,7 @@ mod scalar;
 mod sticky;
 mod suggestion;
 mod table;
+mod template;
 #[cfg(test)]
 mod tests;
 mod token_key;
@@ -102,6 +103,7 @@ pub use self::rules::{
 };
 pub use self::scalar::ProxyVersion;
 pub use self::sticky::{SameSite, Sticky};
+pub use self::template::{Part, Template, Variable};
 pub use self::token_key::{TokenKey, TokenKeyError};
 pub use self::tracing::{RequestIds, Traces, Tracing};
 pub use self::workers::{Workers, parse_processes};

@@ -494,11 +494,13 @@ pub struct Upstream {
     /// How many idle connections are kept to each server, as far as the process's descriptors
     /// allow. Each engine may keep an eighth of them although others have all. Default: 1024. Of
     /// servers of FastCGI, whose processes have one connection each, it is the number of
-    /// connections at which none is kept: default 4.
+    /// connections above which none is kept: default 4.
     pub keep_alive: usize,
-    /// The longest time for which an idle connection is kept. Default: 50 s, 1 s for FastCGI, and
-    /// less where a server closes them earlier.
+    /// The longest time for which an idle connection is kept. Default: 50 s, 200 ms for FastCGI,
+    /// and less where a server closes them earlier.
     pub idle: Duration,
+    /// The age from which a connection gets no further request. Default: none, 200 ms for FastCGI.
+    pub lifetime: Option<Duration>,
     /// Whether the servers speak FastCGI: routes forward to them so.
     pub fastcgi: bool,
     /// Whether HTTP/2 is spoken: at once without TLS, and with TLS where the server agrees to it.

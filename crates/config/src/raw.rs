@@ -189,6 +189,7 @@ table! {
         pub(super) proxy_protocol: ProxyProtocol,
         pub(super) keep_alive: Option<usize>,
         pub(super) idle: Option<Duration> as "scalar::some_duration",
+        pub(super) lifetime: Option<Duration> as "scalar::some_duration",
         pub(super) h2: bool,
         pub(super) tls: Option<Spanned<UpstreamTls>>,
         pub(super) dns: Option<Spanned<Dns>>,

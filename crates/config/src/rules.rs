@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use super::rate::Rate;
 use super::scalar;
 use crate::password::PasswordHash;
+use crate::template::Template;
 
 /// The largest page for errors, in bytes.
 pub const LARGEST_PAGE: u64 = 1 << 20;
@@ -49,6 +50,8 @@ pub struct HeaderChanges {
     pub removed: Vec<HeaderName>,
     /// The fields that are added then.
     pub added: Vec<(HeaderName, HeaderValue)>,
+    /// Those that are added with values that depend on the request, after the others.
+    pub templates: Vec<(HeaderName, Template)>,
 }
 
 impl HeaderChanges {
@@ -56,7 +59,7 @@ impl HeaderChanges {
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.removed.is_empty() && self.added.is_empty()
+        self.removed.is_empty() && self.added.is_empty() && self.templates.is_empty()
     }
 
     /// Returns the changes that have the effect of these and then others.
@@ -64,8 +67,10 @@ impl HeaderChanges {
     pub fn then(&self, other: &HeaderChanges) -> HeaderChanges {
         let mut all = self.clone();
         all.added.retain(|(name, _)| !other.removed.contains(name));
+        all.templates.retain(|(name, _)| !other.removed.contains(name));
         all.removed.extend(other.removed.iter().cloned());
         all.added.extend(other.added.iter().cloned());
+        all.templates.extend(other.templates.iter().cloned());
         all
     }
 }
@@ -333,8 +338,13 @@ mod tests {
         let host = HeaderChanges {
             removed: vec![name("a"), name("b")],
             added: vec![added("a", "1"), added("c", "1")],
+            templates: Vec::new(),
         };
-        let route = HeaderChanges { removed: vec![name("a")], added: vec![added("c", "2")] };
+        let route = HeaderChanges {
+            removed: vec![name("a")],
+            added: vec![added("c", "2")],
+            templates: Vec::new(),
+        };
         let both = host.then(&route);
         assert_eq!(both.removed, [name("a"), name("b"), name("a")]);
         assert_eq!(both.added, [added("c", "1"), added("c", "2")]);

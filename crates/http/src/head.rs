@@ -168,6 +168,14 @@ impl<'a> Fields<'a> {
         self.value(name).is_some()
     }
 
+    /// Whether an earlier proxy says that the client's connection to it was encrypted.
+    pub(crate) fn say_encrypted(&self) -> bool {
+        // The first of several proxies is the one next to the client.
+        let said = self.value("x-forwarded-proto").and_then(|said| std::str::from_utf8(said).ok());
+        let first = said.and_then(|said| said.split(',').next());
+        first.is_some_and(|first| first.trim().eq_ignore_ascii_case("https"))
+    }
+
     /// Returns the same values as checked ones.
     pub(crate) fn checked(&self, name: &str) -> impl Iterator<Item = FieldValue<'a>> {
         let (lines, map) = match self {

@@ -179,7 +179,6 @@ impl Rule {
         }
         let has_slash = path.ends_with('/');
         let folder = path.trim_end_matches('/');
-        // The root's own index needs no look: its server says so if it is not there.
         let is_inside = !folder.is_empty() && !is_hidden(folder);
         if (is_inside && (has_slash || matches!(look(&folder[1..])?, Ok(Kind::Folder))))
             || path.is_empty()
@@ -192,7 +191,13 @@ impl Rule {
                 });
             }
         }
-        Some(Found::Script(self.script(&format!("/{}", self.index), String::new())))
+        Some(match look(&self.index)? {
+            Ok(Kind::File) => {
+                Found::Script(self.script(&format!("/{}", self.index), String::new()))
+            }
+            Ok(_) => Found::Nothing(StatusCode::NOT_FOUND),
+            Err(error) => Found::Nothing(status_of(&error)),
+        })
     }
 }
 

@@ -10,6 +10,9 @@ use crate::model::{Action, FastCgi, Otherwise, Proxy};
 use crate::raw;
 use crate::resource::Resource;
 
+/// The end of the names of scripts, if the configuration does not say.
+const SPLIT: &str = ".php";
+
 impl Check<'_> {
     /// Whether a route serves files, and has another action for requests without a file.
     pub(super) fn otherwise(&mut self, route: &raw::Route) -> bool {
@@ -29,6 +32,24 @@ impl Check<'_> {
                 format!("{what}, expected {name} = {{ upstream = NAME }} next to files"),
             );
             return false;
+        }
+        let split = route.fastcgi.as_ref().map(|fastcgi| {
+            let split = fastcgi.get_ref().split.as_ref().map(|split| split.get_ref().clone());
+            split.unwrap_or_else(|| SPLIT.to_owned())
+        });
+        let is_script = |name: &&String| {
+            let end = split.as_ref().map(|split| split.to_ascii_lowercase());
+            end.is_some_and(|end| name.to_ascii_lowercase().ends_with(&end))
+        };
+        if let Some(name) = files.get_ref().index.iter().find(is_script) {
+            let what = format!("the index file {name:?} is a script, which is never sent");
+            let place = self.within(&files.span(), &["index"]);
+            self.wrong(place, format!("{what}, expected it as index of fastcgi"));
+        }
+        if files.get_ref().listing {
+            let what = "a folder has two answers";
+            let place = self.within(&files.span(), &["listing"]);
+            self.wrong(place, format!("{what}, expected listing or otherwise"));
         }
         if files.get_ref().fallback.is_some() {
             let what = "a path without a file has two answers";
@@ -83,7 +104,7 @@ impl Check<'_> {
             },
         );
         let split = fastcgi.split.map_or_else(
-            || ".php".to_owned(),
+            || SPLIT.to_owned(),
             |split| {
                 let text = split.get_ref();
                 if !text.starts_with('.') || text.len() < 2 || text.contains(['/', '\0']) {
@@ -93,6 +114,11 @@ impl Check<'_> {
                 split.into_inner()
             },
         );
+        if !index.ends_with(&split) {
+            let what = format!("the index script {index:?} does not end with split, {split:?}");
+            let place = self.within(&place, &["index"]);
+            self.wrong(place, format!("{what}, expected the end of the names of all scripts"));
+        }
         let mut params = BTreeMap::new();
         for (name, value) in fastcgi.params {
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';

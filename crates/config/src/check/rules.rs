@@ -19,6 +19,7 @@ use crate::rules::{
     Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, RateKey, RequestRate,
     Rules, check_user,
 };
+use crate::template::Template;
 
 /// The name of a protected area, if the configuration does not say.
 const REALM: &str = "Restricted";
@@ -189,15 +190,16 @@ impl Check<'_> {
                 let what = format!("the field {name:?} is removed and set");
                 self.wrong(place, format!("{what}, expected set alone"));
             }
-            changes.added.push((name, value));
+            changes.push(name, value);
         }
-        let added = self.fields(raw.add, of);
-        changes.added.extend(added.into_iter().map(|(_, name, value)| (name, value)));
+        for (_, name, value) in self.fields(raw.add, of) {
+            changes.push(name, value);
+        }
         changes
     }
 
     /// Checks fields and their values, each with the place of its name.
-    fn fields(&mut self, raw: Fields, of: Of) -> Vec<(Range<usize>, HeaderName, HeaderValue)> {
+    fn fields(&mut self, raw: Fields, of: Of) -> Vec<(Range<usize>, HeaderName, Value)> {
         let mut all = Vec::new();
         for (name, values) in raw {
             let (place, value_place) = (name.span(), values.span());
@@ -205,7 +207,15 @@ impl Check<'_> {
             for value in values.into_inner().0 {
                 let is_trimmed = value.trim() == value;
                 match HeaderValue::from_str(&value) {
-                    Ok(value) if is_trimmed && value.to_str().is_ok() => {
+                    Ok(plain) if is_trimmed && plain.to_str().is_ok() => {
+                        let value = match Template::parse(&value) {
+                            Ok(None) => Value::Plain(plain),
+                            Ok(Some(template)) => Value::Template(template),
+                            Err(what) => {
+                                self.wrong(value_place.clone(), what);
+                                continue;
+                            }
+                        };
                         all.push((place.clone(), name.clone(), value));
                     }
                     _ => {
@@ -354,5 +364,20 @@ fn strips_path(action: &Action) -> bool {
         Action::Proxy(proxy) => proxy.strip_path,
         Action::FilesFirst(_, rest) => strips_path(rest),
         _ => false,
+    }
+}
+
+/// The value of a field, as it is or with variables.
+enum Value {
+    Plain(HeaderValue),
+    Template(Template),
+}
+
+impl HeaderChanges {
+    fn push(&mut self, name: HeaderName, value: Value) {
+        match value {
+            Value::Plain(value) => self.added.push((name, value)),
+            Value::Template(template) => self.templates.push((name, template)),
+        }
     }
 }

@@ -18,8 +18,9 @@ use crate::sticky::{RawSticky, Sticky};
 /// For how long an idle connection is kept: less than most servers do.
 const USUAL_IDLE: Duration = Duration::from_secs(50);
 
-/// The same for servers of FastCGI, of which each has a process for one connection.
-const SCRIPTS_IDLE: Duration = Duration::from_secs(1);
+/// The same for servers of FastCGI, and the age of their connections: each has a process of the
+/// server, which requests without a connection wait for meanwhile.
+const SCRIPTS_IDLE: Duration = Duration::from_millis(200);
 
 /// The least length of a secret, in bytes.
 const LEAST_SECRET: usize = 32;
@@ -100,6 +101,7 @@ impl Check<'_> {
             proxy_protocol: upstream.proxy_protocol.0,
             keep_alive: upstream.keep_alive.unwrap_or(if fastcgi { 4 } else { 1024 }),
             idle,
+            lifetime: upstream.lifetime.or(fastcgi.then_some(SCRIPTS_IDLE)),
             fastcgi,
             h2: upstream.h2,
             tls,

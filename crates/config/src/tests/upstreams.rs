@@ -211,7 +211,7 @@ fn scripts(keys: &str, upstream: &str) -> Result<Config, String> {
 fn scripts_have_defaults_of_their_own() {
     let config = scripts("fastcgi = { upstream = \"a\", root = \"www\" }", "").unwrap();
     let usual = &config.upstreams["a"];
-    assert_eq!((usual.fastcgi, usual.keep_alive, usual.idle.as_secs()), (true, 4, 1));
+    assert_eq!((usual.fastcgi, usual.keep_alive, usual.idle.as_millis()), (true, 4, 200));
     let Action::FastCgi(fastcgi) = &config.hosts[0].routes[0].action else { panic!() };
     assert_eq!((&*fastcgi.index, &*fastcgi.split), ("index.php", ".php"));
     let set = scripts("fastcgi = { upstream = \"a\" }", "keep_alive = 9\nidle = \"3s\"").unwrap();
@@ -238,6 +238,17 @@ fn mistakes_of_scripts_are_refused() {
         ("fastcgi = {}".to_owned(), "", "fastcgi without an upstream, expected upstream = NAME"),
         (of(", server_root = \"/a\""), "", "which is not there, expected root next to it"),
         (of(", index = \"a/b\""), "", "\"a/b\" is no name of a file, expected one as"),
+        (of(", index = \"app.py\""), "", "\"app.py\" does not end with split, \".php\""),
+        (
+            format!("{}\n{}", files("otherwise = \"fastcgi\", index = [\"index.PHP\"]"), of("")),
+            "",
+            "\"index.PHP\" is a script, which is never sent, expected it as index of fastcgi",
+        ),
+        (
+            format!("{}\n{}", files("otherwise = \"fastcgi\", listing = true"), of("")),
+            "",
+            "a folder has two answers, expected listing or otherwise",
+        ),
         (of(", split = \"php\""), "", "\"php\" is no end of the names of scripts"),
         (of(", params = { \"A B\" = \"\" }"), "", "\"A B\" is no name of a parameter"),
         (of(", params = { HTTP_PROXY = \"\" }"), "", "\"HTTP_PROXY\" is no name of a parameter"),

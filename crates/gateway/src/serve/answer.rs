@@ -437,10 +437,13 @@ impl Begun {
             .access_log()
             .map(|access_log| begin_entry(access_log, state, &peer, head, head_bytes()));
         let mut timer = router.timer();
-        let routed = match is_admin {
+        let mut routed = match is_admin {
             true => router.route_of_admin(head),
             false => router.route(head, &peer, &state.context.address, &mut timer, entry.as_ref()),
         };
+        let rules = routed.additions.rules.as_ref();
+        routed.additions.filled =
+            rules.and_then(|rules| rules.filled(head, &peer, trace.as_deref()));
         if let Some(entry) = &entry {
             entry.note(|record| {
                 (record.route, record.trace) = (timer.route().clone(), trace.clone());

@@ -28,7 +28,7 @@ use superpoll_http::telemetry::guard;
 use superpoll_http::trace::TraceRules;
 use superpoll_http::trusted_proxies::TrustedProxies;
 use superpoll_http::upload::Upload;
-use superpoll_http::upstream::{Forwarder, Script};
+use superpoll_http::upstream::{Forwarder, OriginalTarget, Script};
 use superpoll_http1::Method as Http1Method;
 use superpoll_hub::channel::mercure::answer::DISCOVERY;
 use superpoll_hub::channel::{LocalRoute, LocalSubscribers, LocatedChannel};
@@ -170,7 +170,9 @@ fn with_target(
     target: PathAndQuery,
 ) -> Result<Request<Upload>, StatusCode> {
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
-    parts.path_and_query = Some(target);
+    if let Some(own) = parts.path_and_query.replace(target) {
+        request.extensions_mut().insert(OriginalTarget(own));
+    }
     *request.uri_mut() = Uri::from_parts(parts).map_err(|_| StatusCode::BAD_REQUEST)?;
     Ok(request)
 }

@@ -18,16 +18,21 @@ const STDERR: u8 = 7;
 
 /// A request as a server of FastCGI gets it.
 struct Call {
+    /// The number of the request.
+    id: [u8; 2],
     keeps: bool,
     params: BTreeMap<String, String>,
     body: Vec<u8>,
 }
 
+/// Stands for the number of the request, which [`answered`] puts in its place.
+const ID: [u8; 2] = [0xee, 0xee];
+
 fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     let [high, low] = u16::try_from(content.len()).unwrap().to_be_bytes();
     // Padding to eight bytes, as php-fpm has it.
     let padding = content.len().wrapping_neg() % 8;
-    let head = [1, kind, 0, 1, high, low, padding as u8, 0];
+    let head = [1, kind, ID[0], ID[1], high, low, padding as u8, 0];
     [&head[..], content, &[0xaa; 8][..padding]].concat()
 }
 
@@ -38,6 +43,17 @@ fn end(status: u8) -> Vec<u8> {
 
 fn output(text: impl AsRef<[u8]>) -> Vec<u8> {
     text.as_ref().chunks(65_000).flat_map(|piece| record(STDOUT, piece)).collect()
+}
+
+/// Returns records with the number of their request.
+fn answered(call: &Call, mut bytes: Vec<u8>) -> Vec<u8> {
+    let mut at = 0;
+    while bytes.len() >= at + 8 && bytes[at] == 1 && bytes[at + 2..at + 4] == ID {
+        bytes[at + 2..at + 4].copy_from_slice(&call.id);
+        let length = u16::from_be_bytes([bytes[at + 4], bytes[at + 5]]);
+        at += 8 + usize::from(length) + usize::from(bytes[at + 6]);
+    }
+    bytes
 }
 
 /// A whole response.
@@ -58,24 +74,24 @@ fn length(content: &mut &[u8]) -> usize {
     length
 }
 
-fn next_record(line: &mut ServerConnection) -> io::Result<(u8, Vec<u8>)> {
+fn next_record(line: &mut ServerConnection) -> io::Result<([u8; 2], u8, Vec<u8>)> {
     let mut head = [0; 8];
     line.reader.read_exact(&mut head)?;
     assert_eq!(head[0], 1, "{head:?}");
     let mut content = vec![0; usize::from(u16::from_be_bytes([head[4], head[5]]))];
     line.reader.read_exact(&mut content)?;
     io::copy(&mut line.reader.by_ref().take(u64::from(head[6])), &mut io::sink())?;
-    Ok((head[1], content))
+    Ok(([head[2], head[3]], head[1], content))
 }
 
 /// Reads the beginning of a request and its parameters.
 fn begin(line: &mut ServerConnection) -> io::Result<Call> {
-    let (kind, content) = next_record(line)?;
+    let (id, kind, content) = next_record(line)?;
     assert_eq!((kind, content[1]), (1, 1), "the role is that of a responder");
     let (keeps, mut params) = (content[2] == 1, BTreeMap::new());
     loop {
-        let (kind, content) = next_record(line)?;
-        assert_eq!(kind, 4);
+        let (of, kind, content) = next_record(line)?;
+        assert_eq!((of, kind), (id, 4));
         if content.is_empty() {
             break;
         }
@@ -89,15 +105,15 @@ fn begin(line: &mut ServerConnection) -> io::Result<Call> {
             rest = after;
         }
     }
-    Ok(Call { keeps, params, body: Vec::new() })
+    Ok(Call { id, keeps, params, body: Vec::new() })
 }
 
 /// Reads a whole request.
 fn call(line: &mut ServerConnection) -> io::Result<Call> {
     let mut call = begin(line)?;
     loop {
-        let (kind, content) = next_record(line)?;
-        assert_eq!(kind, 5);
+        let (of, kind, content) = next_record(line)?;
+        assert_eq!((of, kind), (call.id, 5));
         if content.is_empty() {
             return Ok(call);
         }
@@ -112,7 +128,7 @@ fn serve(
     move |line| {
         loop {
             let call = call(line)?;
-            line.send(answer(&call))?;
+            line.send(answered(&call, answer(&call)))?;
             if !call.keeps {
                 return line.stream.flush();
             }
@@ -141,7 +157,7 @@ fn config(servers: &[&str], root: &Path, keys: &str, upstream: &str) -> String {
     format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
          fastcgi = {{ upstream = \"app\", root = \"{root}\"{keys} }}\n\
-         [upstreams.app]\nservers = [{servers}]\n{upstream}\n"
+         [upstreams.app]\nservers = [{servers}]\nidle = \"1h\"\nlifetime = \"1h\"\n{upstream}\n"
     )
 }
 
@@ -255,6 +271,7 @@ fn records_may_be_cut_anywhere() {
         loop {
             let call = call(line)?;
             let at: usize = call.params["QUERY_STRING"].parse().unwrap();
+            let sent = answered(&call, sent.clone());
             line.send(&sent[..at])?;
             // The gateway has read the first part when it has written something, or soon.
             std::thread::sleep(std::time::Duration::from_micros(300));
@@ -296,6 +313,7 @@ fn a_response_without_its_end_is_not_whole() {
                 "silent" => end(0),
                 "none" => whole("\r\nbody alone"),
                 "html" => whole("<html>\r\n\r\n"),
+                "blank" => whole("Transfer-Encoding : chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"),
                 "status" => whole("Status: abc\r\n\r\n"),
                 "switch" => whole("Status: 101 Switching\r\nUpgrade: a\r\n\r\n"),
                 "huge" => output("X: y\r\n".repeat(12_000)),
@@ -303,15 +321,24 @@ fn a_response_without_its_end_is_not_whole() {
                 "chunked" => whole("Transfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n"),
                 other => panic!("{other}"),
             };
-            line.send(bytes)
+            line.send(answered(&call, bytes))
         });
         let folder = folder();
         let text = config(&[&origin.address], folder.path(), &format!("{way}, retries = 0"), "");
         let gateway = Gateway::start(BackendKind::Adaptive, &text);
         let status = |query: &str| get(&gateway.address, &format!("/info.php?{query}")).status;
-        for query in
-            ["nothing", "head", "overloaded", "role", "silent", "html", "status", "switch", "http"]
-        {
+        for query in [
+            "nothing",
+            "head",
+            "overloaded",
+            "role",
+            "silent",
+            "html",
+            "blank",
+            "status",
+            "switch",
+            "http",
+        ] {
             assert_eq!(status(query), 502, "{query}");
         }
         assert_eq!(status("huge"), 502);
@@ -345,6 +372,10 @@ fn an_overloaded_server_is_left_for_another() {
     let gateway = Gateway::start(BackendKind::Adaptive, &text);
     for _ in 0..6 {
         assert_eq!(get(&gateway.address, "/info.php").status, 200);
+        let mut client = Client::connect(&gateway.address);
+        client.send("POST /info.php HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na");
+        // Nothing was begun, so it may go elsewhere.
+        assert_eq!(client.reply().status, 200);
     }
 }
 
@@ -476,8 +507,8 @@ fn files_of_bodies_have_a_bound() {
 fn an_early_answer_is_passed_on() {
     for way in WAYS {
         let origin = Origin::start(|line| {
-            drop(begin(line)?);
-            line.send(whole("Status: 413 Too much\r\n\r\nno"))?;
+            let call = begin(line)?;
+            line.send(answered(&call, whole("Status: 413 Too much\r\n\r\nno")))?;
             let mut rest = Vec::new();
             line.reader.read_to_end(&mut rest).map(drop)
         });
@@ -498,8 +529,8 @@ fn a_script_ends_with_its_client() {
     let (tell, told) = std::sync::mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
     let origin = Origin::start(move |line| {
-        drop(call(line)?);
-        line.send(output("X-A: b\r\n\r\nbegun"))?;
+        let call = call(line)?;
+        line.send(answered(&call, output("X-A: b\r\n\r\nbegun")))?;
         let ended = line.reader.read(&mut [0]).unwrap_or(0);
         tell.lock().unwrap().send(ended).unwrap();
         Ok(())
@@ -576,6 +607,12 @@ fn files_are_sent_for_a_server() {
             let part = client.reply();
             assert_eq!((part.status, &*part.body), (206, &bytes(100_000)[10..20]));
             client.send(format!(
+                "GET /info.php?{query} HTTP/1.1\r\nHost: a\r\nRange: bytes=1-2,90-99\r\n\r\n"
+            ));
+            let parts = client.reply();
+            let kind = parts.field("content-type").unwrap();
+            assert!(kind.starts_with("multipart/byteranges; boundary="), "{kind}");
+            client.send(format!(
                 "GET /info.php?{query} HTTP/1.1\r\nHost: a\r\nIf-None-Match: {tag}\r\n\r\n"
             ));
             assert_eq!(client.reply().status, 304);
@@ -584,7 +621,7 @@ fn files_are_sent_for_a_server() {
             assert_eq!(head.field("content-length").as_deref(), Some("100000"));
         }
         assert_eq!(get(&gateway.address, "/info.php?outside").status, 502);
-        assert!(matches!(get(&gateway.address, "/info.php?dots").status, 400 | 404));
+        assert_eq!(get(&gateway.address, "/info.php?dots").status, 502);
         assert_eq!(get(&gateway.address, "/info.php?missing").status, 404);
         let other = get(&gateway.address, "/info.php?none");
         assert_eq!((other.status, other.text()), (200, "unused"));
@@ -655,6 +692,56 @@ fn a_program_answers_for_all_paths() {
         assert_eq!(printed_value(&reply, name).as_deref(), Some(value));
     }
     assert_eq!(printed_value(&reply, "SCRIPT_FILENAME"), None);
+}
+
+/// A connection gets no request once it is old, so that requests that wait for its process have it.
+#[test]
+fn old_connections_are_not_kept() {
+    let origin = Origin::start(serve(printed));
+    let folder = folder();
+    let text = config(&[&origin.address], folder.path(), "", "");
+    let gateway = Gateway::start(BackendKind::Adaptive, &text.replace("lifetime = \"1h\"", ""));
+    let mut client = Client::connect(&gateway.address);
+    for number in 1..4 {
+        client.get("/info.php");
+        assert_eq!(origin.connections(), number);
+        gateway.elapse(std::time::Duration::from_millis(201));
+    }
+}
+
+/// What a server sends late is not the response to the next request.
+#[test]
+fn late_records_belong_to_no_other_request() {
+    let origin = Origin::start(|line| {
+        let first = call(line)?;
+        line.send(answered(&first, whole("\r\nfirst")))?;
+        let second = call(line)?;
+        line.send(answered(&first, whole("\r\nevil")))?;
+        line.send(answered(&second, whole("\r\nsecond")))
+    });
+    let folder = folder();
+    let text = config(&[&origin.address], folder.path(), ", retries = 0", "");
+    let gateway = Gateway::start(BackendKind::Adaptive, &text);
+    let mut client = Client::connect(&gateway.address);
+    assert_eq!(client.get("/info.php").text(), "first");
+    assert_eq!(client.get("/info.php").status, 502);
+}
+
+/// A script that writes nonsense says nothing about the server that has run it.
+#[test]
+fn a_bad_script_takes_no_server_out() {
+    let origin = Origin::start(serve(|call| {
+        whole(if call.params["QUERY_STRING"] == "bad" { "nonsense\r\n\r\n" } else { "\r\nwell" })
+    }));
+    let folder = folder();
+    let text = config(&[&origin.address], folder.path(), ", retries = 0", "");
+    let gateway = Gateway::start(BackendKind::Adaptive, &text);
+    for _ in 0..8 {
+        assert_eq!(get(&gateway.address, "/info.php?bad").status, 502);
+    }
+    assert_eq!(gateway.up(), [true]);
+    assert!(gateway.told().iter().all(|told| told.0 == "upstream-failed"), "{:?}", gateway.told());
+    assert_eq!(get(&gateway.address, "/info.php").text(), "well");
 }
 
 /// Each connection has a process of its server, so few are kept, and none while others may wait.

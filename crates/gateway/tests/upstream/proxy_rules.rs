@@ -299,3 +299,36 @@ fn an_odd_target_is_no_way_around_the_password_of_its_route() {
         assert_eq!(origin.seen().len(), 1, "{lane}");
     }
 }
+
+/// Values with variables are made for each request, on its way to the server and back.
+#[test]
+fn values_have_variables() {
+    let proxy = ", request_headers = { set = { x-real-ip = \"{client}\", \
+                 x-seen = \"{method} {scheme}://{host}{uri} {path} {query}|{tls.cipher}\", \
+                 x-none = \"{tls.version}\", x-json = '{\"a\": {}}' } }";
+    let route = "rewrite = \"/new{path}\"\n\
+                 headers = { set = { server = \"{host}\", x-at = \"{server_address}:{server_port}\" } }";
+    for backend in MOST {
+        for lane in [true, false] {
+            let origin = Origin::echo();
+            let gateway = gateway(backend, &origin.address, (proxy, route), lane);
+            let mut client = Client::connect(&gateway.address);
+            let sent = "X-Real-IP: 6.6.6.6\r\nX-Seen: a\r\nX-None: b\r\n";
+            // The second one is given to the server as a map.
+            for more in ["", "Max-Forwards: 3\r\n"] {
+                let method = if more.is_empty() { "GET" } else { "OPTIONS" };
+                let reply = ask(&mut client, method, "/a%20b?q=1", &format!("{sent}{more}"));
+                assert_eq!(reply.status, 200);
+                assert_eq!(reply.field("server").as_deref(), Some("a.example"));
+                assert_eq!(reply.field("x-at").as_deref(), Some(&*gateway.address));
+                let seen = origin.seen().pop().unwrap();
+                assert!(seen.line().contains("/new/a%20b?q=1"), "{}", seen.line());
+                assert_eq!(seen.field("x-real-ip").as_deref(), Some("127.0.0.1"));
+                let expected = format!("{method} http://a.example/a%20b?q=1 /a%20b q=1|");
+                assert_eq!(seen.field("x-seen"), Some(expected));
+                assert_eq!(seen.field("x-none"), None);
+                assert_eq!(seen.field("x-json").as_deref(), Some("{\"a\": {}}"));
+            }
+        }
+    }
+}

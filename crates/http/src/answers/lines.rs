@@ -74,6 +74,11 @@ pub(crate) fn add(
     if let Some(lines) = additions.lines() {
         let replaces = |name: &[u8]| additions.trace.as_ref().is_some_and(|it| it.replaces(name));
         kept(lines, additions.trace.is_none(), |name| !replaces(name), to);
+        for (name, value) in additions.filled() {
+            if !replaces(name.as_str().as_bytes()) {
+                to.field(name.into(), value.into());
+            }
+        }
     }
     if let Some(trace) = &additions.trace {
         trace.mark_of_response(|name, value| to.field(name.into(), value.into()));

@@ -20,19 +20,23 @@
 mod compression;
 mod error_pages;
 pub(crate) mod lines;
+mod template;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::{LINK, STRICT_TRANSPORT_SECURITY};
-use http::{HeaderMap, HeaderValue, Response};
-use superpoll_config::HeaderChanges;
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use superpoll_config::{HeaderChanges, Template};
 use superpoll_http1::FieldLines;
 
 pub(crate) use self::compression::Compression;
 pub(crate) use self::error_pages::ErrorPages;
 pub use self::error_pages::PageError;
+pub(crate) use self::template::RequestValues;
 use crate::body::Body;
+use crate::head::Head;
+use crate::peer::Peer;
 use crate::trace::RequestTrace;
 
 /// The mark of a response of a server behind, in its extensions: it gets no page.
@@ -91,6 +95,51 @@ impl AnswerRules {
     pub fn has_pages(&self) -> bool {
         !self.pages.is_empty()
     }
+
+    /// Returns the added fields whose values depend on the request, if there are any.
+    pub fn filled(
+        &self,
+        head: Head<'_>,
+        peer: &Peer,
+        trace: Option<&RequestTrace>,
+    ) -> Option<FilledFields> {
+        let templates = &self.changes.templates;
+        if templates.is_empty() {
+            return None;
+        }
+        let host = head.host.or(head.authority).map(str::as_bytes);
+        let host = host.or_else(|| head.fields.value("host")).unwrap_or_default();
+        let says_encrypted = peer.is_of_trusted_proxy() && head.fields.say_encrypted();
+        let query = head.query.map(|query| format!("?{query}")).unwrap_or_default();
+        let values = RequestValues {
+            method: head.method.as_str(),
+            uri: &[head.path, &query].concat(),
+            host,
+            peer,
+            is_encrypted: peer.is_encrypted || says_encrypted,
+            trace,
+        };
+        Some(FilledFields::new(templates, values))
+    }
+}
+
+/// Fields whose values were made for one request.
+#[derive(Clone, Debug)]
+pub struct FilledFields(Rc<[(HeaderName, HeaderValue)]>);
+
+impl FilledFields {
+    /// Makes the values. A field without a value is left out.
+    pub(crate) fn new(
+        templates: &[(HeaderName, Template)],
+        request: RequestValues<'_>,
+    ) -> FilledFields {
+        FilledFields(template::filled(templates, request))
+    }
+
+    /// Returns the fields.
+    pub(crate) fn fields(&self) -> &[(HeaderName, HeaderValue)] {
+        &self.0
+    }
 }
 
 /// The fields that a response gets in addition to its own, and its page if it is an error.
@@ -102,6 +151,8 @@ pub struct Additions {
     pub link: Option<HeaderValue>,
     /// The rules of the route for answers.
     pub rules: Option<Arc<AnswerRules>>,
+    /// The fields of these rules whose values depend on the request.
+    pub filled: Option<FilledFields>,
     /// The request was HEAD, so that a page has no body.
     pub is_head: bool,
     /// The id of the request and its trace, where lines are written. Otherwise they are added with
@@ -139,6 +190,9 @@ impl Additions {
         if let Some(rules) = &self.rules {
             rules.change(headers);
         }
+        for (name, value) in self.filled.iter().flat_map(|filled| filled.fields()) {
+            headers.append(name, value.clone());
+        }
         response
     }
 
@@ -158,6 +212,11 @@ impl Additions {
     #[inline]
     pub(crate) fn keeps(&self, name: &[u8]) -> bool {
         self.rules.as_ref().is_none_or(|rules| keep(&rules.changes, name))
+    }
+
+    /// Returns the added fields whose values depend on the request.
+    pub(crate) fn filled(&self) -> &[(HeaderName, HeaderValue)] {
+        self.filled.as_ref().map_or(&[], FilledFields::fields)
     }
 
     /// Returns the added fields of the configuration as HTTP/1.1 writes them.

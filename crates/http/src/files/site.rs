@@ -15,7 +15,7 @@ use superpoll_rt::blocking::unblock;
 
 use super::cache::{Cache, Entry};
 use super::compress::Levels;
-use super::folder::Folder;
+use super::folder::{Folder, Kind as PathKind};
 use super::kind::Kind;
 use super::path::{self, Refusal, RelativePath};
 use super::pieces::read_all;
@@ -242,7 +242,15 @@ impl Site {
 
     async fn locate(&self, relative: &RelativePath) -> io::Result<Resolved> {
         let RelativePath { path, is_folder } = relative;
-        let file = self.folder.open_file(path).await?;
+        let file = match self.folder.open_file(path).await {
+            // A folder that may not be listed may still have files for another handler.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let is_other = self.options.otherwise.is_some()
+                    && matches!(self.folder.kind_now(path), Some(Ok(PathKind::Folder)));
+                return Err(if is_other { io::ErrorKind::NotFound.into() } else { error });
+            }
+            file => file?,
+        };
         if !file.metadata()?.is_dir() {
             return match Opened::new(file)? {
                 Some(opened) if !is_folder => self.with_siblings(path.clone(), opened).await,

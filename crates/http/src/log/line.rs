@@ -82,17 +82,17 @@ fn json<'a>(out: &mut Vec<u8>, fields: &[Field], value: impl Fn(Field) -> Value<
     out.extend_from_slice(b"}\n");
 }
 
-/// Returns the version of TLS and the cipher suite by its registered name.
-fn cipher(client: &ClientEnd) -> Option<(&'static str, String)> {
-    let suite = match client.cipher {
+/// Returns the version of TLS and a cipher suite by its registered name; `None` for 0.
+pub(crate) fn cipher_suite(number: u16) -> Option<(&'static str, String)> {
+    let suite = match number {
         0 => return None,
         number => CipherSuite::from(number),
     };
     // The suites of TLS 1.3 have numbers of their own (RFC 8446, appendix B.4).
-    let version = if client.cipher >> 8 == 0x13 { "TLSv1.3" } else { "TLSv1.2" };
+    let version = if number >> 8 == 0x13 { "TLSv1.3" } else { "TLSv1.2" };
     let name = match suite.as_str() {
         Some(name) => name.replacen("TLS13_", "TLS_", 1),
-        None => format!("0x{:04X}", client.cipher),
+        None => format!("0x{number:04X}"),
     };
     Some((version, name))
 }
@@ -119,8 +119,8 @@ fn shared<'a>(
         Field::Time => Some(Value::from_text(humantime::format_rfc3339_millis(at).to_string())),
         Field::Client => client.address().map(|client| Value::from_text(with_port(client))),
         Field::Proxy => client.proxy().map(|proxy| Value::from_text(with_port(proxy))),
-        Field::TlsVersion => cipher(client).map(|(version, _)| Value::text(version)),
-        Field::TlsCipher => cipher(client).map(|(_, cipher)| Value::from_text(cipher)),
+        Field::TlsVersion => cipher_suite(client.cipher).map(|(version, _)| Value::text(version)),
+        Field::TlsCipher => cipher_suite(client.cipher).map(|(_, name)| Value::from_text(name)),
         Field::Sni => client.server_name.as_deref().map(Value::text),
         Field::Upstream => upstream.and_then(|end| end.name.as_deref()).map(Value::text),
         Field::UpstreamServer => upstream.and_then(|end| end.server.as_deref()).map(Value::text),

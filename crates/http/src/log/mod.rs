@@ -33,6 +33,7 @@ pub use entry::{Entry, RelayEntry};
 pub use error_log::ErrorLog;
 pub use error_log::reopen;
 pub use event::Event;
+pub(crate) use line::cipher_suite;
 pub use log_level::LogLevel;
 pub use rate_limited::{RateLimited, others};
 pub use record::{BrokenBy, ClientEnd, RelayRecord, RequestRecord, UpstreamEnd};

@@ -26,7 +26,7 @@ mod output;
 mod params;
 mod records;
 
-pub(super) use self::exchange::{Exchange, Framed, malformation};
+pub(super) use self::exchange::{Begun, Exchange, Framed, send_failure};
 pub use self::params::Script;
 pub(super) use self::params::{RequestFacts, end_with_length, head};
-pub(super) use self::records::write_body;
+pub(super) use self::records::{next_id, write_body};

@@ -159,6 +159,10 @@ impl FailedAttempt {
                 let fault = Fault::Broken(reset.into());
                 return FailedAttempt { fault, was_idle: false, may_go_on: true };
             }
+            SendFailure::Overloaded => {
+                let fault = Fault::Broken("the server says that it is overloaded".into());
+                return FailedAttempt { fault, was_idle: false, may_go_on: true };
+            }
             SendFailure::Broken(error) => (Fault::Broken(error), true),
             SendFailure::TimedOut => (Fault::Silent(limit), false),
         };

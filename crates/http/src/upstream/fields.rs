@@ -221,14 +221,6 @@ pub(super) fn host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     }
 }
 
-/// Whether an earlier proxy says that the client's connection to it was encrypted.
-pub(super) fn was_encrypted(fields: Fields<'_>) -> bool {
-    // The first of several proxies is the one next to the client.
-    let said = fields.value("x-forwarded-proto").and_then(|said| std::str::from_utf8(said).ok());
-    let first = said.and_then(|said| said.split(',').next());
-    first.is_some_and(|first| first.trim().eq_ignore_ascii_case("https"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -69,7 +69,7 @@ use super::request::{NotBegun, Records, ServerRequest};
 use super::sticky::ClientCookie;
 use super::strict;
 use super::tunnel::{self, ServerStream};
-use crate::answers::{self, Additions, Compression, FromServer};
+use crate::answers::{self, Additions, Compression, FilledFields, FromServer, RequestValues};
 use crate::body::Body;
 use crate::buffer::WriteBuffer;
 use crate::exchange::{Exchange, LocalFuture};
@@ -164,9 +164,8 @@ impl Forwarder {
     /// Makes it call scripts by FastCGI.
     #[must_use]
     pub fn with_scripts(mut self, config: &FastCgi) -> Forwarder {
-        let root = config.server_root.as_ref().or(config.root.as_ref());
         let absolute = |root: &PathBuf| std::path::absolute(root).unwrap_or_else(|_| root.clone());
-        let root = root.map(absolute);
+        let root = config.server_root.clone().or_else(|| config.root.as_ref().map(absolute));
         let root = root.map(|root| root.to_string_lossy().trim_end_matches('/').to_owned());
         let more = config.params.iter().map(|(name, value)| (name.clone(), value.clone()));
         self.scripts = Some(ScriptCalls { root, more: more.collect(), spools: config.spool });
@@ -194,10 +193,35 @@ impl Forwarder {
         &'a self,
         trusts: bool,
         trace: Option<&'a RequestTrace>,
+        filled: Option<&'a FilledFields>,
     ) -> Changes<'a> {
         let prefix = self.prefix.as_deref();
         let fields = self.fields.as_ref().map(|(fields, lines)| (fields, lines));
-        Changes { host: self.host.as_ref(), prefix, trusts, fields, trace }
+        let filled = filled.map_or(&[][..], FilledFields::fields);
+        Changes { host: self.host.as_ref(), prefix, trusts, fields, filled, trace }
+    }
+
+    /// Returns the fields that requests get with values of their own. `uri` is the path with the
+    /// query as the client has sent them.
+    fn filled(
+        &self,
+        head: &ClientHead<'_>,
+        uri: impl FnOnce() -> String,
+        peer: &Peer,
+        trusts: bool,
+        trace: Option<&RequestTrace>,
+    ) -> Option<FilledFields> {
+        let (fields, _) =
+            self.fields.as_ref().filter(|(fields, _)| !fields.templates.is_empty())?;
+        let values = RequestValues {
+            method: head.method.as_str(),
+            uri: &uri(),
+            host: head.host.map_or(b"", FieldValue::as_bytes),
+            peer,
+            is_encrypted: peer.is_encrypted || (trusts && head.fields.say_encrypted()),
+            trace,
+        };
+        Some(FilledFields::new(&fields.templates, values))
     }
 
     /// Whether the fields about earlier proxies are believed, the id of a request among them.
@@ -217,7 +241,7 @@ impl Forwarder {
         trusts: bool,
     ) -> Option<Rc<ClientCookie>> {
         let sticky = self.pool.group.rules.sticky.as_ref()?;
-        let is_encrypted = peer.is_encrypted || (trusts && fields::was_encrypted(fields));
+        let is_encrypted = peer.is_encrypted || (trusts && fields.say_encrypted());
         Some(Rc::new(sticky.client(fields, is_encrypted)))
     }
 
@@ -244,6 +268,8 @@ impl Forwarder {
             return None;
         }
         let trusts = self.believes(peer, trace);
+        let own = head.target;
+        let filled = self.filled(&head, || target_text(own), peer, trusts, trace);
         if let Some(target) = target {
             head.target = Target::new(head.method, target).ok()?;
         }
@@ -251,7 +277,7 @@ impl Forwarder {
             head.may_have_trailers = has_trailers(framing, self.is_h2());
         }
         if let Some(script) = script {
-            let about = (script, peer, trace, trusts);
+            let about = (script, peer, (trace, filled.as_ref()), trusts);
             return self.prepare_records(head, about, (behind, most), client, io_activity);
         }
         let mut size = 0;
@@ -261,7 +287,8 @@ impl Forwarder {
         let taken = taken.flatten().filter(|_| size as u64 <= most);
         size = if taken.is_some() { size } else { 0 };
         let mut bytes = Vec::with_capacity(HEAD_ROOM + size);
-        let mut writer = heads::request(&head, client, self.changes(trusts, trace), &mut bytes);
+        let mut writer =
+            heads::request(&head, client, self.changes(trusts, trace, filled.as_ref()), &mut bytes);
         let len = bytes.len();
         let body = match taken {
             None => Err(writer),
@@ -282,7 +309,12 @@ impl Forwarder {
     fn prepare_records(
         &self,
         head: ClientHead<'_>,
-        (script, peer, trace, trusts): (&Script, &Peer, Option<&RequestTrace>, bool),
+        (script, peer, (trace, filled), trusts): (
+            &Script,
+            &Peer,
+            (Option<&RequestTrace>, Option<&FilledFields>),
+            bool,
+        ),
         (behind, most): (&[u8], u64),
         client: &ClientFacts,
         io_activity: &Rc<IoActivity>,
@@ -295,14 +327,14 @@ impl Forwarder {
             (_, Some(_)) => Framing::Length(data.len() as u64),
             (framing, None) => framing,
         };
-        let changes = self.changes(trusts, trace);
+        let changes = self.changes(trusts, trace, filled);
         let about = (&head, client, script, peer);
         let mut request = self.records(about, (framing, changes), trusts, io_activity)?;
         let body = match (taken, head.framing) {
             // The end is there.
             (Some(taken), Framing::None) => Ok(taken),
             (Some(taken), _) => {
-                fastcgi::write_body(&data, &mut request.bytes);
+                fastcgi::write_body(request.request_id(), &data, &mut request.bytes);
                 request.body = data.len() as u64;
                 Ok(taken)
             }
@@ -324,13 +356,15 @@ impl Forwarder {
         let calls = self.scripts.as_ref()?;
         let mut lines = WriteBuffer::default();
         let _ = heads::request(head, client, changes, &mut lines.0);
+        let id = fastcgi::next_id();
         let facts = fastcgi::RequestFacts {
+            id,
             script,
             root: calls.root.as_deref(),
             more: &calls.more,
             version: head.version,
             peer,
-            is_encrypted: peer.is_encrypted || (trusts && fields::was_encrypted(head.fields)),
+            is_encrypted: peer.is_encrypted || (trusts && head.fields.say_encrypted()),
             trusts,
             framing,
             keeps: self.pool.group.config().keep_alive > 0,
@@ -339,7 +373,8 @@ impl Forwarder {
         fastcgi::head(&lines.0, &facts, &mut bytes).ok()?;
         let len = bytes.len();
         let mut request = self.written((head, trusts), (bytes, len), peer, io_activity);
-        request.records = Some(Records { spools: calls.spools });
+        let (spools, script) = (calls.spools, script.name.as_str().into());
+        request.records = Some(Box::new(Records { spools, id, script }));
         Some(request)
     }
 
@@ -470,7 +505,6 @@ impl Forwarder {
             None => Framing::Chunked,
         };
         let facts = ClientFacts::from_peer(peer.connection());
-        let changes = self.changes(trusts, exchange.trace.as_deref());
         let host = fields::host(&head.uri, headers);
         let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let target = match target.starts_with('?') {
@@ -480,13 +514,20 @@ impl Forwarder {
         };
         let about = (&*target, host.as_ref(), upgrade.as_ref());
         let of_client = client_head(head, about, (framing, self.is_h2()))?;
+        let original = head.extensions.get::<OriginalTarget>().map(|target| target.0.as_str());
+        let uri = || original.unwrap_or(&target).to_owned();
+        let trace = exchange.trace.as_deref();
+        let filled = self.filled(&of_client, uri, peer, trusts, trace);
+        let changes = self.changes(trusts, trace, filled.as_ref());
         if let Some(script) = script {
             let about = (&of_client, &facts, script, &**peer);
             let io_activity = &exchange.io_activity;
             let mut request = self.records(about, (framing, changes), trusts, io_activity)?;
             match framing {
                 Framing::None => {}
-                _ if is_empty => fastcgi::write_body(b"", &mut request.bytes),
+                _ if is_empty => {
+                    fastcgi::write_body(request.request_id(), b"", &mut request.bytes);
+                }
                 Framing::Length(length) => request.expect(BodyWriter::of_length(length), upload),
                 _ => request.expect(BodyWriter::of_unknown(), upload),
             }
@@ -617,8 +658,11 @@ impl Forwarder {
 
     /// Answers in place of a server whose response cannot be passed on.
     fn refuse(&self, lease: &Lease, why: &str) -> Response<Body> {
-        lease.failed();
-        self.report(lease, &Fault::Head(why.to_owned()))
+        let fault = Fault::Head(why.to_owned());
+        if !lease.pool.group.is_of_script(&fault) {
+            lease.failed();
+        }
+        self.report(lease, &fault)
     }
 
     /// Reports a failure, and answers in place of the server.
@@ -704,6 +748,18 @@ impl Forwarder {
             Some(compression) => compression.apply(response),
             None => response,
         }
+    }
+}
+
+/// The target that a client has sent, in the extensions of a request that has another one.
+#[derive(Clone, Debug)]
+pub struct OriginalTarget(pub PathAndQuery);
+
+/// Returns the path and query of a target.
+fn target_text(target: Target<'_>) -> String {
+    match target.query() {
+        None => target.path().to_owned(),
+        Some(query) => format!("{}?{query}", target.path()),
     }
 }
 

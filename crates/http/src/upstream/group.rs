@@ -43,7 +43,7 @@ const TURNED_AWAY: Duration = Duration::from_secs(10);
 
 /// The time between two reports of what scripts have written for the log. Programs of PHP may write
 /// something at each request.
-const SCRIPT_ERRORS: Duration = Duration::from_millis(10);
+const SCRIPT_ERRORS: Duration = Duration::from_millis(50);
 
 /// The servers of a group at one moment, in the order of the configuration; those of a name in the
 /// order of their addresses.

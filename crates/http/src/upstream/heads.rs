@@ -11,7 +11,7 @@
 use std::net::IpAddr;
 
 use http::header::STRICT_TRANSPORT_SECURITY;
-use http::{HeaderValue, Version};
+use http::{HeaderName, HeaderValue, Version};
 use superpoll_config::HeaderChanges;
 use superpoll_http1::{
     After, Asked, BodyWriter, Field, FieldLines, FieldName, FieldValue, Framing, Method,
@@ -170,6 +170,8 @@ pub(crate) struct Changes<'a> {
     pub(crate) trusts: bool,
     /// The changes of fields in the configuration, and the fields that they add, as lines.
     pub(crate) fields: Option<(&'a HeaderChanges, &'a FieldLines)>,
+    /// The fields that they add with values that depend on the request.
+    pub(crate) filled: &'a [(HeaderName, HeaderValue)],
     /// The id of the request and its trace.
     pub(crate) trace: Option<&'a RequestTrace>,
 }
@@ -354,6 +356,9 @@ pub(crate) fn request(
     if let Some((_, added)) = changes.fields {
         writer.lines(added);
     }
+    for (name, value) in changes.filled {
+        writer.field(name.into(), value.into());
+    }
     writer.body(head.framing, After::Stays)
 }
 
@@ -484,7 +489,7 @@ mod tests {
     const CLIENT: &str = "[::ffff:192.0.2.7]:80";
 
     const PLAIN: Changes<'_> =
-        Changes { host: None, prefix: None, trusts: false, fields: None, trace: None };
+        Changes { host: None, prefix: None, trusts: false, fields: None, filled: &[], trace: None };
 
     /// The first line of a head, and its fields in the order of their names.
     type Written = (String, Vec<(String, String)>);
@@ -786,7 +791,9 @@ mod tests {
             let fields = HeaderChanges {
                 removed: ["gone", "x-forwarded-host"].map(HeaderName::from_static).into(),
                 added: vec![(HeaderName::from_static("gone"), HeaderValue::from_static("new"))],
+                templates: Vec::new(),
             };
+            let filled = [(HeaderName::from_static("made"), HeaderValue::from_static("here"))];
             let added = answers::lines(&fields);
             let host = HeaderValue::from_static("own");
             let changes = Changes {
@@ -794,6 +801,7 @@ mod tests {
                 prefix: has_prefix.then_some("/p"),
                 trusts,
                 fields: has_changes.then_some((&fields, &added)),
+                filled: if has_changes { &filled } else { &[] },
                 trace: trace.as_deref(),
             };
             forwarded(&text, &facts(is_encrypted), changes);

@@ -18,7 +18,9 @@
 use std::error::Error;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_io::AsyncRead;
@@ -26,11 +28,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Frame;
 use superpoll_http1::{After, BodyReader, Field, Framing, Limits, Progress, Refusal};
 use superpoll_rt::pipe::PipeWriter;
+use superpoll_rt::time;
 use superpoll_rt::transfer::poll_splice;
 
-use super::fastcgi::{Exchange, Framed};
+use super::fastcgi::{Begun, Exchange, Framed};
 use super::http2::StreamReset;
 use super::outgoing::{Interrupted, Outgoing};
+use super::request::Records;
 use crate::buffer::{LARGEST, ReadBuffer};
 use crate::message::Message;
 use crate::transport::{Plain, Upstream, poll_write_all};
@@ -47,6 +51,8 @@ pub(super) enum SendFailure {
     Unsent,
     /// The server has too much to do, and has not begun to work on the request.
     Refused(StreamReset),
+    /// The same of a server of FastCGI.
+    Overloaded,
     /// The connection broke.
     Broken(Box<dyn Error + Send + Sync>),
     /// The bytes on the connection are not HTTP.
@@ -72,6 +78,8 @@ impl From<Refusal> for SendFailure {
 /// A connection to a server.
 pub(crate) struct Http1Connection {
     stream: Upstream,
+    /// The time at which it was opened.
+    opened: Instant,
     /// The records around all bytes, if the server speaks FastCGI.
     exchange: Option<Box<Exchange>>,
     /// Bytes of the response that were read and not used.
@@ -88,8 +96,8 @@ pub(crate) struct Http1Connection {
 impl Http1Connection {
     pub(super) fn new(stream: Upstream) -> Http1Connection {
         let (read, reader) = (ReadBuffer::default(), BodyReader::new(Framing::None));
-        let (exchange, unsent, trailers) = (None, None, None);
-        Http1Connection { stream, exchange, read, unsent, reader, trailers, stays: true }
+        let (opened, exchange, unsent, trailers) = (time::now(), None, None, None);
+        Http1Connection { stream, opened, exchange, read, unsent, reader, trailers, stays: true }
     }
 
     /// Returns a connection to a server of FastCGI.
@@ -98,17 +106,28 @@ impl Http1Connection {
         Http1Connection { exchange, ..Http1Connection::new(stream) }
     }
 
+    /// Whether it has been open for so long.
+    pub(super) fn is_older_than(&self, age: Duration) -> bool {
+        time::now().saturating_duration_since(self.opened) >= age
+    }
+
     /// Begins a request of FastCGI, if the server speaks that. Its method may be `HEAD`, and its
     /// response may ask for a file. If its body is sent as it comes, it has so many bytes before
     /// it, and of it.
-    pub(super) fn begin_exchange(&mut self, of: (bool, bool), body: Option<(usize, u64)>) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.begin(of, body);
+    pub(super) fn begin_exchange(
+        &mut self,
+        (is_head, may_ask): (bool, bool),
+        records: Option<&Records>,
+        body: Option<(usize, u64)>,
+    ) {
+        if let (Some(exchange), Some(records)) = (&mut self.exchange, records) {
+            exchange
+                .begin(Begun { is_head, may_ask, id: records.id, script: &records.script }, body);
         }
     }
 
-    /// Takes the text that a server of FastCGI has sent for the log.
-    pub(super) fn take_errors(&mut self) -> Option<String> {
+    /// Takes the name of a script, and the text that it has written for the log.
+    pub(super) fn take_errors(&mut self) -> Option<(Rc<str>, String)> {
         self.exchange.as_mut()?.take_errors()
     }
 

@@ -137,7 +137,7 @@ impl Group {
     pub(super) fn script_errors(
         &self,
         server: &GroupServer,
-        route: &str,
+        (route, script): (&str, &str),
         text: &str,
         trace: Option<&Rc<RequestTrace>>,
     ) {
@@ -146,12 +146,11 @@ impl Group {
         let (others, request) = (others(left_out), suffix(trace));
         let line = text.split(['\n', '\r']).filter(|line| !line.is_empty());
         let line = line.collect::<Vec<_>>().join("; ");
-        let message = format!(
-            "a script below {route} on {address} of {upstream} says: {line}{request}{others}"
-        );
+        let message =
+            format!("the script {script} on {address} of {upstream} says: {line}{request}{others}");
         let event = Event::new(Level::Warning, "script-errors", message);
         let event = event.with("upstream", upstream).with("server", address);
-        let event = event.with("route", route).with("error", text);
+        let event = event.with("route", route).with("script", script).with("error", text);
         (self.report)(&described(event.with("left_out", left_out), trace));
     }
 
@@ -188,10 +187,16 @@ impl Group {
     /// Notes that a request has failed on a server by a fault. A shortage on this machine is no
     /// failure of the server, nor is a request that it has cancelled.
     pub(super) fn attempt_failed(&self, server: &GroupServer, fault: &Fault) {
-        let is_cancelled = fault.stream_reset().is_some_and(StreamReset::is_cancel);
+        let is_cancelled =
+            fault.stream_reset().is_some_and(StreamReset::is_cancel) || self.is_of_script(fault);
         if fault.local_shortage().is_none() && !is_cancelled {
             self.failed(server);
         }
+    }
+
+    /// Whether a script is to blame for a fault, and not the server that has run it.
+    pub(super) fn is_of_script(&self, fault: &Fault) -> bool {
+        self.config().fastcgi && matches!(fault, Fault::Head(_))
     }
 
     /// Notes that a request has failed on a server.

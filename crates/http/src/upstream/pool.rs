@@ -99,6 +99,7 @@ impl Drop for IdleCount {
 struct SharedConnection {
     connection: Http2Connection,
     addresses: ClientAddresses,
+    since: Instant,
     used: Instant,
     _counted: IdleCount,
 }
@@ -148,9 +149,13 @@ impl PooledServer {
     pub(super) async fn take_usable(
         &self,
         addresses: ClientAddresses,
+        lifetime: Option<Duration>,
     ) -> Option<Box<Http1Connection>> {
         loop {
             let mut taken = self.take(addresses)?;
+            if lifetime.is_some_and(|age| taken.connection.is_older_than(age)) {
+                continue;
+            }
             let usable = poll_fn(|cx| {
                 // Without a budget it would look as if nothing had come.
                 if !superpoll_rt::has_budget_remaining() {
@@ -209,9 +214,16 @@ impl PooledServer {
     }
 
     /// Returns a connection that requests share.
-    pub(super) fn shared(&self, addresses: ClientAddresses) -> Option<Http2Connection> {
-        let shared = &mut self.connections.borrow_mut().shared;
-        shared.retain(|shared| shared.connection.is_usable());
+    pub(super) fn shared(
+        &self,
+        addresses: ClientAddresses,
+        lifetime: Option<Duration>,
+    ) -> Option<Http2Connection> {
+        let (shared, now) = (&mut self.connections.borrow_mut().shared, time::now());
+        shared.retain(|shared| {
+            let age = now.saturating_duration_since(shared.since);
+            shared.connection.is_usable() && lifetime.is_none_or(|lifetime| age < lifetime)
+        });
         let found = shared.iter_mut().find(|shared| shared.addresses == addresses)?;
         found.used = time::now();
         Some(found.connection.clone())
@@ -345,6 +357,11 @@ impl Pool {
         }
     }
 
+    /// Returns the age from which a connection gets no further request.
+    fn lifetime(&self) -> Option<Duration> {
+        self.group.config().lifetime
+    }
+
     /// Keeps a connection for another request, if it can have one.
     pub(super) fn keep(
         self: &Rc<Pool>,
@@ -353,7 +370,8 @@ impl Pool {
         connection: Box<Http1Connection>,
     ) {
         let most = self.group.config().keep_alive;
-        if most == 0 || server.is_gone() || !connection.is_at_rest() {
+        let is_old = self.lifetime().is_some_and(|age| connection.is_older_than(age));
+        if most == 0 || server.is_gone() || is_old || !connection.is_at_rest() {
             return;
         }
         if self.group.config().fastcgi {
@@ -392,12 +410,13 @@ impl Pool {
         connection: &Http2Connection,
     ) {
         let is_kept = self.group.config().keep_alive > 0 && !server.is_gone();
-        if !is_kept || server.shared(addresses).is_some() {
+        if !is_kept || server.shared(addresses, self.lifetime()).is_some() {
             return;
         }
         let shared = SharedConnection {
             connection: connection.clone(),
             addresses,
+            since: time::now(),
             used: time::now(),
             _counted: IdleCount::new(&server.server),
         };
@@ -541,9 +560,9 @@ impl Lease {
     /// Reports what a script has written for the log.
     fn report_errors(&mut self) {
         let errors = self.connection.as_mut().and_then(|connection| connection.take_errors());
-        if let Some(text) = errors {
+        if let Some((script, text)) = errors {
             let (group, trace) = (&self.pool.group, self.trace.as_ref());
-            group.script_errors(&self.server, &self.route, &text, trace);
+            group.script_errors(&self.server, (&self.route, &script), &text, trace);
         }
     }
 

@@ -75,7 +75,7 @@ pub struct ServerRequest {
     /// The version that the client speaks, if it gets the lines of the response.
     pub(super) version: Http1Version,
     /// It is for a server of FastCGI: all its bytes are records.
-    pub(super) records: Option<Records>,
+    pub(super) records: Option<Box<Records>>,
     /// The client speaks HTTP/2, which has trailers of its own.
     pub(super) is_h2: bool,
     /// The client reads fields that follow the body of the response.
@@ -108,10 +108,14 @@ pub struct ServerRequest {
 }
 
 /// How a request of FastCGI gets its body.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Records {
     /// A long body is read to its end first.
     pub spools: bool,
+    /// The number of the request, which its response has as well.
+    pub id: u16,
+    /// The name of the script.
+    pub script: Rc<str>,
 }
 
 /// A body that is sent as it comes.
@@ -187,7 +191,9 @@ impl ServerRequest {
         let (name, target) = (path.to_owned(), path.to_owned());
         let (path_info, file) = (String::new(), Some(path.to_owned()));
         let script = Script { name, path_info, file, user: None, target };
+        let id = fastcgi::next_id();
         let facts = RequestFacts {
+            id,
             script: &script,
             root: Some(""),
             more: &[],
@@ -204,7 +210,8 @@ impl ServerRequest {
         let _ = fastcgi::head(&lines, &facts, &mut bytes);
         let head = bytes.len();
         let request = ServerRequest::new(bytes, head, Asked::default(), Rc::default());
-        ServerRequest { records: Some(Records { spools: false }), ..request }
+        let records = Records { spools: false, id, script: path.into() };
+        ServerRequest { records: Some(Box::new(records)), ..request }
     }
 
     /// Makes the body that has not come whole be sent as it comes.
@@ -255,7 +262,7 @@ impl ServerRequest {
         let Some(upload) = self.upload.take() else { return Ok(()) };
         let (mut writer, mut upload) = *upload;
         let most = if self.repeats { KEPT_BODY } else { SIZE as u64 };
-        if let Some(records) = self.records {
+        if let Some(records) = &self.records {
             let is_long = writer.left().is_some_and(|length| self.streams || length > most);
             if !is_long || records.spools {
                 // It is rare, and kept out of the future that each request has.
@@ -277,6 +284,11 @@ impl ServerRequest {
         Ok(())
     }
 
+    /// Returns its number among those of FastCGI.
+    pub(super) fn request_id(&self) -> u16 {
+        self.records.as_ref().map_or(0, |records| records.id)
+    }
+
     /// Reads a body to its end, and makes records of it.
     async fn begin_records(
         &mut self,
@@ -285,6 +297,7 @@ impl ServerRequest {
         client: &mut impl Client,
     ) -> Result<(), NotBegun> {
         let mut spool = Spool::default();
+        let id = self.request_id();
         while let Some(data) = poll_fn(|cx| poll_data(&mut upload, client, cx)).await? {
             spool.push(&data).await.map_err(NotBegun::NotKept)?;
         }
@@ -292,10 +305,10 @@ impl ServerRequest {
         match expected {
             Some(expected) if expected != length => return Err(refusal(&UploadError::Short).into()),
             Some(_) => {}
-            None => fastcgi::end_with_length(length, &mut self.bytes),
+            None => fastcgi::end_with_length(id, length, &mut self.bytes),
         }
         match spool.finish().await.map_err(NotBegun::NotKept)? {
-            Spooled::Memory(data) => fastcgi::write_body(&data, &mut self.bytes),
+            Spooled::Memory(data) => fastcgi::write_body(id, &data, &mut self.bytes),
             Spooled::File(file) => {
                 let body = Outgoing::file(file, length);
                 self.send_as_it_comes(BodyWriter::of_length(length), body);
@@ -316,7 +329,8 @@ impl ServerRequest {
     pub(super) fn give_to(&self, connection: &mut Http1Connection) {
         let length = |stream: &Stream| stream.writer.left().unwrap_or(0);
         let body = self.stream.as_ref().map(|stream| (self.bytes.len(), length(stream)));
-        connection.begin_exchange((self.asked.is_head, self.asked_bytes.is_some()), body);
+        let of = (self.asked.is_head, self.asked_bytes.is_some());
+        connection.begin_exchange(of, self.records.as_deref(), body);
         if let Some(stream) = &self.stream
             && let Some(body) = stream.body.take()
         {

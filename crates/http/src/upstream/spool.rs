@@ -6,17 +6,18 @@
 //! request, whatever happens to the process.
 //!
 //! Of one body no more is in memory than [`CHUNK`] and a piece of what its client sends. The files
-//! of all bodies together have at most the bytes of [`limit`]; a request for which there is no room
-//! is answered with 503.
+//! of all bodies of a process have a bound (`limits.spool_bytes`); a request for which there is no
+//! room is answered with 503.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use superpoll_rt::blocking::unblock;
 
 /// The bytes that are written to a file at a time.
@@ -42,26 +43,26 @@ impl SpoolFile {
     /// Creates one in the folder for temporary files.
     fn create() -> io::Result<SpoolFile> {
         let folder = folder();
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&folder, flags, Mode::RUSR | Mode::WUSR).map_err(|error| {
-            let error = io::Error::from(error);
+        let file = nameless(&folder).map_err(|error| {
             let what = format!("creating a file in {}: {error}", folder.display());
             io::Error::new(error.kind(), what)
         })?;
-        Ok(SpoolFile { file: Arc::new(file.into()), bytes: 0 })
+        Ok(SpoolFile { file: Arc::new(file), bytes: 0 })
     }
 
     /// Makes sure that so many bytes more may be kept.
     fn reserve(&mut self, count: u64) -> io::Result<()> {
         let most = MOST_IN_FILES.load(Ordering::Relaxed);
-        let before = IN_FILES.fetch_add(count, Ordering::Relaxed);
-        self.bytes += count;
-        match before.saturating_add(count) > most {
-            true => Err(io::Error::new(
+        let more = |before: u64| before.checked_add(count).filter(|after| *after <= most);
+        match IN_FILES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => {
+                self.bytes += count;
+                Ok(())
+            }
+            Err(_) => Err(io::Error::new(
                 io::ErrorKind::QuotaExceeded,
                 format!("all bodies that are kept in files have {most} bytes (limits.spool_bytes)"),
             )),
-            false => Ok(()),
         }
     }
 }
@@ -74,7 +75,27 @@ impl Drop for SpoolFile {
 
 /// Returns the folder for files that may be large: the usual one may be in memory.
 fn folder() -> PathBuf {
-    std::env::var_os("TMPDIR").map_or_else(|| "/var/tmp".into(), PathBuf::from)
+    let usual = || match PathBuf::from("/var/tmp") {
+        large if large.is_dir() => large,
+        _ => std::env::temp_dir(),
+    };
+    std::env::var_os("TMPDIR").map_or_else(usual, PathBuf::from)
+}
+
+/// Creates a file without a name. Where the file system cannot do that, the file has one for a
+/// moment.
+fn nameless(folder: &Path) -> io::Result<File> {
+    let (mode, flags) = (Mode::RUSR | Mode::WUSR, OFlags::RDWR | OFlags::CLOEXEC);
+    match rustix::fs::open(folder, OFlags::TMPFILE | flags, mode) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+        file => return Ok(file?.into()),
+    }
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!(".superpoll-{}-{number}", std::process::id()));
+    let file = rustix::fs::open(&path, OFlags::CREATE | OFlags::EXCL | flags, mode)?;
+    std::fs::remove_file(&path)?;
+    Ok(file.into())
 }
 
 /// A body that is being read.

@@ -239,7 +239,7 @@ fn responses_of_scripts_arrive() {
         assert!(of("fatal").starts_with("HTTP/1.1 500 "));
     }
     drop(stream);
-    server.finish_with(&["a script below / on unix:"]);
+    server.finish_with(&["the script /answers.php on unix:"]);
     drop(fpm);
 }
 

@@ -16,6 +16,7 @@
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_io::AsyncRead;
@@ -25,6 +26,7 @@ use super::output::{self, NoHead};
 use super::records::{HEAD, LONGEST, Part, Reader, body_head, end_of_body};
 use crate::buffer::{LARGEST, ReadBuffer};
 use crate::transport::Upstream;
+use crate::upstream::http1::SendFailure;
 
 /// The bytes of a server are no response that can be passed on.
 #[derive(thiserror::Error, Debug)]
@@ -35,10 +37,33 @@ fn malformed(what: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, Malformed(what.to_string()))
 }
 
-/// Returns what is wrong with a response of FastCGI, if that is the error.
-pub(in crate::upstream) fn malformation(error: &io::Error) -> Option<String> {
-    let malformed = error.get_ref()?.downcast_ref::<Malformed>()?;
-    Some(malformed.to_string())
+/// The server has too much to do, and has not begun to work on the request.
+#[derive(thiserror::Error, Debug)]
+#[error("the server says that it is overloaded")]
+struct Overloaded;
+
+/// Returns the reason for which there is no response, by the error of reading it.
+pub(in crate::upstream) fn send_failure(error: io::Error) -> SendFailure {
+    let cause = error.get_ref();
+    if let Some(malformed) = cause.and_then(|cause| cause.downcast_ref::<Malformed>()) {
+        return SendFailure::Malformed(malformed.to_string());
+    }
+    match cause.is_some_and(|cause| cause.is::<Overloaded>()) {
+        true => SendFailure::Overloaded,
+        false => SendFailure::Broken(error.into()),
+    }
+}
+
+/// A request that begins.
+pub(in crate::upstream) struct Begun<'a> {
+    /// Its method is `HEAD`.
+    pub is_head: bool,
+    /// Its response may ask for a file.
+    pub may_ask: bool,
+    /// Its number.
+    pub id: u16,
+    /// The name of its script.
+    pub script: &'a Rc<str>,
 }
 
 /// The least bytes of output that are read without the records around them.
@@ -58,6 +83,8 @@ enum Phase {
 /// The body of a request on its way.
 #[derive(Default)]
 struct Sending {
+    /// The number of the request.
+    id: u16,
     /// The bytes before it, which are records already.
     before: usize,
     /// The bytes of it that follow.
@@ -92,6 +119,10 @@ pub(in crate::upstream) struct Exchange {
     /// The server has told the end, and that all is well.
     is_clean: bool,
     errors: Vec<u8>,
+    /// The name of the script of the request.
+    script: Option<Rc<str>>,
+    /// What is wrong with the records after the output that was read last.
+    fault: Option<io::Error>,
     sending: Sending,
 }
 
@@ -109,21 +140,23 @@ impl Exchange {
             has_output_end: false,
             is_clean: false,
             errors: Vec::new(),
+            script: None,
+            fault: None,
             sending: Sending::default(),
         }
     }
 
-    /// Begins a request. Its response may ask for a file. If its body is sent as it comes, it has
-    /// so many bytes before it, and of it.
-    pub(in crate::upstream) fn begin(
-        &mut self,
-        (is_head, may_ask): (bool, bool),
-        body: Option<(usize, u64)>,
-    ) {
+    /// Begins a request. If its body is sent as it comes, it has so many bytes before it, and of
+    /// it.
+    pub(in crate::upstream) fn begin(&mut self, request: Begun<'_>, body: Option<(usize, u64)>) {
+        let Begun { is_head, may_ask, id, script } = request;
         let (before, left) = body.unwrap_or((usize::MAX, 0));
-        let errors = std::mem::take(&mut self.errors);
-        let sending = Sending { before, left, ..Sending::default() };
-        *self = Exchange { is_head, may_ask, sending, errors, ..Exchange::new() };
+        let mut sending = Sending { id, before, left, ..Sending::default() };
+        if body.is_some() && left == 0 {
+            sending.head(end_of_body(id));
+        }
+        let (reader, script) = (Reader::new(id), Some(script.clone()));
+        *self = Exchange { reader, is_head, may_ask, sending, script, ..Exchange::new() };
     }
 
     /// Whether the last request is over, and nothing of it left.
@@ -137,12 +170,13 @@ impl Exchange {
             && self.head.is_empty()
     }
 
-    /// Takes the text that the server has sent for the log.
-    pub(in crate::upstream) fn take_errors(&mut self) -> Option<String> {
+    /// Takes the name of the script, and the text that it has written for the log.
+    pub(in crate::upstream) fn take_errors(&mut self) -> Option<(Rc<str>, String)> {
         let errors = std::mem::take(&mut self.errors);
         let text = String::from_utf8_lossy(&errors);
         let text = text.trim();
-        (!text.is_empty()).then(|| text.to_owned())
+        let script = self.script.clone()?;
+        (!text.is_empty()).then(|| (script, text.to_owned()))
     }
 
     /// Takes output that belongs to the head. Returns how many bytes of it follow the head.
@@ -161,7 +195,7 @@ impl Exchange {
         let rest = self.head.len() - end;
         let mut lines = Vec::with_capacity(end + 32);
         let status = output::to_http(&self.head[..end], self.may_ask, &mut lines)?;
-        self.is_bodiless = self.is_head || matches!(status, 204 | 304);
+        self.is_bodiless = self.is_head || matches!(status, 204 | 205 | 304);
         (self.head, self.at, self.phase) = (lines, 0, Phase::Body);
         Ok(rest)
     }
@@ -187,7 +221,7 @@ impl Exchange {
             (0, _) => malformed("the script has ended before the head of its output was whole"),
             (_, Phase::Body) => io::ErrorKind::UnexpectedEof.into(),
             // Another server may have time.
-            (2, _) => io::Error::other("the server says that it is overloaded"),
+            (2, _) => io::Error::other(Overloaded),
             (1, _) => malformed("the server says that it cannot have this request on a connection"),
             (_, _) => malformed("the server says that it does not answer requests of this role"),
         })
@@ -195,6 +229,9 @@ impl Exchange {
 
     /// Reads what has come. Returns how many bytes of output are in the room.
     fn read_records(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
         let mut filled = 0;
         while !self.raw.is_empty() && self.phase != Phase::Over {
             let most = match self.phase {
@@ -206,8 +243,14 @@ impl Exchange {
                 Phase::Head | Phase::Over => usize::MAX,
             };
             let raw = std::mem::take(&mut self.raw);
-            let step = self.reader.step(raw.bytes(), most);
-            let (mut used, part) = step.map_err(malformed)?;
+            let step = self.reader.step(raw.bytes(), most).map_err(malformed);
+            let (mut used, part) = match step {
+                Err(fault) if filled > 0 => {
+                    self.fault = Some(fault);
+                    break;
+                }
+                step => step?,
+            };
             let is_stuck = used == 0 && part.is_none();
             let taken = match part {
                 Some(Part::Output(data)) if self.phase == Phase::Head => {
@@ -238,7 +281,14 @@ impl Exchange {
             };
             self.raw = raw;
             self.raw.consume(used);
-            taken?;
+            match taken {
+                // The output before it comes first.
+                Err(fault) if filled > 0 => {
+                    self.fault = Some(fault);
+                    break;
+                }
+                taken => taken?,
+            }
             if is_stuck {
                 break;
             }
@@ -319,7 +369,7 @@ impl AsyncWrite for Framed<'_> {
                 if sending.record == 0 {
                     return Poll::Ready(Ok(0));
                 }
-                sending.head(body_head(sending.record));
+                sending.head(body_head(sending.id, sending.record));
             }
             let head = &sending.head[sending.unwritten.clone()];
             let data = &bytes[..sending.record.min(bytes.len())];
@@ -336,7 +386,7 @@ impl AsyncWrite for Framed<'_> {
                 sending.record -= of_data;
                 sending.left -= of_data as u64;
                 if sending.left == 0 {
-                    sending.head(end_of_body());
+                    sending.head(end_of_body(sending.id));
                 }
                 return Poll::Ready(Ok(of_data));
             }
@@ -347,7 +397,7 @@ impl AsyncWrite for Framed<'_> {
         let Framed { stream, exchange } = self.get_mut();
         let sending = &mut exchange.sending;
         // The end of the body has no data after its head.
-        while sending.left == 0 && !sending.unwritten.is_empty() {
+        while sending.before == 0 && sending.left == 0 && !sending.unwritten.is_empty() {
             let head = &sending.head[sending.unwritten.clone()];
             let count = ready!(AsyncWrite::poll_write(Pin::new(&mut **stream), cx, head))?;
             if count == 0 {

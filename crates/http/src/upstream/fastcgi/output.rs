@@ -13,7 +13,7 @@ pub(super) const LONGEST: usize = 64 << 10;
 pub(super) enum NoHead {
     #[error("the head of the script's output has more than {LONGEST} bytes")]
     TooLong,
-    #[error("the script's output does not begin with fields: a line of its head has no colon")]
+    #[error("the script's output does not begin with fields: a line of its head has no name")]
     NoField,
     #[error("the script's output has a Status that is no final status of HTTP")]
     Status,
@@ -77,6 +77,8 @@ pub(super) fn to_http(head: &[u8], may_ask: bool, to: &mut Vec<u8>) -> Result<u1
         let stays = match about(&lower) {
             About::Connection | About::Trailer => false,
             _ if matches!(&*lower, b"x-accel-redirect" | b"x-sendfile") => may_ask,
+            // These responses have no body, whatever their length.
+            _ if &*lower == b"content-length" => !matches!(number, 204 | 205),
             _ => &*lower != b"status" && !lower.starts_with(b"x-accel-"),
         };
         if stays {
@@ -86,13 +88,21 @@ pub(super) fn to_http(head: &[u8], may_ask: bool, to: &mut Vec<u8>) -> Result<u1
             to.extend_from_slice(b"\r\n");
         }
     }
+    if number == 205 {
+        to.extend_from_slice(b"content-length: 0\r\n");
+    }
     to.extend_from_slice(b"\r\n");
     Ok(number)
 }
 
 fn split(line: &[u8]) -> Result<(&[u8], &[u8]), NoHead> {
     let at = memchr::memchr(b':', line).filter(|at| *at > 0).ok_or(NoHead::NoField)?;
-    Ok((&line[..at], line[at + 1..].trim_ascii()))
+    // A blank before the colon would hide a name from what looks for it.
+    let is_name = |byte: &u8| byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(byte);
+    match line[..at].iter().all(is_name) {
+        true => Ok((&line[..at], line[at + 1..].trim_ascii())),
+        false => Err(NoHead::NoField),
+    }
 }
 
 #[cfg(test)]
@@ -128,7 +138,12 @@ mod tests {
         }
         assert_eq!(lines("Status:\n\n"), Err(NoHead::Status));
         assert_eq!(lines("<html>\n\n"), Err(NoHead::NoField));
-        assert_eq!(lines(": a\n\n"), Err(NoHead::NoField));
+        for head in [": a\n\n", "X-Sendfile : /etc/passwd\n\n", "Transfer-Encoding\t: chunked\n\n"]
+        {
+            assert_eq!(lines(head), Err(NoHead::NoField), "{head}");
+        }
+        let head = "Status: 204\nContent-Length: 3\n\n";
+        assert_eq!(lines(head).unwrap(), "HTTP/1.1 204 \r\n\r\n");
     }
 
     #[test]

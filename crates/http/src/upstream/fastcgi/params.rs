@@ -38,6 +38,8 @@ pub struct Script {
 
 /// The facts about a request that are not among its lines.
 pub(in crate::upstream) struct RequestFacts<'a> {
+    /// The number of the request.
+    pub id: u16,
     pub script: &'a Script,
     /// The folder of the scripts as servers see it.
     pub root: Option<&'a str>,
@@ -64,7 +66,7 @@ pub(in crate::upstream) fn head(
     facts: &RequestFacts<'_>,
     to: &mut Vec<u8>,
 ) -> Result<(), TooLong> {
-    let mut params = Params::begin(to, facts.keeps);
+    let mut params = Params::begin(to, facts.id, facts.keeps);
     let mut lines = lines.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
     let mut words = lines.next().unwrap_or_default().split(|byte| *byte == b' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -86,7 +88,7 @@ pub(in crate::upstream) fn head(
         Framing::None => {
             params.push(b"CONTENT_LENGTH", b"")?;
             params.end();
-            to.extend(end_of_body());
+            to.extend(end_of_body(facts.id));
         }
         Framing::Length(length) => {
             params.push(b"CONTENT_LENGTH", length.to_string().as_bytes())?;
@@ -98,8 +100,8 @@ pub(in crate::upstream) fn head(
 }
 
 /// Appends the length of the body to parameters that did not have it, and their end.
-pub(in crate::upstream) fn end_with_length(length: u64, to: &mut Vec<u8>) {
-    let mut params = Params::more(to);
+pub(in crate::upstream) fn end_with_length(id: u16, length: u64, to: &mut Vec<u8>) {
+    let mut params = Params::more(to, id);
     // It is short.
     let _ = params.push(b"CONTENT_LENGTH", length.to_string().as_bytes());
     params.end();
@@ -121,7 +123,8 @@ fn about_request(
     params.push(b"REQUEST_URI", script.target.as_bytes())?;
     params.push(b"DOCUMENT_URI", script.name.as_bytes())?;
     if let Some(root) = root {
-        params.push(b"DOCUMENT_ROOT", root.as_bytes())?;
+        let folder = if root.is_empty() { "/" } else { root };
+        params.push(b"DOCUMENT_ROOT", folder.as_bytes())?;
     }
     params.push(b"PATH_INFO", script.path_info.as_bytes())?;
     if let Some(root) = root.filter(|_| !script.path_info.is_empty()) {
@@ -231,6 +234,7 @@ mod tests {
             ..Peer::default()
         };
         let mut facts = RequestFacts {
+            id: 1,
             script: &script,
             root: Some("/srv"),
             more: &[],
@@ -308,6 +312,7 @@ mod tests {
         let (path_info, target) = (String::new(), String::new());
         let script = Script { name: long, path_info, file: None, user: None, target };
         let facts = RequestFacts {
+            id: 1,
             script: &script,
             root: None,
             more: &[],

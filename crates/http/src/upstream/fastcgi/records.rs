@@ -4,14 +4,13 @@
 //! straddles two records: php-fpm closes the connection otherwise. No record has more content than
 //! it accepts.
 
+use std::cell::Cell;
+
 /// The bytes of a record's head.
 pub(super) const HEAD: usize = 8;
 
 /// The most bytes of content that are written in one record.
 pub(super) const LONGEST: usize = 65_528;
-
-/// The request, of which a connection has one at a time.
-const ID: u16 = 1;
 
 const BEGIN: u8 = 1;
 const END: u8 = 3;
@@ -26,29 +25,41 @@ const UNKNOWN: u8 = 11;
 /// The role of a server that answers requests.
 const RESPONDER: u8 = 1;
 
-fn record_head(kind: u8, length: usize) -> [u8; HEAD] {
+/// Returns the number of the next request. A connection has one request at a time; with numbers of
+/// their own, what a server sends late for one is not taken for the response to the next.
+pub(in crate::upstream) fn next_id() -> u16 {
+    thread_local! {
+        static LAST: Cell<u16> = const { Cell::new(0) };
+    }
+    // 0 is for the server itself.
+    let next = LAST.get().checked_add(1).unwrap_or(1);
+    LAST.set(next);
+    next
+}
+
+fn record_head(kind: u8, id: u16, length: usize) -> [u8; HEAD] {
     let [high, low] = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
-    let [id_high, id_low] = ID.to_be_bytes();
+    let [id_high, id_low] = id.to_be_bytes();
     [1, kind, id_high, id_low, high, low, 0, 0]
 }
 
 /// Returns the head of a record with so many bytes of a request's body, at most [`LONGEST`].
-pub(super) fn body_head(length: usize) -> [u8; HEAD] {
-    record_head(STDIN, length)
+pub(super) fn body_head(id: u16, length: usize) -> [u8; HEAD] {
+    record_head(STDIN, id, length)
 }
 
 /// Returns the end of a request's body, and with it of the request.
-pub(super) fn end_of_body() -> [u8; HEAD] {
-    body_head(0)
+pub(super) fn end_of_body(id: u16) -> [u8; HEAD] {
+    body_head(id, 0)
 }
 
 /// Appends a whole body, and its end.
-pub(in crate::upstream) fn write_body(data: &[u8], to: &mut Vec<u8>) {
+pub(in crate::upstream) fn write_body(id: u16, data: &[u8], to: &mut Vec<u8>) {
     for piece in data.chunks(LONGEST) {
-        to.extend(body_head(piece.len()));
+        to.extend(body_head(id, piece.len()));
         to.extend_from_slice(piece);
     }
-    to.extend(end_of_body());
+    to.extend(end_of_body(id));
 }
 
 /// A parameter has more bytes than a record.
@@ -59,23 +70,24 @@ pub(in crate::upstream) struct TooLong;
 /// Writes the beginning of a request, and its parameters.
 pub(super) struct Params<'v> {
     to: &'v mut Vec<u8>,
+    id: u16,
     /// The place of the record's head.
     record: usize,
 }
 
 impl<'v> Params<'v> {
     /// Begins a request. The connection may stay open after it.
-    pub(super) fn begin(to: &'v mut Vec<u8>, keeps: bool) -> Params<'v> {
-        to.extend(record_head(BEGIN, 8));
+    pub(super) fn begin(to: &'v mut Vec<u8>, id: u16, keeps: bool) -> Params<'v> {
+        to.extend(record_head(BEGIN, id, 8));
         to.extend([0, RESPONDER, u8::from(keeps), 0, 0, 0, 0, 0]);
-        Params::more(to)
+        Params::more(to, id)
     }
 
     /// Continues with the parameters of a request that has begun.
-    pub(super) fn more(to: &'v mut Vec<u8>) -> Params<'v> {
+    pub(super) fn more(to: &'v mut Vec<u8>, id: u16) -> Params<'v> {
         let record = to.len();
-        to.extend(record_head(PARAMS, 0));
-        Params { to, record }
+        to.extend(record_head(PARAMS, id, 0));
+        Params { to, id, record }
     }
 
     /// Appends a parameter.
@@ -107,7 +119,7 @@ impl<'v> Params<'v> {
         if self.to.len() - self.record - HEAD + size > LONGEST {
             self.close();
             self.record = self.to.len();
-            self.to.extend(record_head(PARAMS, 0));
+            self.to.extend(record_head(PARAMS, self.id, 0));
         }
         push_length(name.len(), self.to);
         push_length(length, self.to);
@@ -127,7 +139,7 @@ impl<'v> Params<'v> {
         if length == 0 {
             self.to.truncate(self.record);
         } else {
-            let head = record_head(PARAMS, length);
+            let head = record_head(PARAMS, self.id, length);
             self.to[self.record..self.record + HEAD].copy_from_slice(&head);
         }
     }
@@ -140,7 +152,7 @@ impl<'v> Params<'v> {
     /// Ends the parameters. The body follows.
     pub(super) fn end(mut self) {
         self.close();
-        self.to.extend(record_head(PARAMS, 0));
+        self.to.extend(record_head(PARAMS, self.id, 0));
     }
 }
 
@@ -162,8 +174,8 @@ pub(super) enum NoRecord {
     Version(u8),
     #[error("the server has sent a record of type {0}, which no response has")]
     Kind(u8),
-    #[error("the server has sent a record of request {0}, expected 1")]
-    Request(u16),
+    #[error("the server has sent a record of request {0}, expected {1}")]
+    Request(u16, u16),
     #[error("the server has sent an end of {0} bytes, expected 8")]
     End(usize),
 }
@@ -184,6 +196,8 @@ pub(super) enum Part<'b> {
 /// Reads records that come in any pieces.
 #[derive(Default)]
 pub(super) struct Reader {
+    /// The number of the request.
+    id: u16,
     /// The head of the record, and how many of its bytes are there.
     head: [u8; HEAD],
     seen: usize,
@@ -195,6 +209,11 @@ pub(super) struct Reader {
 }
 
 impl Reader {
+    /// Begins to read the response to the request of a number.
+    pub(super) fn new(id: u16) -> Reader {
+        Reader { id, ..Reader::default() }
+    }
+
     /// Reads some bytes, and at most `most` of output. Returns how many were used, and a part if
     /// one was found. None are used if more bytes, or more room, are needed.
     ///
@@ -289,8 +308,8 @@ impl Reader {
             VALUES | UNKNOWN => false,
             other => return Err(NoRecord::Kind(other)),
         };
-        if of_request && id != ID {
-            return Err(NoRecord::Request(id));
+        if of_request && id != self.id {
+            return Err(NoRecord::Request(id, self.id));
         }
         self.content = usize::from(u16::from_be_bytes([high, low]));
         self.padding = usize::from(padding);
@@ -350,20 +369,20 @@ pub(super) mod tests {
     fn parameters_straddle_no_records() {
         let values: Vec<_> = (0..40).map(|at| "v".repeat(at * 173 % 9_000)).collect();
         let mut bytes = Vec::new();
-        let mut params = Params::begin(&mut bytes, true);
+        let mut params = Params::begin(&mut bytes, 258, true);
         for value in &values {
             params.push(b"NAME", value.as_bytes()).unwrap();
         }
         params.pause();
-        let mut params = Params::more(&mut bytes);
+        let mut params = Params::more(&mut bytes, 258);
         params.push(b"LAST", b"").unwrap();
         params.end();
         let found = parameters(&bytes);
         assert_eq!(found.len(), values.len() + 1);
         assert!(found.iter().zip(&values).all(|((_, found), value)| found == value));
-        assert!(bytes.ends_with(&record_head(PARAMS, 0)));
+        assert!(bytes.ends_with(&record_head(PARAMS, 258, 0)));
         let mut most = Vec::new();
-        let mut params = Params::begin(&mut most, false);
+        let mut params = Params::begin(&mut most, 258, false);
         params.push(b"N", &vec![b'v'; LONGEST - 6]).unwrap();
         assert!(params.push(b"N", &vec![b'v'; LONGEST - 5]).is_err());
         params.end();
@@ -371,21 +390,20 @@ pub(super) mod tests {
     }
 
     fn response(kind: u8, content: &[u8], padding: usize) -> Vec<u8> {
-        let mut record = record_head(kind, content.len()).to_vec();
+        let mut record = record_head(kind, 258, content.len()).to_vec();
         record[6] = padding as u8;
         record.extend_from_slice(content);
         record.resize(record.len() + padding, b'p');
         record
     }
 
+    /// The output, the texts for the log, and the ends.
+    type ReadParts = (Vec<u8>, Vec<u8>, Vec<Part<'static>>);
+
     /// Reads records in pieces of `size` bytes, with so much room for output.
-    fn read(
-        bytes: &[u8],
-        size: usize,
-        room: usize,
-    ) -> Result<(Vec<u8>, Vec<u8>, Vec<Part<'static>>), NoRecord> {
+    fn read(bytes: &[u8], size: usize, room: usize) -> Result<ReadParts, NoRecord> {
         let (mut reader, mut output, mut errors, mut rest) =
-            (Reader::default(), Vec::new(), Vec::new(), Vec::new());
+            (Reader::new(258), Vec::new(), Vec::new(), Vec::new());
         for mut piece in bytes.chunks(size) {
             while !piece.is_empty() {
                 let (used, part) = reader.step(piece, room)?;
@@ -436,7 +454,7 @@ pub(super) mod tests {
         assert_eq!(read(&response(PARAMS, b"a", 0), 99, 9).unwrap_err(), NoRecord::Kind(PARAMS));
         assert_eq!(read(&response(END, b"a", 0), 99, 9).unwrap_err(), NoRecord::End(1));
         let mut other = response(STDOUT, b"a", 0);
-        other[3] = 2;
-        assert_eq!(read(&other, 99, 9).unwrap_err(), NoRecord::Request(2));
+        (other[2], other[3]) = (0, 3);
+        assert_eq!(read(&other, 99, 9).unwrap_err(), NoRecord::Request(3, 258));
     }
 }

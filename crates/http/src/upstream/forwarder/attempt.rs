@@ -44,7 +44,7 @@ use crate::progress::{Passed, Progress};
 use crate::transport::poll_write_all;
 use crate::upstream::client::{Client, unless_gone};
 use crate::upstream::dial::{Dialled, dial};
-use crate::upstream::fastcgi::malformation;
+use crate::upstream::fastcgi::send_failure;
 use crate::upstream::fault::FailedAttempt;
 use crate::upstream::heads::{self, Shape};
 use crate::upstream::http1::{Http1Connection, LIMITS, MOST_INTERIM, SendFailure};
@@ -150,13 +150,16 @@ impl Forwarder {
     ) -> Result<StatusCode, Missed> {
         let sticky = lease.pool.group.rules.sticky.as_ref().zip(way.0.sticky.as_ref());
         out.cookie = sticky.and_then(|(sticky, client)| sticky.given(&lease.server, client));
-        if !must_dial && let Some(connection) = lease.server.take_usable(lease.addresses).await {
+        let lifetime = lease.pool.group.config().lifetime;
+        if !must_dial
+            && let Some(connection) = lease.server.take_usable(lease.addresses, lifetime).await
+        {
             let connection = (&mut **lease.connection.insert(connection), true);
             return ask(connection, way, client, (out, timer), self.response).await;
         }
         way.0.watch();
         let (server, addresses) = (lease.server.clone(), lease.addresses);
-        if !must_dial && let Some(shared) = server.shared(addresses) {
+        if !must_dial && let Some(shared) = server.shared(addresses, lifetime) {
             let sent = send_shared((shared, true), way, client, (out, self.response));
             return Box::pin(sent).await;
         }
@@ -367,10 +370,7 @@ pub(in crate::upstream) async fn ask<C: Client>(
                     Poll::Ready(Ok(0)) => return lost(SendFailure::at_end()),
                     Poll::Ready(Ok(_)) => {}
                     Poll::Ready(Err(error)) => {
-                        return lost(match malformation(&error) {
-                            Some(what) => SendFailure::Malformed(what),
-                            None => SendFailure::Broken(error.into()),
-                        });
+                        return lost(send_failure(error));
                     }
                     Poll::Pending => break,
                 }
@@ -417,7 +417,7 @@ pub(in crate::upstream) async fn ask<C: Client>(
         Some(SendFailure::TimedOut) => Missed::lost(SendFailure::TimedOut, false, limit, true),
         Some(lost) => {
             let is_sent = match request.stream {
-                None => at > 0,
+                None => at > 0 && !matches!(lost, SendFailure::Overloaded),
                 Some(_) => !request.take_back(connection),
             };
             Missed::lost(lost, was_idle, limit, is_sent)

@@ -5,15 +5,16 @@
 //! files of folders that the route names are sent. The fields of the server's response stay, except
 //! those about the bytes, which are not its own.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName, IF_MATCH,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName,
+    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
+    RANGE,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::body::Body;
 use crate::files::Site;
@@ -41,6 +42,8 @@ pub(super) struct SentFiles(Vec<SentFolder>);
 struct SentFolder {
     url: String,
     root: PathBuf,
+    /// The same without symbolic links.
+    resolved: Option<PathBuf>,
     site: Rc<Site>,
 }
 
@@ -76,6 +79,7 @@ impl SentFiles {
     pub(super) fn new(folders: impl Iterator<Item = (String, PathBuf, Site)>) -> SentFiles {
         let folders = folders.map(|(url, root, site)| SentFolder {
             url: url.trim_end_matches('/').to_owned(),
+            resolved: root.canonicalize().ok(),
             root: std::path::absolute(&root).unwrap_or(root),
             site: Rc::new(site),
         });
@@ -110,6 +114,10 @@ impl SentFiles {
         };
         let folder = self.0.iter().filter(fits).max_by_key(|folder| folder.url.len())?;
         let path = text[folder.url.len()..].split('?').next()?;
+        let decoded = percent_decode_str(path).decode_utf8().ok()?;
+        if decoded.split('/').any(|part| matches!(part, "." | "..")) {
+            return None;
+        }
         // Programs write names as they are, too.
         let path = match path.contains('%') {
             true => path.to_owned(),
@@ -119,11 +127,19 @@ impl SentFiles {
     }
 
     fn by_file(&self, path: &Path) -> Option<(&Rc<Site>, String)> {
-        let below = |folder: &SentFolder| path.strip_prefix(&folder.root).ok()?.to_str();
+        if path.components().any(|part| matches!(part, Component::ParentDir)) {
+            return None;
+        }
+        // Programs name a file by the folder's path, or by that which its links lead to.
+        let below = |folder: &SentFolder| {
+            let roots = [Some(&folder.root), folder.resolved.as_ref()];
+            let mut found = roots.into_iter().flatten();
+            found.find_map(|root| path.strip_prefix(root).ok())?.to_str().map(str::to_owned)
+        };
         let found = self.0.iter().filter_map(|folder| Some((folder, below(folder)?)));
         // The folder that is nearest to it.
         let (folder, below) = found.min_by_key(|(_, below)| below.len())?;
-        Some((&folder.site, format!("/{}", utf8_percent_encode(below, ENCODED))))
+        Some((&folder.site, format!("/{}", utf8_percent_encode(&below, ENCODED))))
     }
 }
 
@@ -144,6 +160,12 @@ impl SentFile {
             for (name, value) in self.headers {
                 last = name.or(last);
                 let Some(name) = &last else { continue };
+                // The parts of several ranges have their own types.
+                let is_multipart =
+                    |value: &HeaderValue| value.as_bytes().starts_with(b"multipart/");
+                if *name == CONTENT_TYPE && response.headers().get(name).is_some_and(is_multipart) {
+                    continue;
+                }
                 // The first of several takes the place of the file's own.
                 if response.headers().contains_key(name) && ours(name) {
                     response.headers_mut().insert(name, value);
@@ -197,6 +219,8 @@ mod tests {
             ("/private/inner/x", Some("/x")),
             ("/privateer/x", None),
             ("/private", None),
+            ("/private/../etc/passwd", None),
+            ("/private/%2e%2E/x", None),
             ("/etc/passwd", None),
         ] {
             assert_eq!(path(&sent, &BY_URL, url).as_deref(), expected, "{url}");
@@ -207,6 +231,7 @@ mod tests {
             (format!("{root}/b c/d e"), Some("/d%20e")),
             ("/etc/passwd".to_owned(), None),
             (format!("{root}er/a"), None),
+            (format!("{root}/../a"), None),
         ] {
             assert_eq!(path(&sent, &BY_FILE, &file).as_deref(), expected, "{file}");
         }
