@@ -148,7 +148,7 @@ fn group(options: &Options) -> Result<Option<Arc<Group>>, Box<dyn Error>> {
     }
     let server = |address: &Address| {
         let address = ServerAddress::Address(address.clone());
-        Server { address, weight: NonZeroU32::MIN }
+        Server { address, weight: NonZeroU32::MIN, backup: false }
     };
     let health = options.health.map(|interval| Health {
         kind: HealthKind::Connect,

@@ -540,6 +540,9 @@ impl<'a> Check<'a> {
             request_headers: self.headers(proxy.request_headers, rules::Of::Requests),
             replace_errors: proxy.replace_errors,
             compress: proxy.compress,
+            rewrite_location: self.replacements(proxy.rewrite_location),
+            rewrite_cookie_path: self.replacements(proxy.rewrite_cookie_path),
+            rewrite_cookie_domain: self.replacements(proxy.rewrite_cookie_domain),
             send_files: self.send_files(proxy.send_files),
         }))
     }

@@ -441,6 +441,12 @@ pub struct Proxy {
     /// Whether responses are compressed that are text of some sort, for clients that accept it.
     /// Default: no.
     pub compress: bool,
+    /// The beginnings of `Location` and `Content-Location` that are replaced. Default: none.
+    pub rewrite_location: BTreeMap<String, String>,
+    /// The beginnings of the paths of cookies that are replaced. Default: none.
+    pub rewrite_cookie_path: BTreeMap<String, String>,
+    /// The domains of cookies that are replaced, in lower case. Default: none.
+    pub rewrite_cookie_domain: BTreeMap<String, String>,
     /// The folders of which servers may ask this one to send files (`X-Accel-Redirect`,
     /// `X-Sendfile`), by the paths that stand for them. Default: none.
     pub send_files: BTreeMap<String, PathBuf>,
@@ -540,6 +546,8 @@ pub struct Server {
     pub address: ServerAddress,
     /// The server's share, as a multiple of the share of a server of weight 1. Default: 1.
     pub weight: NonZeroU32,
+    /// Whether it gets requests only while none of the others is up. Default: no.
+    pub backup: bool,
 }
 
 /// How a server is checked.

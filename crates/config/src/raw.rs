@@ -162,6 +162,9 @@ table! {
         pub(super) request_headers: Headers,
         pub(super) replace_errors: bool,
         pub(super) compress: bool,
+        pub(super) rewrite_location: BTreeMap<Spanned<String>, Spanned<String>>,
+        pub(super) rewrite_cookie_path: BTreeMap<Spanned<String>, Spanned<String>>,
+        pub(super) rewrite_cookie_domain: BTreeMap<Spanned<String>, Spanned<String>>,
         pub(super) send_files: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
     }
 
@@ -209,6 +212,7 @@ table! {
     pub(super) struct Server {
         pub(super) address: Option<Spanned<ServerAddress>>,
         pub(super) weight: Option<NonZeroU32>,
+        pub(super) backup: bool,
     }
 
     pub(super) struct Keeper {

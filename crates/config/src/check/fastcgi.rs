@@ -58,6 +58,28 @@ impl Check<'_> {
         true
     }
 
+    /// Checks texts of fields, and what replaces them.
+    pub(super) fn replacements(
+        &mut self,
+        raw: BTreeMap<Spanned<String>, Spanned<String>>,
+    ) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        for (from, to) in raw {
+            let is_text = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+            for text in [(from.span(), from.get_ref()), (to.span(), to.get_ref())] {
+                if !is_text(text.1) || text.1.contains(';') {
+                    let what = format!("{:?} is no part of a field", text.1);
+                    self.wrong(text.0, format!("{what}, expected visible characters of ASCII"));
+                }
+            }
+            if from.get_ref().is_empty() {
+                self.wrong(from.span(), "nothing would be replaced, expected a text");
+            }
+            all.insert(from.into_inner(), to.into_inner());
+        }
+        all
+    }
+
     /// Checks the folders of which servers may ask for files.
     pub(super) fn send_files(
         &mut self,
@@ -143,6 +165,9 @@ impl Check<'_> {
             request_headers: self.headers(fastcgi.request_headers, rules::Of::Requests),
             replace_errors: fastcgi.replace_errors,
             compress: fastcgi.compress,
+            rewrite_location: BTreeMap::new(),
+            rewrite_cookie_path: BTreeMap::new(),
+            rewrite_cookie_domain: BTreeMap::new(),
             send_files: self.send_files(fastcgi.send_files),
         };
         let server_root = fastcgi.server_root.map(Spanned::into_inner);

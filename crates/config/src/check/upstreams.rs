@@ -44,7 +44,7 @@ impl Check<'_> {
         let mut servers = Vec::new();
         for server in upstream.servers {
             let place = server.span();
-            let raw::Server { address, weight } = server.into_inner();
+            let raw::Server { address, weight, backup } = server.into_inner();
             let Some(address) = address else {
                 self.missing(place, "the server has no address, expected address = \"HOST:PORT\"");
                 continue;
@@ -63,7 +63,11 @@ impl Check<'_> {
                 let what = format!("another server of this upstream has the address {address}");
                 self.wrong(place, format!("{what}, expected each once, with a weight"));
             }
-            servers.push(Server { address, weight: weight.unwrap_or(NonZeroU32::MIN) });
+            servers.push(Server { address, weight: weight.unwrap_or(NonZeroU32::MIN), backup });
+        }
+        if !servers.is_empty() && servers.iter().all(|server| server.backup) {
+            let what = format!("all servers of the upstream {:?} are backups", name.get_ref());
+            self.wrong(name.span(), format!("{what}, expected one that is none"));
         }
         let dns = self.dns(upstream.dns, &servers);
         if let (Some(eject), 1) = (&upstream.eject, servers.len())

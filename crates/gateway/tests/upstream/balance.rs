@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use superpoll_rt::BackendKind;
 
 use crate::gateway::{Gateway, MOST, config, wait, whole};
-use crate::origin::{Client, Origin, get};
+use crate::origin::{Client, Origin, get, refuses};
 
 /// How often each server has answered.
 fn tally(address: &str, requests: usize) -> BTreeMap<String, usize> {
@@ -163,4 +163,31 @@ fn if_all_are_taken_to_be_down_one_is_tried() {
     });
     assert_eq!(get(&gateway.address, "/").text(), "back");
     assert_eq!(gateway.up(), [true]);
+}
+
+/// A backup gets requests only while no other server is up.
+#[test]
+fn a_backup_steps_in() {
+    let backup = Origin::named("backup");
+    let (held, address) = refuses();
+    let upstream = format!(
+        "servers = [{{ address = \"{}\", backup = true }}, {{ address = \"{address}\" }}]\n\
+         health = {{ interval = \"5ms\", rise = 1, fall = 1 }}\n",
+        backup.address
+    );
+    let gateway = Gateway::start(BackendKind::Adaptive, &whole(&upstream, ", retries = 1", ""));
+    gateway.wait_for(&[true, false]);
+    assert_eq!(get(&gateway.address, "/").text(), "backup");
+    held.listen(8).unwrap();
+    let main = Origin::at(held.into(), |line| {
+        loop {
+            line.request()?;
+            line.answer("main")?;
+        }
+    });
+    gateway.wait_for(&[true, true]);
+    for _ in 0..4 {
+        assert_eq!(get(&gateway.address, "/").text(), "main");
+    }
+    drop(main);
 }

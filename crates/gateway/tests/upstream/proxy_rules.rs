@@ -332,3 +332,26 @@ fn values_have_variables() {
         }
     }
 }
+
+#[test]
+fn places_on_a_server_are_those_of_its_clients() {
+    let proxy = ", rewrite_location = { \"/\" = \"/app/\" }, rewrite_cookie_path = { \"/\" = \"/app/\" }, \
+                 rewrite_cookie_domain = { \"app\" = \"a.example\" }";
+    for lane in [true, false] {
+        let origin = Origin::start(|line| {
+            loop {
+                line.request()?;
+                line.send(
+                    "HTTP/1.1 302 Found\r\nLocation: /login\r\nSet-Cookie: a=b; Path=/; Domain=app\r\n\
+                     Set-Cookie: c=d\r\nContent-Length: 0\r\n\r\n",
+                )?;
+            }
+        });
+        let gateway = gateway(BackendKind::Epoll, &origin.address, (proxy, ""), lane);
+        let reply = get(&gateway.address, "/");
+        assert_eq!(reply.field("location").as_deref(), Some("/app/login"));
+        let cookies = reply.head.to_lowercase();
+        assert!(cookies.contains("set-cookie: a=b; path=/app/; domain=a.example"), "{cookies}");
+        assert!(cookies.contains("set-cookie: c=d\r\n"), "{cookies}");
+    }
+}

@@ -66,6 +66,7 @@ use super::heads::{self, Changes, ClientFacts, ClientHead};
 use super::incoming::{Incoming, Relayed};
 use super::pool::{Lease, Pool};
 use super::request::{NotBegun, Records, ServerRequest};
+use super::rewritten::Rewritten;
 use super::sticky::ClientCookie;
 use super::strict;
 use super::tunnel::{self, ServerStream};
@@ -127,6 +128,8 @@ pub struct Forwarder {
     compresses: bool,
     /// How scripts are called, if the servers speak FastCGI.
     scripts: Option<ScriptCalls>,
+    /// The changes of fields that name places on a server.
+    rewritten: Option<Rewritten>,
     /// The files that servers may ask this one to send.
     sent_files: Option<SentFiles>,
     pub(super) connect: Duration,
@@ -153,6 +156,7 @@ impl Forwarder {
             pages: Pages::None,
             compresses: proxy.compress,
             scripts: None,
+            rewritten: Rewritten::new(proxy),
             sent_files: None,
             connect: timeouts.connect,
             response: timeouts.response,
@@ -401,6 +405,7 @@ impl Forwarder {
             streams: head.continues || (has_body && head.fields.has("trailer")),
             lacks_host: self.host.is_none() && head.host.is_none(),
             compression: self.compression(head.fields, is_head),
+            is_rewritten: self.rewritten.is_some(),
             replaces_errors: self.pages == Pages::All,
             addresses: self.addresses_of(peer),
             sticky: self.sticky(head.fields, peer, trusts),
@@ -694,6 +699,9 @@ impl Forwarder {
             && let Err(why) = fields::response(&mut head, reads_trailers)
         {
             return self.refuse(&lease, why);
+        }
+        if let Some(rewritten) = &self.rewritten {
+            rewritten.apply(&mut head.headers);
         }
         head.headers.extend(cookie.map(|cookie| (SET_COOKIE, cookie)));
         if let Some(trace) = &lease.trace {

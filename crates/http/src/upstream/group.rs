@@ -45,6 +45,15 @@ const TURNED_AWAY: Duration = Duration::from_secs(10);
 /// something at each request.
 const SCRIPT_ERRORS: Duration = Duration::from_millis(50);
 
+/// Above the levels of all servers that are no backups: as many as a service has priorities.
+const BACKUPS: u32 = 1 << 16;
+
+/// Returns the level of the servers that an entry of the configuration stands for, or the first
+/// of their levels.
+pub(super) fn first_level(server: &superpoll_config::Server) -> u32 {
+    if server.backup { BACKUPS } else { 0 }
+}
+
 /// The servers of a group at one moment, in the order of the configuration; those of a name in the
 /// order of their addresses.
 pub struct ServerList {
@@ -129,7 +138,7 @@ impl Group {
                 address: address.clone(),
                 origin: None,
                 weight: server.weight.get(),
-                level: 0,
+                level: first_level(server),
             }],
             _ => before.map_or_else(Vec::new, |before| before.known(server)),
         });

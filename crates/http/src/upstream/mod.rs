@@ -12,6 +12,7 @@
 //! | `attempts` | the choice of the next server after a failure |
 //! | `strict`, `fields` | requests that are refused, and the fields that are passed on |
 //! | `heads`, `request` | the heads that are passed on, and a request on its way |
+//! | `rewritten` | fields of responses that name places on a server |
 //! | `client` | the client's side of a request |
 //! | `own_request` | requests of this server's own |
 //! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
@@ -57,6 +58,7 @@ mod outgoing;
 mod own_request;
 mod pool;
 mod request;
+mod rewritten;
 mod server;
 mod spool;
 mod sticky;

@@ -33,7 +33,7 @@ use superpoll_rt::Handle;
 use superpoll_rt::time::{self, sleep};
 
 use super::balance::{hash, mix};
-use super::group::{Group, ListChange};
+use super::group::{Group, ListChange, first_level};
 use super::health;
 use super::server::Found;
 use crate::dns::{LookupError, Resolver, Service};
@@ -162,7 +162,7 @@ async fn look_up(group: &Group, slot: usize, dns: &Dns) -> Result<LookedUp, Look
                 address: Address::Tcp { host: Some(ip.to_string()), port: *port },
                 origin: Some(origin.clone()),
                 weight,
-                level: 0,
+                level: first_level(server),
             });
             Ok(LookedUp {
                 servers: servers.collect(),
@@ -182,7 +182,13 @@ async fn look_up(group: &Group, slot: usize, dns: &Dns) -> Result<LookedUp, Look
                 (target, known)
             });
             let looked_up = Rc::new(resolver).addresses_of_all(asked.collect()).await;
-            of_service(&services.records, services.ttl, looked_up, &known, weight)
+            let found = of_service(&services.records, services.ttl, looked_up, &known, weight);
+            found.map(|mut found| {
+                for one in &mut found.servers {
+                    one.level = one.level.saturating_add(first_level(server));
+                }
+                found
+            })
         }
         // Nothing else is looked up.
         ServerAddress::Address(_) => Err(LookupError::Failed("it has no name".to_owned())),

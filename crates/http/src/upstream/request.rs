@@ -30,6 +30,7 @@ use super::fastcgi::{self, RequestFacts, Script};
 use super::forwarder::{AskedBytes, SentFile};
 use super::http1::Http1Connection;
 use super::outgoing::{Outgoing, UploadProgress};
+use super::rewritten::Rewritten;
 use super::spool::{Spool, Spooled};
 use super::sticky::ClientCookie;
 use crate::answers::Compression;
@@ -91,6 +92,8 @@ pub struct ServerRequest {
     pub(super) upgrade: Option<Box<HeaderValue>>,
     /// How its response is compressed, if it is.
     pub(super) compression: Option<Box<Compression>>,
+    /// The places that its response names are changed.
+    pub(super) is_rewritten: bool,
     /// The errors of servers get pages.
     pub(super) replaces_errors: bool,
     /// The bytes that it gets of a file that its server asks this one to send.
@@ -151,6 +154,7 @@ impl ServerRequest {
             lacks_host: false,
             upgrade: None,
             compression: None,
+            is_rewritten: false,
             replaces_errors: false,
             asked_bytes: None,
             sent_file: None,
@@ -241,6 +245,7 @@ impl ServerRequest {
         let asks_for_file = || fields.has("x-accel-redirect") || fields.has("x-sendfile");
         self.asked.has_upgrade
             || (self.asked_bytes.is_some() && asks_for_file())
+            || (self.is_rewritten && Rewritten::concern(head.fields))
             || (self.replaces_errors && (status.is_client_error() || status.is_server_error()))
             || self.compression.as_ref().is_some_and(|it| it.concerns(fields))
     }

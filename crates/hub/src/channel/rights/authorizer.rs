@@ -48,6 +48,9 @@ impl Authorizer {
             abort_on_close: true,
             request_headers: HeaderChanges::default(),
             compress: false,
+            rewrite_location: BTreeMap::new(),
+            rewrite_cookie_path: BTreeMap::new(),
+            rewrite_cookie_domain: BTreeMap::new(),
             send_files: BTreeMap::new(),
             replace_errors: false,
         };
