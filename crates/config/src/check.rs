@@ -2,6 +2,7 @@
 //! list of its mistakes.
 
 mod admin;
+mod auth_request;
 mod automatic;
 mod broker;
 mod fastcgi;

@@ -98,8 +98,8 @@ pub use self::rewrite::{Rewrite, encode_target};
 pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule, is_private};
 pub use self::route_path::{has_parameters, literal_length};
 pub use self::rules::{
-    Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, LARGEST_PAGE, RateKey,
-    RequestRate, Rules, UserNameError, check_user,
+    Access, AuthRequest, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges,
+    LARGEST_PAGE, RateKey, RequestRate, Rules, UserNameError, check_user,
 };
 pub use self::scalar::ProxyVersion;
 pub use self::sticky::{SameSite, Sticky};

@@ -416,6 +416,28 @@ pub struct Redirect {
     pub status: u16,
 }
 
+impl Proxy {
+    /// Returns the way to an upstream with the defaults of all keys.
+    #[must_use]
+    pub fn to(upstream: impl Into<String>) -> Proxy {
+        Proxy {
+            upstream: upstream.into(),
+            strip_path: false,
+            retries: 1,
+            host: None,
+            trust_forwarded: false,
+            abort_on_close: true,
+            request_headers: HeaderChanges::default(),
+            replace_errors: false,
+            compress: false,
+            rewrite_location: BTreeMap::new(),
+            rewrite_cookie_path: BTreeMap::new(),
+            rewrite_cookie_domain: BTreeMap::new(),
+            send_files: BTreeMap::new(),
+        }
+    }
+}
+
 /// How requests are forwarded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proxy {

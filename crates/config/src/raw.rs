@@ -141,8 +141,18 @@ table! {
         pub(super) deny: Vec<Spanned<String>>,
         pub(super) rate: Option<Spanned<RequestRate>>,
         pub(super) basic_auth: Option<Spanned<Login>>,
+        pub(super) auth_request: Option<Spanned<AuthRequest>>,
         pub(super) body_bytes: Option<SizeText>,
         pub(super) rewrite: Option<Spanned<String>>,
+    }
+
+    pub(super) struct AuthRequest {
+        pub(super) upstream: Option<Spanned<String>>,
+        pub(super) path: Option<Spanned<String>>,
+        pub(super) timeout: Option<Duration> as "scalar::some_duration",
+        pub(super) copy: Vec<Spanned<String>>,
+        pub(super) cache: Option<Spanned<Duration>> as "scalar::some_spanned_duration",
+        pub(super) cache_by: Option<Spanned<Vec<Spanned<String>>>>,
     }
 
     pub(super) struct Redirect {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
@@ -34,11 +35,30 @@ pub struct Rules {
     /// The users that are served, by their passwords. Default: those of the host; if there are
     /// none, no password is asked for.
     pub basic_auth: Option<Arc<BasicAuth>>,
+    /// The server that is asked whether a request may pass. Default: none.
+    pub auth_request: Option<Arc<AuthRequest>>,
     /// The largest body of a request. Default: that of the limits.
     pub body_bytes: Option<u64>,
     /// The path, and maybe the query, that files are looked for at or that a server is asked for,
     /// in place of those of the request: `/v2{path}`. Default: those of the request.
     pub rewrite: Option<String>,
+}
+
+/// The server that is asked whether requests may pass.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuthRequest {
+    /// The name of one of the upstreams in the configuration.
+    pub upstream: String,
+    /// The path that is requested by GET; 2xx lets the request pass. Default: `/`.
+    pub path: String,
+    /// How long the answer may take. Default: 5 s.
+    pub timeout: Duration,
+    /// The fields of the answer that the request gets, in place of its own. Default: none.
+    pub copy: Vec<HeaderName>,
+    /// How long an answer that lets a request pass is known. Default: not at all.
+    pub cache: Option<Duration>,
+    /// The fields of requests that an answer is known by. Default: `Cookie` and `Authorization`.
+    pub cache_by: Vec<HeaderName>,
 }
 
 /// Fields of a message that are removed and added.

@@ -36,7 +36,7 @@ pub(crate) fn text_of(status: StatusCode) -> String {
 }
 
 /// Returns 503 for a shortage that may end soon: the client may ask again after some seconds.
-pub(crate) fn unavailable(seconds: u64) -> Response<Body> {
+pub fn unavailable(seconds: u64) -> Response<Body> {
     let mut response = status(StatusCode::SERVICE_UNAVAILABLE);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     response

@@ -156,19 +156,14 @@ impl Check<'_> {
             params.insert(name.into_inner(), value.into_inner());
         }
         let proxy = Proxy {
-            upstream: upstream.into_inner(),
-            strip_path: false,
             retries: fastcgi.retries.unwrap_or(1),
-            host: None,
             trust_forwarded: fastcgi.trust_forwarded,
             abort_on_close: fastcgi.abort_on_close.unwrap_or(true),
             request_headers: self.headers(fastcgi.request_headers, rules::Of::Requests),
             replace_errors: fastcgi.replace_errors,
             compress: fastcgi.compress,
-            rewrite_location: BTreeMap::new(),
-            rewrite_cookie_path: BTreeMap::new(),
-            rewrite_cookie_domain: BTreeMap::new(),
             send_files: self.send_files(fastcgi.send_files),
+            ..Proxy::to(upstream.into_inner())
         };
         let server_root = fastcgi.server_root.map(Spanned::into_inner);
         let spool = fastcgi.spool;

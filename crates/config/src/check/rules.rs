@@ -61,6 +61,7 @@ pub(super) fn take(route: &mut raw::Route) -> RawRules {
             rate: route.rate.take(),
             basic_auth: route.basic_auth.take(),
         },
+        auth_request: route.auth_request.take(),
         body_bytes: route.body_bytes.take().map(|size| size.0),
         rewrite: route.rewrite.take(),
     }
@@ -71,6 +72,7 @@ pub(super) struct RawRules {
     headers: Headers,
     errors: RawErrorPages,
     clients: ClientRules,
+    auth_request: Option<Spanned<raw::AuthRequest>>,
     body_bytes: Option<u64>,
     pub(super) rewrite: Option<Spanned<String>>,
 }
@@ -96,6 +98,7 @@ impl Check<'_> {
             access,
             rate,
             basic_auth,
+            auth_request: raw.auth_request.and_then(|auth| self.auth_request(auth)).map(Arc::new),
             body_bytes: raw.body_bytes,
             rewrite: raw.rewrite.map(|text| self.rewrite(text, path, action)),
         }

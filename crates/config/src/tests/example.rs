@@ -48,6 +48,7 @@ fn the_example_has_every_key_and_its_true_default() {
         "[[hosts]]\nroutes = [{ proxy = { zzz = 1 } }]",
         "[[hosts]]\nroutes = [{ proxy = { request_headers = { zzz = 1 } } }]",
         "[[hosts]]\nroutes = [{ fastcgi = { zzz = 1 } }]",
+        "[[hosts]]\nroutes = [{ auth_request = { zzz = 1 } }]",
         "[upstreams.app]\nzzz = 1",
         "[upstreams.app]\nservers = [{ zzz = 1 }]",
         "[upstreams.app]\nhealth = { zzz = 1 }",

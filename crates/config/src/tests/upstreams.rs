@@ -274,3 +274,30 @@ fn mistakes_of_scripts_are_refused() {
         assert!(error.contains(what), "{error}");
     }
 }
+
+#[test]
+fn mistakes_of_servers_that_decide_are_refused() {
+    let of = |keys: &str| {
+        let text = format!(
+            "[[listeners]]\naddress = \":1\"\n[[hosts]]\n[[hosts.routes]]\nfiles = {{ root = \"w\" }}\n\
+             auth_request = {{ {keys} }}\n[upstreams.a]\nservers = [{{ address = \"a:1\" }}]\n"
+        );
+        Config::parse("test", &text).map_err(|error| error.to_string())
+    };
+    let usual = of("upstream = \"a\", cache = \"1m\"").unwrap();
+    let usual = usual.hosts[0].routes[0].rules.auth_request.clone().unwrap();
+    assert_eq!((&*usual.path, usual.timeout.as_secs()), ("/", 5));
+    assert_eq!(usual.cache_by, [http::header::COOKIE, http::header::AUTHORIZATION]);
+    for (keys, what) in [
+        ("path = \"/\"", "auth_request without an upstream, expected upstream = NAME"),
+        ("upstream = \"b\"", "the upstream \"b\" is not defined, expected a"),
+        ("upstream = \"a\", path = \"x\"", "\"x\" is no path of a URL"),
+        ("upstream = \"a\", copy = [\"a b\"]", "\"a b\" is no name of a field"),
+        ("upstream = \"a\", copy = [\"content-length\"]", "tells where a message ends"),
+        ("upstream = \"a\", cache_by = [\"x\"]", "expected cache = DURATION next to cache_by"),
+        ("upstream = \"a\", cache = \"2h\"", "would pass for so long, expected at most 1h"),
+    ] {
+        let error = of(keys).unwrap_err();
+        assert!(error.contains(what), "{error}");
+    }
+}

@@ -1,5 +1,6 @@
 //! From a request to its handler: by host, by path.
 
+mod auth_request;
 mod builder;
 mod handler;
 

@@ -1,6 +1,7 @@
 //! The reverse proxy over real sockets, with servers and clients that are not ours on both sides.
 
 mod access_log;
+mod auth_request;
 mod balance;
 mod bodies;
 mod client_certificates;

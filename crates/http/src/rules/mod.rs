@@ -27,9 +27,8 @@ use std::sync::Arc;
 use superpoll_config::{Access, Action, BasicAuth, Config, Host, RequestRate, Route, Rules};
 
 pub use self::error::RulesError;
-pub(crate) use self::login::Verification;
-pub use self::login::user;
 use self::login::{CLIENTS, Checked, Login, LoginQueue, OPERATORS, too_many_requests};
+pub use self::login::{Verification, user};
 use self::rates::{ByPlace, RequestLimits};
 pub(crate) use self::refusal::{Reason, Refused};
 use crate::answers::{AnswerRules, ErrorPages};

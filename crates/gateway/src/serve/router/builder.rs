@@ -16,6 +16,7 @@ use superpoll_http::upstream::{Forwarder, Pages};
 use superpoll_hub::channel::{ChannelEngine, Channels, LocalRoute, Rights};
 use superpoll_rt::blocking;
 
+use super::auth_request::AuthRequest;
 use super::handler::{Forwards, Handler, Target};
 use super::{HostRoutes, Router, Routes, release};
 use crate::config::{self, Files, Host, RedirectTarget, Rewrite};
@@ -183,7 +184,16 @@ impl RouterBuilder {
         durations.expect_refusals(rules.iter().flat_map(|rules| rules.reasons()));
         let rewrite = route.rules.rewrite.as_deref();
         let rewrite = rewrite.and_then(|text| Rewrite::parse(text, &route.path).ok());
-        Some(Target { handler, rules, rewrite, durations })
+        let auth = route.rules.auth_request.as_ref();
+        let auth = match auth {
+            None => None,
+            Some(rule) => {
+                let Generation { groups, config, .. } = &*self.generation;
+                let group = groups.get(&rule.upstream)?;
+                Some(Rc::new(AuthRequest::new(group, rule, &config.timeouts)))
+            }
+        };
+        Some(Target { handler, rules, rewrite, auth, durations })
     }
 
     /// Builds the handler of an action; `None`: it has no part that can serve.

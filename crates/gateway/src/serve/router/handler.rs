@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http::header::SET_COOKIE;
 use http::uri::PathAndQuery;
 use http::{Request, StatusCode};
 use superpoll_http::exchange::Exchange;
@@ -13,7 +14,7 @@ use superpoll_http::head::Head;
 use superpoll_http::log::Entry;
 use superpoll_http::peer::Peer;
 use superpoll_http::reply;
-use superpoll_http::rules::{self, Admission, JoinedRates, RouteRules};
+use superpoll_http::rules::{self, Admission, JoinedRates, RouteRules, Verification};
 use superpoll_http::scripts::{Found, Scripts};
 use superpoll_http::telemetry::durations::RequestDurations;
 use superpoll_http::upload::Upload;
@@ -21,6 +22,7 @@ use superpoll_http::upstream::Forwarder;
 use superpoll_http1::Method;
 use superpoll_hub::channel::{Also, LocalRoute};
 
+use super::auth_request::AuthRequest;
 use super::{Decision, Reply, Routes};
 use crate::config::{RedirectTarget, Rewrite};
 use crate::serve::https;
@@ -49,6 +51,8 @@ pub(super) struct Target {
     pub(super) rules: Option<Arc<RouteRules>>,
     /// The path and query in place of those of its requests.
     pub(super) rewrite: Option<Rewrite>,
+    /// The server that is asked whether its requests may pass.
+    pub(super) auth: Option<Rc<AuthRequest>>,
     /// The durations of its requests on this engine.
     pub(super) durations: Arc<RequestDurations>,
 }
@@ -86,41 +90,62 @@ pub(super) fn decide(
         entry.note(|record| record.user = user.clone());
     }
     match admission {
-        Admission::Allowed => decide_by(&routes.table, route, head, client),
+        Admission::Allowed if route.handler.auth.is_none() => {
+            decide_by(&routes.table, route, head, client)
+        }
+        Admission::Allowed => later(routes, route, head, (client, user), None),
         Admission::Refused(refused) => route.handler.durations.refused(*refused).into(),
         Admission::Verifies(verification) => {
-            let (routes, rules) = (routes.clone(), route.handler.rules.clone());
-            let durations = route.handler.durations.clone();
-            // That of the request may be encoded.
-            let path = head.path.to_owned();
-            let verify = async move |request: Request<Upload>, exchange: Exchange| {
-                if let Some(rules) = rules
-                    && let Err(refused) = rules.verify(verification).await
-                {
-                    return durations.refused(*refused);
-                }
-                if let Some(entry) = &exchange.entry {
-                    entry.note(|record| record.user = user);
-                }
-                match routes.table.find(&path) {
-                    // A reload may have taken the user away meanwhile. Whoever comes again is asked
-                    // again.
-                    Some(route) if !route.handler.has_its_rules() => {
-                        reply::status(StatusCode::SERVICE_UNAVAILABLE)
-                    }
-                    Some(route) => {
-                        let head = Head { path: &path, ..Head::from(&request) };
-                        let decision = decide_by(&routes.table, route, head, client);
-                        decision.answer(request, exchange).into_response().await
-                    }
-                    None => reply::status(StatusCode::NOT_FOUND),
-                }
-            };
-            Decision::handle(move |request, exchange| {
-                Reply::Later(Box::pin(verify(request, exchange)))
-            })
+            later(routes, route, head, (client, user), Some(verification))
         }
     }
+}
+
+/// Finds the answer of a route once a password is verified, and a server has let the request pass.
+fn later(
+    routes: &Routes,
+    route: &Route<Target>,
+    head: Head<'_>,
+    (client, user): (Option<IpAddr>, Option<Box<str>>),
+    verification: Option<Verification>,
+) -> Decision {
+    let (routes, rules) = (routes.clone(), route.handler.rules.clone());
+    let (durations, auth) = (route.handler.durations.clone(), route.handler.auth.clone());
+    // That of the request may be encoded.
+    let path = head.path.to_owned();
+    let answer = async move |mut request: Request<Upload>, exchange: Exchange| {
+        if let (Some(rules), Some(verification)) = (rules, verification)
+            && let Err(refused) = rules.verify(verification).await
+        {
+            return durations.refused(*refused);
+        }
+        if let Some(entry) = &exchange.entry {
+            entry.note(|record| record.user = user);
+        }
+        let asked = match &auth {
+            None => Ok(Vec::new()),
+            Some(auth) => auth.ask(&mut request, &exchange).await,
+        };
+        let cookies = match asked {
+            Ok(cookies) => cookies,
+            Err(response) => return response,
+        };
+        let mut response = match routes.table.find(&path) {
+            // A reload may have taken the user away meanwhile. Whoever comes again is asked again.
+            Some(route) if !route.handler.has_its_rules() => {
+                reply::status(StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Some(route) => {
+                let head = Head { path: &path, ..Head::from(&request) };
+                let decision = decide_by(&routes.table, route, head, client);
+                decision.answer(request, exchange).into_response().await
+            }
+            None => reply::status(StatusCode::NOT_FOUND),
+        };
+        response.headers_mut().extend(cookies.into_iter().map(|cookie| (SET_COOKIE, cookie)));
+        response
+    };
+    Decision::handle(move |request, exchange| Reply::Later(Box::pin(answer(request, exchange))))
 }
 
 /// Finds the answer to a request for a path without a route: 404, if the rules of the host admit

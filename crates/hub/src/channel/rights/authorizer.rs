@@ -6,7 +6,6 @@
 //! client is refused then with 503. The time of the whole is bounded, and so are the bytes that are
 //! read of the answer.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use http::header::{AUTHORIZATION, COOKIE, ORIGIN, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use superpoll_config::{AuthorizeRule, HeaderChanges, Proxy, Timeouts};
+use superpoll_config::{AuthorizeRule, Proxy, Timeouts};
 use superpoll_http::exchange::Exchange;
 use superpoll_http::grant::Use;
 use superpoll_http::upstream::{Forwarder, Group};
@@ -39,21 +38,7 @@ pub(super) struct Authorizer {
 
 impl Authorizer {
     pub(super) fn new(group: &Arc<Group>, rule: &AuthorizeRule, timeouts: &Timeouts) -> Authorizer {
-        let proxy = Proxy {
-            upstream: rule.upstream.clone(),
-            strip_path: false,
-            retries: 1,
-            host: None,
-            trust_forwarded: false,
-            abort_on_close: true,
-            request_headers: HeaderChanges::default(),
-            compress: false,
-            rewrite_location: BTreeMap::new(),
-            rewrite_cookie_path: BTreeMap::new(),
-            rewrite_cookie_domain: BTreeMap::new(),
-            send_files: BTreeMap::new(),
-            replace_errors: false,
-        };
+        let proxy = Proxy::to(&*rule.upstream);
         let forwarder = Rc::new(Forwarder::new(group, &proxy, &rule.path, timeouts));
         Authorizer { forwarder, path: rule.path.clone(), timeout: rule.timeout }
     }
