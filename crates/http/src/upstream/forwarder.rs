@@ -69,7 +69,7 @@ use super::request::{NotBegun, Records, ServerRequest};
 use super::sticky::ClientCookie;
 use super::strict;
 use super::tunnel::{self, ServerStream};
-use crate::answers::{self, Additions, Compression, FromServer};
+use crate::answers::{self, Additions, Compression, KeepsBody};
 use crate::body::Body;
 use crate::buffer::WriteBuffer;
 use crate::exchange::{Exchange, LocalFuture};
@@ -691,7 +691,7 @@ impl Forwarder {
             return Response::new(Body::empty());
         }
         if self.pages == Pages::Own {
-            head.extensions.insert(FromServer);
+            head.extensions.insert(KeepsBody);
         }
         let response = match Relayed::new(incoming, lease, self.body).into_body(cx) {
             Ok(body) => Response::from_parts(head, body),
