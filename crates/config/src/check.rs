@@ -11,6 +11,7 @@ mod logs;
 mod processes;
 mod redirects;
 mod relays;
+mod respond;
 mod rights;
 mod rules;
 mod tls;
@@ -381,6 +382,7 @@ impl<'a> Check<'a> {
         let spans = [
             route.files.as_ref().map(Spanned::span),
             route.redirect.as_ref().map(Spanned::span),
+            route.respond.as_ref().map(Spanned::span),
             route.channel.as_ref().map(Spanned::span),
             route.mercure.as_ref().map(Spanned::span),
             route.proxy.as_ref().map(Spanned::span),
@@ -392,7 +394,7 @@ impl<'a> Check<'a> {
         if otherwise {
             given.truncate(1);
         }
-        let kinds = "files, redirect, channel, mercure, proxy or fastcgi";
+        let kinds = "files, redirect, respond, channel, mercure, proxy or fastcgi";
         if let Some(second) = given.get(1) {
             self.wrong(
                 second.clone(),
@@ -410,6 +412,7 @@ impl<'a> Check<'a> {
             Some(files)
         });
         let redirect = route.redirect.and_then(|redirect| self.redirect(redirect));
+        let respond = route.respond.map(|respond| Action::Respond(self.respond(respond)));
         let proxy = route.proxy.and_then(|proxy| self.proxy(proxy));
         let channel = route.channel.map(|channel| {
             let (place, mut channel) = (channel.span(), channel.into_inner());
@@ -432,7 +435,8 @@ impl<'a> Check<'a> {
             }
             (files, forwarded) => {
                 let files = files.map(Action::Files);
-                files.or(redirect.map(Action::Redirect)).or(channel).or(forwarded)
+                let redirect = redirect.map(Action::Redirect);
+                files.or(redirect).or(respond).or(channel).or(forwarded)
             }
         }
     }

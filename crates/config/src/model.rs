@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue};
 use serde::de::{Deserialize, Deserializer, Error};
 use superpoll::BackendKind;
 use superpoll::backend::{Profile, Tuning};
@@ -320,6 +321,8 @@ pub enum Action {
     Demo,
     /// Sends the client elsewhere.
     Redirect(Redirect),
+    /// Gives the same answer to all requests.
+    Respond(Respond),
     /// Hands messages from publishers to subscribers.
     Channel(Channel),
     /// Forwards requests to the servers of an upstream.
@@ -435,6 +438,35 @@ impl Proxy {
             rewrite_cookie_domain: BTreeMap::new(),
             send_files: BTreeMap::new(),
         }
+    }
+}
+
+/// An answer that is the same for all requests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Respond {
+    /// The status, 200 to 599. [`SILENT`](Respond::SILENT) sends nothing. Default: 200.
+    pub status: u16,
+    /// The body. Default: the number and the name of the status.
+    pub body: Option<String>,
+    /// The fields. Default: `Content-Type: text/plain; charset=utf-8`.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Respond {
+    /// The status that is logged where nothing is sent, as in nginx: the connection of HTTP/1 is
+    /// closed, and the stream of HTTP/2 is reset.
+    pub const SILENT: u16 = 444;
+
+    /// Whether nothing is sent.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.status == Respond::SILENT
+    }
+
+    /// Whether a response of the status has a body (RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5).
+    #[must_use]
+    pub fn has_body(&self) -> bool {
+        !matches!(self.status, 204 | 205 | 304) && !self.is_silent()
     }
 }
 

@@ -23,7 +23,7 @@ use super::encryption::TlsVersion;
 use super::logs::{Log, LogFormat, Metrics};
 use super::mercure::Mercure;
 use super::model::{Balance, Files, Health, Limits, Process, Timeouts};
-use super::raw_rules::{BasicAuth, Headers, Login, RawErrorPages, RequestRate};
+use super::raw_rules::{BasicAuth, Fields, Headers, Login, RawErrorPages, RequestRate};
 use super::scalar::{self, HstsText, ModeText, ProxyProtocol, SizeText};
 use super::sticky::RawSticky;
 use super::tracing::RawTracing;
@@ -131,6 +131,7 @@ table! {
         pub(super) path: Option<Spanned<String>>,
         pub(super) files: Option<Spanned<Files>>,
         pub(super) redirect: Option<Spanned<Redirect>>,
+        pub(super) respond: Option<Spanned<Respond>>,
         pub(super) channel: Option<Spanned<Channel>>,
         pub(super) mercure: Option<Spanned<Mercure>>,
         pub(super) proxy: Option<Spanned<Proxy>>,
@@ -158,6 +159,12 @@ table! {
     pub(super) struct Redirect {
         pub(super) to: Option<Spanned<String>>,
         pub(super) status: Option<Spanned<u16>>,
+    }
+
+    pub(super) struct Respond {
+        pub(super) status: Option<Spanned<u16>>,
+        pub(super) body: Option<Spanned<String>>,
+        pub(super) headers: Fields,
     }
 
     pub(super) struct Proxy {

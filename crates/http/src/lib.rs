@@ -25,6 +25,7 @@ pub mod encoding;
 pub mod exchange;
 pub mod file_region;
 pub mod files;
+pub mod fixed;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {

@@ -8,6 +8,7 @@ mod include;
 mod logs;
 mod redirects;
 mod relays;
+mod respond;
 mod rights;
 mod rules;
 mod tracing;

@@ -22,6 +22,7 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use superpoll_http::buffer::ReadBuffer;
 use superpoll_http::exchange::Plan;
+use superpoll_http::fixed::NoAnswer;
 use superpoll_http::message::{Message, ReasonPhrase, recycle, write_date};
 use superpoll_http::transport::poll_write_all;
 use superpoll_http1::{
@@ -80,12 +81,16 @@ pub(super) async fn respond(
     let mut written: Option<After> = None;
     let mut switches = false;
     io.expects_body = arriving.continues();
+    // Whether the connection ends without an answer, or the reason for which it ends early.
     let ended = poll_fn(|cx| {
         loop {
             if response.is_none()
                 && written.is_none()
                 && let Poll::Ready(Ok(answered)) = Pin::new(&mut serving).poll(cx)
             {
+                if answered.extensions().get::<NoAnswer>().is_some() {
+                    return Poll::Ready(Ok(true));
+                }
                 arriving.drop_rest(cx, io, read);
                 switches = answered.status() == StatusCode::SWITCHING_PROTOCOLS;
                 let is_cut = !arriving.is_over() && arriving.is_given_up();
@@ -108,7 +113,7 @@ pub(super) async fn respond(
                 }
             }
             if written.is_some() && !arriving.continues() {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Ok(false));
             }
             let is_answered = response.is_some() || written.is_some();
             let filled = arriving.poll_fill(cx, io, read, is_answered);
@@ -132,6 +137,9 @@ pub(super) async fn respond(
         check(cx, phase).map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
     })
     .await;
+    if ended == Ok(true) {
+        return Err(ExitReason::Closed);
+    }
     if let Err(reason) = ended {
         if let Some(response) = &mut response {
             let unsent = response.unsent();

@@ -11,6 +11,7 @@ mod ending;
 mod errors;
 mod file_lane;
 mod file_rules;
+mod fixed_answers;
 mod floods2;
 mod frames2;
 mod guarded;

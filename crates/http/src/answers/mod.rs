@@ -4,7 +4,8 @@
 //! A response gets them in this order, whichever way it takes:
 //!
 //! 1. the page for its status, if it is an error that this server has found. A response of a server
-//!    behind keeps its body, unless the route asks for pages there as well;
+//!    behind keeps its body, unless the route asks for pages there as well, and so does an answer
+//!    that the configuration has (`respond`);
 //! 2. the fields of the host that follow from other keys: `Link` of a hub of Mercure, and
 //!    `Strict-Transport-Security`, unless the response has its own;
 //! 3. the changes of the configuration, those of the host and then those of the route. So they can
@@ -39,9 +40,10 @@ use crate::head::Head;
 use crate::peer::Peer;
 use crate::trace::RequestTrace;
 
-/// The mark of a response of a server behind, in its extensions: it gets no page.
+/// The mark of a response that gets no page, in its extensions: it is that of a server behind, or
+/// the configuration says what it is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FromServer;
+pub(crate) struct KeepsBody;
 
 /// Applies changes to the fields of a message.
 pub(crate) fn change(changes: &HeaderChanges, headers: &mut HeaderMap) {
@@ -176,7 +178,7 @@ impl Additions {
     /// Adds the fields to a response.
     pub fn apply_to(self, mut response: Response<Body>) -> Response<Body> {
         if let Some(rules) = &self.rules
-            && response.extensions().get::<FromServer>().is_none()
+            && response.extensions().get::<KeepsBody>().is_none()
         {
             rules.pages.replace(&mut response, self.is_head);
         }

@@ -70,7 +70,7 @@ use super::rewritten::Rewritten;
 use super::sticky::ClientCookie;
 use super::strict;
 use super::tunnel::{self, ServerStream};
-use crate::answers::{self, Additions, Compression, FilledFields, FromServer, RequestValues};
+use crate::answers::{self, Additions, Compression, FilledFields, KeepsBody, RequestValues};
 use crate::body::Body;
 use crate::buffer::WriteBuffer;
 use crate::exchange::{Exchange, LocalFuture};
@@ -743,7 +743,7 @@ impl Forwarder {
             return Response::new(Body::empty());
         }
         if self.pages == Pages::Own {
-            head.extensions.insert(FromServer);
+            head.extensions.insert(KeepsBody);
         }
         let response = match Relayed::new(incoming, lease, self.body).into_body(cx) {
             Ok(body) => Response::from_parts(head, body),

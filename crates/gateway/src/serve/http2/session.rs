@@ -30,6 +30,7 @@ use http_body::Body as _;
 use superpoll_http::body::Body;
 use superpoll_http::buffer::ReadBuffer;
 use superpoll_http::exchange::Plan;
+use superpoll_http::fixed::NoAnswer;
 use superpoll_http::head::Head;
 use superpoll_http::http2_stream::StreamPipe;
 use superpoll_http::message::{date, recycle, to_request_of_http2};
@@ -589,6 +590,11 @@ impl Session {
                     self.state.plan.take();
                     let handshake = answering.handshake.take();
                     let is_grpc = answering.is_grpc;
+                    if response.extensions().get::<NoAnswer>().is_some() {
+                        self.reset(stream.key, ErrorCode::CANCEL);
+                        stream.end(true);
+                        return true;
+                    }
                     match response.extensions().get() {
                         Some(&reset) if is_grpc => {
                             // Its code says more than a status, as that a deadline is over.

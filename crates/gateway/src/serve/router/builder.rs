@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode};
 use superpoll_http::files::{Embedded, Folder, Site};
+use superpoll_http::fixed::FixedAnswer;
 use superpoll_http::rules::RouteRules;
 use superpoll_http::scripts::Scripts;
 use superpoll_http::telemetry::durations::RequestDurations;
@@ -224,6 +225,7 @@ impl RouterBuilder {
                 let status = StatusCode::from_u16(redirect.status);
                 Handler::Redirect(to, status.unwrap_or(StatusCode::PERMANENT_REDIRECT))
             }
+            config::Action::Respond(respond) => Handler::Fixed(FixedAnswer::new(respond)),
             config::Action::Channel(_) => {
                 Handler::Channels(self.channels_of(host, &route.path, rules)?)
             }

@@ -10,6 +10,7 @@ use http::uri::PathAndQuery;
 use http::{Request, StatusCode};
 use superpoll_http::exchange::Exchange;
 use superpoll_http::files::{Embedded, Site, to_folder};
+use superpoll_http::fixed::FixedAnswer;
 use superpoll_http::head::Head;
 use superpoll_http::log::Entry;
 use superpoll_http::peer::Peer;
@@ -34,6 +35,7 @@ pub(super) enum Handler {
     Demo(Rc<Embedded>),
     Files(Rc<Site>),
     Redirect(RedirectTarget, StatusCode),
+    Fixed(FixedAnswer),
     Forwards(Rc<Forwards>),
     /// Files, and the servers that get the requests for which there is none.
     FilesFirst(Rc<Site>, Rc<Forwards>),
@@ -198,6 +200,7 @@ fn decide_by(
     let path = target.as_ref().map_or_else(|| &head.path[below..], PathAndQuery::path);
     match &route.handler.handler {
         Handler::Redirect(to, status) => https::redirect(to, *status, head).into(),
+        Handler::Fixed(answer) => answer.response().into(),
         Handler::Channels(channels) => {
             let also = Also::find(head.query, |path| channels_at(table, path, client, rules));
             let channels = channels.clone();
