@@ -197,7 +197,9 @@ fn decide_by(
             None => return StatusCode::BAD_REQUEST.into(),
         },
     };
-    let path = target.as_ref().map_or_else(|| &head.path[below..], PathAndQuery::path);
+    // A path with parameters may be longer than that of its requests.
+    let own = || head.path.get(below..).unwrap_or_default();
+    let path = target.as_ref().map_or_else(own, PathAndQuery::path);
     match &route.handler.handler {
         Handler::Redirect(to, status) => https::redirect(to, *status, head).into(),
         Handler::Fixed(answer) => answer.response().into(),

@@ -201,6 +201,212 @@ fn wordpress() {
 }
 
 #[test]
+fn nextcloud() {
+    let Some(_) = tool("curl") else { return };
+    let mut page = Page::read("nextcloud.md");
+    let Some((fpm, socket)) = php(&page.path(""), 2) else { return };
+    let of = |name: &str| {
+        format!(
+            "<?php echo '{name} ', $_SERVER['PATH_INFO'] ?? '', ' ', $_SERVER['HTTPS'] ?? '', ' ', \
+             $_SERVER['front_controller_active'] ?? '', ' ', strlen(file_get_contents('php://input'));"
+        )
+    };
+    for script in ["index", "remote", "ocs/v2", "console"] {
+        page.write(&format!("nextcloud/{script}.php"), &of(script));
+    }
+    page.write("nextcloud/core/a.mjs", "run();\n");
+    page.write("nextcloud/data/nextcloud.log", "secret\n");
+    page.put("/srv/nextcloud", "nextcloud");
+    page.put("/run/php/php-fpm.sock", &socket.display().to_string());
+    let asked = "tls = { acme = \"you@example.org\" }";
+    let (server, arguments) = secure(&mut page, asked, "names = [\"cloud.example.org\"]");
+    let https = server.at(1).port();
+    let at = |path: &str, more: &[&str]| {
+        let arguments = [&strs(&arguments)[..], more].concat();
+        curl(&format!("https://site.localhost:{https}{path}"), &arguments)
+    };
+    assert_eq!(at("/apps/files/?dir=/", &[]).1, "index  on true 0");
+    let sent = at("/remote.php/dav/files/ada/a%20b.txt", &["-X", "PUT", "-d", "body"]);
+    assert_eq!(sent.1, "remote /dav/files/ada/a b.txt on true 4");
+    assert_eq!(at("/ocs/v2.php/apps", &[]).1, "ocs/v2 /apps on true 0");
+    let (head, body) = at("/core/a.mjs", &[]);
+    assert!(head.contains("content-type: text/javascript"), "{head}");
+    assert!(head.contains("x-robots-tag: noindex, nofollow"), "{head}");
+    assert_eq!(body, "run();\n");
+    let (head, _) = at("/.well-known/carddav", &[]);
+    assert!(head.contains("301") && head.contains("location: /remote.php/dav/"), "{head}");
+    for path in ["/data/nextcloud.log", "/console.php", "/config/config.php", "/occ"] {
+        assert_eq!(status(&at(path, &[]).0), 404, "{path}");
+    }
+    server.finish();
+    drop(fpm);
+}
+
+#[test]
+fn mastodon() {
+    let Some(_) = tool("curl") else { return };
+    let mut page = Page::read("mastodon.md");
+    let (web, streaming) = (Stub::named("from Puma"), Stub::named("a stream"));
+    page.write("public/robots.txt", "robots\n");
+    page.write("public/500.html", "we are sorry\n");
+    page.write("public/packs/a-1.js", "run();\n");
+    page.write("public/assets/a.css", "p {}\n");
+    page.write("public/sw.js", "worker();\n");
+    page.write("public/system/a.txt", "an upload\n");
+    page.put("/home/mastodon/live/public", "public");
+    page.put("127.0.0.1:3000", &web.address.to_string());
+    page.put("127.0.0.1:4000", &streaming.address.to_string());
+    let asked = "tls = { acme = \"you@example.org\" }";
+    let (server, arguments) = secure(&mut page, asked, "names = [\"social.example.org\"]");
+    let https = server.at(1).port();
+    let at = |path: &str| curl(&format!("https://site.localhost:{https}{path}"), &strs(&arguments));
+    assert_eq!(at("/").1, "from Puma");
+    assert_eq!(at("/@ada/1").1, "from Puma");
+    assert_eq!(at("/robots.txt").1, "robots\n");
+    let (head, body) = at("/packs/a-1.js");
+    assert!(head.contains("cache-control: max-age=2419200"), "{head}");
+    assert_eq!(body, "run();\n");
+    assert_eq!(status(&at("/packs/none.js").0), 404);
+    assert_eq!(at("/sw.js").1, "worker();\n");
+    assert!(at("/system/a.txt").0.contains("content-security-policy: default-src 'none'"));
+    assert_eq!(at("/api/v1/streaming/health").1, "a stream");
+    drop(web);
+    let (head, body) = at("/about");
+    assert_eq!((status(&head), &*body), (502, "we are sorry\n"));
+    server.finish_with(&["forwarding a request ", "the server "]);
+}
+
+/// The certificate of a page that names one in two files.
+fn certificate(page: &mut Page, files: &str) {
+    let asked = format!("tls = {{ {files} }}");
+    page.put(&asked, "tls = { internal = true, storage = \"state\" }");
+}
+
+#[test]
+fn synapse() {
+    let Some(_) = tool("curl") else { return };
+    let mut page = Page::read("synapse.md");
+    let synapse = Stub::echo();
+    page.put("127.0.0.1:8008", &synapse.address.to_string());
+    page.put("address = \":8448\"", "address = \"127.0.0.1:0\"");
+    certificate(&mut page, "certificate = \"/etc/ssl/matrix.pem\", key = \"/etc/ssl/matrix.key\"");
+    page.put("names = [\"example.org\"]", "names = [\"well.localhost\"]");
+    page.put("names = [\"matrix.example.org\"]", "names = [\"site.localhost\"]");
+    let server = page.start(2);
+    let root = page.path("state/internal/root.pem").display().to_string();
+    for listener in [0, 1] {
+        let port = server.at(listener).port();
+        let resolves = ["site", "well"].map(|name| format!("{name}.localhost:{port}:127.0.0.1"));
+        let arguments = ["--cacert", &root, "--resolve", &resolves[0], "--resolve", &resolves[1]];
+        let at = |host: &str, path: &str| {
+            curl(&format!("https://{host}.localhost:{port}{path}"), &arguments)
+        };
+        let (_, seen) = at("site", "/_matrix/client/v3/rooms/%21a%2Fb%3Aexample.org");
+        assert!(
+            seen.starts_with("GET /_matrix/client/v3/rooms/%21a%2Fb%3Aexample.org HTTP"),
+            "{seen}"
+        );
+        assert_eq!(field(&seen, "x-forwarded-proto"), Some("https"));
+        assert_eq!(status(&at("site", "/_synapse/admin/v1").0), 404);
+        let (head, body) = at("well", "/.well-known/matrix/server");
+        assert_eq!(body, "{\"m.server\": \"matrix.example.org:443\"}");
+        assert!(head.contains("content-type: application/json"), "{head}");
+        assert!(head.contains("access-control-allow-origin: *"), "{head}");
+    }
+    server.finish();
+}
+
+#[test]
+fn jitsi() {
+    let Some(_) = tool("curl") else { return };
+    let mut page = Page::read("jitsi.md");
+    let (prosody, bridge) = (Stub::echo(), Stub::named("the bridge"));
+    page.write("jitsi/index.html", "the page\n");
+    page.write("jitsi/libs/external_api.min.js", "api();\n");
+    page.write("jitsi/static/a.html", "static\n");
+    page.write("etc/meet.example.org-config.js", "config = {};\n");
+    certificate(
+        &mut page,
+        "certificate = \"/etc/jitsi/meet/meet.example.org.crt\", key = \"/etc/jitsi/meet/meet.example.org.key\"",
+    );
+    page.put("/usr/share/jitsi-meet", "jitsi");
+    page.put("root = \"/etc/jitsi/meet\"", "root = \"etc\"");
+    page.put("127.0.0.1:5280", &prosody.address.to_string());
+    page.put("127.0.0.1:9090", &bridge.address.to_string());
+    page.put("names = [\"meet.example.org\"]", "names = [\"site.localhost\"]");
+    let server = page.start(2);
+    let root = page.path("state/internal/root.pem").display().to_string();
+    let port = server.at(1).port();
+    let resolve = format!("site.localhost:{port}:127.0.0.1");
+    let arguments = ["--cacert", &root, "--resolve", &resolve];
+    let at = |path: &str| curl(&format!("https://site.localhost:{port}{path}"), &arguments);
+    assert_eq!(at("/MyRoom").1, "the page\n");
+    assert_eq!(at("/config.js").1, "config = {};\n");
+    let (head, body) = at("/external_api.js");
+    assert!(head.contains("access-control-allow-origin: *"), "{head}");
+    assert_eq!(body, "api();\n");
+    assert_eq!(at("/static/a.html").1, "static\n");
+    assert!(at("/http-bind?room=a").1.starts_with("GET /http-bind?room=a HTTP"));
+    assert_eq!(at("/colibri-ws/default-id/1").1, "the bridge");
+    server.finish();
+}
+
+#[test]
+fn grafana() {
+    let Some(_) = tool("curl") else { return };
+    let mut page = Page::read("grafana.md");
+    let app = Stub::echo();
+    page.write("www/index.html", "the site\n");
+    certificate(
+        &mut page,
+        "certificate = \"/etc/ssl/example.org.pem\", key = \"/etc/ssl/example.org.key\"",
+    );
+    page.put("/var/www/example.org", "www");
+    page.put("127.0.0.1:3000", &app.address.to_string());
+    page.put("names = [\"example.org\"]", "names = [\"site.localhost\"]");
+    let server = page.start(1);
+    let root = page.path("state/internal/root.pem").display().to_string();
+    let port = server.at(0).port();
+    let resolve = format!("site.localhost:{port}:127.0.0.1");
+    let arguments = ["--cacert", &root, "--resolve", &resolve];
+    let at = |path: &str| curl(&format!("https://site.localhost:{port}{path}"), &arguments);
+    assert_eq!(at("/").1, "the site\n");
+    let (_, seen) = at("/grafana/d/1?orgId=1");
+    assert!(seen.starts_with("GET /grafana/d/1?orgId=1 HTTP"), "{seen}");
+    assert_eq!(field(&seen, "host"), Some(&*format!("site.localhost:{port}")));
+    server.finish();
+}
+
+#[test]
+fn gitlab() {
+    let Some(_) = tool("curl") else { return };
+    let mut page = Page::read("gitlab.md");
+    let app = Stub::echo();
+    page.write("public/502.html", "it starts\n");
+    page.write("public/500.html", "sorry\n");
+    certificate(
+        &mut page,
+        "certificate = \"/etc/gitlab/ssl/git.example.org.crt\", key = \"/etc/gitlab/ssl/git.example.org.key\"",
+    );
+    page.put("/opt/gitlab/embedded/service/gitlab-rails/public", "public");
+    page.put("unix:/var/opt/gitlab/gitlab-workhorse/sockets/socket", &app.address.to_string());
+    page.put("names = [\"git.example.org\"]", "names = [\"site.localhost\"]");
+    let server = page.start(2);
+    let root = page.path("state/internal/root.pem").display().to_string();
+    let port = server.at(1).port();
+    let resolve = format!("site.localhost:{port}:127.0.0.1");
+    let arguments = ["--cacert", &root, "--resolve", &resolve];
+    let at = |path: &str| curl(&format!("https://site.localhost:{port}{path}"), &arguments);
+    assert!(at("/users/sign_in").1.starts_with("GET /users/sign_in HTTP"));
+    let push = at("/group/project/git-receive-pack").1;
+    assert!(push.starts_with("GET /group/project/git-receive-pack HTTP"), "{push}");
+    drop(app);
+    let (head, body) = at("/");
+    assert_eq!((status(&head), &*body), (502, "it starts\n"));
+    server.finish_with(&["forwarding a request ", "the server "]);
+}
+
+#[test]
 fn node() {
     let Some(_) = tool("curl") else { return };
     let mut page = Page::read("node.md");
