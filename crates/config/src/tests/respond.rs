@@ -17,7 +17,9 @@ fn answers_are_read() {
         }
     };
     assert_eq!(read("{}"), Respond { status: 200, body: None, headers: Vec::new() });
-    let respond = read("{ status = 503, body = \"\", headers = { Retry-After = \"5\", x = [\"1\", \"2\"] } }");
+    let respond = read(
+        "{ status = 503, body = \"\", headers = { Retry-After = \"5\", x = [\"1\", \"2\"] } }",
+    );
     assert_eq!((respond.status, respond.body.as_deref()), (503, Some("")));
     let fields = respond.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let fields: Vec<_> = fields.collect();

@@ -45,7 +45,8 @@ fn all_methods_get_the_answer_and_rules_come_before_it() {
         for method in ["GET", "POST", "DELETE", "OPTIONS", "TRACE", "BREW"] {
             let length = if method == "POST" { "content-length: 3\r\n" } else { "" };
             let body = if method == "POST" { "abc" } else { "" };
-            let ask = |path: &str| format!("{method} {path} HTTP/1.1\r\nhost: a\r\n{length}\r\n{body}");
+            let ask =
+                |path: &str| format!("{method} {path} HTTP/1.1\r\nhost: a\r\n{length}\r\n{body}");
             client.send(ask("/gone/below"));
             let answer = client.answer();
             assert_eq!((answer.status, &*answer.body), (410, &b"410 Gone\n"[..]), "{method}");
@@ -55,7 +56,9 @@ fn all_methods_get_the_answer_and_rules_come_before_it() {
             client.send(ask("/text"));
             let answer = client.answer();
             assert_eq!((answer.status, &*answer.body), (404, &b"no\n"[..]), "{method}");
-            assert!(answer.head.contains("x-host: h\r\n") && answer.head.contains("x-route: r\r\n"));
+            assert!(
+                answer.head.contains("x-host: h\r\n") && answer.head.contains("x-route: r\r\n")
+            );
         }
         for (path, status, body, field) in [
             ("/json", 200, "{}", "content-type: application/json\r\n"),
@@ -102,7 +105,9 @@ fn the_silent_status_closes_a_connection_and_is_logged() {
         let folder = folder();
         let log = folder.path().join("log");
         let stage = Stage::new(backend, 1, &routes(folder.path(), &log));
-        for (path, fields) in [("/silent", ""), ("/quiet", JOE), ("/silent/x", "content-length: 9\r\n")] {
+        for (path, fields) in
+            [("/silent", ""), ("/quiet", JOE), ("/silent/x", "content-length: 9\r\n")]
+        {
             let mut client = stage.connect();
             let method = if fields.contains("length") { "POST" } else { "GET" };
             client.send(format!("{method} {path} HTTP/1.1\r\nhost: a\r\n{fields}\r\n"));
@@ -128,9 +133,7 @@ fn the_silent_status_resets_a_stream_and_leaves_the_others() {
         let mut client = Frames2::begin(stream, 1 << 20);
         client.send(&[
             Frame::get(1, "/silent").by_http(),
-            Frame::request(3, "POST", "/silent")
-                .with("content-type", "application/grpc")
-                .by_http(),
+            Frame::request(3, "POST", "/silent").with("content-type", "application/grpc").by_http(),
             Frame::get(5, "/text").by_http(),
         ]);
         let (mut resets, mut body) = (Vec::new(), Vec::new());
