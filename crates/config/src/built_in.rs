@@ -21,6 +21,7 @@ impl Config {
         let open = Channel { publish: Some(Right::Anyone), ..Channel::default() };
         let action = Action::Channel(open);
         config.hosts[0].routes.push(Route {
+            matcher: None,
             path: "/demo/chat".to_owned(),
             action,
             rules: Rules::default(),
@@ -37,7 +38,7 @@ impl Config {
 
     fn of(action: Action) -> Config {
         let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port: 8080 };
-        let route = Route { path: "/".to_owned(), action, rules: Rules::default() };
+        let route = Route { path: "/".to_owned(), matcher: None, action, rules: Rules::default() };
         // A site whose name is made to resolve to this machine (DNS rebinding) has another name.
         let names = ["localhost", "*.localhost"].map(str::to_owned).into();
         Config {

@@ -8,6 +8,7 @@ mod broker;
 mod fastcgi;
 mod hosts;
 mod logs;
+mod matchers;
 mod processes;
 mod redirects;
 mod relays;
@@ -31,6 +32,7 @@ use superpoll::BackendKind;
 use toml::Spanned;
 use toml::de::DeTable;
 
+use self::matchers::KnownPaths;
 use super::logs::Log;
 use super::model::{Action, Config, Keeper, KeeperKind, Listener, Process, Proxy, Redirect, Route};
 use super::overlap::overlap;
@@ -330,7 +332,7 @@ impl<'a> Check<'a> {
         raw: Vec<Spanned<raw::Route>>,
         users: Option<&Arc<BasicAuth>>,
     ) -> Vec<Route> {
-        let mut paths = BTreeSet::new();
+        let mut paths = KnownPaths::new();
         let mut patterns = matchit::Router::new();
         let mut routes = Vec::new();
         for route in raw {
@@ -340,7 +342,17 @@ impl<'a> Check<'a> {
             let path_place = path.as_ref().map_or(place.clone(), Spanned::span);
             let path = path.map_or_else(|| "/".to_owned(), Spanned::into_inner);
             self.path(path_place.clone(), &path);
-            if has_parameters(&path) {
+            let matcher = route.r#match.take();
+            if let Some(matcher) = &matcher
+                && (route.channel.is_some() || route.mercure.is_some())
+            {
+                let what = "a channel has all requests to its path, expected match in other routes";
+                self.wrong(matcher.span(), what);
+            }
+            let is_hole = self.holes.contains(&place.start);
+            let is_new = is_hole
+                || self.repeated_path(path_place.clone(), &path, matcher.is_some(), &mut paths);
+            if has_parameters(&path) && is_new {
                 let may_have = route.channel.is_some() || route.rewrite.is_some();
                 self.pattern(path_place.clone(), &path, may_have, &mut patterns);
                 if route.channel.is_some() && (path.contains("{{") || path.contains("}}")) {
@@ -348,7 +360,6 @@ impl<'a> Check<'a> {
                     self.wrong(path_place.clone(), format!("{what}, expected another character"));
                 }
             }
-            // `/a` and `/a/` stand for the same requests except one.
             let same = same(&path);
             if self.metrics.contains(&same) {
                 let what = format!("the path {path:?} is that of the metrics");
@@ -359,15 +370,13 @@ impl<'a> Check<'a> {
                 let expected = "expected another, or page = false in [server]";
                 self.wrong(path_place.clone(), format!("{what}, {expected}"));
             }
-            if !paths.insert(same) && !self.holes.contains(&place.start) {
-                let what = format!("the path {path:?} repeats that of another route of this host");
-                self.wrong(path_place, format!("{what}, expected each path once"));
-            }
+            let matcher = matcher.map(|matcher| self.matcher(matcher));
             let rules = rules::take(&mut route);
             let action = self.action(place, (&path, rules.rewrite.is_some()), route);
-            let rules = self.rules(rules, action.as_ref(), &path, users);
+            let expression = matcher.as_ref().and_then(|matcher| matcher.path_regex.as_ref());
+            let rules = self.rules(rules, action.as_ref(), (&path, expression), users);
             if let Some(action) = action {
-                routes.push(Route { path, action, rules });
+                routes.push(Route { path, matcher, action, rules });
             }
         }
         routes

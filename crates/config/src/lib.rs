@@ -18,6 +18,7 @@
 //! | the text as it is written, with places | `raw.rs`, `raw_rules.rs`, `scalar.rs`, `include.rs`, `variables.rs` |
 //! | the rules that types cannot express | `check.rs` and the modules below it |
 //! | the checked values | `model.rs`, and a file for each part of the text, as `rules.rs` |
+//! | the choice of the host and of the route for a request | `host_table.rs`, `route_table.rs`, `matcher.rs` |
 //! | values with parsers of their own | `address.rs`, `authority.rs`, `broker_url.rs`, `password.rs`, `redirect_target.rs`, `rewrite.rs`, `token_key.rs` |
 
 mod acme;
@@ -35,15 +36,18 @@ mod draft;
 mod ejection;
 mod encryption;
 mod engine;
+mod host_table;
 mod include;
 mod log_field;
 mod logs;
+mod matcher;
 mod mercure;
 mod mistake;
 mod model;
 mod origins;
 mod overlap;
 mod password;
+mod path_regex;
 mod place;
 mod rate;
 mod raw;
@@ -54,6 +58,7 @@ mod resource;
 mod rewrite;
 mod rights;
 mod route_path;
+mod route_table;
 mod rules;
 mod scalar;
 mod sticky;
@@ -79,8 +84,10 @@ pub use self::draft::Draft;
 pub use self::ejection::{Ejection, Percentage};
 pub use self::encryption::{CertificateFiles, ClientCertificates, Https, Tls, TlsVersion};
 pub use self::engine::Engine;
+pub use self::host_table::{HostReason, HostTable, is_served_on};
 pub use self::log_field::Field;
 pub use self::logs::{AccessLog, Level, Log, LogFormat, MessageFormat, Metrics};
+pub use self::matcher::{Expected, Matcher, Mismatch, RequestFacts};
 pub use self::mercure::MERCURE_PATH;
 pub use self::mistake::{ConfigError, Mistake};
 pub use self::model::{
@@ -90,6 +97,7 @@ pub use self::model::{
 };
 pub use self::origins::Origins;
 pub use self::password::{PasswordHash, PasswordHashError};
+pub use self::path_regex::PathRegex;
 pub use self::rate::Rate;
 pub use self::redirect_target::RedirectTarget;
 pub use self::relay::{Relay, RelayEnd, RelayRoute};
@@ -97,6 +105,7 @@ pub use self::resource::{Place, Resource};
 pub use self::rewrite::{Rewrite, encode_target};
 pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule, is_private};
 pub use self::route_path::{has_parameters, literal_length};
+pub use self::route_table::{RouteTable, TableRoute};
 pub use self::rules::{
     Access, AuthRequest, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges,
     LARGEST_PAGE, RateKey, RequestRate, Rules, UserNameError, check_user,

@@ -1,7 +1,6 @@
 //! The configuration after it has been read and checked.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -29,6 +28,9 @@ use super::sticky::Sticky;
 use super::tracing::Tracing;
 use super::workers::{self, Workers};
 use crate::address::Address;
+use crate::host_table::HostTable;
+use crate::matcher::Matcher;
+use crate::route_table::{RouteTable, TableRoute};
 use crate::scalar::ProxyVersion;
 use crate::table::table;
 
@@ -78,25 +80,17 @@ impl Config {
             Some(colon) if !name[colon..].contains(']') => &name[..colon],
             _ => name,
         };
-        let name = name.trim_start_matches('[').trim_end_matches([']', '.']).to_ascii_lowercase();
-        let mut best: Option<(usize, &Host)> = None;
-        for host in &self.hosts {
-            for pattern in &host.names {
-                let length = match pattern.strip_prefix('*') {
-                    // A name takes precedence over each wildcard that matches it, as the wildcard
-                    // is shorter.
-                    None if *pattern == name => usize::MAX,
-                    Some(rest) if name.len() > rest.len() && name.ends_with(rest) => rest.len(),
-                    _ => continue,
-                };
-                if best.is_none_or(|(most, _)| length > most) {
-                    best = Some((length, host));
-                }
-            }
-        }
-        let is_address = name.is_empty() || name.parse::<IpAddr>().is_ok();
-        let rest = |host: &&Host| host.default || (host.addresses && is_address);
-        best.map(|(_, host)| host).or_else(|| self.hosts.iter().find(rest))
+        let name = name.trim_start_matches('[').trim_end_matches([']', '.']);
+        self.host_table().find(name, |_| true).map(|(host, _)| *host)
+    }
+
+    /// Returns the table of all hosts.
+    #[must_use]
+    pub fn host_table(&self) -> HostTable<&Host> {
+        let mut table = HostTable::with_capacity(self.hosts.len());
+        self.hosts.iter().for_each(|host| table.add(host, &host));
+        table.finish();
+        table
     }
 }
 
@@ -288,16 +282,20 @@ pub struct Host {
 }
 
 impl Host {
-    /// Returns the route with the longest path that `path` is, or is below.
+    /// Returns the route that a path is at or below, of those without matchers.
     #[must_use]
     pub fn route(&self, path: &str) -> Option<&Route> {
-        let fits = |route: &&Route| {
-            let rest = path.strip_prefix(route.path.as_str());
-            rest.is_some_and(|rest| {
-                rest.is_empty() || rest.starts_with('/') || route.path.ends_with('/')
-            })
-        };
-        self.routes.iter().filter(fits).max_by_key(|route| route.path.len())
+        self.route_table().find(path).map(|route| route.handler)
+    }
+
+    /// Returns the table of all routes.
+    #[must_use]
+    pub fn route_table(&self) -> RouteTable<&Route> {
+        let routes = self.routes.iter().map(|route| {
+            let matcher = route.matcher.clone().map(Box::new);
+            TableRoute { path: route.path.clone(), matcher, handler: route }
+        });
+        RouteTable::new(routes.collect())
     }
 }
 
@@ -306,6 +304,8 @@ impl Host {
 pub struct Route {
     /// The path; it stands for itself and for all below it. Default: `/`.
     pub path: String,
+    /// The requests for such a path that the route is for. Default: all.
+    pub matcher: Option<Matcher>,
     /// The action.
     pub action: Action,
     /// The rules in addition to it.

@@ -29,6 +29,7 @@ use super::sticky::RawSticky;
 use super::tracing::RawTracing;
 use crate::engine::Engine;
 use crate::log_field::Field;
+use crate::matcher::Expected;
 use crate::table::table;
 
 table! {
@@ -129,6 +130,7 @@ table! {
 
     pub(super) struct Route {
         pub(super) path: Option<Spanned<String>>,
+        pub(super) r#match: Option<Spanned<Match>>,
         pub(super) files: Option<Spanned<Files>>,
         pub(super) redirect: Option<Spanned<Redirect>>,
         pub(super) respond: Option<Spanned<Respond>>,
@@ -154,6 +156,14 @@ table! {
         pub(super) copy: Vec<Spanned<String>>,
         pub(super) cache: Option<Spanned<Duration>> as "scalar::some_spanned_duration",
         pub(super) cache_by: Option<Spanned<Vec<Spanned<String>>>>,
+    }
+
+    pub(super) struct Match {
+        pub(super) methods: Option<Spanned<Vec<Spanned<String>>>>,
+        pub(super) query: BTreeMap<Spanned<String>, Spanned<Expected>>,
+        pub(super) headers: BTreeMap<Spanned<String>, Spanned<Expected>>,
+        pub(super) extensions: Option<Spanned<Vec<Spanned<String>>>>,
+        pub(super) path_regex: Option<Spanned<String>>,
     }
 
     pub(super) struct Redirect {

@@ -9,6 +9,8 @@ use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use crate::matcher::Expected;
+
 /// Fields by their names.
 pub(super) type Fields = BTreeMap<Spanned<String>, Spanned<Values>>;
 
@@ -98,6 +100,30 @@ impl<'de> Deserialize<'de> for Login {
         }
 
         deserializer.deserialize_any(UsersOrFalse)
+    }
+}
+
+impl<'de> Deserialize<'de> for Expected {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Expected, D::Error> {
+        struct TextOrNot;
+
+        impl Visitor<'_> for TextOrNot {
+            type Value = Expected;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, true for any value, or false for none")
+            }
+
+            fn visit_bool<E>(self, is_there: bool) -> Result<Expected, E> {
+                Ok(if is_there { Expected::Present } else { Expected::Absent })
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Expected, E> {
+                Ok(Expected::Text(text.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(TextOrNot)
     }
 }
 

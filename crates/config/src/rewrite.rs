@@ -2,7 +2,9 @@
 //! of those of the request.
 //!
 //! The text has placeholders: `{path}` is the path, `{below}` its part below the route's path,
-//! `{query}` the query, and the parameters of the route's path (`/blog/{slug}`) have their names.
+//! `{query}` the query, and the parameters of the route's path (`/blog/{slug}`) have their names. So
+//! have the groups of the route's `path_regex`, those without a name by their numbers (`{1}`); a
+//! group that is not in a path is empty.
 //! The route is chosen before, so a request is rewritten once and there is no loop. The query stays
 //! as it is, unless the text has one.
 //!
@@ -18,6 +20,7 @@ use std::fmt::Write;
 use http::uri::PathAndQuery;
 use percent_encoding::percent_decode_str;
 
+use crate::path_regex::PathRegex;
 use crate::route_path::has_parameters;
 
 /// The placeholders that every route has.
@@ -30,6 +33,8 @@ enum Part {
     Below,
     Query,
     Parameter(String),
+    /// A group of the expression.
+    Group(usize),
 }
 
 /// The rule of a route.
@@ -39,6 +44,8 @@ pub struct Rewrite {
     query: Option<Vec<Part>>,
     /// Finds the parameters, if the route's path has any.
     parameters: Option<matchit::Router<()>>,
+    /// Finds the groups, if the text has any.
+    expression: Option<PathRegex>,
     /// The length of the route's path, without a slash at its end.
     above: usize,
 }
@@ -50,7 +57,7 @@ fn parameters(route: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Reads a text with placeholders.
-fn parts(text: &str, route: &str) -> Result<Vec<Part>, String> {
+fn parts(text: &str, route: &str, expression: Option<&PathRegex>) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(['{', '}']) {
@@ -70,7 +77,15 @@ fn parts(text: &str, route: &str) -> Result<Vec<Part>, String> {
                 Part::Parameter(name.to_owned())
             }
             other => {
-                let own = parameters(route).map(|name| format!(", {{{name}}}")).collect::<String>();
+                let group = expression.and_then(|expression| expression.group(other));
+                if let Some(group) = group {
+                    parts.push(Part::Group(group));
+                    rest = &after[end + 1..];
+                    continue;
+                }
+                let groups = expression.into_iter().flat_map(PathRegex::groups);
+                let own = parameters(route).map(str::to_owned).chain(groups);
+                let own = own.map(|name| format!(", {{{name}}}")).collect::<String>();
                 let expected = format!("expected {{path}}, {{below}}, {{query}}{own}");
                 return Err(format!(
                     "{{{other}}} is no part of a request to this route, {expected}"
@@ -86,8 +101,13 @@ fn parts(text: &str, route: &str) -> Result<Vec<Part>, String> {
 }
 
 impl Rewrite {
-    /// Reads the rule of a route with this path; the error says why it is wrong.
-    pub fn parse(text: &str, route: &str) -> Result<Rewrite, String> {
+    /// Reads the rule of a route with this path, and with this expression for paths; the error says
+    /// why it is wrong.
+    pub fn parse(
+        text: &str,
+        route: &str,
+        expression: Option<&PathRegex>,
+    ) -> Result<Rewrite, String> {
         let wrong = |what: &str| {
             Err(format!("{text:?} {what}, expected one as \"/new{{below}}\", percent-encoded"))
         };
@@ -98,11 +118,21 @@ impl Rewrite {
         if let Some(name) = parameters(route).find(|name| KNOWN.contains(name)) {
             return wrong(&format!("cannot tell {{{name}}} of the route's path from its own"));
         }
+        let groups = expression.into_iter().flat_map(PathRegex::groups);
+        let is_known = |name: &String| {
+            KNOWN.contains(&&**name) || parameters(route).any(|known| known == name)
+        };
+        if let Some(name) = groups.filter(is_known).next() {
+            return wrong(&format!("cannot tell {{{name}}} of path_regex from another {{{name}}}"));
+        }
         let (path, query) = match text.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (text.strip_suffix("{query}").unwrap_or(text), None),
         };
-        let (path, query) = (parts(path, route)?, query.map(|query| parts(query, route)));
+        let (path, query) = {
+            let parts = |text| parts(text, route, expression);
+            (parts(path)?, query.map(parts))
+        };
         if path.contains(&Part::Query) {
             return wrong("has {query} within the path");
         }
@@ -118,7 +148,11 @@ impl Rewrite {
             false => None,
         };
         let above = route.trim_end_matches('/').len();
-        let rewrite = Rewrite { path, query: query.transpose()?, parameters, above };
+        let query = query.transpose()?;
+        let mut all = path.iter().chain(query.iter().flatten());
+        let has_groups = all.any(|part| matches!(part, Part::Group(_)));
+        let expression = expression.filter(|_| has_groups).cloned();
+        let rewrite = Rewrite { path, query, parameters, expression, above };
         let literals = |part: &Part| match part {
             Part::Literal(literal) => literal.clone(),
             _ => "x".to_owned(),
@@ -137,10 +171,18 @@ impl Rewrite {
             Some(router) => Some(router.at(path).ok()?),
             None => None,
         };
+        let groups = match &self.expression {
+            Some(expression) => Some(expression.captures(path)?),
+            None => None,
+        };
         let value = |part: &'_ Part| match part {
             Part::Path => Some(path),
             Part::Below => path.get(self.above..),
             Part::Parameter(name) => found.as_ref()?.params.get(name),
+            Part::Group(group) => match groups.as_ref()?.get(*group) {
+                Some(found) => path.get(found.range()),
+                None => Some(""),
+            },
             Part::Literal(_) | Part::Query => None,
         };
         let mut text = String::with_capacity(path.len() + 32);
@@ -228,7 +270,7 @@ mod tests {
     use super::*;
 
     fn to(text: &str, route: &str, uri: &str) -> Option<String> {
-        let rewrite = Rewrite::parse(text, route).unwrap_or_else(|error| panic!("{error}"));
+        let rewrite = Rewrite::parse(text, route, None).unwrap_or_else(|error| panic!("{error}"));
         let uri: Uri = uri.parse().unwrap();
         rewrite.of(uri.path(), uri.query()).map(|target| target.to_string())
     }
@@ -267,6 +309,51 @@ mod tests {
             ("/x{path}", "/", "/a..b/...", "/x/a..b/..."),
         ] {
             assert_eq!(to(text, route, uri).as_deref(), Some(expected), "{text} {route} {uri}");
+        }
+    }
+
+    #[test]
+    fn groups_of_an_expression_are_values() {
+        let to = |text: &str, route: &str, expression: &str, uri: &str| {
+            let expression = PathRegex::parse(expression).unwrap();
+            let rewrite = Rewrite::parse(text, route, Some(&expression));
+            let rewrite = rewrite.unwrap_or_else(|error| panic!("{error}"));
+            let uri: Uri = uri.parse().unwrap();
+            rewrite.of(uri.path(), uri.query()).map(|target| target.to_string())
+        };
+        let user = "^/u/(?<user>[a-z]+)/(\\d+)(/x)?$";
+        for (text, route, expression, uri, expected) in [
+            ("/{user}/{2}", "/u", user, "/u/joe/42?a=b", Some("/joe/42?a=b")),
+            ("/{1}{3}", "/u", user, "/u/joe/42/x", Some("/joe/x")),
+            // A group that is not there is empty.
+            ("/{1}{3}", "/u", user, "/u/joe/42", Some("/joe")),
+            ("/i.php?u={user}&n={2}{query}", "/", user, "/u/joe/42?a", Some("/i.php?u=joe&n=42&a")),
+            ("/x?p={1}", "/", "^/(.*)$", "/a&b=c%2F", Some("/x?p=a%26b%3Dc%2F")),
+            ("{path}", "/u", user, "/u/joe/42", Some("/u/joe/42")),
+            ("/{1}-{a}", "/{a}", "^/(.)", "/xy", Some("/x-xy")),
+            ("/in/{1}", "/", "^/t/(.*)$", "/t/a/b", Some("/in/a/b")),
+            ("/{1}", "/", "^/t/(.*)$", "/t//evil.test/x", Some("/evil.test/x")),
+            // It does not lead out of its place.
+            ("/in/{1}", "/", "^/t/(.*)$", "/t/..", None),
+            ("/in/{1}", "/", "^/t/(.*)$", "/t/a/%2e%2e/b", None),
+            ("/in/.{1}", "/", "^/t/(.*)$", "/t/.", None),
+        ] {
+            assert_eq!(to(text, route, expression, uri).as_deref(), expected, "{text} {uri}");
+        }
+        let user = PathRegex::parse(user).unwrap();
+        let own = PathRegex::parse("(?<path>x)").unwrap();
+        let parameter = PathRegex::parse("(?<slug>x)").unwrap();
+        for (text, route, expression, what) in [
+            ("/{4}", "/", &user, "expected {path}, {below}, {query}, {user}, {2}, {3}"),
+            ("/{0}", "/", &user, "{0} is no part of a request to this route"),
+            ("/{usr}", "/{s}", &user, "expected {path}, {below}, {query}, {s}, {user}, {2}, {3}"),
+            ("/x", "/", &own, "cannot tell {path} of path_regex from another {path}"),
+            ("/x", "/{slug}", &parameter, "cannot tell {slug} of path_regex from another {slug}"),
+        ] {
+            let Err(error) = Rewrite::parse(text, route, Some(expression)) else {
+                panic!("{text}")
+            };
+            assert!(error.contains(what) && error.contains("expected"), "{error}");
         }
     }
 
@@ -324,7 +411,7 @@ mod tests {
             ("/a?b={below}", "/b/{*c}", "has {below}"),
             ("/a{path}", "/{path}", "cannot tell {path} of the route's path"),
         ] {
-            let Err(error) = Rewrite::parse(text, route) else { panic!("{text} {route}") };
+            let Err(error) = Rewrite::parse(text, route, None) else { panic!("{text} {route}") };
             assert!(error.contains(what) && error.contains("expected"), "{text} {route}: {error}");
         }
     }
@@ -373,7 +460,7 @@ mod tests {
             };
             let Ok(uri) = uri.parse::<Uri>() else { return Ok(()) };
             let rewritten = |text, route| {
-                Rewrite::parse(text, route).unwrap().of(uri.path(), uri.query())
+                Rewrite::parse(text, route, None).unwrap().of(uri.path(), uri.query())
             };
             if let Some(target) = rewritten("/in{below}", "/t") {
                 let expected = [vec![b"in".to_vec()], resolved(&uri.path()[2..]).unwrap()].concat();

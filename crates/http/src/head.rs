@@ -7,6 +7,7 @@
 use headers::{Header, HeaderMapExt};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Uri, Version};
+use superpoll_config::RequestFacts;
 use superpoll_http1::{
     Field, FieldIter, FieldValue, Fields as Lines, Form, Method, RequestHead,
     Version as Http1Version,
@@ -54,6 +55,20 @@ impl Head<'_> {
         let scheme = self.scheme.map(|scheme| format!("{scheme}://")).unwrap_or_default();
         let query = self.query.map(|query| format!("?{query}")).unwrap_or_default();
         format!("{scheme}{}{}{query}", self.authority.unwrap_or_default(), self.path)
+    }
+}
+
+impl RequestFacts for Head<'_> {
+    fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query
+    }
+
+    fn has_value(&self, name: &str, is: impl FnMut(&[u8]) -> bool) -> bool {
+        self.fields.values(name).any(is)
     }
 }
 

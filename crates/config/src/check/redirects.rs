@@ -5,7 +5,8 @@
 
 use super::Check;
 use crate::redirect_target::RedirectTarget;
-use crate::{Action, Host, Redirect};
+use crate::route_table::RouteTable;
+use crate::{Action, Host, Redirect, Route};
 
 impl Check<'_> {
     /// Warns of redirects that never lead to an answer, where everything else is right.
@@ -14,22 +15,28 @@ impl Check<'_> {
         if !self.found.is_empty() {
             return;
         }
-        let routes =
-            hosts.iter().flat_map(|host| host.routes.iter().map(move |route| (host, route)));
-        let redirects = routes.filter_map(|(host, route)| match &route.action {
-            Action::Redirect(redirect) => Some((host, &route.path, redirect)),
-            _ => None,
-        });
-        for ((host, path, redirect), place) in redirects.zip(places) {
-            if let Some(way) = way_back(host, path, redirect) {
-                self.warn(place, format!("the redirect leads back to itself: {way}"));
+        let mut places = places.into_iter();
+        for host in hosts {
+            let redirects = host.routes.iter().filter_map(|route| match &route.action {
+                Action::Redirect(redirect) => Some((&route.path, redirect)),
+                _ => None,
+            });
+            let mut redirects = redirects.peekable();
+            if redirects.peek().is_none() {
+                continue;
+            }
+            let table = host.route_table();
+            for ((path, redirect), place) in redirects.zip(&mut places) {
+                if let Some(way) = way_back(&table, path, redirect) {
+                    self.warn(place, format!("the redirect leads back to itself: {way}"));
+                }
             }
         }
     }
 }
 
 /// Returns the paths of a redirect's way, if it comes back to a route where it has been.
-fn way_back(host: &Host, path: &str, redirect: &Redirect) -> Option<String> {
+fn way_back(table: &RouteTable<&Route>, path: &str, redirect: &Redirect) -> Option<String> {
     let (mut way, mut seen) = (path.to_owned(), vec![path]);
     let (mut at, mut redirect) = (path.to_owned(), redirect);
     loop {
@@ -38,8 +45,9 @@ fn way_back(host: &Host, path: &str, redirect: &Redirect) -> Option<String> {
         if !to.starts_with('/') || to.starts_with("//") {
             return None;
         }
-        let route = host.route(&to)?;
-        let Action::Redirect(next) = &route.action else { return None };
+        // Whether a route with matchers answers depends on the request.
+        let route = table.candidates(&to).next().filter(|route| route.matcher.is_none())?;
+        let Action::Redirect(next) = &route.handler.action else { return None };
         way = format!("{way} -> {to}");
         if seen.contains(&route.path.as_str()) {
             return Some(way);

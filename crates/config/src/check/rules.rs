@@ -10,6 +10,7 @@ use toml::Spanned;
 use super::Check;
 use crate::model::Action;
 use crate::password::PasswordHash;
+use crate::path_regex::PathRegex;
 use crate::rate::Rate;
 use crate::raw;
 use crate::raw_rules::{self, ClientRules, Fields, Headers, Login, RateTable, RawErrorPages};
@@ -83,7 +84,7 @@ impl Check<'_> {
         &mut self,
         raw: RawRules,
         action: Option<&Action>,
-        path: &str,
+        (path, expression): (&str, Option<&PathRegex>),
         users: Option<&Arc<BasicAuth>>,
     ) -> Rules {
         if let (Some(Action::Channel(_)), Some((kind, _))) = (action, raw.errors.first_key_value())
@@ -100,11 +101,16 @@ impl Check<'_> {
             basic_auth,
             auth_request: raw.auth_request.and_then(|auth| self.auth_request(auth)).map(Arc::new),
             body_bytes: raw.body_bytes,
-            rewrite: raw.rewrite.map(|text| self.rewrite(text, path, action)),
+            rewrite: raw.rewrite.map(|text| self.rewrite(text, (path, expression), action)),
         }
     }
 
-    fn rewrite(&mut self, text: Spanned<String>, path: &str, action: Option<&Action>) -> String {
+    fn rewrite(
+        &mut self,
+        text: Spanned<String>,
+        (path, expression): (&str, Option<&PathRegex>),
+        action: Option<&Action>,
+    ) -> String {
         let place = text.span();
         let conflict = match action {
             Some(action) if strips_path(action) => {
@@ -120,7 +126,7 @@ impl Check<'_> {
         };
         if let Some(what) = conflict {
             self.wrong(place, what);
-        } else if let Err(what) = Rewrite::parse(text.get_ref(), path) {
+        } else if let Err(what) = Rewrite::parse(text.get_ref(), path, expression) {
             self.wrong(place, what);
         }
         text.into_inner()

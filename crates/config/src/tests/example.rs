@@ -42,6 +42,7 @@ fn the_example_has_every_key_and_its_true_default() {
         "[[hosts]]\nroutes = [{ files = { zzz = 1 } }]",
         "[[hosts]]\nroutes = [{ redirect = { zzz = 1 } }]",
         "[[hosts]]\nroutes = [{ respond = { zzz = 1 } }]",
+        "[[hosts]]\nroutes = [{ match = { zzz = 1 } }]",
         "[[hosts]]\nroutes = [{ channel = { zzz = 1 } }]",
         "[[hosts]]\nroutes = [{ channel = { token = { zzz = 1 } } }]",
         "[[hosts]]\nroutes = [{ channel = { authorize = { zzz = 1 } } }]",

@@ -6,6 +6,7 @@ mod broker;
 mod example;
 mod include;
 mod logs;
+mod matchers;
 mod redirects;
 mod relays;
 mod respond;

@@ -40,7 +40,6 @@ mod opening;
 mod operations;
 mod requests;
 mod respond;
-mod route_table;
 mod router;
 mod shared;
 mod worker;

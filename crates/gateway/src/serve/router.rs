@@ -5,7 +5,7 @@ mod builder;
 mod handler;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,10 +37,9 @@ use superpoll_rt::{Handle, blocking, next_turn, spawn};
 
 use super::admin::AdminService;
 use super::https::{self, HttpsRule};
-use super::route_table::RouteTable;
 use super::shared::Shared;
 use crate::config;
-use crate::config::{Address, Config};
+use crate::config::{Address, Config, HostTable, RouteTable, is_served_on};
 use crate::telemetry::overview::PAGE;
 pub(super) use builder::{BuiltRouter, RouterBuilder};
 use handler::{Handler, Target};
@@ -68,7 +67,7 @@ struct HostRoutes {
 
 impl HostRoutes {
     fn is_on(&self, listener: &Address) -> bool {
-        self.listeners.is_empty() || self.listeners.contains(listener)
+        is_served_on(&self.listeners, listener)
     }
 }
 
@@ -77,13 +76,7 @@ pub(super) struct Router {
     shared: Arc<Shared>,
     /// The configuration that the routes are of.
     config: Arc<Config>,
-    names: HashMap<String, Routes>,
-    /// The part after the `*` of a wildcard, the longest first.
-    wildcards: Vec<(String, Routes)>,
-    /// The hosts for all other names: first those of some listeners, and last that of the rest.
-    defaults: Vec<Routes>,
-    /// For IP addresses and for requests that name no host.
-    addresses: Option<Routes>,
+    hosts: HostTable<Routes>,
     /// Whether some host is served on some listeners only.
     depends_on_listener: bool,
     /// The Host field of the last request, and its routes; unused if those depend on the listener.
@@ -109,7 +102,7 @@ impl Drop for HostRoutes {
 impl Drop for Router {
     /// The last request that began with a router frees it. Other requests need not wait for that.
     fn drop(&mut self) {
-        release(self.names.drain().collect());
+        release(self.hosts.take_named());
         if Handle::current().is_ok() {
             let config = std::mem::take(&mut self.config);
             blocking::unblock(move || drop(config)).detach();
@@ -210,28 +203,7 @@ struct RequestNotes<'a> {
 
 impl Router {
     fn routes(&self, name: &str, on: &Address) -> Option<&Routes> {
-        let name = name.trim_end_matches('.');
-        let lower;
-        let name = if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            lower = name.to_ascii_lowercase();
-            &lower
-        } else {
-            name
-        };
-        let fits = |rest: &str| name.len() > rest.len() && name.ends_with(rest);
-        let is_served = |routes: &&Routes| routes.is_on(on);
-        self.names
-            .get(name)
-            .filter(is_served)
-            .or_else(|| {
-                let fitting = self.wildcards.iter().filter(|(rest, _)| fits(rest));
-                fitting.map(|(_, routes)| routes).find(is_served)
-            })
-            .or_else(|| self.defaults.iter().find(is_served))
-            .or_else(|| {
-                let is_address = || name.is_empty() || name.parse::<IpAddr>().is_ok();
-                self.addresses.as_ref().filter(|_| is_address()).filter(is_served)
-            })
+        self.hosts.find(name, |routes| routes.is_on(on)).map(|(routes, _)| routes)
     }
 
     /// Returns the subscribers that a channel has on this engine.
@@ -461,7 +433,7 @@ impl Router {
         }
         let Some(routes) = routes else { return misdirected() };
         additions.rules = routes.answers.clone();
-        let Some(route) = routes.table.find(path) else {
+        let Some(route) = routes.table.find_for(path, &head) else {
             return handler::without_route(routes, head, peer, &self.durations);
         };
         timer.counts_in(&route.handler.durations);

@@ -25,6 +25,7 @@ mod parking;
 mod prior_knowledge;
 mod reload;
 mod request_ids;
+mod routes;
 mod slow;
 mod stage;
 mod stalled;

@@ -21,6 +21,7 @@ mod login;
 mod rates;
 mod refusal;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -135,11 +136,18 @@ impl HostRules {
             login: login(host.basic_auth.as_ref(), &CLIENTS)?,
             body_bytes: None,
         };
-        let mut routes = Vec::new();
+        let (mut routes, mut at_path) = (Vec::new(), HashMap::<&str, usize>::new());
         for route in &host.routes {
+            // Routes with matchers may have the same path, and count for themselves.
+            let before_it = at_path.entry(&route.path).or_default();
+            let place = match *before_it {
+                0 => route.path.clone(),
+                number => format!("{}#{number}", route.path),
+            };
+            *before_it += 1;
             let rules = RouteRules::open(host, &pages, &clients, route)?;
             let rate = route.rules.rate.as_ref();
-            let own = opened(rate, host, Some(&route.path), before, &mut limits);
+            let own = opened(rate, host, Some(&place), before, &mut limits);
             let limits = clients.limits.iter().cloned().chain(own).collect();
             let rules = RouteRules { limits, ..rules };
             routes.push((!rules.is_empty()).then(|| Arc::new(rules)));

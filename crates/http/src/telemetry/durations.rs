@@ -7,7 +7,7 @@
 //! status. Their memory is bounded by the configuration: 712 bytes a route and engine, with the
 //! counts of requests that were refused (`RefusalCounts`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -200,7 +200,8 @@ impl PartialEq for RouteKey<'_> {
 
 impl RequestCounts {
     /// Returns the counts for routes by their hosts and paths. Those of a route that was there
-    /// before continue, and the counts of other ones end.
+    /// before continue, and the counts of other ones end. Routes of a host with the same path count
+    /// together.
     pub fn collect<'a>(
         routes: impl Iterator<Item = (String, &'a str)>,
         engines: usize,
@@ -211,11 +212,17 @@ impl RequestCounts {
             known.entry(RouteKey { host: &route.host, path: &route.path }).or_insert(route);
         }
         let without_route = (String::new(), "");
-        let routes = routes.chain([without_route]).map(|(host, path)| {
+        let mut all: Vec<Arc<RouteRequests>> = Vec::new();
+        let mut new = HashMap::<(String, &str), Arc<RouteRequests>>::new();
+        for (host, path) in routes.chain([without_route]) {
             let known = known.get(&RouteKey { host: &host, path }).copied().cloned();
-            known.unwrap_or_else(|| RouteRequests::new(host, path, engines))
-        });
-        RequestCounts { routes: routes.collect() }
+            all.push(known.unwrap_or_else(|| {
+                let place = new.entry((host, path));
+                let host = place.key().0.clone();
+                place.or_insert_with(|| RouteRequests::new(host, path, engines)).clone()
+            }));
+        }
+        RequestCounts { routes: all.into() }
     }
 
     /// Returns an engine's counts of each route in their order, and last the counts of requests
@@ -237,7 +244,9 @@ impl RequestCounts {
             let (host, path) = (route.host.clone(), route.path.clone());
             RouteDurations { process, host, path, classes, refusals }
         };
-        self.routes.iter().map(of).collect()
+        let mut seen = HashSet::new();
+        let each = self.routes.iter().filter(|route| seen.insert(Arc::as_ptr(route)));
+        each.map(of).collect()
     }
 
     /// Returns the requests of each route so far.

@@ -20,11 +20,12 @@ use superpoll_rt::blocking;
 use super::auth_request::AuthRequest;
 use super::handler::{Forwards, Handler, Target};
 use super::{HostRoutes, Router, Routes, release};
-use crate::config::{self, Files, Host, RedirectTarget, Rewrite};
+use crate::config::{
+    self, Files, Host, HostTable, RedirectTarget, Rewrite, RouteTable, TableRoute,
+};
 use crate::serve::admin::AdminService;
 use crate::serve::generation::{EngineTables, Generation};
 use crate::serve::https::HttpsRule;
-use crate::serve::route_table::{Route, RouteTable};
 use crate::serve::shared::Shared;
 
 /// The routes of an engine while they are built, on the engine that they are for: some at a time,
@@ -40,11 +41,12 @@ pub(in crate::serve) struct RouterBuilder {
     /// The channels of the router before, by their address.
     known: HashMap<*const Channels, Rc<LocalRoute>>,
     changes: Vec<ChannelChange>,
-    /// The host that is at work, how many of its routes are begun, those that are built, and its
-    /// rule for encryption.
+    /// The host that is at work, how many of its routes are begun, those that are built, whether
+    /// some of them have matchers, and its rule for encryption.
     host: usize,
     routes_begun: usize,
-    routes: Vec<Route<Target>>,
+    routes: Vec<TableRoute<Target>>,
+    has_matchers: bool,
     https: Option<HttpsRule>,
 }
 
@@ -100,11 +102,7 @@ impl RouterBuilder {
         let router = Router {
             shared: shared.clone(),
             config: config.clone(),
-            // Otherwise it would be copied whenever it is full.
-            names: HashMap::with_capacity(names),
-            wildcards: Vec::new(),
-            defaults: Vec::new(),
-            addresses: None,
+            hosts: HostTable::with_capacity(names),
             depends_on_listener: config.hosts.iter().any(|host| !host.listeners.is_empty()),
             last: RefCell::default(),
             channel_routes: Vec::new(),
@@ -132,6 +130,7 @@ impl RouterBuilder {
             host: 0,
             routes_begun: 0,
             routes: Vec::new(),
+            has_matchers: false,
             https: None,
         }
     }
@@ -147,11 +146,15 @@ impl RouterBuilder {
                     if next == 0 {
                         self.https = HttpsRule::for_host(host, &self.generation.encrypted);
                         self.routes.reserve(host.routes.len());
+                        self.has_matchers = host.routes.iter().any(|it| it.matcher.is_some());
                     }
                     self.routes_begun += 1;
                     let target = self.target(host, route, next);
                     let path = route.path.clone();
-                    self.routes.extend(target.map(|handler| Route { path, handler }));
+                    // Each engine has memory of its own for an expression.
+                    let matcher = route.matcher.clone().map(Box::new);
+                    let route = target.map(|handler| TableRoute { path, matcher, handler });
+                    self.routes.extend(route);
                 }
                 None => {
                     self.finish_host(host);
@@ -171,8 +174,7 @@ impl RouterBuilder {
 
     /// Returns the routes, all of which are built.
     pub(in crate::serve) fn finish(mut self) -> BuiltRouter {
-        self.router.defaults.sort_by_key(|routes| routes.listeners.is_empty());
-        self.router.wildcards.sort_by_key(|(rest, _)| std::cmp::Reverse(rest.len()));
+        self.router.hosts.finish();
         BuiltRouter { router: self.router, changes: self.changes }
     }
 
@@ -183,8 +185,12 @@ impl RouterBuilder {
         let handler = self.handler(host, route, &route.action, &rules)?;
         // The check of the configuration has done the same.
         durations.expect_refusals(rules.iter().flat_map(|rules| rules.reasons()));
+        if self.has_matchers {
+            self.expect_refusals_at(host, route, &durations);
+        }
+        let expression = route.matcher.as_ref().and_then(|matcher| matcher.path_regex.as_ref());
         let rewrite = route.rules.rewrite.as_deref();
-        let rewrite = rewrite.and_then(|text| Rewrite::parse(text, &route.path).ok());
+        let rewrite = rewrite.and_then(|text| Rewrite::parse(text, &route.path, expression).ok());
         let auth = route.rules.auth_request.as_ref();
         let auth = match auth {
             None => None,
@@ -195,6 +201,15 @@ impl RouterBuilder {
             }
         };
         Some(Target { handler, rules, rewrite, auth, durations })
+    }
+
+    /// Expects the refusals of all routes with the path of a route: they count together.
+    fn expect_refusals_at(&self, host: &Host, route: &config::Route, counts: &RequestDurations) {
+        let Some(all) = self.generation.rules.get(self.host) else { return };
+        let with_rules = host.routes.iter().zip(&all.routes);
+        let at_path = with_rules.filter(|(other, _)| other.path == route.path);
+        let rules = at_path.filter_map(|(_, rules)| rules.as_ref());
+        counts.expect_refusals(rules.flat_map(|rules| rules.reasons()));
     }
 
     /// Builds the handler of an action; `None`: it has no part that can serve.
@@ -342,18 +357,6 @@ impl RouterBuilder {
             listeners: host.listeners.clone(),
             https,
         });
-        let router = &mut self.router;
-        for name in &host.names {
-            match name.strip_prefix('*') {
-                Some(rest) => router.wildcards.push((rest.to_owned(), routes.clone())),
-                None => drop(router.names.insert(name.clone(), routes.clone())),
-            }
-        }
-        if host.default {
-            router.defaults.push(routes.clone());
-        }
-        if host.addresses {
-            router.addresses = Some(routes);
-        }
+        self.router.hosts.add(host, &routes);
     }
 }

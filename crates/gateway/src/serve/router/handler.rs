@@ -25,9 +25,8 @@ use superpoll_hub::channel::{Also, LocalRoute};
 
 use super::auth_request::AuthRequest;
 use super::{Decision, Reply, Routes};
-use crate::config::{RedirectTarget, Rewrite};
+use crate::config::{RedirectTarget, Rewrite, RouteTable, TableRoute};
 use crate::serve::https;
-use crate::serve::route_table::{Route, RouteTable};
 
 /// The handler of the requests below a path.
 pub(super) enum Handler {
@@ -73,7 +72,7 @@ impl Target {
 /// Finds the answer of a route, if the rules of the route admit the client.
 pub(super) fn decide(
     routes: &Routes,
-    route: &Route<Target>,
+    route: &TableRoute<Target>,
     head: Head<'_>,
     client: Option<IpAddr>,
     entry: Option<&Rc<Entry>>,
@@ -106,13 +105,15 @@ pub(super) fn decide(
 /// Finds the answer of a route once a password is verified, and a server has let the request pass.
 fn later(
     routes: &Routes,
-    route: &Route<Target>,
+    route: &TableRoute<Target>,
     head: Head<'_>,
     (client, user): (Option<IpAddr>, Option<Box<str>>),
     verification: Option<Verification>,
 ) -> Decision {
     let (routes, rules) = (routes.clone(), route.handler.rules.clone());
     let (durations, auth) = (route.handler.durations.clone(), route.handler.auth.clone());
+    // The table is the same then, whatever the request looks like.
+    let place = routes.table.place_of(route);
     // That of the request may be encoded.
     let path = head.path.to_owned();
     let answer = async move |mut request: Request<Upload>, exchange: Exchange| {
@@ -132,7 +133,7 @@ fn later(
             Ok(cookies) => cookies,
             Err(response) => return response,
         };
-        let mut response = match routes.table.find(&path) {
+        let mut response = match place.and_then(|place| routes.table.at_place(place)) {
             // A reload may have taken the user away meanwhile. Whoever comes again is asked again.
             Some(route) if !route.handler.has_its_rules() => {
                 reply::status(StatusCode::SERVICE_UNAVAILABLE)
@@ -180,12 +181,12 @@ pub(super) fn without_route(
 /// Finds the answer of a route.
 fn decide_by(
     table: &RouteTable<Target>,
-    route: &Route<Target>,
+    route: &TableRoute<Target>,
     head: Head<'_>,
     client: Option<IpAddr>,
 ) -> Decision {
     // Behind the rules: a client that they refuse does not learn which routes there are.
-    if table.leads_elsewhere(route, head.path) {
+    if table.leads_elsewhere(route, head.path, &head) {
         return StatusCode::BAD_REQUEST.into();
     }
     let rules = route.handler.rules.as_deref();
@@ -204,7 +205,8 @@ fn decide_by(
         Handler::Redirect(to, status) => https::redirect(to, *status, head).into(),
         Handler::Fixed(answer) => answer.response().into(),
         Handler::Channels(channels) => {
-            let also = Also::find(head.query, |path| channels_at(table, path, client, rules));
+            let also =
+                Also::find(head.query, |path| channels_at(table, (path, head), client, rules));
             let channels = channels.clone();
             Decision::handle(move |request, mut exchange| {
                 exchange.may_have_hsts = channels.may_have_hsts(&request, exchange.peer());
@@ -330,7 +332,7 @@ fn files_first(
 /// channel, or for none.
 fn joined_rates(
     table: &RouteTable<Target>,
-    route: &Route<Target>,
+    route: &TableRoute<Target>,
     head: Head<'_>,
     client: Option<IpAddr>,
 ) -> Option<JoinedRates> {
@@ -340,23 +342,24 @@ fn joined_rates(
     }
     let (own, others) = (route.handler.rules.as_deref(), RefCell::new(Vec::new()));
     Also::find(head.query, |path| {
-        let joined = table.find(path).and_then(|route| route.handler.rules.as_deref());
-        let channels = channels_at(table, path, client, own)?;
+        let joined = table.find_for(path, &head).and_then(|route| route.handler.rules.as_deref());
+        let channels = channels_at(table, (path, head), client, own)?;
         others.borrow_mut().extend(joined);
         Some(channels)
     })?;
     Some(JoinedRates::of(own, others.into_inner().into_iter()))
 }
 
-/// Returns the route of a path, if it has channels, of which a hub of Mercure has none, and admits
-/// a client that the rules of another route have admitted.
+/// Returns the route that a request would have at a path, if it has channels, of which a hub of
+/// Mercure has none, and admits a client that the rules of another route have admitted.
 fn channels_at(
     table: &RouteTable<Target>,
-    path: &str,
+    (path, head): (&str, Head<'_>),
     client: Option<IpAddr>,
     admitted: Option<&RouteRules>,
 ) -> Option<Rc<LocalRoute>> {
-    let route = table.find(path).filter(|route| !table.leads_elsewhere(route, path))?;
+    let route = table.find_for(path, &head);
+    let route = route.filter(|route| !table.leads_elsewhere(route, path, &head))?;
     let rules = route.handler.rules.as_ref();
     if rules.is_some_and(|rules| !rules.allow_with(client, admitted)) {
         return None;
