@@ -118,11 +118,11 @@ impl Rewrite {
         if let Some(name) = parameters(route).find(|name| KNOWN.contains(name)) {
             return wrong(&format!("cannot tell {{{name}}} of the route's path from its own"));
         }
-        let groups = expression.into_iter().flat_map(PathRegex::groups);
+        let mut groups = expression.into_iter().flat_map(PathRegex::groups);
         let is_known = |name: &String| {
             KNOWN.contains(&&**name) || parameters(route).any(|known| known == name)
         };
-        if let Some(name) = groups.filter(is_known).next() {
+        if let Some(name) = groups.find(is_known) {
             return wrong(&format!("cannot tell {{{name}}} of path_regex from another {{{name}}}"));
         }
         let (path, query) = match text.split_once('?') {
