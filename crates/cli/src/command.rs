@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use superpoll_gateway::control::ServerCommand;
 
-use crate::{control, doctor, init, keep, proxy, refusal, serve, sys, top, watch};
+use crate::{control, doctor, explain, init, keep, proxy, refusal, serve, sys, top, watch};
 
 /// The I/O engine that adapts: a web server and proxy, and a view of their work on this machine.
 #[derive(Debug, Parser)]
@@ -27,6 +27,8 @@ enum Command {
     Keep(keep::Options),
     /// Write a small configuration to begin with
     Init(init::Options),
+    /// Say which route of a configuration answers a request, and why
+    Explain(explain::Options),
     /// Make a running server read its configuration again, and print the outcome
     Reload(control::Options),
     /// Make a running server open its log files again, after they were moved away
@@ -69,7 +71,8 @@ impl Command {
         match self {
             Command::Proxy(_) | Command::Serve(_) | Command::Keep(_) => true,
             Command::Top(options) => !options.once,
-            Command::Init(_)
+            Command::Explain(_)
+            | Command::Init(_)
             | Command::Reload(_)
             | Command::ReopenLogs(_)
             | Command::Upgrade(_)
@@ -116,6 +119,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Connections(options) => control::connections(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Drain(options) => control::run(ServerCommand::Drain, &options),
+        Command::Explain(options) => explain::run(&options),
         Command::Init(options) => init::run(&options),
         Command::Keep(options) => keep::run(&options),
         Command::Lab(moved) => Err(elsewhere(&moved.arguments).into()),

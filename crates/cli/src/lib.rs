@@ -9,6 +9,7 @@ pub mod table;
 mod command;
 mod control;
 mod doctor;
+mod explain;
 mod init;
 mod keep;
 mod printable;

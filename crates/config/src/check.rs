@@ -73,6 +73,8 @@ pub(super) struct Check<'a> {
     /// The first listener of the host that is being checked on which passwords are sent in plain
     /// text.
     unencrypted: Option<Address>,
+    /// Where the hosts begin, and their routes.
+    pub(super) places: Vec<(usize, Vec<usize>)>,
     /// The places of the destinations of redirects, in their order.
     redirects: Vec<Range<usize>>,
     /// The upstreams that a route uses.
@@ -109,6 +111,7 @@ impl<'a> Check<'a> {
             open: None,
             unencrypted: None,
             acme: Vec::new(),
+            places: Vec::new(),
             redirects: Vec::new(),
             used: BTreeSet::new(),
             script_upstreams: BTreeSet::new(),
@@ -330,13 +333,14 @@ impl<'a> Check<'a> {
     fn routes(
         &mut self,
         raw: Vec<Spanned<raw::Route>>,
-        users: Option<&Arc<BasicAuth>>,
+        (users, host_start): (Option<&Arc<BasicAuth>>, usize),
     ) -> Vec<Route> {
         let mut paths = KnownPaths::new();
         let mut patterns = matchit::Router::new();
-        let mut routes = Vec::new();
+        let (mut routes, mut starts) = (Vec::new(), Vec::new());
         for route in raw {
             let place = route.span();
+            let start = place.start;
             let mut route = route.into_inner();
             let path = route.path.take();
             let path_place = path.as_ref().map_or(place.clone(), Spanned::span);
@@ -376,9 +380,11 @@ impl<'a> Check<'a> {
             let expression = matcher.as_ref().and_then(|matcher| matcher.path_regex.as_ref());
             let rules = self.rules(rules, action.as_ref(), (&path, expression), users);
             if let Some(action) = action {
+                starts.push(start);
                 routes.push(Route { path, matcher, action, rules });
             }
         }
+        self.places.push((host_start, starts));
         routes
     }
 

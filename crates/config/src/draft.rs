@@ -36,6 +36,17 @@ pub struct Draft {
     resources: Vec<(Place, Resource)>,
     mistakes: Vec<LocatedMistake>,
     warnings: Vec<LocatedMistake>,
+    /// Where the hosts begin, and their routes.
+    places: Vec<(usize, Vec<usize>)>,
+}
+
+/// The places of a host and of its routes, each as `FILE:LINE`.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct HostPlaces {
+    /// The place of the host.
+    pub host: String,
+    /// The places of the routes, in their order.
+    pub routes: Vec<String>,
 }
 
 impl Draft {
@@ -69,6 +80,7 @@ impl Draft {
             resources: Vec::new(),
             mistakes: Vec::new(),
             warnings: Vec::new(),
+            places: Vec::new(),
         };
         draft.check(base);
         draft
@@ -122,6 +134,7 @@ impl Draft {
         self.mistakes = check.found;
         self.warnings = check.warnings;
         self.resources = check.resources;
+        self.places = check.places;
     }
 
     /// Returns the resources that the text names. The draft has none afterwards, and none if its
@@ -129,6 +142,21 @@ impl Draft {
     #[must_use]
     pub fn take_resources(&mut self) -> Vec<(Place, Resource)> {
         std::mem::take(&mut self.resources)
+    }
+
+    /// Returns the places of all hosts and routes, in their order.
+    #[must_use]
+    pub fn host_places(&self) -> Vec<HostPlaces> {
+        let parts = include::parts(&self.name, &self.text);
+        let place = |start: &usize| {
+            let Mistake { file, line, .. } = locate(&parts, *start..*start, String::new());
+            format!("{file}:{line}")
+        };
+        let of = |(host, routes): &(usize, Vec<usize>)| HostPlaces {
+            host: place(host),
+            routes: routes.iter().map(place).collect(),
+        };
+        self.places.iter().map(of).collect()
     }
 
     /// Adds a mistake, with the expected value.

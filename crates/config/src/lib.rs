@@ -80,7 +80,7 @@ pub use self::broker_url::{BrokerTarget, BrokerUrl};
 pub use self::certified::{NoNamesError, UncertifiedName, UncertifiedReason};
 pub use self::channel::{Channel, HubOptions, Slow};
 pub use self::dns::{DNS_PORT, Dns, Family, ServerAddress, is_host_name};
-pub use self::draft::Draft;
+pub use self::draft::{Draft, HostPlaces};
 pub use self::ejection::{Ejection, Percentage};
 pub use self::encryption::{CertificateFiles, ClientCertificates, Https, Tls, TlsVersion};
 pub use self::engine::Engine;

@@ -2,6 +2,7 @@
 
 mod control;
 mod doctor;
+mod explain;
 mod help;
 mod keep;
 mod page;

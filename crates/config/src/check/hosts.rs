@@ -28,6 +28,7 @@ impl Check<'_> {
         let mut hosts = Vec::new();
         for host in raw {
             let place = host.span();
+            let start = place.start;
             let host = host.into_inner();
             let mut own = Vec::new();
             // A host whose only name was wrong does not become the default host by that.
@@ -93,7 +94,7 @@ impl Check<'_> {
                 https,
                 headers: self.headers(host.headers, Of::Responses),
                 errors: self.error_pages(host.errors),
-                routes: self.routes(host.routes, basic_auth.as_ref()),
+                routes: self.routes(host.routes, (basic_auth.as_ref(), start)),
                 access,
                 rate,
                 basic_auth,

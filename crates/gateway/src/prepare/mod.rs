@@ -19,8 +19,8 @@ use superpoll_http::{htpasswd, listen};
 use superpoll_hub::broker::WITHOUT_REDIS;
 
 use crate::config::{
-    Address, CertificateFiles, Config, ConfigError, Draft, LARGEST_PAGE, Place, Resource,
-    bounded_file,
+    Address, CertificateFiles, Config, ConfigError, Draft, HostPlaces, LARGEST_PAGE, Place,
+    Resource, bounded_file,
 };
 
 /// Reads a configuration from a file, and looks at the resources that it names.
@@ -33,6 +33,17 @@ use crate::config::{
 /// The file cannot be read, or it has mistakes.
 pub fn read(path: impl AsRef<Path>) -> Result<Config, ConfigError> {
     prepare(Draft::read(path)?)
+}
+
+/// As [`read`], with the places of the hosts and their routes in the text.
+///
+/// # Errors
+///
+/// The file cannot be read, or it has mistakes.
+pub fn read_with_places(path: impl AsRef<Path>) -> Result<(Config, Vec<HostPlaces>), ConfigError> {
+    let draft = Draft::read(path)?;
+    let places = draft.host_places();
+    Ok((prepare(draft)?, places))
 }
 
 /// As [`read`], with the text that the file had ([`Config::read_text`]).

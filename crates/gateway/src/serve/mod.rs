@@ -27,6 +27,7 @@ mod connection;
 mod connections;
 mod engine_change;
 mod error;
+pub mod explain;
 mod generation;
 mod handshake;
 mod http1;

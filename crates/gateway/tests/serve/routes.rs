@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::path::Path;
 
+use http::Request;
+use superpoll_gateway::Config;
+use superpoll_gateway::serve::explain::explain;
+
 use crate::frames2::{DATA, Frame, Frames2, HEADERS};
 use crate::http2::port;
 use crate::stage::{BACKENDS, Client, PATIENCE, Stage};
@@ -120,6 +124,30 @@ fn matchers_choose_the_route_by_http_2() {
             }
         }
         assert_eq!(bodies, expected, "{backend:?}");
+    }
+}
+
+#[test]
+fn the_same_routes_are_explained() {
+    let config = Config::parse("x", &routes()).unwrap();
+    for (method, target, fields, expected) in REQUESTS {
+        let mut request = Request::builder().method(*method).uri(format!("http://a{target}"));
+        for (name, value) in *fields {
+            request = request.header(*name, *value);
+        }
+        let said = explain(&config, &[], &request.body(()).unwrap());
+        let last = said.lines().last().unwrap();
+        if expected.starts_with("400") {
+            let why = "in its usual spelling the path belongs to another route";
+            assert_eq!(last, format!("answer    400 Bad Request: {why}"), "{said}");
+            continue;
+        }
+        let index = ROUTES.iter().position(|(_, body, _)| body == expected).unwrap();
+        let place = format!("{} (route {} of the host) answers", ROUTES[index].0, index + 1);
+        let answers: Vec<&str> = said.lines().filter(|line| line.ends_with("answers")).collect();
+        assert!(answers.len() == 1 && answers[0].ends_with(&place), "{method} {target}: {said}");
+        let length = expected.len();
+        assert_eq!(last, format!("respond   200 OK, with a body of {length} bytes"), "{said}");
     }
 }
 

@@ -44,6 +44,18 @@ pub use self::representation::Representation;
 pub use self::site::{Site, to_folder};
 pub(crate) use self::site::{clock, status_of};
 
+/// Returns the path of a file, relative to the folder, for a path below a route; it ends with a
+/// slash if it is that of a folder.
+///
+/// # Errors
+///
+/// The status of a path that is not even looked for.
+pub fn path_below(path: &str, hidden: bool) -> Result<String, http::StatusCode> {
+    let found = path::relative(path, hidden).map_err(|refusal| refusal.status())?;
+    let end = if found.is_folder && !found.path.is_empty() { "/" } else { "" };
+    Ok(found.path + end)
+}
+
 /// Returns the media type of a file, by its name.
 pub(crate) fn media_type(name: &str) -> http::HeaderValue {
     kind::Kind::from_name(name, &superpoll_config::Files::default()).field

@@ -1,6 +1,7 @@
 //! From the path of a request to a path in the folder: decoded once, and refused rather than
 //! repaired.
 
+use http::StatusCode;
 use percent_encoding::percent_decode_str;
 
 /// A path relative to the folder.
@@ -19,6 +20,16 @@ pub(super) enum Refusal {
     Malformed,
     /// It names a hidden file.
     Hidden,
+}
+
+impl Refusal {
+    /// Returns the status of the answer.
+    pub(super) fn status(self) -> StatusCode {
+        match self {
+            Refusal::Malformed => StatusCode::BAD_REQUEST,
+            Refusal::Hidden => StatusCode::NOT_FOUND,
+        }
+    }
 }
 
 pub(super) fn relative(path: &str, hidden: bool) -> Result<RelativePath, Refusal> {

@@ -118,8 +118,7 @@ impl Site {
             return None;
         }
         let status = match path::relative(path, self.options.hidden) {
-            Err(Refusal::Malformed) => StatusCode::BAD_REQUEST,
-            Err(Refusal::Hidden) => StatusCode::NOT_FOUND,
+            Err(refusal) => refusal.status(),
             Ok(relative) if self.folder.lacks(&relative.path) => StatusCode::NOT_FOUND,
             Ok(_) => return None,
         };
