@@ -26,7 +26,20 @@ mod output;
 mod params;
 mod records;
 
-pub(super) use self::exchange::{Begun, Exchange, Framed, send_failure};
+pub(super) use self::exchange::{Begun, Exchange, Framed, is_overloaded, malformation};
 pub use self::params::Script;
 pub(super) use self::params::{RequestFacts, end_with_length, head};
 pub(super) use self::records::{next_id, write_body};
+
+use std::rc::Rc;
+
+/// How a request of FastCGI gets its body.
+#[derive(Debug)]
+pub(super) struct Records {
+    /// A long body is read to its end first.
+    pub spools: bool,
+    /// The number of the request, which its response has as well.
+    pub id: u16,
+    /// The name of the script.
+    pub script: Rc<str>,
+}

@@ -31,10 +31,9 @@ use superpoll_rt::pipe::PipeWriter;
 use superpoll_rt::time;
 use superpoll_rt::transfer::poll_splice;
 
-use super::fastcgi::{Begun, Exchange, Framed};
+use super::fastcgi::{Begun, Exchange, Framed, Records};
 use super::http2::StreamReset;
 use super::outgoing::{Interrupted, Outgoing};
-use super::request::Records;
 use crate::buffer::{LARGEST, ReadBuffer};
 use crate::message::Message;
 use crate::transport::{Plain, Upstream, poll_write_all};

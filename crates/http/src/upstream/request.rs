@@ -26,7 +26,7 @@ use superpoll_http1::{
 
 use super::client::Client;
 use super::dial::ClientAddresses;
-use super::fastcgi::{self, RequestFacts, Script};
+use super::fastcgi::{self, Records, RequestFacts, Script};
 use super::forwarder::{AskedBytes, SentFile};
 use super::http1::Http1Connection;
 use super::outgoing::{Outgoing, UploadProgress};
@@ -108,17 +108,6 @@ pub struct ServerRequest {
     pub(super) io_activity: Rc<IoActivity>,
     /// The request ends with the client's side, which is not watched yet.
     pub(super) is_unwatched: Cell<bool>,
-}
-
-/// How a request of FastCGI gets its body.
-#[derive(Debug)]
-pub(super) struct Records {
-    /// A long body is read to its end first.
-    pub spools: bool,
-    /// The number of the request, which its response has as well.
-    pub id: u16,
-    /// The name of the script.
-    pub script: Rc<str>,
 }
 
 /// A body that is sent as it comes.

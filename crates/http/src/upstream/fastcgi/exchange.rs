@@ -26,7 +26,6 @@ use super::output::{self, NoHead};
 use super::records::{HEAD, LONGEST, Part, Reader, body_head, end_of_body};
 use crate::buffer::{LARGEST, ReadBuffer};
 use crate::transport::Upstream;
-use crate::upstream::http1::SendFailure;
 
 /// The bytes of a server are no response that can be passed on.
 #[derive(thiserror::Error, Debug)]
@@ -42,16 +41,15 @@ fn malformed(what: impl ToString) -> io::Error {
 #[error("the server says that it is overloaded")]
 struct Overloaded;
 
-/// Returns the reason for which there is no response, by the error of reading it.
-pub(in crate::upstream) fn send_failure(error: io::Error) -> SendFailure {
-    let cause = error.get_ref();
-    if let Some(malformed) = cause.and_then(|cause| cause.downcast_ref::<Malformed>()) {
-        return SendFailure::Malformed(malformed.to_string());
-    }
-    match cause.is_some_and(|cause| cause.is::<Overloaded>()) {
-        true => SendFailure::Overloaded,
-        false => SendFailure::Broken(error.into()),
-    }
+/// Returns what is wrong with a response, if that is the error of reading it.
+pub(in crate::upstream) fn malformation(error: &io::Error) -> Option<String> {
+    let malformed = error.get_ref()?.downcast_ref::<Malformed>()?;
+    Some(malformed.to_string())
+}
+
+/// Whether the error of reading a response is that its server has too much to do.
+pub(in crate::upstream) fn is_overloaded(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|cause| cause.is::<Overloaded>())
 }
 
 /// A request that begins.

@@ -44,7 +44,7 @@ use crate::progress::{Passed, Progress};
 use crate::transport::poll_write_all;
 use crate::upstream::client::{Client, unless_gone};
 use crate::upstream::dial::{Dialled, dial};
-use crate::upstream::fastcgi::send_failure;
+use crate::upstream::fastcgi::{is_overloaded, malformation};
 use crate::upstream::fault::FailedAttempt;
 use crate::upstream::heads::{self, Shape};
 use crate::upstream::http1::{Http1Connection, LIMITS, MOST_INTERIM, SendFailure};
@@ -423,6 +423,15 @@ pub(in crate::upstream) async fn ask<C: Client>(
             Missed::lost(lost, was_idle, limit, is_sent)
         }
     })
+}
+
+/// Returns the reason for which there is no response, by the error of reading it.
+fn send_failure(error: io::Error) -> SendFailure {
+    match malformation(&error) {
+        Some(what) => SendFailure::Malformed(what),
+        None if is_overloaded(&error) => SendFailure::Overloaded,
+        None => SendFailure::Broken(error.into()),
+    }
 }
 
 /// The head of a response.
