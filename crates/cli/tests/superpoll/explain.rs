@@ -32,6 +32,7 @@ proxy = { upstream = "app", strip_path = true }
 [[hosts.routes]]
 path = "/api"
 match = { query = { v = "2" } }
+auth_request = { upstream = "app", path = "/may" }
 proxy = { upstream = "app" }
 rewrite = "/v2{path}"
 [[hosts.routes]]
@@ -83,7 +84,7 @@ fn the_route_of_a_request_is_printed_with_the_reasons() {
     let no_key = "route     /api (x.toml:21) does not fit: there is no header x-key\n";
     let no_v2 = "route     /api (x.toml:25) does not fit: parameter v is not \"2\"\n";
     let no_user =
-        "route     /api (x.toml:30) does not fit: the path does not match ^/api/u/([a-z]+)$\n";
+        "route     /api (x.toml:31) does not fit: the path does not match ^/api/u/([a-z]+)$\n";
     let servers = "at app (127.0.0.1:3000, 127.0.0.1:3001)\n";
     for (arguments, expected) in [
         (
@@ -131,13 +132,14 @@ fn the_route_of_a_request_is_printed_with_the_reasons() {
             &["-X", "POST", "http://example.org:8080/api?v=2"],
             format!(
                 "{named}{no_key}route     /api (x.toml:25) answers\n{of_host}\
+                 rules     /may at app has to answer with 2xx, by auth_request of the route\n\
                  rewrite   /v2/api?v=2\nproxy     POST /v2/api?v=2 {servers}"
             ),
         ),
         (
             &["http://example.org:8080/api/u/joe"],
             format!(
-                "{named}{no_post}{no_v2}route     /api (x.toml:30) answers\n{of_host}\
+                "{named}{no_post}{no_v2}route     /api (x.toml:31) answers\n{of_host}\
                  rules     password of \"Users\" of the route\nrewrite   /users/joe\n\
                  files     www/users/joe\nelse      if there is no such file:\n\
                  proxy     GET /users/joe {servers}"
@@ -146,7 +148,7 @@ fn the_route_of_a_request_is_printed_with_the_reasons() {
         (
             &["http://example.org:8080/api/u/42"],
             format!(
-                "{named}{no_post}{no_v2}{no_user}route     /api (x.toml:37) answers\n{of_host}\
+                "{named}{no_post}{no_v2}{no_user}route     /api (x.toml:38) answers\n{of_host}\
                  rules     deny 10.1.0.0/16, unix; rate 5/m burst 1 by header:x-key of the route\n\
                  respond   404 Not Found, with a body of 3 bytes\n"
             ),
@@ -161,21 +163,21 @@ fn the_route_of_a_request_is_printed_with_the_reasons() {
         (
             &["http://example.org:8080/rooms/1"],
             format!(
-                "{named}route     /rooms/{{room}} (x.toml:42) answers\n{of_host}\
+                "{named}route     /rooms/{{room}} (x.toml:43) answers\n{of_host}\
                  channel   /rooms/1\n"
             ),
         ),
         (
             &["http://secure.test:8080/x"],
             format!(
-                "{plain}host      secure.test (x.toml:45): it has the name secure.test\n\
+                "{plain}host      secure.test (x.toml:46): it has the name secure.test\n\
                  answer    308 to https://secure.test:8443/x (https = \"always\")\n"
             ),
         ),
         (
             &["-H", "Host: secure.test", "https://127.0.0.1:8443/x"],
-            "listener  https://:8443/\nhost      secure.test (x.toml:45): it has the name \
-             secure.test\nroute     / (x.toml:48) answers\n\
+            "listener  https://:8443/\nhost      secure.test (x.toml:46): it has the name \
+             secure.test\nroute     / (x.toml:49) answers\n\
              respond   444: the connection is closed, or the stream is reset\n"
                 .to_owned(),
         ),

@@ -25,7 +25,15 @@ impl Check<'_> {
             status.into_inner()
         });
         let first_header = headers.first_key_value().map(|(name, _)| name.span());
+        let values: Vec<_> =
+            headers.iter().map(|(name, values)| (name.get_ref().clone(), values.span())).collect();
         let headers = self.headers(Headers { set: headers, ..Headers::default() }, Of::Responses);
+        for (name, _) in &headers.templates {
+            let value = values.iter().find(|(known, _)| name.as_str().eq_ignore_ascii_case(known));
+            let place = value.map(|(_, place)| place.clone()).unwrap_or_default();
+            let what = "an answer that is the same for all requests has no variables";
+            self.wrong(place, format!("{what}, expected them in headers of the route"));
+        }
         let respond = Respond { status, body: None, headers: headers.added };
         if let Some(body) = &body {
             self.respond_body(body, &respond);

@@ -50,6 +50,11 @@ fn mistakes_of_answers_have_their_places() {
         (&long, 20, "the body has 65537 bytes, expected at most 65536, or files"),
         ("{ headers = { content-length = \"5\" } }", 25, "tells where a message ends"),
         ("{ headers = { x = \"y\", X = \"z\" } }", 25, "the field \"x\" is set twice"),
+        (
+            "{ headers = { X-Path = \"a {path}\" } }",
+            34,
+            "the same for all requests has no variables, expected them in headers of the route",
+        ),
         ("{ headers = { \"a b\" = \"y\" } }", 25, "is no name of a field"),
         ("{ headers = { a = \"é\" } }", 29, "is no value of a field"),
         ("{ code = 404 }", 13, "unknown key `code`, expected one of `status`, `body`"),

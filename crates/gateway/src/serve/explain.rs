@@ -189,6 +189,10 @@ impl Question<'_> {
         };
         let rules = &route.handler.rules;
         list_rules("route", (&rules.access, rules.rate.as_ref(), rules.basic_auth.as_deref()), out);
+        if let Some(auth) = &rules.auth_request {
+            let what = format!("{} at {} has to answer with 2xx", auth.path, auth.upstream);
+            out.say("rules", format!("{what}, by auth_request of the route"));
+        }
         self.explain_route(&table, route, out);
     }
 

@@ -112,8 +112,10 @@ fn later(
 ) -> Decision {
     let (routes, rules) = (routes.clone(), route.handler.rules.clone());
     let (durations, auth) = (route.handler.durations.clone(), route.handler.auth.clone());
-    // The table is the same then, whatever the request looks like.
+    // The table is the same then, whatever the request looks like: a server may have changed its
+    // fields, which matchers look at.
     let place = routes.table.place_of(route);
+    let is_elsewhere = routes.table.leads_elsewhere(route, head.path, &head);
     // That of the request may be encoded.
     let path = head.path.to_owned();
     let answer = async move |mut request: Request<Upload>, exchange: Exchange| {
@@ -138,9 +140,10 @@ fn later(
             Some(route) if !route.handler.has_its_rules() => {
                 reply::status(StatusCode::SERVICE_UNAVAILABLE)
             }
+            Some(_) if is_elsewhere => reply::status(StatusCode::BAD_REQUEST),
             Some(route) => {
                 let head = Head { path: &path, ..Head::from(&request) };
-                let decision = decide_by(&routes.table, route, head, client);
+                let decision = act(&routes.table, route, head, client);
                 decision.answer(request, exchange).into_response().await
             }
             None => reply::status(StatusCode::NOT_FOUND),
@@ -178,7 +181,7 @@ pub(super) fn without_route(
     }
 }
 
-/// Finds the answer of a route.
+/// Finds the answer of a route, whose rules admit the client.
 fn decide_by(
     table: &RouteTable<Target>,
     route: &TableRoute<Target>,
@@ -189,6 +192,16 @@ fn decide_by(
     if table.leads_elsewhere(route, head.path, &head) {
         return StatusCode::BAD_REQUEST.into();
     }
+    act(table, route, head, client)
+}
+
+/// Finds the answer of a route to a request whose path is no other route's.
+fn act(
+    table: &RouteTable<Target>,
+    route: &TableRoute<Target>,
+    head: Head<'_>,
+    client: Option<IpAddr>,
+) -> Decision {
     let rules = route.handler.rules.as_deref();
     let below = route.path.trim_end_matches('/').len();
     let target = match &route.handler.rewrite {
