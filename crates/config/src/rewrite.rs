@@ -2,11 +2,10 @@
 //! of those of the request.
 //!
 //! The text has placeholders: `{path}` is the path, `{below}` its part below the route's path,
-//! `{query}` the query, and the parameters of the route's path (`/blog/{slug}`) have their names. So
-//! have the groups of the route's `path_regex`, those without a name by their numbers (`{1}`); a
-//! group that is not in a path is empty.
-//! The route is chosen before, so a request is rewritten once and there is no loop. The query stays
-//! as it is, unless the text has one.
+//! `{query}` the query, and the parameters of the route's path (`/blog/{slug}`) have their names.
+//! So have the groups of the route's `path_regex`, those without a name by their numbers (`{1}`); a
+//! group that is not in a path is empty. The route is chosen before, so a request is rewritten once
+//! and there is no loop. The query stays as it is, unless the text has one.
 //!
 //! Values are copied as the client sent them, percent-encoded. So they keep their meaning in a
 //! path; in a query, characters that mean something there are encoded first. No value leads out of

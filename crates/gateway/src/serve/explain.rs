@@ -1,7 +1,7 @@
 //! Which route of a configuration answers a request, and why (`superpoll explain`).
 //!
 //! Nothing is served or opened. The host and the route are chosen by the tables that the server has
-//! ([`HostTable`](crate::config::HostTable), [`RouteTable`](crate::config::RouteTable)), and the
+//! ([`HostTable`](crate::config::HostTable), [`RouteTable`]), and the
 //! new path of a request is made by the functions that make it there. Two things are not known: the
 //! address of the client, so that rules for clients are listed, and which files there are.
 
@@ -81,7 +81,7 @@ fn listener<'a>(
     };
     let there = || http().filter(has_port).filter(is_like);
     if let Some(listener) = there().find(address).or_else(|| there().next()) {
-        out.say("listener", &listener.front(&listener.address));
+        out.say("listener", listener.front(&listener.address));
         return Some(listener);
     }
     if let Some(other) = config.listeners.iter().filter(has_port).find(|one| !serves(one)) {

@@ -1,14 +1,14 @@
 //! Asking a server whether a client may have what it asks for, before a route answers: as
 //! `auth_request` of nginx and `forward_auth` of Caddy.
 //!
-//! The server gets a `GET` with the fields of the request, and fields about it. 2xx lets the request
-//! pass, with the fields of the answer that the route names. Any other answer up to 499 is the
-//! client's, such as a redirect to a login. An error or silence is answered with 503: nothing passes
-//! because a server is down.
+//! The server gets a `GET` with the fields of the request, and fields about it. 2xx lets the
+//! request pass, with the fields of the answer that the route names. Any other answer up to 499 is
+//! the client's, such as a redirect to a login. An error or silence is answered with 503: nothing
+//! passes because a server is down.
 //!
-//! Where the route allows it, an answer that lets a request pass is known for a while, by the fields
-//! that tell who the client is. A request without any of these is asked about each time. At most
-//! 4,096 answers of a route are known on an engine.
+//! Where the route allows it, an answer that lets a request pass is known for a while, by the
+//! fields that tell who the client is. A request without any of these is asked about each time. At
+//! most 4,096 answers of a route are known on an engine.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,7 +1,8 @@
 //! The head of a script's output (RFC 3875, section 6), as lines of HTTP/1.1.
 //!
 //! The fields that frame a message or belong to a connection are not the script's. `Status` tells
-//! the status; without it a `Location` is a redirect. What the lines mean is for the parser of HTTP.
+//! the status; without it a `Location` is a redirect. What the lines mean is for the parser of
+//! HTTP.
 
 use crate::upstream::fields::{About, about};
 

@@ -2,8 +2,8 @@
 //! expect besides.
 //!
 //! They are made of the lines of a head for a server of HTTP/1.1, so that what is decided about
-//! fields holds here too. A field becomes a parameter with an underscore for each hyphen, so a field
-//! whose own name has an underscore could pass itself off as another one, and is left out.
+//! fields holds here too. A field becomes a parameter with an underscore for each hyphen, so a
+//! field whose own name has an underscore could pass itself off as another one, and is left out.
 //!
 //! A script learns of its client by `REMOTE_ADDR` and `HTTPS`. Fields that say the same are left
 //! out, unless a proxy in front is believed, whose way the script may want to know.
