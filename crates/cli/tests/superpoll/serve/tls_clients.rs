@@ -28,7 +28,10 @@ const TEXT: &str = "
     channel = { message_bytes = \"2MiB\", publish = \"anyone\" }
     [metrics]
     [timeouts]
-    park = \"50ms\"";
+    park = \"50ms\"
+    # A program may take long to start, and the connection to the counters is silent meanwhile.
+    header = \"10m\"
+    idle = \"10m\"";
 
 const VERSIONS: [&str; 2] = ["TLSv1.2", "TLSv1.3"];
 
