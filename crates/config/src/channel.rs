@@ -80,6 +80,10 @@ table! {
         /// action of its own.
         #[serde(skip)]
         pub mercure: Option<HubOptions> = None,
+        /// Whether its messages are the items that an application publishes to connections that it
+        /// holds. The configuration has no such channels: they follow from the keys of `grip`.
+        #[serde(skip)]
+        pub grip: bool = false,
     }
 }
 

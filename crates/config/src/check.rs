@@ -6,6 +6,7 @@ mod auth_request;
 mod automatic;
 mod broker;
 mod fastcgi;
+mod grip;
 mod hosts;
 mod logs;
 mod matchers;
@@ -34,7 +35,9 @@ use toml::de::DeTable;
 
 use self::matchers::KnownPaths;
 use super::logs::Log;
-use super::model::{Action, Config, Keeper, KeeperKind, Listener, Process, Proxy, Redirect, Route};
+use super::model::{
+    Action, Config, Grip, Keeper, KeeperKind, Listener, Process, Proxy, Redirect, Route,
+};
 use super::overlap::overlap;
 use super::rules::BasicAuth;
 use super::{place, raw};
@@ -82,6 +85,9 @@ pub(super) struct Check<'a> {
     /// Those that routes call scripts of, and those that are for another protocol.
     script_upstreams: BTreeSet<String>,
     other_upstreams: BTreeSet<String>,
+    /// The secrets by which applications hold connections, and whether their items are those of the
+    /// broker.
+    grips: Vec<Grip>,
     /// The places of the listeners whose certificates come by ACME.
     acme: Vec<Range<usize>>,
     /// The mistakes.
@@ -110,6 +116,7 @@ impl<'a> Check<'a> {
             has_broker: false,
             open: None,
             unencrypted: None,
+            grips: Vec::new(),
             acme: Vec::new(),
             places: Vec::new(),
             redirects: Vec::new(),
@@ -402,6 +409,7 @@ impl<'a> Check<'a> {
             route.mercure.as_ref().map(Spanned::span),
             route.proxy.as_ref().map(Spanned::span),
             route.fastcgi.as_ref().map(Spanned::span),
+            route.grip.as_ref().map(Spanned::span),
         ];
         let otherwise = self.otherwise(&route);
         let mut given: Vec<_> = spans.into_iter().flatten().collect();
@@ -409,7 +417,7 @@ impl<'a> Check<'a> {
         if otherwise {
             given.truncate(1);
         }
-        let kinds = "files, redirect, respond, channel, mercure, proxy or fastcgi";
+        let kinds = "files, redirect, respond, channel, mercure, proxy, fastcgi or grip";
         if let Some(second) = given.get(1) {
             self.wrong(
                 second.clone(),
@@ -441,7 +449,8 @@ impl<'a> Check<'a> {
             let place = hub.span();
             Action::Channel(self.mercure(&place, path, hub.into_inner()))
         });
-        let channel = channel.or(hub);
+        let grip = route.grip.and_then(|grip| self.grip(grip)).map(Action::Grip);
+        let channel = channel.or(hub).or(grip);
         let fastcgi = route.fastcgi.and_then(|fastcgi| self.fastcgi(fastcgi));
         let forwarded = proxy.or(fastcgi);
         match (files, forwarded) {
@@ -564,6 +573,7 @@ impl<'a> Check<'a> {
             rewrite_cookie_path: self.replacements(proxy.rewrite_cookie_path),
             rewrite_cookie_domain: self.replacements(proxy.rewrite_cookie_domain),
             send_files: self.send_files(proxy.send_files),
+            grip: proxy.grip.and_then(|grip| self.grip(grip)),
         }))
     }
 

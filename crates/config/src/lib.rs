@@ -91,9 +91,9 @@ pub use self::matcher::{Expected, Matcher, Mismatch, RequestFacts};
 pub use self::mercure::MERCURE_PATH;
 pub use self::mistake::{ConfigError, Mistake};
 pub use self::model::{
-    Action, Admin, Balance, Config, FastCgi, Files, Health, HealthKind, Host, Keeper, KeeperKind,
-    Limits, Listener, Otherwise, Process, Proxy, Redirect, Respond, Route, Server, SocketPath,
-    Timeouts, Upstream, UpstreamTls,
+    Action, Admin, Balance, Config, FastCgi, Files, Grip, Health, HealthKind, Host, Keeper,
+    KeeperKind, Limits, Listener, Otherwise, Process, Proxy, Redirect, Respond, Route, Server,
+    SocketPath, Timeouts, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::password::{PasswordHash, PasswordHashError};

@@ -20,6 +20,7 @@ use super::encryption::{CertificateFiles, Https, Tls};
 use super::engine::Engine;
 use super::logs::{AccessLog, Log, Metrics};
 use super::relay::Relay;
+use super::rights::KeySource;
 use super::rules::{
     self, Access, BasicAuth, ClientRange, ErrorPages, HeaderChanges, RequestRate, Rules,
 };
@@ -332,9 +333,37 @@ pub enum Action {
     /// Serves the files of a folder, and leaves requests for which there is no file to another
     /// action.
     FilesFirst(Files, Box<Action>),
+    /// Takes the items that applications publish to the connections that they hold.
+    Grip(Grip),
+}
+
+impl Config {
+    /// Returns the keys by which applications hold connections, each once.
+    #[must_use]
+    pub fn grips(&self) -> Vec<&Grip> {
+        let routes = self.hosts.iter().flat_map(|host| &host.routes);
+        let mut grips: Vec<&Grip> = Vec::new();
+        for grip in routes.filter_map(|route| route.action.grip()) {
+            if !grips.iter().any(|known| known.key == grip.key) {
+                grips.push(grip);
+            }
+        }
+        grips
+    }
 }
 
 impl Action {
+    /// Returns how an application holds connections by it, or publishes to those.
+    pub fn grip(&self) -> Option<&Grip> {
+        match self {
+            Action::Grip(grip) => Some(grip),
+            Action::Proxy(proxy) => proxy.grip.as_ref(),
+            Action::FastCgi(fastcgi) => fastcgi.proxy.grip.as_ref(),
+            Action::FilesFirst(_, rest) => rest.grip(),
+            _ => None,
+        }
+    }
+
     /// Returns the folders that are opened for it, in their order.
     pub fn folders(&self) -> impl Iterator<Item = &PathBuf> {
         let (files, rest) = match self {
@@ -437,6 +466,34 @@ impl Proxy {
             rewrite_cookie_path: BTreeMap::new(),
             rewrite_cookie_domain: BTreeMap::new(),
             send_files: BTreeMap::new(),
+            grip: None,
+        }
+    }
+}
+
+/// How an application holds connections, by GRIP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grip {
+    /// The secret that the application and the gateway sign with. Routes with the same secret share
+    /// their channels.
+    pub key: KeySource,
+    /// Whether the items that are published are those of the broker, which other servers have as
+    /// well. Default: no.
+    pub broker: bool,
+}
+
+impl Grip {
+    /// Returns the options of the log of items. It keeps 1,000 items, of 1 MB and 64 MiB in all at
+    /// most.
+    #[must_use]
+    pub fn log(&self) -> Channel {
+        Channel {
+            history: 1000,
+            message_bytes: 1_000_000,
+            max_bytes: 64 << 20,
+            broker: self.broker,
+            grip: true,
+            ..Channel::default()
         }
     }
 }
@@ -504,6 +561,8 @@ pub struct Proxy {
     /// The folders of which servers may ask this one to send files (`X-Accel-Redirect`,
     /// `X-Sendfile`), by the paths that stand for them. Default: none.
     pub send_files: BTreeMap<String, PathBuf>,
+    /// How the servers hold connections. Default: they cannot.
+    pub grip: Option<Grip>,
 }
 
 /// How scripts are run by FastCGI.

@@ -24,6 +24,7 @@ use super::logs::{Log, LogFormat, Metrics};
 use super::mercure::Mercure;
 use super::model::{Balance, Files, Health, Limits, Process, Timeouts};
 use super::raw_rules::{BasicAuth, Fields, Headers, Login, RawErrorPages, RequestRate};
+use super::rights::KeySource;
 use super::scalar::{self, HstsText, ModeText, ProxyProtocol, SizeText};
 use super::sticky::RawSticky;
 use super::tracing::RawTracing;
@@ -138,6 +139,7 @@ table! {
         pub(super) mercure: Option<Spanned<Mercure>>,
         pub(super) proxy: Option<Spanned<Proxy>>,
         pub(super) fastcgi: Option<Spanned<FastCgi>>,
+        pub(super) grip: Option<Spanned<Grip>>,
         pub(super) headers: Headers,
         pub(super) errors: RawErrorPages,
         pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
@@ -177,6 +179,11 @@ table! {
         pub(super) headers: Fields,
     }
 
+    pub(super) struct Grip {
+        pub(super) key: Option<Spanned<KeySource>>,
+        pub(super) broker: Option<Spanned<bool>>,
+    }
+
     pub(super) struct Proxy {
         pub(super) upstream: Option<Spanned<String>>,
         pub(super) strip_path: bool,
@@ -193,6 +200,7 @@ table! {
         pub(super) rewrite_cookie_path: BTreeMap<Spanned<String>, Spanned<String>>,
         pub(super) rewrite_cookie_domain: BTreeMap<Spanned<String>, Spanned<String>>,
         pub(super) send_files: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
+        pub(super) grip: Option<Spanned<Grip>>,
     }
 
     pub(super) struct FastCgi {
@@ -210,6 +218,7 @@ table! {
         pub(super) replace_errors: bool,
         pub(super) compress: bool,
         pub(super) send_files: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
+        pub(super) grip: Option<Spanned<Grip>>,
     }
 
     pub(super) struct Upstream {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::address::Address;
 use crate::encryption::CertificateFiles;
-use crate::rights::TokenRule;
+use crate::rights::{KeySource, TokenRule};
 
 /// A place in the text of a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +27,9 @@ pub enum Resource {
     Authorities(PathBuf),
     /// The key of tokens, in a file or in a variable of the environment.
     TokenKey(TokenRule),
+    /// The secret that an application and the gateway sign with, in a file or in a variable of the
+    /// environment.
+    Secret(KeySource),
     /// A file of users, as `htpasswd` writes it.
     Users(PathBuf),
     /// A page for errors.

@@ -117,6 +117,22 @@ impl TokenKey {
         Ok(TokenKey::Secret(bytes.to_vec()))
     }
 
+    /// Reads a secret that this server signs with, too. One that was decoded may have any bytes.
+    ///
+    /// # Errors
+    ///
+    /// It is no secret; the text says why, without the secret.
+    pub fn secret(bytes: &[u8], is_decoded: bool) -> Result<Vec<u8>, TokenKeyError> {
+        match TokenKey::parse(bytes) {
+            Ok(TokenKey::Secret(secret)) => Ok(secret),
+            Err(TokenKeyError::WrongKind(_)) if is_decoded && bytes.len() >= SHORTEST_SECRET => {
+                Ok(bytes.to_vec())
+            }
+            Ok(_) => Err(TokenKeyError::WrongKind("a public key, expected a secret to sign with")),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns a key for RS256.
     ///
     /// # Errors

@@ -53,7 +53,7 @@ pub mod causes {
     pub use superpoll_http::rules::RulesError;
     pub use superpoll_http::token::{KeyError, KeyPlace, KeySetError};
     pub use superpoll_http::upstream::{AuthoritiesError, ClientTlsError};
-    pub use superpoll_hub::channel::ChannelKeyError;
+    pub use superpoll_hub::channel::{ChannelKeyError, GripKeyError};
 
     pub use crate::automatic_error::{
         AutomaticError, Damage, IssuedError, StorageError, StorageErrorKind,

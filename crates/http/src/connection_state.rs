@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::grant::Grant;
+use crate::held::HeldRecord;
 use crate::mercure::reader_record::ReaderRecord;
 use crate::parked_stream::ParkedStream;
 use crate::parking_lot::ParkedConnection;
@@ -94,6 +95,20 @@ pub enum Activity {
         may_have_hsts: bool,
         /// The end of its time, in milliseconds since 1970.
         until: u64,
+    },
+    /// An application holds it: a stream, or a WebSocket.
+    Held {
+        /// The log of items, by the number of its records, and the last item that it was given.
+        subscriber: SubscriberRecord,
+        /// The rest.
+        held: Box<HeldRecord>,
+    },
+    /// One of the long-polls, which an application holds.
+    HeldPoll {
+        /// The long-poll.
+        poll: Box<Activity>,
+        /// The rest.
+        held: Box<HeldRecord>,
     },
 }
 

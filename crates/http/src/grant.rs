@@ -70,7 +70,7 @@ impl Grant {
     }
 
     /// Returns the time that is left, zero if it is over; `None` if the grant has no end.
-    pub(crate) fn left(self) -> Option<Duration> {
+    pub fn left(self) -> Option<Duration> {
         let end = Duration::from_secs(u64::from(self.until) + 1);
         (self.until != 0).then(|| end.saturating_sub(unix_time()))
     }

@@ -41,6 +41,7 @@ pub mod fuzzing {
 }
 pub mod grant;
 pub mod head;
+pub mod held;
 pub mod htpasswd;
 pub mod http2_stream;
 pub mod interim;

@@ -401,13 +401,12 @@ fn map_of<'f>(fields: impl Iterator<Item = Field<'f>>, head: &[u8], copy: &Bytes
     map
 }
 
-/// Returns the head of a successful response with these fields, whose body comes in chunks, and
+/// Returns the head of a response with these fields, whose body comes in chunks, and
 /// which is the last one on its connection.
 #[must_use]
-pub fn last_chunked_head(fields: &HeaderMap) -> Vec<u8> {
+pub fn last_chunked_head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     let (mut lines, asked) = (Vec::new(), Asked::default());
-    let mut writer =
-        Writer::response(&mut lines, Http1Version::Http11, StatusCode::OK, None, asked);
+    let mut writer = Writer::response(&mut lines, Http1Version::Http11, status, None, asked);
     fields.iter().for_each(|(name, value)| writer.field(name.into(), value.into()));
     write_date(&mut writer);
     let _ = writer.body(Framing::Chunked, After::Closes);

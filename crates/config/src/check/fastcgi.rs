@@ -163,6 +163,7 @@ impl Check<'_> {
             replace_errors: fastcgi.replace_errors,
             compress: fastcgi.compress,
             send_files: self.send_files(fastcgi.send_files),
+            grip: fastcgi.grip.and_then(|grip| self.grip(grip)),
             ..Proxy::to(upstream.into_inner())
         };
         let server_root = fastcgi.server_root.map(Spanned::into_inner);

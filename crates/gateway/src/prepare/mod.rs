@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use superpoll_http::certificates::{Certificate, chain, key};
-use superpoll_http::token::Verifier;
+use superpoll_http::token::{Verifier, read_secret};
 use superpoll_http::{htpasswd, listen};
 use superpoll_hub::broker::WITHOUT_REDIS;
 
@@ -66,6 +66,9 @@ fn prepare(mut draft: Draft) -> Result<Config, ConfigError> {
             Resource::Authorities(path) => chain(path).map(drop).map_err(|error| error.to_string()),
             Resource::TokenKey(rule) => {
                 Verifier::read(rule).map(drop).map_err(|error| error.to_string())
+            }
+            Resource::Secret(source) => {
+                read_secret(source).map(drop).map_err(|error| error.to_string())
             }
             Resource::Users(path) => {
                 htpasswd::read(path).map(drop).map_err(|error| error.to_string())

@@ -521,6 +521,21 @@ impl LocalServer {
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit, grant);
                 Some(())
             }
+            Activity::HeldPoll { poll, held } => {
+                let Activity::Poll { space, last, form, requests, before, .. } = *poll else {
+                    return None;
+                };
+                if sent > 0 {
+                    return None;
+                }
+                let local_subscribers = subscribers(space)?;
+                let before = (!before.is_empty()).then(|| Box::new(Bytes::from(before)));
+                let pending = PendingRequest { by: context, form, before, requests, note: None };
+                let pending = Some(pending);
+                let parked = ParkedConnection { pending, ..left.go_on(0, None)? };
+                local_subscribers.adopt_held(*held, WaitingRequest { parked }, last, limit);
+                Some(())
+            }
             activity => {
                 let (space, subscriber) = LeftSubscriber::of(activity)?;
                 subscribers(space)?.adopt(left, subscriber)

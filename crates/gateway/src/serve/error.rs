@@ -7,7 +7,7 @@ use superpoll_http::certificates::CertificateError;
 use superpoll_http::listen;
 use superpoll_http::rules::RulesError;
 use superpoll_http::upstream::ClientTlsError;
-use superpoll_hub::channel::ChannelKeyError;
+use superpoll_hub::channel::{ChannelKeyError, GripKeyError};
 
 use crate::automatic_error::AutomaticError;
 use crate::config::Address;
@@ -54,6 +54,9 @@ pub enum Error {
     /// The key of a channel's tokens cannot be used.
     #[error("{0}")]
     ChannelKey(#[from] ChannelKeyError),
+    /// The key by which an application holds connections cannot be used.
+    #[error(transparent)]
+    GripKey(#[from] GripKeyError),
     /// The certificates of an upstream cannot be used.
     #[error("{source}")]
     Upstream {

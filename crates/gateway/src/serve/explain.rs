@@ -262,6 +262,7 @@ impl Question<'_> {
                 out.say("mercure", format!("the hub at {route}"));
             }
             Action::Channel(_) => out.say("channel", self.head.path),
+            Action::Grip(_) => out.say("grip", "items that applications publish"),
             Action::Proxy(proxy) => out.say("proxy", self.forwarded(proxy, route, target)),
             Action::FastCgi(fastcgi) => {
                 let forwarded = self.forwarded(&fastcgi.proxy, route, target);

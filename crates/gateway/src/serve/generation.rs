@@ -29,7 +29,7 @@ use superpoll_http::rules::HostRules;
 use superpoll_http::telemetry::durations::{RequestCounts, RequestDurations};
 use superpoll_http::upstream::Group;
 use superpoll_hub::broker::Brokers;
-use superpoll_hub::channel::{Registry, SharedRights};
+use superpoll_hub::channel::{Channels, GripKey, Registry, SharedRights};
 use superpoll_rt::blocking;
 
 use super::broker;
@@ -48,6 +48,8 @@ pub(super) struct Generation {
     pub groups: BTreeMap<String, Arc<Group>>,
     /// Of all channels, in the order of the configuration.
     pub rights: Vec<Arc<SharedRights>>,
+    /// The keys by which applications hold connections, each once.
+    pub grip_keys: Vec<Arc<GripKey>>,
     /// Of all hosts, in the order of the configuration.
     pub rules: Arc<[HostRules]>,
     pub requests: RequestCounts,
@@ -62,6 +64,12 @@ pub(super) struct Generation {
 }
 
 impl Generation {
+    /// Returns the key of a table of the configuration, and its log of items.
+    pub(super) fn grip(&self, grip: &config::Grip) -> Option<(Arc<GripKey>, Arc<Channels>)> {
+        let key = self.grip_keys.iter().find(|key| key.is_of(grip))?;
+        Some((key.clone(), self.channels.log_of(grip)?.clone()))
+    }
+
     /// Completes this generation, whose listeners are open, to be the one after `former`.
     pub(super) fn after(
         self,
@@ -131,6 +139,7 @@ impl Preparation {
         let brokers = broker::open(brokers, &config, shared)?;
         let groups = self.groups(&config)?;
         let rights = SharedRights::all(&config, report)?;
+        let grip_keys = GripKey::all(&config)?;
         let rules = HostRules::all(&config, &former.rules)?;
         let engines = shared.engines.len();
         let requests = Overview::requests_of(&config, engines, &former.requests);
@@ -153,6 +162,7 @@ impl Preparation {
             config,
             groups,
             rights,
+            grip_keys,
             rules,
             requests,
             encryptions,

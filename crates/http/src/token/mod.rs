@@ -26,10 +26,10 @@ use std::time::Duration;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
-pub use read::{KeyError, KeyPlace, KeySetError};
+pub use read::{KeyError, KeyPlace, KeySetError, read_secret};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value};
-use superpoll_config::{TokenKey, TokenKeyError};
+use superpoll_config::{TokenKey, TokenKeyError, TokenRule};
 
 /// The largest token.
 pub(crate) const LARGEST: usize = 8 << 10;
@@ -126,6 +126,12 @@ impl Verifier {
     ) -> Result<Verifier, TokenKeyError> {
         let keys = vec![Key::from_config(&TokenKey::parse(key)?)];
         Ok(Verifier::new(keys, key, audience, leeway, false))
+    }
+
+    /// Creates the verifier of tokens that have a secret, which may be any bytes.
+    pub fn with_secret(secret: &[u8], rule: &TokenRule) -> Verifier {
+        let keys = vec![Key::from_config(&TokenKey::Secret(secret.to_vec()))];
+        Verifier::new(keys, secret, rule.audience.as_deref(), rule.leeway, false)
     }
 
     /// Creates the verifier of tokens that have one of a set of keys (RFC 7517, section 5).

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use superpoll_config::{KeySource, TokenKeyError, TokenRule, bounded_file};
+use data_encoding::BASE64;
+use superpoll_config::{KeySource, TokenKey, TokenKeyError, TokenRule, bounded_file};
+use zeroize::Zeroizing;
 
 use super::Verifier;
 use super::keys::{LARGEST_FILE, MOST_KEYS};
@@ -106,6 +108,25 @@ impl Verifier {
         let read = Verifier::with_key(&key, audience, leeway);
         read.map_err(|source| KeyError::Key { place, source })
     }
+}
+
+/// Reads a secret that is signed with, too. After `base64:` its bytes are in base64.
+///
+/// # Errors
+///
+/// It cannot be read, or is none.
+pub fn read_secret(source: &KeySource) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    let (bytes, place) = read_source(source)?;
+    let bytes = Zeroizing::new(bytes);
+    let malformed = |_| TokenKeyError::Malformed("no base64 behind \"base64:\"");
+    let secret = match bytes.strip_prefix(b"base64:") {
+        None => TokenKey::secret(&bytes, false),
+        Some(text) => BASE64.decode(text).map_err(malformed).and_then(|bytes| {
+            let bytes = Zeroizing::new(bytes);
+            TokenKey::secret(&bytes, true)
+        }),
+    };
+    secret.map(Zeroizing::new).map_err(|source| KeyError::Key { place, source })
 }
 
 /// Returns the contents of a file, and its place.

@@ -87,6 +87,13 @@ use crate::upload::Upload;
 /// The room for a head at first: enough for most.
 const HEAD_ROOM: usize = 1 << 10;
 
+/// Marks a response of this server that no server has answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unanswered {
+    /// Whether a server may have got the request.
+    pub was_sent: bool,
+}
+
 /// The errors for which a route has pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pages {
@@ -630,7 +637,10 @@ impl Forwarder {
         loop {
             let mut lease = match attempts.lease() {
                 Ok(lease) => lease,
-                Err(response) => return Err(out.answer(client, *response).await),
+                Err(mut response) => {
+                    response.extensions_mut().insert(Unanswered { was_sent: false });
+                    return Err(out.answer(client, *response).await);
+                }
             };
             request.name_server(lease.server.named_address());
             let way = (&*request, additions, progress);
@@ -655,7 +665,8 @@ impl Forwarder {
             if let Some(refusal) = request.refusal() {
                 return Err(out.answer(client, refusal).await);
             }
-            if let Err(response) = attempts.failed(failed, request.repeats || !is_sent) {
+            if let Err(mut response) = attempts.failed(failed, request.repeats || !is_sent) {
+                response.extensions_mut().insert(Unanswered { was_sent: is_sent });
                 return Err(out.answer(client, *response).await);
             }
         }

@@ -275,6 +275,7 @@ impl Carrier {
                     let by: Rc<dyn Carries> = self.clone();
                     let state = SubscriberState::Carried(Rc::downgrade(&by));
                     carried.subscribers.set(carried.index, state);
+                    carried.subscribers.left_held(carried.index);
                 }
                 (state.key, state.pinged) = (Some(key), pinged);
             }
@@ -379,6 +380,21 @@ impl Carrier {
         self.lost();
     }
 
+    /// Whether an item is more than bytes to a stream that an application holds.
+    fn needs_task(
+        &self,
+        by: &LocalSubscribers,
+        broadcast: &mut Broadcast,
+        pieces: &[Piece],
+    ) -> bool {
+        let state = self.state.borrow();
+        pieces.iter().any(|Piece { place, message }| {
+            let reader = by.reader(state.streams[*place].index);
+            let held = reader.as_ref().and_then(|reader| reader.held());
+            held.is_some_and(|held| broadcast.needs_task(held, *message))
+        })
+    }
+
     /// Returns the messages that wait for each stream.
     fn mailboxes(
         &self,
@@ -409,12 +425,17 @@ impl Carrier {
         }
         let (mut framed, mut ends, mut fits) = (Vec::new(), Vec::new(), true);
         for (place, carried) in streams.iter_mut().enumerate().filter(|(_, one)| one.is_due()) {
-            // The task answers a long-poll whose time is over, and finds out whether one that has
-            // not answered has gone.
+            // The task answers a long-poll whose time is over, sends what an application says, and
+            // finds out whether one that has not answered has gone.
+            let is_held = carried.held_due().is_some_and(|due| due.is_zero());
             let Kind::Messages { form, sign: last, .. } = &mut carried.kind else {
                 fits = false;
                 break;
             };
+            if is_held {
+                fits = false;
+                break;
+            }
             let sign = form.data_of_life();
             fits = !last.is_unanswered
                 && record.data_head(carried.stream, sign.len(), &mut framed).is_ok();
@@ -506,6 +527,9 @@ impl State {
                 carried.given = id(piece);
                 if let Kind::Messages { form, .. } = carried.kind {
                     by.wrote(carried.index, form, length);
+                    if form.is_held() {
+                        by.wrote_held(carried.index, id(piece));
+                    }
                 }
             }
             match outcome {
@@ -636,6 +660,12 @@ impl Carries for Carrier {
             let gets = news.iter().filter(|(_, news)| news.has(message));
             pieces.extend(gets.map(|(place, _)| Piece { place: *place, message }));
         }
+        if by.hub.options().grip && self.needs_task(by, broadcast, &pieces) {
+            let mailboxes = self.mailboxes(by, broadcast, &pieces);
+            let count = pieces.len();
+            self.leave_lot(Bytes::new(), mailboxes);
+            return done(count);
+        }
         let last = broadcast.messages.last().map_or(0, |message| message.id);
         let history = by.hub.options().history as u64;
         let mut state = self.state.borrow_mut();
@@ -723,9 +753,18 @@ impl Carried {
     /// Returns how much longer the stream may be silent, or wait for its answer.
     fn left(&self) -> Duration {
         match &self.kind {
-            Kind::Messages { sign, .. } => sign.left(self.subscribers.hub.silence()),
+            Kind::Messages { form: Form::Held, .. } => self.held_due().unwrap_or(Duration::MAX),
+            Kind::Messages { sign, .. } => {
+                let left = sign.left(self.subscribers.hub.silence());
+                self.held_due().map_or(left, |due| due.min(left))
+            }
             Kind::Poll { until, .. } => until.left(Duration::ZERO, time::now()),
         }
+    }
+
+    /// Returns how long an application lets it be silent.
+    fn held_due(&self) -> Option<Duration> {
+        self.subscribers.held_due(self.index)
     }
 
     /// The same, as long as it has its rights.

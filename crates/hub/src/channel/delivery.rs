@@ -15,18 +15,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 use superpoll::Key;
 use superpoll_config::Channel;
+use superpoll_http::held::HeldRecord;
 use superpoll_http::parked_stream::ParkedStream;
+use superpoll_http::parking_lot::WaitingRequest;
 use superpoll_http::sys::send_ring::MOST;
 
 use super::cursor::Cursor;
 use super::engine::Ring;
 use super::form::{Encoded, Form};
+use super::grip::{Item, filters};
 use super::hub::Hub;
-use super::local_subscribers::{LocalSubscribers, SubscriberState};
+use super::local_subscribers::{LocalSubscribers, Subscriber, SubscriberState};
 use super::mailbox::{EndReason, Mailbox};
-use super::mercure::reader::Reader;
 use super::message::{Message, cost};
 use super::parked::Backlog;
+use super::reader::Reader;
 use super::{counters, replay};
 
 /// From this many sends on a ring is worth its while.
@@ -131,7 +134,15 @@ impl LocalSubscribers {
     ) -> Option<usize> {
         let end = self.subscribers.borrow().capacity();
         let (mut sendings, mut next) = (Sendings::default(), None);
-        for index in from..end {
+        let some = broadcast.candidates(self);
+        let places: Box<dyn Iterator<Item = usize>> = match &some {
+            None => Box::new(from..end),
+            Some(some) => {
+                let after = some.partition_point(|&index| (index as usize) < from);
+                Box::new(some[after..].iter().map(|&index| index as usize))
+            }
+        };
+        for index in places {
             if *room == 0 {
                 next = Some(index);
                 break;
@@ -195,6 +206,12 @@ impl LocalSubscribers {
             None => return served,
         };
         let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
+        if let Some(reader) = self.reader(index)
+            && let Some(held) = reader.held()
+            && self.deliver_held(broadcast, index, held, news.clone().filter(is_wanted))
+        {
+            return served + 1;
+        }
         let mut subscribers = self.subscribers.borrow_mut();
         let Some(subscriber) = subscribers.get_mut(index) else { return served };
         match &mut subscriber.delivery {
@@ -221,6 +238,39 @@ impl LocalSubscribers {
             }
         }
         served + 1
+    }
+
+    /// Serves a connection that an application holds, if items are more to it than bytes.
+    fn deliver_held(
+        self: &Rc<LocalSubscribers>,
+        broadcast: &mut Broadcast,
+        index: usize,
+        held: &Arc<HeldRecord>,
+        mut wanted: impl Iterator<Item = usize>,
+    ) -> bool {
+        let (is_poll, key, form) = match self.subscribers.borrow().get(index) {
+            Some(Subscriber { delivery: SubscriberState::Poll(key), .. }) => {
+                (true, *key, Form::Held)
+            }
+            Some(Subscriber { delivery: SubscriberState::Parked { key, form, .. }, .. }) => {
+                (false, *key, *form)
+            }
+            _ => return false,
+        };
+        let Some(first) = wanted.next() else { return true };
+        if !is_poll {
+            let needs = broadcast.needs_task(held, first)
+                || wanted.any(|at| broadcast.needs_task(held, at));
+            if needs {
+                self.go_on_in_task(broadcast, index, (key, form), Bytes::new(), first);
+            }
+            return needs;
+        }
+        self.remove(index);
+        if let (Some(parked), Some(item)) = (self.parking_lot.take(key), broadcast.item(first)) {
+            self.answer_held(held, WaitingRequest { parked }, item);
+        }
+        true
     }
 
     /// Returns the messages of a broadcast that a subscriber has not been given, and counts them as
@@ -376,6 +426,9 @@ impl LocalSubscribers {
             false => count,
         };
         self.wrote(index, form, text);
+        if form.is_held() {
+            self.wrote_held(index, broadcast.messages[run.start].id);
+        }
         if count == bytes.len() {
             let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
             let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
@@ -419,6 +472,10 @@ pub(super) struct Broadcast {
     answer: Option<(usize, Bytes)>,
     /// Which of the messages each reader gets, by its number.
     wanted: HashMap<u64, Rc<[bool]>>,
+    /// The items of an application that they are.
+    items: Option<Vec<Option<Item>>>,
+    /// The subscribers that may get some of them, if not all may.
+    candidates: Option<Option<Rc<[u32]>>>,
 }
 
 impl Broadcast {
@@ -445,7 +502,35 @@ impl Broadcast {
         let cost = messages.iter().map(cost).sum();
         let (options, wanted) = (options.clone(), HashMap::new());
         let (encoded, data) = Default::default();
-        Some(Broadcast { messages, cost, options, encoded, data, answer: None, wanted })
+        let (answer, items, candidates) = (None, None, None);
+        let broadcast =
+            Broadcast { messages, cost, options, encoded, data, answer, wanted, items, candidates };
+        Some(broadcast)
+    }
+
+    /// Returns the items that the messages are.
+    fn items(&mut self) -> &[Option<Item>] {
+        self.items.get_or_insert_with(|| self.messages.iter().map(Item::of).collect())
+    }
+
+    /// Returns the item that a message is.
+    fn item(&mut self, at: usize) -> Option<&Item> {
+        self.items().get(at)?.as_ref()
+    }
+
+    /// Whether a held connection needs a task for a message, whose bytes are its own or that is more
+    /// than bytes.
+    pub(super) fn needs_task(&mut self, held: &HeldRecord, at: usize) -> bool {
+        self.item(at).is_some_and(|item| filters::needs_task(held, item))
+    }
+
+    /// Returns the subscribers of an engine that may get some of the messages; `None`: all may.
+    fn candidates(&mut self, by: &LocalSubscribers) -> Option<Rc<[u32]>> {
+        if self.candidates.is_none() {
+            let found = if by.hub.options().grip { by.candidates(self.items()) } else { None };
+            self.candidates = Some(found);
+        }
+        self.candidates.clone().flatten()
     }
 
     /// Returns the messages in a form.
@@ -465,7 +550,15 @@ impl Broadcast {
         if let Some(known) = self.wanted.get(&reader.number) {
             return known.clone();
         }
-        let wanted: Rc<[bool]> = self.messages.iter().map(|message| reader.gets(message)).collect();
+        let wanted: Rc<[bool]> = match reader.held() {
+            None => self.messages.iter().map(|message| reader.gets(message)).collect(),
+            Some(held) => {
+                let gets = |item: &Option<Item>| {
+                    item.as_ref().is_some_and(|item| filters::let_through(held, item))
+                };
+                self.items().iter().map(gets).collect()
+            }
+        };
         let each = wanted.len() + size_of::<(u64, Rc<[bool]>)>();
         if (self.wanted.len() + 1) * each <= WANTED_BYTES {
             self.wanted.insert(reader.number, wanted.clone());
@@ -510,8 +603,8 @@ mod tests {
 mod broadcast_tests {
     use superpoll_http::mercure::reader_record::ReaderRecord;
 
-    use super::super::mercure::reader::Readers;
     use super::super::message::EACH;
+    use super::super::reader::Readers;
     use super::*;
 
     #[test]
@@ -547,7 +640,7 @@ mod broadcast_tests {
         let mut readers = Readers::default();
         for index in 0..2000 {
             let topics = vec![format!("/{index}").into()];
-            let reader = readers.reader(ReaderRecord { topics, ..ReaderRecord::default() });
+            let reader = readers.reader(ReaderRecord { topics, ..ReaderRecord::default() }.into());
             assert_eq!(broadcast.wanted(&reader).len(), 1000);
         }
         let remembered: usize = broadcast.wanted.values().map(|wanted| wanted.len()).sum();

@@ -112,6 +112,10 @@ impl ChannelEngine {
             Some(next) => delivery.from = next,
             None => {
                 hub.delivered(delivery.queue_id, broadcast.cost);
+                if hub.options().grip {
+                    let last = broadcast.messages.last().map_or(0, |message| message.id);
+                    subscribers.delivered_held(last);
+                }
                 delivery.broadcast = None;
             }
         }

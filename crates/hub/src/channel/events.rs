@@ -35,13 +35,15 @@ use super::event_text::{self, COMMENT};
 use super::events_session::EventsSession;
 use super::foreign_page::ForeignPage;
 use super::form::Form;
+use super::grip::stream::HeldStream;
 use super::joined::{self, Invitation, JoinedChannels};
 use super::json_frame;
 use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Mailbox, Taken};
-use super::mercure::reader::Reader;
 use super::mercure::{EARLIEST, update};
+use super::moment::Moment;
 use super::parked::Backlog;
+use super::reader::Reader;
 use super::resting::{LastSign, RestingSubscriber};
 use super::unread::Unread;
 
@@ -169,7 +171,7 @@ impl LocalSubscribers {
         }
         // No request follows on the connection: requests that the client has sent already are
         // dropped.
-        last_chunked_head(&fields)
+        last_chunked_head(StatusCode::OK, &fields)
     }
 
     /// Enters a subscriber, and returns the messages that it has missed, after the lines that tell
@@ -259,17 +261,103 @@ pub(super) struct EventWriter {
     is_chunked: bool,
     /// The reader that it is, unless it gets all messages.
     reader: Option<Rc<Reader>>,
+    /// The stream that an application holds, if it is one.
+    held: Option<Box<HeldStream>>,
 }
 
 impl EventWriter {
     pub(super) fn new(channels: JoinedChannels, form: Form, is_chunked: bool) -> EventWriter {
         let first = channels.first();
         let reader = first.subscribers().reader(first.subscription.index);
-        EventWriter { channels, form, is_chunked, reader }
+        let held = reader.as_ref().and_then(|reader| reader.held());
+        let held = held.map(|record| Box::new(HeldStream::new(record, first.subscribers())));
+        EventWriter { channels, form, is_chunked, reader, held }
+    }
+
+    /// Returns the subscription, which keeps the state that the application has given it.
+    pub(super) fn into_subscription(self) -> Subscription {
+        let subscription = self.channels.into_subscription();
+        if let Some(held) = &self.held
+            && self
+                .reader
+                .as_ref()
+                .and_then(|reader| reader.held())
+                .is_none_or(|known| **known != *held.record())
+        {
+            let by = &subscription.local_subscribers;
+            by.read_as(subscription.index, held.record().clone(), false);
+        }
+        subscription
+    }
+
+    /// Whether nothing is under way apart from messages.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.held.as_ref().is_none_or(|held| !held.is_stopped())
+    }
+
+    /// Whether nothing follows.
+    pub(super) fn is_over(&self) -> bool {
+        self.channels.ended().is_some() || self.held.as_ref().is_some_and(|held| held.is_over())
+    }
+
+    /// Whether an application says what is sent in silence.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// The same as [`fill`](EventWriter::fill), with what an application adds to the messages.
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>, text: &mut Vec<u8>) {
+        self.fill(text);
+        while text.len() < PIECE
+            && self.channels.ended().is_none()
+            && let Some(held) = &mut self.held
+            && let Poll::Ready(content) = held.poll(cx, &self.channels.first().subscription)
+        {
+            if let Some(content) = content.filter(|content| !content.is_empty()) {
+                put(text, self.is_chunked, |text| text.extend_from_slice(&content));
+            }
+            self.fill(text);
+        }
+        self.note_end();
+    }
+
+    /// Writes the content of items, until one of them is more than content.
+    fn fill_held(&mut self, text: &mut Vec<u8>) {
+        while text.len() < PIECE
+            && self.channels.ended().is_none()
+            && let Some(held) = &mut self.held
+            && !held.is_stopped()
+            && let Some((index, Taken { message, is_after_gap })) = self.channels.take()
+        {
+            if is_after_gap {
+                // Nothing tells the client, or its application.
+                return self.channels.end(index, EndReason::Slow);
+            }
+            self.channels.wrote(index, message.id);
+            if let Some(content) = held.take(&message).filter(|content| !content.is_empty()) {
+                let Subscription { local_subscribers, index, .. } =
+                    &self.channels.first().subscription;
+                local_subscribers.note_held(*index, |times| times.news = Moment::now());
+                put(text, self.is_chunked, |text| text.extend_from_slice(&content));
+            }
+        }
+        self.note_end();
+    }
+
+    /// Keeps the state of a stream that its application has ended: it is not told that its client
+    /// has gone.
+    fn note_end(&mut self) {
+        if let Some(record) = self.held.as_mut().and_then(|held| held.ended()) {
+            let Subscription { local_subscribers, index, .. } = &self.channels.first().subscription;
+            local_subscribers.read_as(*index, record, false);
+        }
     }
 
     /// Writes a piece of text, or less if no more messages wait.
     pub(super) fn fill(&mut self, text: &mut Vec<u8>) {
+        if self.held.is_some() {
+            return self.fill_held(text);
+        }
         while text.len() < PIECE
             && self.channels.ended().is_none()
             && let Some((index, Taken { message, is_after_gap })) = self.channels.take()
@@ -336,9 +424,15 @@ impl EventsBody {
 
     /// Returns the subscriber of a body that rests.
     pub(super) fn into_parts(self, peer: Rc<Peer>) -> RestingSubscriber {
-        let EventWriter { channels, form, .. } = self.writer;
-        let (mailbox, sign) = (channels.first().mailbox.clone(), self.sign);
-        RestingSubscriber { subscription: channels.into_subscription(), mailbox, form, peer, sign }
+        let (form, sign) = (self.writer.form, self.sign);
+        let mailbox = self.writer.channels.first().mailbox.clone();
+        let subscription = self.writer.into_subscription();
+        RestingSubscriber { subscription, mailbox, form, peer, sign }
+    }
+
+    /// Begins a stream that an application holds.
+    pub(super) fn of_held(writer: EventWriter, unread: Unread, text: Vec<u8>) -> EventsBody {
+        EventsBody::new(writer, unread, text)
     }
 
     fn new(writer: EventWriter, unread: Unread, text: Vec<u8>) -> EventsBody {
@@ -369,6 +463,7 @@ impl RestingBody for EventsBody {
             && self.unread.is_over()
             && channels.is_one()
             && self.writer.form != Form::Json
+            && self.writer.is_quiet()
             && channels.is_empty()
             && channels.first().mailbox.ended().is_none()
     }
@@ -386,9 +481,12 @@ impl http_body::Body for EventsBody {
         }
         this.writer.channels.check_grants();
         let mut text = std::mem::take(&mut this.text);
-        this.writer.fill(&mut text);
-        if text.is_empty() && this.writer.channels.ended().is_some() {
+        this.writer.poll_fill(cx, &mut text);
+        if text.is_empty() && this.writer.is_over() {
             return Poll::Ready(None);
+        }
+        if text.is_empty() && this.writer.is_held() {
+            return Poll::Pending;
         }
         if text.is_empty() {
             if Pin::new(&mut this.timer).poll(cx).is_pending() {

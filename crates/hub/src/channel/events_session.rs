@@ -106,7 +106,7 @@ impl EventsSession {
             return self.spawn(stream);
         }
         for _ in 0..ROUNDS {
-            self.fill();
+            self.fill(None);
             match stream.write_raw(&self.output) {
                 // The subscriber is removed.
                 Err(_) => return,
@@ -165,8 +165,8 @@ impl EventsSession {
     }
 
     fn park(self, stream: ParkedStream) {
-        let EventWriter { channels, form, .. } = self.writer;
-        let (subscription, peer) = (channels.into_subscription(), self.peer);
+        let form = self.writer.form;
+        let (subscription, peer) = (self.writer.into_subscription(), self.peer);
         let local_subscribers = subscription.local_subscribers.clone();
         let index = subscription.index;
         subscription.detach();
@@ -176,17 +176,23 @@ impl EventsSession {
 
     fn is_idle(&self) -> bool {
         let mailbox = &self.channel().mailbox;
-        self.output.is_empty() && mailbox.is_empty() && mailbox.ended().is_none()
+        self.output.is_empty()
+            && mailbox.is_empty()
+            && mailbox.ended().is_none()
+            && self.writer.is_quiet()
     }
 
     /// Makes the next piece of text when the last one is written.
-    fn fill(&mut self) {
+    fn fill(&mut self, cx: Option<&mut Context<'_>>) {
         if !self.output.is_empty() || self.is_last {
             return;
         }
         let mut text = Vec::new();
-        self.writer.fill(&mut text);
-        if text.is_empty() && self.channel().mailbox.ended().is_some() {
+        match cx {
+            None => self.writer.fill(&mut text),
+            Some(cx) => self.writer.poll_fill(cx, &mut text),
+        }
+        if text.is_empty() && self.writer.is_over() {
             text.extend_from_slice(event_text::LAST_CHUNK);
             self.is_last = true;
         }
@@ -254,7 +260,7 @@ impl EventsSession {
         self.channel().mailbox.remember(cx);
         for round in 0.. {
             self.writer.channels.check_grants();
-            self.fill();
+            self.fill(Some(cx));
             let Ok(has_written) = self.write(cx, transport) else { return Poll::Ready(Next::Gone) };
             if self.is_idle() && transport.is_quiet() {
                 return Poll::Ready(Next::Idle);

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use superpoll_http::connection_state::{Activity, SubscriberRecord};
-use superpoll_http::mercure::reader_record::ReaderRecord;
+use superpoll_http::held::{HeldFor, HeldRecord};
 use superpoll_http::parking_lot::WakeOn;
 use superpoll_http::tls::MOST_TEXT;
 use superpoll_http::transport::Socket;
@@ -22,9 +22,11 @@ use superpoll_http1::chunk;
 use super::cursor::Cursor;
 use super::event_text;
 use super::frames;
+use super::grip::content;
 use super::json_frame::{self, Source};
 use super::mercure::update;
 use super::message::Message;
+use super::reader::Selection;
 use super::send_queue::SendQueue;
 
 /// The bytes of all messages of a channel up to one, in each form in which all subscribers get all
@@ -58,11 +60,15 @@ pub enum Form {
     Events,
     /// The same, with the ids of Mercure.
     Mercure,
+    /// The content of an item for a stream that an application holds, as a chunk of HTTP/1.1.
+    Held,
+    /// The content of an item for a WebSocket that an application holds, as a frame.
+    HeldSocket,
 }
 
 impl Form {
     /// The number of forms.
-    pub(super) const COUNT: usize = 4;
+    pub(super) const COUNT: usize = 6;
 
     /// Returns its place among offsets, if all subscribers get all messages.
     pub(super) fn counted(self) -> Option<usize> {
@@ -75,6 +81,7 @@ impl Form {
             Form::WebSocket => frames::room(message),
             Form::Json => json_frame::room(message, source),
             Form::Events | Form::Mercure => event_text::room(message),
+            Form::Held | Form::HeldSocket => message.data.len(),
         }
     }
 
@@ -86,6 +93,14 @@ impl Form {
             Form::Events | Form::Mercure => {
                 chunk(to, |to| self.write_event(message, source.epoch, to));
             }
+            Form::Held => match content::of_stream(message) {
+                // An empty chunk would end the body.
+                Some(content) if !content.is_empty() => {
+                    chunk(to, |to| to.extend_from_slice(&content));
+                }
+                _ => {}
+            },
+            Form::HeldSocket => content::write_frame(message, to),
         }
     }
 
@@ -93,7 +108,7 @@ impl Form {
     pub(super) fn write_event(self, message: &Message, epoch: u64, to: &mut Vec<u8>) {
         match self {
             Form::Mercure => event_text::message(to, message, update::id(message, epoch)),
-            Form::WebSocket | Form::Json | Form::Events => {
+            Form::WebSocket | Form::Json | Form::Events | Form::Held | Form::HeldSocket => {
                 let cursor = Cursor { id: message.id, epoch: Some(epoch) };
                 event_text::message(to, message, cursor);
             }
@@ -103,14 +118,30 @@ impl Form {
     /// Appends a message as data of a stream of HTTP/2.
     pub(super) fn write_data(self, message: &Message, source: Source<'_>, to: &mut Vec<u8>) {
         match self {
-            Form::WebSocket | Form::Json => self.write(message, source, to),
+            Form::WebSocket | Form::Json | Form::HeldSocket => self.write(message, source, to),
             Form::Events | Form::Mercure => self.write_event(message, source.epoch, to),
+            Form::Held => {
+                to.extend_from_slice(&content::of_stream(message).unwrap_or_default());
+            }
         }
     }
 
     /// Whether its messages are the body of a response.
     pub(super) const fn is_body(self) -> bool {
-        matches!(self, Form::Events | Form::Mercure)
+        matches!(self, Form::Events | Form::Mercure | Form::Held)
+    }
+
+    /// Returns the form of a connection that an application holds.
+    pub(super) fn of_held(held: &HeldRecord) -> Form {
+        match held.purpose {
+            HeldFor::Socket { .. } => Form::HeldSocket,
+            HeldFor::Stream { .. } | HeldFor::Response { .. } => Form::Held,
+        }
+    }
+
+    /// Whether an application holds its connections.
+    pub(super) const fn is_held(self) -> bool {
+        matches!(self, Form::Held | Form::HeldSocket)
     }
 
     /// Returns the bytes that say that messages up to a position were left out, if the form has
@@ -118,8 +149,8 @@ impl Form {
     pub(super) fn missed(self, id: u64, source: Source<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
-            // Mercure has no way to say it.
-            Form::WebSocket | Form::Mercure => {}
+            // Mercure has no way to say it, and an application has its own.
+            Form::WebSocket | Form::Mercure | Form::Held | Form::HeldSocket => {}
             Form::Json => json_frame::place(id, true, source, &mut bytes),
             Form::Events => {
                 let cursor = Cursor { id, epoch: Some(source.epoch) };
@@ -132,16 +163,19 @@ impl Form {
     /// Returns the bytes that are written after a silence, to find out whether the client lives.
     pub(super) const fn sign_of_life(self) -> &'static [u8] {
         match self {
-            Form::WebSocket | Form::Json => frames::PING,
+            Form::WebSocket | Form::Json | Form::HeldSocket => frames::PING,
             Form::Events | Form::Mercure => event_text::COMMENT_CHUNK,
+            // The application says what is sent.
+            Form::Held => b"",
         }
     }
 
     /// The same, as data of a stream of HTTP/2.
     pub(super) const fn data_of_life(self) -> &'static [u8] {
         match self {
-            Form::WebSocket | Form::Json => frames::PING,
+            Form::WebSocket | Form::Json | Form::HeldSocket => frames::PING,
             Form::Events | Form::Mercure => event_text::COMMENT,
+            Form::Held => b"",
         }
     }
 
@@ -149,17 +183,17 @@ impl Form {
     pub(super) fn has_gone(self, queue: SendQueue, socket: &Socket) -> bool {
         match self {
             // It neither answers nor reads.
-            Form::WebSocket | Form::Json => !queue.has_moved(socket),
+            Form::WebSocket | Form::Json | Form::HeldSocket => !queue.has_moved(socket),
             // No answer is expected.
-            Form::Events | Form::Mercure => queue.is_stuck(socket),
+            Form::Events | Form::Mercure | Form::Held => queue.is_stuck(socket),
         }
     }
 
     /// Returns the event that ends a stay in the parking lot.
     pub(super) const fn wakes_on(self) -> WakeOn {
         match self {
-            Form::WebSocket | Form::Json => WakeOn::Readable,
-            Form::Events | Form::Mercure => WakeOn::HungUp,
+            Form::WebSocket | Form::Json | Form::HeldSocket => WakeOn::Readable,
+            Form::Events | Form::Mercure | Form::Held => WakeOn::HungUp,
         }
     }
 
@@ -167,14 +201,22 @@ impl Form {
     pub(super) fn activity(
         self,
         subscriber: SubscriberRecord,
-        reader: Option<&ReaderRecord>,
+        selection: Option<&Selection>,
     ) -> Activity {
         match self {
             Form::WebSocket => Activity::Socket(subscriber),
             Form::Json => Activity::JsonSocket(subscriber),
             Form::Events => Activity::Events(subscriber),
+            Form::Held | Form::HeldSocket => match selection {
+                Some(Selection::Held(record)) => {
+                    Activity::Held { subscriber, held: Box::new((**record).clone()) }
+                }
+                // There is no other one.
+                _ => Activity::Events(subscriber),
+            },
             Form::Mercure => {
-                let reader = reader.cloned().unwrap_or_default();
+                let record = selection.and_then(Selection::mercure);
+                let reader = record.map(|record| (**record).clone()).unwrap_or_default();
                 let SubscriberRecord { space, last, grant, pinged, .. } = subscriber;
                 Activity::Mercure { space, last, grant, pinged, reader }
             }
@@ -305,7 +347,7 @@ impl Encoded {
 mod tests {
     use super::*;
 
-    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events, Form::Mercure];
+    const FORMS: [Form; 4] = [Form::WebSocket, Form::Json, Form::Events, Form::Mercure];
 
     fn message(id: u64, data: impl Into<Bytes>, is_text: bool) -> Message {
         Message::new(id, data, is_text)

@@ -367,6 +367,11 @@ impl Hub {
         self.state().history.since(after, self.epoch)
     }
 
+    /// Returns the number of the message with a key, if it is kept.
+    pub(super) fn number_of_key(&self, key: &str) -> Option<u64> {
+        self.state().history.with_name(NameKind::Key, key).map(|message| message.id)
+    }
+
     /// Returns the place after the update of an id of Mercure; `None` if there is no such update.
     pub(super) fn place_behind(&self, id: &str) -> Option<Cursor> {
         if let Some(place) = update::parse_place(id) {

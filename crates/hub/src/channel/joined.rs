@@ -22,7 +22,7 @@ use super::history::Since;
 use super::hub::Hub;
 use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Mailbox, Taken};
-use super::session::PublishTarget;
+use super::publish_target::PublishTarget;
 
 /// Between the positions of several channels.
 pub(super) const SEPARATOR: char = '.';

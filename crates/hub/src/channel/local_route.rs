@@ -1,5 +1,6 @@
 //! One engine's part of a route of channels: the subscribers of those that have some here.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
@@ -29,6 +30,9 @@ pub struct LocalRoute {
     /// The value of `Strict-Transport-Security` of the host, for those answers.
     hsts: RefCell<Option<HeaderValue>>,
     engine: Rc<ChannelEngine>,
+    /// The routes of applications that hold connections by the log of this route, by their names:
+    /// of a type that is above this one.
+    held: RefCell<HashMap<Arc<str>, Weak<dyn Any>>>,
     /// By the address of their channel, which they hold.
     subscribers: RefCell<HashMap<usize, Weak<LocalSubscribers>>>,
     is_retired: Cell<bool>,
@@ -50,7 +54,8 @@ impl LocalRoute {
         let (subscribers, is_retired) = (RefCell::default(), Cell::new(false));
         let rights = RefCell::new(rights);
         let (rules, hsts) = (RefCell::new(rules), RefCell::default());
-        Rc::new(LocalRoute { channels, rights, rules, hsts, engine, subscribers, is_retired })
+        let held = RefCell::default();
+        Rc::new(LocalRoute { channels, rights, rules, hsts, engine, held, subscribers, is_retired })
     }
 
     /// Returns the rights of clients.
@@ -61,6 +66,18 @@ impl LocalRoute {
     /// Whether it is a hub of Mercure, whose messages are not for all who may subscribe.
     pub fn is_hub(&self) -> bool {
         self.channels.options().mercure.is_some()
+    }
+
+    /// Enters a route of an application that holds connections by the log of this route.
+    pub(super) fn enter_held(&self, name: &Arc<str>, route: &Rc<dyn Any>) {
+        let mut held = self.held.borrow_mut();
+        held.retain(|_, route| route.strong_count() > 0);
+        held.insert(name.clone(), Rc::downgrade(route));
+    }
+
+    /// Returns the route of an application that holds connections, if there still is one.
+    pub(super) fn held_route(&self, name: &str) -> Option<Rc<dyn Any>> {
+        self.held.borrow().get(name)?.upgrade()
     }
 
     /// Returns a client as a publisher.

@@ -1,7 +1,7 @@
 //! One engine's part of a channel: its subscribers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -13,7 +13,6 @@ use superpoll_http::admin::Protocol;
 use superpoll_http::body::Body;
 use superpoll_http::grant::Grant;
 use superpoll_http::log::{BrokenBy, Entry};
-use superpoll_http::mercure::reader_record::ReaderRecord;
 use superpoll_http::parking_lot::{
     ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason, WaitingRequest,
 };
@@ -24,17 +23,19 @@ use super::cursor::Cursor;
 use super::delivery::Carries;
 use super::engine::ChannelEngine;
 use super::form::Form;
+use super::grip::Item;
 use super::history::Since;
 use super::hub::Hub;
 use super::local_route::LocalRoute;
 use super::mailbox::{EndReason, Mailbox};
-use super::mercure::reader::{Reader, Readers};
 use super::mercure::subscriptions;
 use super::message::Message;
+use super::moment::Moment;
 use super::presence::{LocalPresence, Present};
+use super::publish_target::PublishTarget;
+use super::reader::{HeldTimes, Reader, Readers, Selection};
 use super::response;
 use super::send_queue::SendQueue;
-use super::session::PublishTarget;
 
 /// One engine's subscribers of a channel.
 ///
@@ -54,9 +55,15 @@ pub struct LocalSubscribers {
     /// The subscribers that the channel was told of.
     pub(super) presence: LocalPresence,
     /// The route that they came by.
-    route: Weak<LocalRoute>,
+    pub(super) route: Weak<LocalRoute>,
     /// There are no subscribers any more, and no new ones are accepted.
     is_retired: Cell<bool>,
+    /// The last message that all subscribers were given, or that was not for them, if only those
+    /// are looked at that may get one.
+    pub(super) delivered: Cell<u64>,
+    /// The held connections that were written to since their state was left, each with the first
+    /// item that was.
+    pub(super) written: RefCell<VecDeque<(u64, u32)>>,
 }
 
 /// A subscriber.
@@ -142,6 +149,8 @@ impl LocalSubscribers {
             presence: LocalPresence::default(),
             route,
             is_retired: Cell::new(false),
+            delivered: Cell::new(0),
+            written: RefCell::default(),
         });
         engine.enter(queue_id, Rc::downgrade(&local_subscribers));
         local_subscribers
@@ -242,23 +251,57 @@ impl LocalSubscribers {
         }
     }
 
-    /// Makes a subscriber get the messages of a reader alone, and enters it where active
-    /// subscriptions are. `is_new` says whether its subscriptions begin with this.
-    pub(super) fn read_as(&self, index: usize, record: ReaderRecord, is_new: bool) -> Rc<Reader> {
+    /// Makes a subscriber get some of the messages alone, and enters it where active subscriptions
+    /// are. `is_new` says whether its subscriptions begin with this.
+    pub(super) fn read_as(
+        &self,
+        index: usize,
+        selection: impl Into<Selection>,
+        is_new: bool,
+    ) -> Rc<Reader> {
         let reader = {
             let mut readers = self.readers.borrow_mut();
             let readers = readers.get_or_insert_default();
-            let reader = readers.reader(record);
+            let reader = readers.reader(selection.into());
             readers.enter(index, reader.clone());
             reader
         };
-        if let Some(route) = self.route.upgrade() {
-            route.channels.subscriptions.enter(&reader.record);
-        }
-        if is_new {
-            subscriptions::report(&self.hub, &reader.record, true);
+        if let Some(record) = reader.selection.mercure() {
+            if let Some(route) = self.route.upgrade() {
+                route.channels.subscriptions.enter(record);
+            }
+            if is_new {
+                subscriptions::report(&self.hub, record, true);
+            }
         }
         reader
+    }
+
+    /// Returns the last times of a held connection.
+    pub(super) fn held_times(&self, index: usize) -> HeldTimes {
+        let mut readers = self.readers.borrow_mut();
+        let times = readers.as_mut().and_then(|readers| readers.times(index).copied());
+        times.unwrap_or_else(HeldTimes::now)
+    }
+
+    /// Changes the last times of a held connection.
+    pub(super) fn note_held(&self, index: usize, note: impl FnOnce(&mut HeldTimes)) {
+        let mut readers = self.readers.borrow_mut();
+        if let Some(times) = readers.as_mut().and_then(|readers| readers.times(index)) {
+            note(times);
+        }
+    }
+
+    /// Returns the subscribers that may get some of these messages, in the order of their places;
+    /// `None`: all may.
+    pub(super) fn candidates(&self, items: &[Option<Item>]) -> Option<Rc<[u32]>> {
+        if !self.hub.options().grip {
+            return None;
+        }
+        let readers = self.readers.borrow();
+        let names = items.iter().flatten().map(|item| &*item.channel);
+        let found = readers.as_ref().map_or_else(Vec::new, |readers| readers.with_channels(names));
+        Some(found.into())
     }
 
     /// Returns the reader of a subscriber; `None` if it gets all messages.
@@ -279,11 +322,14 @@ impl LocalSubscribers {
             }
         }
         let reader = self.readers.borrow_mut().as_mut().and_then(|readers| readers.remove(index));
-        if let Some(reader) = reader {
+        if let Some(held) = reader.as_ref().and_then(|reader| reader.held()) {
+            self.held_gone(held);
+        }
+        if let Some(record) = reader.as_ref().and_then(|reader| reader.selection.mercure()) {
             if let Some(route) = self.route.upgrade() {
-                route.channels.subscriptions.remove(&reader.record);
+                route.channels.subscriptions.remove(record);
             }
-            subscriptions::report(&self.hub, &reader.record, false);
+            subscriptions::report(&self.hub, record, false);
         }
     }
 
@@ -316,6 +362,9 @@ impl LocalSubscribers {
             self.parking_lot.count_body(count as u64);
         }
         self.note(index, |entry| entry.sent(count as u64));
+        if form.is_held() {
+            self.note_held(index, |times| times.sent = Moment::now());
+        }
     }
 
     /// Ends all subscriptions, and accepts no new ones.
@@ -380,11 +429,16 @@ impl ConnectionOwner for LocalSubscribers {
         let index = usize::try_from(parked.token).unwrap_or(usize::MAX);
         if parked.pending.is_some() {
             let last = self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last);
+            let reader = self.reader(index);
             self.remove(index);
             // Whatever an encrypted client has sent is read after an answer without a message.
             let speaks = parked.stream.is_encrypted() && !parked.stream.socket().has_ended();
             let is_early = why == ResumeReason::Ready && speaks;
-            self.end_poll(parked, last, if is_early { ResumeReason::TimedOut } else { why });
+            let why = if is_early { ResumeReason::TimedOut } else { why };
+            match reader.as_ref().and_then(|reader| reader.held()) {
+                Some(held) => self.end_held_poll(held, parked, why),
+                None => self.end_poll(parked, last, why),
+            }
         } else {
             self.resume_parked(index, parked, why);
         }

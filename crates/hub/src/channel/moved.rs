@@ -21,6 +21,17 @@ impl LocalSubscribers {
         let next = self.successor();
         for (index, key, form) in parked {
             let Some(parked) = self.parking_lot.take(key) else { continue };
+            if let Some(held) = self.reader(index).and_then(|reader| reader.held().cloned())
+                && form.is_none()
+            {
+                self.remove(index);
+                // The application knows what has come.
+                match self.route_of(&held) {
+                    Some(route) => route.ask_again(held, WaitingRequest { parked }),
+                    None => self.end_held_poll(&held, parked, ResumeReason::TimedOut),
+                }
+                continue;
+            }
             match (&next, form) {
                 (Some(next), None) => {
                     let last = self.last_given(index);

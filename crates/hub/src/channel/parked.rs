@@ -23,7 +23,6 @@ use superpoll_config::Slow;
 use superpoll_http::connection_state::{Activity, LeftConnection, SubscriberRecord};
 use superpoll_http::grant::Grant;
 use superpoll_http::log::Entry;
-use superpoll_http::mercure::reader_record::ReaderRecord;
 use superpoll_http::parked_stream::Written;
 use superpoll_http::parking_lot::{ParkedConnection, ResumeReason};
 use superpoll_http::plain_stream::limit_unsent;
@@ -35,9 +34,9 @@ use super::form::{Encoded, Form};
 use super::history::Since;
 use super::local_subscribers::{LocalSubscribers, SubscriberState};
 use super::mailbox::{EndReason, Mailbox};
-use super::mercure::reader::gets;
 use super::mercure::subscriptions;
 use super::message::Message;
+use super::reader::Selection;
 use super::send_queue::SendQueue;
 
 /// How long the end of a connection may take.
@@ -93,7 +92,7 @@ pub struct LeftSubscriber {
     /// Its rights.
     pub grant: Grant,
     /// The messages that it gets, if these are not all.
-    pub reader: Option<ReaderRecord>,
+    pub reader: Option<Selection>,
     /// The subject of its token, if the channel was told of it.
     pub sub: Option<Box<str>>,
 }
@@ -110,7 +109,11 @@ impl LeftSubscriber {
             Activity::Events(of) => (Form::Events, of, None),
             Activity::Mercure { space, last, grant, pinged, reader } => {
                 let of = SubscriberRecord { space, last, offset: None, grant, pinged };
-                (Form::Mercure, of, Some(reader))
+                (Form::Mercure, of, Some(reader.into()))
+            }
+            Activity::Held { subscriber, held } => {
+                let form = Form::of_held(&held);
+                (form, subscriber, Some(Selection::from(*held)))
             }
             _ => return None,
         };
@@ -131,7 +134,8 @@ impl LocalSubscribers {
 
     /// Returns the last message that a subscriber was given.
     pub(super) fn last_given(&self, index: usize) -> u64 {
-        self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last)
+        let subscribers = self.subscribers.borrow();
+        subscribers.get(index).map_or(0, |subscriber| subscriber.last.max(self.delivered.get()))
     }
 
     /// Takes a parked subscriber back after an event.
@@ -147,22 +151,22 @@ impl LocalSubscribers {
             (ResumeReason::Ready | ResumeReason::TimedOut, _) if is_over => {
                 self.end_subscriber(index, parked, form, EndReason::Expired);
             }
-            (ResumeReason::Ready, Form::WebSocket | Form::Json) => {
+            (ResumeReason::Ready, Form::WebSocket | Form::Json | Form::HeldSocket) => {
                 self.read_parked(index, parked, form);
             }
-            (ResumeReason::Ready, Form::Events | Form::Mercure)
+            (ResumeReason::Ready, Form::Events | Form::Mercure | Form::Held)
                 if parked.stream.is_encrypted() && !parked.stream.socket().has_ended() =>
             {
                 let backlog = Backlog { rest: Bytes::new(), mailbox: Rc::default() };
                 self.continue_events(index, parked, form, backlog);
             }
             // It also comes back like this if it cannot be left to another server.
-            (ResumeReason::Ready, Form::Events | Form::Mercure)
+            (ResumeReason::Ready, Form::Events | Form::Mercure | Form::Held)
                 if !parked.stream.socket().has_ended() =>
             {
                 self.park_subscriber(index, parked, form, pinged);
             }
-            (ResumeReason::Ready, Form::Events | Form::Mercure) => self.remove(index),
+            (ResumeReason::Ready, Form::Events | Form::Mercure | Form::Held) => self.remove(index),
             (ResumeReason::TimedOut, _) => self.show_life(index, parked, form, pinged),
             (ResumeReason::Draining | ResumeReason::Refused, _) => {
                 self.end_subscriber(index, parked, form, EndReason::Retired);
@@ -195,6 +199,13 @@ impl LocalSubscribers {
         if self.hub.is_gathering() {
             return self.park_subscriber(index, parked, form, None);
         }
+        if form.is_held() && self.held_due(index).is_some_and(|due| due.is_zero()) {
+            let backlog = Backlog { rest: Bytes::new(), mailbox: Rc::default() };
+            return self.continue_in_task(index, parked, form, backlog);
+        }
+        if form == Form::Held {
+            return self.park_subscriber(index, parked, form, pinged);
+        }
         let bytes = form.sign_of_life();
         let mut queue = SendQueue::measure(&parked.stream);
         let Ok(written) = parked.stream.write(bytes) else { return self.lost(index) };
@@ -224,11 +235,14 @@ impl LocalSubscribers {
             return self.end_subscriber(index, parked, form, EndReason::Expired);
         }
         parked.token = u32::try_from(index).unwrap_or(u32::MAX);
-        let limit = Some(grant.limit(self.hub.silence()));
+        let limit = self.silence_of(index, form).map_or(grant.left(), |it| Some(grant.limit(it)));
         let activity = || self.activity(index, form, pinged.is_some());
         self.note(index, Entry::parked);
         match self.parking_lot.park(parked, self.clone(), form.wakes_on(), limit, activity) {
-            Ok(key) => self.set(index, SubscriberState::Parked { key, form, pinged }),
+            Ok(key) => {
+                self.set(index, SubscriberState::Parked { key, form, pinged });
+                self.left_held(index);
+            }
             Err((parked, _)) => self.end_subscriber(index, parked, form, EndReason::Retired),
         }
     }
@@ -237,10 +251,10 @@ impl LocalSubscribers {
     pub(super) fn activity(&self, index: usize, form: Form, pinged: bool) -> Option<Activity> {
         let (last, grant) = (self.last_given(index), self.grant(index));
         let reader = self.reader(index);
-        let record = reader.as_ref().map(|reader| &*reader.record);
+        let selection = reader.as_ref().map(|reader| &reader.selection);
         let (space, offset) = (self.hub.space()?, self.hub.offset(last, form));
         let subscriber = SubscriberRecord { space, last, offset, grant, pinged };
-        let activity = form.activity(subscriber, record);
+        let activity = form.activity(subscriber, selection);
         Some(activity.with_subject(self.presence.subject(index)))
     }
 
@@ -254,15 +268,15 @@ impl LocalSubscribers {
         left: LeftConnection,
         subscriber: LeftSubscriber,
     ) -> Option<()> {
-        let LeftSubscriber { form, last, offset, pinged, grant, reader: record, sub } = subscriber;
+        let LeftSubscriber { form, last, offset, pinged, grant, reader, sub } = subscriber;
         let options = self.hub.options();
         let (sent, overhead) = (left.sent, left.overhead());
         // The other server may have sent messages that nobody knows any more. Those of this server
         // have their numbers, and must not be taken for them.
         let inherited = self.hub.inherited().filter(|&inherited| last <= inherited);
         let mut since = self.hub.join(self.queue_id, Some(self.cursor(last)));
-        if let Some(record) = &record {
-            since.messages.retain(|message| gets(record, message));
+        if let Some(selection) = &reader {
+            since.messages.retain(|message| selection.has(message));
         }
         // The number of messages that are not kept, and the bytes that were written for them, if
         // the subscriber was sent all of them.
@@ -274,6 +288,10 @@ impl LocalSubscribers {
             (written <= sent).then_some((count, written))
         });
         since.missed &= before.is_none();
+        if form.is_held() && sent == 0 {
+            // It was left after all that it had got: what the log has forgotten was for others.
+            since.missed = false;
+        }
         let (before, written) = before.unwrap_or_default();
         let sent = usize::try_from(sent - written).unwrap_or(usize::MAX);
         let is_known = |message: &Message| inherited.is_some_and(|last| message.id <= last);
@@ -284,7 +302,9 @@ impl LocalSubscribers {
         let place = is_known.then(|| encoded.go_on(left, before, sent)).flatten();
         let Some((mut parked, begun, mut rest)) = place else {
             self.hub.leave(self.queue_id);
-            record.iter().for_each(|record| subscriptions::report(&self.hub, record, false));
+            if let Some(record) = reader.as_ref().and_then(Selection::mercure) {
+                subscriptions::report(&self.hub, record, false);
+            }
             return None;
         };
         // The option belongs to the socket, but the other server may have had another limit.
@@ -307,8 +327,8 @@ impl LocalSubscribers {
         subscription.goes_on(sub);
         let index = subscription.index;
         subscription.detach();
-        if let Some(record) = record {
-            self.read_as(index, record, false);
+        if let Some(selection) = reader {
+            self.read_as(index, selection, false);
         }
         let is_quiet = rest.is_empty() && !parked.stream.has_unsent();
         if is_quiet && mailbox.is_empty() && mailbox.ended().is_none() {
@@ -329,8 +349,12 @@ impl LocalSubscribers {
         backlog: Backlog,
     ) {
         match form {
-            Form::WebSocket | Form::Json => self.continue_socket(index, parked, form, backlog),
-            Form::Events | Form::Mercure => self.continue_events(index, parked, form, backlog),
+            Form::WebSocket | Form::Json | Form::HeldSocket => {
+                self.continue_socket(index, parked, form, backlog);
+            }
+            Form::Events | Form::Mercure | Form::Held => {
+                self.continue_events(index, parked, form, backlog);
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,9 @@ use http::header::{CACHE_CONTROL, CONNECTION};
 use http::{HeaderValue, Response, StatusCode};
 use superpoll_http::body::Body;
 use superpoll_http::connection_state::Activity;
-use superpoll_http::exchange::{Exchange, RestingAnswer, Waited};
+use superpoll_http::exchange::{Exchange, LocalFuture, RestingAnswer, Waited};
 use superpoll_http::grant::Grant;
+use superpoll_http::held::HeldRecord;
 use superpoll_http::parking_lot::{ParkedConnection, ResumeReason, WaitingRequest, WakeOn};
 use superpoll_http::reply;
 use superpoll_rt::time::{self, Sleep};
@@ -194,6 +196,8 @@ pub(super) struct WaitingPoll {
     pub may_have_hsts: bool,
     /// For the end of its time.
     timer: Sleep,
+    /// The answer of an application that is asked again.
+    again: Option<LocalFuture<Response<Body>>>,
 }
 
 impl WaitingPoll {
@@ -204,7 +208,7 @@ impl WaitingPoll {
         until: Instant,
     ) -> WaitingPoll {
         let timer = time::sleep_until(until);
-        WaitingPoll { subscription, mailbox, last, may_have_hsts: false, timer }
+        WaitingPoll { subscription, mailbox, last, may_have_hsts: false, timer, again: None }
     }
 
     /// Returns when its time is over.
@@ -223,11 +227,24 @@ impl WaitingPoll {
     /// Returns the answer without the fields that its route adds, once there is a message or its
     /// time is over.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+        if let Some(again) = &mut self.again {
+            return again.as_mut().poll(cx);
+        }
         self.mailbox.remember(cx);
         if !self.has_news() && Pin::new(&mut self.timer).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        Poll::Ready(self.answer())
+        let Some(held) = self.held() else { return Poll::Ready(self.answer()) };
+        match self.subscription.local_subscribers.held_answer(&held, &self.mailbox) {
+            Ok(response) => Poll::Ready(response),
+            Err(again) => self.again.insert(again).as_mut().poll(cx),
+        }
+    }
+
+    /// Returns its record, if an application holds it.
+    fn held(&self) -> Option<Arc<HeldRecord>> {
+        let Subscription { local_subscribers, index, .. } = &self.subscription;
+        local_subscribers.reader(*index)?.held().cloned()
     }
 
     fn answer(&self) -> Response<Body> {
@@ -250,13 +267,17 @@ impl WaitingPoll {
 impl RestingAnswer for WaitingPoll {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<Body>> {
         let by = self.subscription.local_subscribers.clone();
+        let route = self.held().and_then(|held| by.route_of(&held));
         self.poll_answer(cx).map(|mut response| {
-            by.change_fields(response.headers_mut(), self.may_have_hsts);
+            match route {
+                Some(route) => route.change_fields(response.headers_mut(), self.may_have_hsts),
+                None => by.change_fields(response.headers_mut(), self.may_have_hsts),
+            }
             response
         })
     }
 
     fn can_rest(&self) -> bool {
-        !self.has_news() && !self.timer.is_elapsed()
+        !self.has_news() && !self.timer.is_elapsed() && self.again.is_none()
     }
 }

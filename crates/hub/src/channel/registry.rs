@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use superpoll_config::{Action, Config, Host};
+use superpoll_config::{Action, Config, Grip, Host};
 
 use super::counters::Figures;
+use super::grip::{self, GripKey};
 use super::hub::Hub;
 use super::pattern::Pattern;
 use super::route::{Channels, SharedRoute};
@@ -141,6 +142,25 @@ impl Registry {
     /// channel gets all of it.
     pub fn next_with(&self, config: &Config, brokers: Brokers) -> Registry {
         let mut next = Registry { brokers, ..Registry::default() };
+        for grip in config.grips() {
+            let (path, options) = (GripKey::path(&grip.key), grip.log());
+            let shared = next.brokers.for_channel(&options).cloned();
+            let shared = shared.map(|broker| SharedRoute { broker, host: grip::HOST.to_owned() });
+            let known = self.route(grip::HOST, &path);
+            let kept = known.filter(|channels| channels.are_shared_like(shared.as_ref()));
+            let channels = kept.cloned().or_else(|| {
+                let pattern = Pattern::parse(&path).ok()?;
+                let is_log = |restored: &&Restored| {
+                    restored.hosts.iter().any(|host| host == grip::HOST)
+                        && **restored.hub.name() == *path
+                };
+                let restored = self.restored.iter().filter(is_log).map(|it| it.hub.clone());
+                Some(Channels::new(pattern, options, restored, shared))
+            });
+            if let Some(channels) = channels {
+                next.routes.insert((grip::HOST.to_owned(), path), channels);
+            }
+        }
         for host in &config.hosts {
             for route in &host.routes {
                 let Action::Channel(options) = &route.action else { continue };
@@ -193,6 +213,11 @@ impl Registry {
                 }
             }
         }
+    }
+
+    /// Returns the log of the items of a key, by which applications hold connections.
+    pub fn log_of(&self, grip: &Grip) -> Option<&Arc<Channels>> {
+        self.route(grip::HOST, &GripKey::path(&grip.key))
     }
 
     /// Returns the channels of a route.

@@ -23,6 +23,7 @@ use superpoll_rt::time::{self, timeout};
 
 use super::budget::Budget;
 use super::counters::Figures;
+use super::grip::Sequences;
 use super::hub::Hub;
 use super::mercure::subscriptions::Subscriptions;
 use super::moment::Moment;
@@ -130,6 +131,8 @@ pub struct Channels {
     /// The active subscriptions, where they are reported.
     pub(super) subscriptions: Subscriptions,
     publish_limits: Arc<PublishLimits>,
+    /// The order of items that an application publishes.
+    pub(super) sequences: Mutex<Sequences>,
     /// `None`: their messages are those of this server alone.
     shared: Option<SharedRoute>,
     state: Mutex<State>,
@@ -172,7 +175,9 @@ impl Channels {
             state.looks.clear();
         }
         let (subscriptions, state) = (Subscriptions::default(), Mutex::new(state));
-        let channels = Channels { pattern, budget, subscriptions, publish_limits, shared, state };
+        let sequences = Mutex::default();
+        let channels =
+            Channels { pattern, budget, subscriptions, publish_limits, sequences, shared, state };
         let channels = Arc::new(channels);
         for hub in channels.all() {
             let at = Position { epoch: hub.epoch(), id: hub.last() };
@@ -318,6 +323,11 @@ impl Channels {
     /// Returns the name of the channel at a path of a request.
     pub(crate) fn name(&self, path: &str) -> Result<Arc<str>, NameError> {
         self.pattern.name(path)
+    }
+
+    /// Returns the name of the only channel, where the path has no parameters.
+    pub(super) fn own_name(&self) -> Arc<str> {
+        self.pattern.text().into()
     }
 
     /// Returns the channel of a name, if there is one.
@@ -504,7 +514,7 @@ impl LogRoute for Channels {
 
 /// Returns the bound on the bytes of a route. One channel alone has the bound of its history.
 fn most_bytes(pattern: &Pattern, options: &Channel) -> u64 {
-    if pattern.has_parameters() { options.max_bytes } else { u64::MAX }
+    if pattern.has_parameters() || options.grip { options.max_bytes } else { u64::MAX }
 }
 
 superpoll::debug_fields!(Channels, it => pattern: it.pattern, channels: it.state().hubs.len());

@@ -13,19 +13,21 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use superpoll_http::held::FrameKind;
 use tungstenite::error::ProtocolError;
 use tungstenite::protocol::frame::CloseFrame;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
-use tungstenite::{Error, Message};
+use tungstenite::{Error, Message, Utf8Bytes};
 
 use super::form::Form;
 use super::frames::{self, Track};
+use super::grip::app_socket::{AppSocket, Step};
 use super::hub::{Hub, NotPublished, Published};
 use super::json_frame::{self, Publication, Source};
 use super::message::{self, Draft};
 use super::presence::RESERVED;
-use super::publisher::PublisherLimit;
+use super::publish_target::PublishTarget;
 use super::shared::Publishing;
 use super::{publication, publish_limits};
 
@@ -52,22 +54,6 @@ pub(super) enum SessionState {
     Over,
 }
 
-/// A channel that a client may publish to.
-pub(super) struct PublishTarget {
-    pub hub: Arc<Hub>,
-    /// Whether the client has the right to publish.
-    pub may_publish: bool,
-    /// How much the client may publish.
-    pub limit: Option<PublisherLimit>,
-}
-
-impl PublishTarget {
-    /// The most bytes of a message, which may change with the configuration.
-    fn message_bytes(&self) -> u64 {
-        self.hub.options().message_bytes
-    }
-}
-
 /// One end of a WebSocket.
 pub(super) struct Session {
     socket: WebSocket<Memory>,
@@ -90,6 +76,8 @@ pub(super) struct Session {
     waiting: Option<(usize, Draft)>,
     /// The time that it waits, if it came sooner than it may.
     pause: Option<Duration>,
+    /// The application that gets the client's messages, if one holds the connection.
+    app: Option<Box<AppSocket>>,
 }
 
 impl Session {
@@ -119,6 +107,33 @@ impl Session {
             publishing: None,
             waiting: None,
             pause: None,
+            app: None,
+        }
+    }
+
+    /// Makes an application get the client's messages.
+    pub(super) fn with_app(mut self, app: AppSocket) -> Session {
+        self.app = Some(Box::new(app));
+        self
+    }
+
+    /// Returns the application that gets the client's messages, if there is one.
+    pub(super) fn app(&mut self) -> Option<&mut AppSocket> {
+        self.app.as_deref_mut()
+    }
+
+    /// Takes the application, to tell it of the end.
+    pub(super) fn take_app(&mut self) -> Option<Box<AppSocket>> {
+        self.app.take()
+    }
+
+    /// Does what an application has answered.
+    pub(super) fn step(&mut self, step: Step) {
+        match step {
+            Step::Send(bytes) if self.state == SessionState::Open => self.send_raw(&bytes),
+            Step::Send(_) => {}
+            Step::Close(code, reason) => self.close(CloseCode::from(code), reason),
+            Step::Abort => self.state = SessionState::Over,
         }
     }
 
@@ -146,6 +161,7 @@ impl Session {
         self.state == SessionState::Open
             && !self.is_held_up
             && self.publishing.is_none()
+            && self.app.as_ref().is_none_or(|app| app.is_idle())
             && memory.pieces.is_empty()
             && memory.input.is_empty()
             && !memory.has_ended
@@ -183,6 +199,9 @@ impl Session {
     pub(super) fn go_on(&mut self, mut may_publish: bool) {
         self.is_held_up = false;
         self.pause = None;
+        if self.app.is_some() {
+            return self.go_on_with_app();
+        }
         while self.state != SessionState::Over {
             if self.pause.is_some() || self.publishing.is_some() {
                 self.is_held_up = true;
@@ -197,6 +216,31 @@ impl Session {
                 return;
             }
             self.publish(index, draft);
+        }
+    }
+
+    /// Gives the messages of the client to its application, as far as that takes them.
+    fn go_on_with_app(&mut self) {
+        while self.state != SessionState::Over {
+            let Some(app) = &mut self.app else { return };
+            if app.is_full() {
+                self.is_held_up = true;
+                return;
+            }
+            match self.socket.read() {
+                Ok(Message::Text(text)) => app.message(FrameKind::Text, text.into()),
+                Ok(Message::Binary(data)) => app.message(FrameKind::Binary, data),
+                Ok(Message::Close(frame)) => {
+                    let said =
+                        frame.as_ref().map(|frame| (frame.code.into(), frame.reason.as_str()));
+                    if self.state == SessionState::Open {
+                        app.closed(said);
+                    }
+                }
+                Ok(_) => {}
+                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => self.end(&error),
+            }
         }
     }
 
@@ -362,7 +406,7 @@ impl Session {
     }
 
     /// Tells the client that the session ends.
-    pub(super) fn close(&mut self, code: CloseCode, reason: &'static str) {
+    pub(super) fn close(&mut self, code: CloseCode, reason: impl Into<Utf8Bytes>) {
         if self.state == SessionState::Open {
             self.state = SessionState::Closing;
             // The output accepts any number of bytes.

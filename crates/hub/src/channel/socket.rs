@@ -33,6 +33,7 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use super::cursor::SubscribeRequest;
 use super::form::Form;
 use super::frames::PING;
+use super::grip::app_socket::{AppSocket, Step};
 use super::hub::PublishTurn;
 use super::joined::{Invitation, JoinedChannels, Start, limit_unsent};
 use super::json_frame;
@@ -80,7 +81,7 @@ pub(super) fn speaks_json(headers: &HeaderMap) -> bool {
 }
 
 /// Checks a handshake, and returns the fields of the response that agrees to it.
-fn handshake(headers: &HeaderMap) -> Result<HeaderMap, Box<Response<Body>>> {
+pub(super) fn handshake(headers: &HeaderMap) -> Result<HeaderMap, Box<Response<Body>>> {
     let version = headers.get(SEC_WEBSOCKET_VERSION);
     if version.is_none_or(|version| version.as_bytes() != b"13") {
         let text = "only version 13 of WebSocket is supported\n";
@@ -180,8 +181,7 @@ impl LocalSubscribers {
         };
         drop(room);
         self.note(index, |entry| entry.received(bytes.len() as u64));
-        let target = self.target(self.grant(index), &parked.peer);
-        let mut session = Session::new(form, target, Vec::new());
+        let mut session = self.session(index, form, &parked.peer);
         session.read(bytes);
         if session.left() > 0 {
             match session.write(|parts| parked.stream.write_raw(&parts[0])) {
@@ -205,10 +205,19 @@ impl LocalSubscribers {
         form: Form,
         backlog: Backlog,
     ) {
-        let target = self.target(self.grant(index), &parked.peer);
-        let mut session = Session::new(form, target, Vec::new());
+        let mut session = self.session(index, form, &parked.peer);
         session.send_raw(&backlog.rest);
         self.spawn_session(index, parked, form, backlog, session);
+    }
+
+    /// Returns the session of a WebSocket in which nothing is under way.
+    fn session(&self, index: usize, form: Form, peer: &Rc<Peer>) -> Session {
+        let target = self.target(self.grant(index), peer);
+        let session = Session::new(form, target, Vec::new());
+        match self.reader(index).as_ref().and_then(|reader| reader.held()) {
+            None => session,
+            Some(held) => session.with_app(AppSocket::new(held, self, peer)),
+        }
     }
 
     fn spawn_session(
@@ -258,8 +267,7 @@ impl Resting for RestingSubscriber {
 
     fn resume(self: Box<RestingSubscriber>, stream: Http2Stream) {
         let Subscription { local_subscribers, index, .. } = &self.subscription;
-        let target = local_subscribers.target(local_subscribers.grant(*index), &self.peer);
-        let session = Session::new(self.form, target, Vec::new());
+        let session = local_subscribers.session(*index, self.form, &self.peer);
         self.spawn(session, Transport::Stream(Box::new(stream)));
     }
 
@@ -270,7 +278,7 @@ impl Resting for RestingSubscriber {
 }
 
 /// A WebSocket with a task.
-struct SocketSession {
+pub(super) struct SocketSession {
     channels: JoinedChannels,
     session: Session,
     peer: Rc<Peer>,
@@ -328,6 +336,29 @@ impl SocketSession {
         SocketSession::new(channels, session, peer, form)
     }
 
+    /// Begins with what the application has answered to the handshake.
+    pub(super) fn begin_held(
+        channels: JoinedChannels,
+        app: AppSocket,
+        steps: Vec<Step>,
+        peer: Rc<Peer>,
+        entry: Option<Rc<Entry>>,
+        read: Bytes,
+    ) -> SocketSession {
+        let first = channels.first();
+        if let Some(entry) = &entry {
+            entry.received(read.len() as u64);
+        }
+        first.subscribers().keep_entry(first.subscription.index, entry);
+        let target = first.subscribers().target(first.grant, &peer);
+        let mut session = Session::new(Form::HeldSocket, target, Vec::new()).with_app(app);
+        steps.into_iter().for_each(|step| session.step(step));
+        if !read.is_empty() {
+            session.read(read);
+        }
+        SocketSession::new(channels, session, peer, Form::HeldSocket)
+    }
+
     fn new(
         channels: JoinedChannels,
         session: Session,
@@ -361,7 +392,7 @@ impl SocketSession {
             && self.channels.ended().is_none()
     }
 
-    async fn run(mut self, mut transport: Transport) {
+    pub(super) async fn run(mut self, mut transport: Transport) {
         let silence = self.channels.silence();
         let left = self.quiet_until.saturating_duration_since(time::now());
         let mut timer = pin!(sleep(self.channels.limit(left)));
@@ -379,16 +410,27 @@ impl SocketSession {
             let next = poll_fn(|cx| self.poll(cx, &mut transport, timer.as_mut(), silence)).await;
             match next {
                 Next::Idle => {}
-                Next::Gone => return self.channels.first().note(Entry::gone),
+                Next::Gone => {
+                    self.tell_app();
+                    return self.channels.first().note(Entry::gone);
+                }
                 Next::Over => break,
             }
         }
         if self.session.has_vanished() {
             self.channels.first().note(Entry::gone);
         }
+        self.tell_app();
         // From here on it is not a subscriber.
         drop(self.channels);
         let _ = timeout(CLOSE, linger(transport)).await;
+    }
+
+    /// Tells the application of the end.
+    fn tell_app(&mut self) {
+        if let Some(app) = self.session.take_app() {
+            app.finish(&self.channels.first().subscription);
+        }
     }
 
     fn park(self, stream: ParkedStream) {
@@ -440,6 +482,16 @@ impl SocketSession {
     /// Sends a message, and that messages before it were left out, if the form has a way to say it.
     fn send(&mut self, index: usize, taken: &Taken) {
         let message = &taken.message;
+        if let Some(app) = self.session.app() {
+            if taken.is_after_gap {
+                // Nothing tells the client, or its application.
+                return self.channels.end(index, EndReason::Slow);
+            }
+            if let Some(step) = app.take(message) {
+                self.session.step(step);
+            }
+            return;
+        }
         if taken.is_after_gap && self.channels.is_gathering() {
             // A successor counts on each message, see `parked.rs`.
             return self.channels.end(index, EndReason::Slow);
@@ -489,6 +541,14 @@ impl SocketSession {
 
     /// Continues with messages that had to wait, if it is their turn; returns whether it was.
     fn publish_on(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some(app) = self.session.app() {
+            let Poll::Ready(steps) = app.poll(cx, &self.channels.first().subscription) else {
+                return false;
+            };
+            steps.into_iter().for_each(|step| self.session.step(step));
+            self.session.go_on(false);
+            return true;
+        }
         if !self.session.is_held_up() || self.session.state() == SessionState::Over {
             (self.turn, self.pause) = (None, None);
             return false;

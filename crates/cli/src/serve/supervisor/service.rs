@@ -104,7 +104,9 @@ fn most_bytes(config: &Config) -> u64 {
         // One more than it keeps, with the descriptions of messages.
         false => (channel.history as u64 + 1).saturating_mul(2 * channel.message_bytes + 4096),
     });
-    bytes.fold(0, u64::saturating_add)
+    let held = config.grips().into_iter().filter(|grip| !grip.broker);
+    let held = held.map(|grip| grip.log().max_bytes);
+    bytes.chain(held).fold(0, u64::saturating_add)
 }
 
 impl WorkerService {

@@ -14,7 +14,7 @@ use superpoll_http::telemetry::durations::RequestDurations;
 use superpoll_http::trace::TraceRules;
 use superpoll_http::trusted_proxies::TrustedProxies;
 use superpoll_http::upstream::{Forwarder, Pages};
-use superpoll_hub::channel::{ChannelEngine, Channels, LocalRoute, Rights};
+use superpoll_hub::channel::{ChannelEngine, Channels, HeldRoute, LocalRoute, Rights};
 use superpoll_rt::blocking;
 
 use super::auth_request::AuthRequest;
@@ -41,6 +41,8 @@ pub(in crate::serve) struct RouterBuilder {
     /// The channels of the router before, by their address.
     known: HashMap<*const Channels, Rc<LocalRoute>>,
     changes: Vec<ChannelChange>,
+    /// The routes whose servers hold connections.
+    held: Vec<Rc<HeldRoute>>,
     /// The host that is at work, how many of its routes are begun, those that are built, whether
     /// some of them have matchers, and its rule for encryption.
     host: usize,
@@ -63,6 +65,7 @@ struct ChannelChange {
 pub(in crate::serve) struct BuiltRouter {
     router: Router,
     changes: Vec<ChannelChange>,
+    held: Vec<Rc<HeldRoute>>,
 }
 
 impl BuiltRouter {
@@ -75,6 +78,7 @@ impl BuiltRouter {
             }
             route.change_rules(rules, hsts);
         }
+        self.held.iter().for_each(HeldRoute::put_to_use);
         self.router
     }
 }
@@ -127,6 +131,7 @@ impl RouterBuilder {
             placed_rights: 0,
             known,
             changes: Vec::new(),
+            held: Vec::new(),
             host: 0,
             routes_begun: 0,
             routes: Vec::new(),
@@ -175,7 +180,7 @@ impl RouterBuilder {
     /// Returns the routes, all of which are built.
     pub(in crate::serve) fn finish(mut self) -> BuiltRouter {
         self.router.hosts.finish();
-        BuiltRouter { router: self.router, changes: self.changes }
+        BuiltRouter { router: self.router, changes: self.changes, held: self.held }
     }
 
     /// Builds the route that has this place in its host; `None`: it has no part that can serve.
@@ -227,10 +232,10 @@ impl RouterBuilder {
             }
             config::Action::FilesFirst(files, rest) => {
                 let site = Rc::new(Site::new(self.folders.next()?, files.clone()));
-                Handler::FilesFirst(site, self.forwards(rest, route, rules)?)
+                Handler::FilesFirst(site, self.forwards(host, rest, route, rules)?)
             }
             config::Action::Proxy(_) | config::Action::FastCgi(_) => {
-                Handler::Forwards(self.forwards(action, route, rules)?)
+                Handler::Forwards(self.forwards(host, action, route, rules)?)
             }
             // Making it succeeded when the configuration was checked.
             config::Action::Demo => Handler::Demo(Rc::new(Embedded::demo().ok()?)),
@@ -244,12 +249,60 @@ impl RouterBuilder {
             config::Action::Channel(_) => {
                 Handler::Channels(self.channels_of(host, &route.path, rules)?)
             }
+            config::Action::Grip(grip) => {
+                let log = self.generation.grip(grip)?;
+                self.log_of(&log.1);
+                Handler::Items(Rc::new([log]))
+            }
         })
+    }
+
+    /// Returns this engine's part of a log of items: that of before, if there is one.
+    fn log_of(&mut self, channels: &Arc<Channels>) -> Rc<LocalRoute> {
+        let mut here = self.router.channel_routes.iter();
+        if let Some(known) = here.find(|route| route.is_of(channels)) {
+            return known.clone();
+        }
+        let log = match self.known.get(&Arc::as_ptr(channels)) {
+            Some(known) => known.clone(),
+            None => {
+                let report = &self.router.shared.report;
+                let rights = Rights::of_log(channels, report);
+                LocalRoute::new(channels.clone(), rights, None, self.engine.clone())
+            }
+        };
+        self.router.channel_routes.push(log.clone());
+        log
+    }
+
+    /// Makes the servers of a route hold connections, if the configuration lets them.
+    fn held(
+        &mut self,
+        host: &Host,
+        route: &config::Route,
+        grip: &config::Grip,
+        (forwards, strips): (&Rc<Forwards>, bool),
+        rules: &Option<Arc<RouteRules>>,
+    ) -> Option<Rc<HeldRoute>> {
+        let (key, channels) = self.generation.grip(grip)?;
+        let log = self.log_of(&channels);
+        let first = host.names.first().map_or("", String::as_str);
+        let matcher = route.matcher.as_ref().map_or_else(String::new, |it| format!(" {it:?}"));
+        let name = format!("{first} {}{matcher}", route.path).into();
+        let prefix =
+            if strips { route.path.trim_end_matches('/').to_owned() } else { String::new() };
+        let ask = forwards.clone().asks(prefix);
+        let hsts = self.https.as_ref().and_then(HttpsRule::hsts);
+        let report = self.router.shared.report.clone();
+        let held = HeldRoute::new(name, ask, (key, log), (rules.clone(), hsts), report);
+        self.held.push(held.clone());
+        Some(held)
     }
 
     /// Builds the handler of an action that forwards requests.
     fn forwards(
         &mut self,
+        host: &Host,
         action: &config::Action,
         route: &config::Route,
         rules: &Option<Arc<RouteRules>>,
@@ -289,7 +342,16 @@ impl RouterBuilder {
             Some((path.clone(), root.clone(), site))
         });
         forwarder.send_files(sent);
-        Some(Rc::new(Forwards { forwarder: Rc::new(forwarder), scripts }))
+        let forwarder = Rc::new(forwarder);
+        let Some(grip) = action.grip() else {
+            return Some(Rc::new(Forwards { forwarder, scripts, held: None }));
+        };
+        let plain = Rc::new(Forwards { forwarder, scripts, held: None });
+        let strips = proxy.is_some_and(|proxy| proxy.strip_path);
+        let held = self.held(host, route, grip, (&plain, strips), rules)?;
+        let Forwards { forwarder, scripts, .. } = &*plain;
+        let (forwarder, scripts) = (forwarder.clone(), scripts.clone());
+        Some(Rc::new(Forwards { forwarder, scripts, held: Some(held) }))
     }
 
     fn forwarder(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::header::SET_COOKIE;
 use http::uri::PathAndQuery;
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, Uri};
 use superpoll_http::exchange::Exchange;
 use superpoll_http::files::{Embedded, Site, to_folder};
 use superpoll_http::fixed::FixedAnswer;
@@ -21,7 +21,7 @@ use superpoll_http::telemetry::durations::RequestDurations;
 use superpoll_http::upload::Upload;
 use superpoll_http::upstream::Forwarder;
 use superpoll_http1::Method;
-use superpoll_hub::channel::{Also, LocalRoute};
+use superpoll_hub::channel::{Also, Ask, Channels, GripKey, HeldRoute, LocalRoute, publish_items};
 
 use super::auth_request::AuthRequest;
 use super::{Decision, Reply, Routes};
@@ -38,12 +38,16 @@ pub(super) enum Handler {
     Forwards(Rc<Forwards>),
     /// Files, and the servers that get the requests for which there is none.
     FilesFirst(Rc<Site>, Rc<Forwards>),
+    /// The logs that applications publish items to, with their keys.
+    Items(Rc<[(Arc<GripKey>, Arc<Channels>)]>),
 }
 
 /// The servers that requests are forwarded to, as they are or as calls of scripts.
 pub(super) struct Forwards {
     pub(super) forwarder: Rc<Forwarder>,
     pub(super) scripts: Option<Rc<Scripts>>,
+    /// The way of requests for which the servers may hold connections.
+    pub(super) held: Option<Rc<HeldRoute>>,
 }
 
 /// The handler of a route, and the rules that come before it.
@@ -215,6 +219,12 @@ fn act(
     let own = || head.path.get(below..).unwrap_or_default();
     let path = target.as_ref().map_or_else(own, PathAndQuery::path);
     match &route.handler.handler {
+        Handler::Items(logs) => {
+            let logs = logs.clone();
+            Decision::handle(move |request, _| {
+                Reply::Later(Box::pin(async move { publish_items(&logs, request).await }))
+            })
+        }
         Handler::Redirect(to, status) => https::redirect(to, *status, head).into(),
         Handler::Fixed(answer) => answer.response().into(),
         Handler::Channels(channels) => {
@@ -264,11 +274,41 @@ fn user_of(head: Head<'_>) -> Option<String> {
 type Changed = (Option<PathAndQuery>, Option<String>);
 
 impl Forwards {
+    /// Returns the way to ask the servers on behalf of held connections. The paths of links get a
+    /// prefix that is taken off again.
+    pub(super) fn asks(self: Rc<Forwards>, prefix: String) -> Ask {
+        Rc::new(move |mut request, exchange, is_link| {
+            if is_link && !prefix.is_empty() {
+                let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+                if let Ok(uri) = Uri::try_from(format!("{prefix}{path}")) {
+                    *request.uri_mut() = uri;
+                }
+            }
+            let path = request.uri().path().to_owned();
+            let decision = self.decide(Head::from(&request), &path, (None, None));
+            let reply = decision.answer(request, exchange);
+            Box::pin(async move { reply.into_response().await })
+        })
+    }
+
     /// Finds the answer to a request for a path below the route.
     fn decide(&self, head: Head<'_>, path: &str, (target, user): Changed) -> Decision {
         // TRACE would show a page's script fields that only the server is to know.
         if head.method == Method::Trace {
             return StatusCode::NOT_IMPLEMENTED.into();
+        }
+        if let Some(held) = &self.held {
+            let held = held.clone();
+            return Decision::handle(move |request, exchange| {
+                let request = match target {
+                    None => Ok(request),
+                    Some(target) => super::with_target(request, target),
+                };
+                match request {
+                    Ok(request) => Reply::Later(Box::pin(held.answer(request, exchange))),
+                    Err(status) => status.into(),
+                }
+            });
         }
         let forwarder = self.forwarder.clone();
         let Some(scripts) = &self.scripts else {

@@ -19,10 +19,10 @@ use crate::channel::form::Encoded;
 use crate::channel::history::Since;
 use crate::channel::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use crate::channel::mailbox::{EndReason, Mailbox};
-use crate::channel::mercure::reader::Reader;
 use crate::channel::message::Message;
 use crate::channel::moment::Moment;
 use crate::channel::parked::LeftSubscriber;
+use crate::channel::reader::Reader;
 use crate::channel::resting::LastSign;
 use crate::succession::records::WriteIntent;
 

@@ -32,6 +32,7 @@ use crate::channel::hub::Hub;
 use crate::channel::json_frame::Source;
 use crate::channel::message::{Draft, Message, Meta, Update};
 use crate::channel::parked::LeftSubscriber;
+use crate::channel::reader::Selection;
 use crate::channel::replay;
 
 const EPOCH: u64 = 7;
@@ -135,14 +136,14 @@ impl Asked {
             offset: None,
             pinged: false,
             grant: FOREVER,
-            reader: self.reader(),
+            reader: self.reader().map(Selection::from),
             sub: None,
         })
     }
 
     fn gets(self, message: &Message) -> bool {
         let reader = self.reader();
-        reader.is_none_or(|reader| crate::channel::mercure::reader::gets(&reader, message))
+        reader.is_none_or(|reader| Selection::from(reader).has(message))
     }
 }
 

@@ -26,7 +26,6 @@
 pub mod answer;
 mod claims;
 mod form;
-pub(crate) mod reader;
 pub(super) mod subscriptions;
 pub(super) mod update;
 

@@ -44,7 +44,7 @@ pub(in crate::channel) fn parse_place(id: &str) -> Option<Cursor> {
 
 /// The reason for which a form is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Refused {
+pub(in crate::channel) enum Refused {
     /// It is wrong, in words.
     Wrong(String),
     /// The data has more bytes than a message may have.
@@ -104,7 +104,7 @@ fn is_reserved(topic: &str) -> bool {
 /// # Errors
 ///
 /// The form is refused.
-pub(super) fn read(body: &[u8], limit: u64) -> Result<Draft, Refused> {
+pub(in crate::channel) fn read(body: &[u8], limit: u64) -> Result<Draft, Refused> {
     let mut update = Update::default();
     let (mut data, mut event, mut id, mut retry) = (None, None, None, None);
     for field in form::fields(body) {

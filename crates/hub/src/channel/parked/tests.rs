@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use superpoll::backend::Topology;
 use superpoll_config::Channel;
+use superpoll_http::mercure::reader_record::ReaderRecord;
 use superpoll_http::parking_lot::ParkingLot;
 use superpoll_http::peer::Peer;
 use superpoll_http::transport::Socket;
@@ -15,6 +16,7 @@ use superpoll_rt::{Runtime, time, yield_now};
 
 use super::super::engine::ChannelEngine;
 use super::super::form::{Offsets, add};
+use super::super::grip::item;
 use super::super::hub::Hub;
 use super::super::json_frame::Source;
 use super::super::message::{Draft, Message, Meta, Update};
@@ -28,7 +30,7 @@ mod encrypted;
 fn left_by(
     form: Form,
     (last, offset, pinged): (u64, Option<u64>, bool),
-    (grant, reader): (Grant, Option<ReaderRecord>),
+    (grant, reader): (Grant, Option<Selection>),
 ) -> LeftSubscriber {
     LeftSubscriber { form, last, offset, pinged, grant, reader, sub: None }
 }
@@ -39,7 +41,7 @@ impl LocalSubscribers {
         parked: ParkedConnection,
         form: Form,
         (last, pinged): (u64, bool),
-        rights: (Grant, Option<ReaderRecord>),
+        rights: (Grant, Option<Selection>),
         sent: u64,
     ) -> Option<()> {
         let left = LeftConnection { parked, sent, keys: None, is_orderly: false };
@@ -47,33 +49,51 @@ impl LocalSubscribers {
     }
 }
 
-const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events, Form::Mercure];
+const FORMS: [Form; Form::COUNT] =
+    [Form::WebSocket, Form::Json, Form::Events, Form::Mercure, Form::Held, Form::HeldSocket];
 const PATIENCE: Duration = Duration::from_secs(20);
 const EPOCH: u64 = 7;
 const SOURCE: Source<'static> = Source { epoch: EPOCH, name: "/c" };
 const FOREVER: Grant = Grant::unlimited(true);
 
 /// The rights of a subscriber that gets all messages.
-fn whole(form: Form) -> (Grant, Option<ReaderRecord>) {
+fn whole(form: Form) -> (Grant, Option<Selection>) {
     let some = ReaderRecord { topics: vec!["/c".to_owned().into()], ..Default::default() };
-    (FOREVER, (form == Form::Mercure).then_some(some))
+    let selection = match form {
+        Form::Mercure => Some(some.into()),
+        Form::Held | Form::HeldSocket => Some(item::tests::held(form, &["/c"]).into()),
+        _ => None,
+    };
+    (FOREVER, selection)
 }
 
-/// Some of the messages of Mercure are for others.
+/// Returns the options of a channel for subscribers of a form.
+fn options_for(form: Form, options: &Channel) -> Channel {
+    Channel { grip: form.is_held(), ..options.clone() }
+}
+
+/// Some of the messages of Mercure, and some items, are for others.
+fn topic(id: u64) -> &'static str {
+    if id % 3 == 2 && id != 5 { "/other" } else { "/c" }
+}
+
 fn meta(form: Form, id: u64) -> Option<Arc<Meta>> {
-    let topic = if id % 3 == 2 && id != 5 { "/other" } else { "/c" };
+    let topic = topic(id);
     let update = Update { topics: vec![topic.to_owned()], ..Update::default() };
     let meta = Meta { update: Some(Box::new(update)), ..Meta::default() };
     (form == Form::Mercure).then(|| Arc::new(meta))
 }
 
 fn message(form: Form, id: u64, text: impl Into<Bytes>) -> Message {
+    if form.is_held() {
+        return Message::new(id, item::tests::item(topic(id), text.into()).draft().data, false);
+    }
     Message { meta: meta(form, id), ..Message::new(id, text, form == Form::Mercure || id != 4) }
 }
 
 fn publish(hub: &Hub, form: Form, text: impl Into<Bytes>) {
-    let meta = meta(form, hub.last() + 1);
-    let draft = Draft { data: text.into(), is_text: true, meta };
+    let Message { data, is_text, meta, .. } = message(form, hub.last() + 1, text);
+    let draft = Draft { data, is_text: is_text || !form.is_held(), meta };
     assert!(hub.publish_as(draft).is_ok());
 }
 
@@ -85,7 +105,7 @@ fn messages(form: Form) -> Vec<Message> {
 /// The bytes of those messages that the subscriber gets.
 fn encoded(form: Form, messages: &[Message]) -> Bytes {
     let (_, record) = whole(form);
-    let is_wanted = |message: &&Message| record.as_ref().is_none_or(|record| gets(record, message));
+    let is_wanted = |message: &&Message| record.as_ref().is_none_or(|record| record.has(message));
     let wanted: Vec<Message> = messages.iter().filter(is_wanted).cloned().collect();
     Encoded::new(form, SOURCE, &wanted).from(0)
 }
@@ -141,7 +161,7 @@ fn a_successor_goes_on_behind_any_byte() {
             let all = encoded(form, after_it);
             for count in 0..=all.len() + 1 {
                 let hub = Hub::restore("/c".into(), EPOCH, messages.clone());
-                hub.change(options.clone());
+                hub.change(options_for(form, &options));
                 let subscribers = subscribers(&hub, &lot);
                 let (parked, client) = connection();
                 let written = count.min(all.len());
@@ -196,7 +216,7 @@ fn a_successor_does_not_take_its_own_messages_for_those_of_another_server() {
                 (5, 0, false),
             ] {
                 let hub = Hub::restore("/c".into(), EPOCH, messages.clone());
-                hub.change(options.clone());
+                hub.change(options_for(form, &options));
                 publish(&hub, form, "own");
                 let subscribers = subscribers(&hub, &lot);
                 let (parked, client) = connection();
@@ -232,7 +252,7 @@ fn a_successor_goes_on_behind_messages_that_are_not_kept() {
             for count in 1..=all.len() + 1 {
                 let kept = messages[4..].to_vec();
                 let hub = Hub::restore_at("/c".into(), EPOCH, kept, offsets(4));
-                hub.change(options.clone());
+                hub.change(options_for(form, &options));
                 let subscribers = subscribers(&hub, &lot);
                 let (parked, client) = connection();
                 let written = count.min(all.len());
@@ -304,7 +324,7 @@ fn a_successor_tells_a_stream_that_messages_are_missing() {
         {
             let messages = messages(form).split_off(2);
             let hub = Hub::restore("/c".into(), EPOCH, messages.clone());
-            hub.change(options(slow));
+            hub.change(options_for(form, &options(slow)));
             let subscribers = subscribers(&hub, &parking_lot());
             // A client that was sent some of the messages that are not kept is at an unknown
             // place.
@@ -314,6 +334,8 @@ fn a_successor_tells_a_stream_that_messages_are_missing() {
             assert!(subscribers.adopt_plain(parked, form, (0, false), whole(form), 0).is_some());
             let kept = encoded(form, &messages);
             let expected = match (form, slow) {
+                // What the log has forgotten was for others, as nothing was written.
+                (Form::Held | Form::HeldSocket, _) => kept.to_vec(),
                 (_, Slow::DropOldest) => [&form.missed(2, SOURCE)[..], &kept].concat(),
                 (Form::Events | Form::Mercure, Slow::Disconnect) => b"0\r\n\r\n".to_vec(),
                 // 1013, to be closed and tried again.
@@ -333,7 +355,7 @@ fn messages_that_are_delivered_together_reach_those_who_get_them() {
         for (form, count) in FORMS.into_iter().flat_map(|form| [(form, 1), (form, 30)]) {
             let lot = parking_lot();
             let hub = Hub::restore("/c".into(), EPOCH, messages(form));
-            hub.change(options.clone());
+            hub.change(options_for(form, &options));
             let subscribers = subscribers(&hub, &lot);
             let clients: Vec<UnixStream> = (0..count)
                 .map(|_| {
@@ -372,7 +394,7 @@ fn a_subscriber_that_misses_messages_ends_while_it_has_an_older_state() {
     Runtime::builder().start_paused(true).build().unwrap().block_on(async {
         for form in FORMS {
             let hub = Hub::restore("/c".into(), EPOCH, Vec::new());
-            hub.change(options.clone());
+            hub.change(options_for(form, &options));
             let subscribers = subscribers(&hub, &parking_lot());
             let (parked, client) = connection();
             subscribers.adopt_plain(parked, form, (0, false), whole(form), 0).unwrap();
@@ -403,9 +425,9 @@ fn a_subscriber_that_misses_messages_ends_while_it_has_an_older_state() {
                 assert!(Instant::now() < end, "{form:?}: {} bytes", found.len());
             }
             let last: &[u8] = match form {
-                Form::Events | Form::Mercure => b"0\r\n\r\n",
+                Form::Events | Form::Mercure | Form::Held => b"0\r\n\r\n",
                 // 1013, to be closed and tried again.
-                Form::WebSocket | Form::Json => b"\x88\x20\x03\xf5",
+                Form::WebSocket | Form::Json | Form::HeldSocket => b"\x88\x20\x03\xf5",
             };
             let same = found.iter().zip(&encoded).take_while(|(one, other)| one == other);
             let same = same.count();

@@ -53,6 +53,7 @@ use self::authorizer::Authorizer;
 use self::refusal::Refusal;
 use self::source::Found;
 use super::presence::LONGEST_SUBJECT;
+use super::route::Channels;
 
 /// The time between two reports of refused requests, or of clients that publish too fast.
 const REFUSALS: Duration = Duration::from_secs(10);
@@ -193,6 +194,16 @@ impl Rights {
         Rc::new(Rights { shared: shared.clone(), authorizer })
     }
 
+    /// Returns the rights of a log of items. Its subscribers are those that an application admits.
+    pub fn of_log(log: &Channels, report: &Report) -> Rc<Rights> {
+        let options = (*log.options()).clone();
+        let mark = mark(&options, None);
+        let (report, tokens) = (report.clone(), None);
+        let (refusals, floods) = (RateLimited::new(REFUSALS), RateLimited::new(REFUSALS));
+        let shared = SharedRights { options, tokens, mark, report, refusals, floods };
+        Rc::new(Rights { shared: Arc::new(shared), authorizer: None })
+    }
+
     /// Whether the same clients have the same rights.
     pub(crate) fn is_like(&self, other: &Rights) -> bool {
         self.shared.is_like(&other.shared)
@@ -216,6 +227,11 @@ impl Rights {
     fn trusts_page<B>(&self, request: &Request<B>) -> bool {
         let is_own = matches!(cors::of_another_site(request.headers(), request.uri()), Ok(None));
         is_own || !self.shared.options.origins.allow_all()
+    }
+
+    /// Returns the rights of a subscriber that somebody else has admitted.
+    pub(super) fn of_admitted(&self) -> Grant {
+        Grant::unlimited(false).by(self.shared.mark)
     }
 
     /// Checks whether a client may publish, or may subscribe.

@@ -174,7 +174,8 @@ fn records_that_are_written_in_part_are_sent_once() {
                 let what = format!("{suite} {form:?} {length}");
                 let before = messages(form);
                 let hub = Hub::restore("/c".into(), EPOCH, before.clone());
-                hub.change(Channel { history: 100, ..Channel::default() });
+                let options = Channel { history: 100, ..Channel::default() };
+                hub.change(options_for(form, &options));
                 let subscribers = subscribers(&hub, &lot);
                 let (server, client) = UnixStream::pair().unwrap();
                 client.set_nonblocking(true).unwrap();
@@ -193,8 +194,8 @@ fn records_that_are_written_in_part_are_sent_once() {
                 all_parked(1).await;
                 let texts = (0..8).map(|number| vec![b'a' + number; length]);
                 let new: Vec<Message> =
-                    (5..).zip(texts).map(|(id, text)| message(form, id, text)).collect();
-                new.iter().for_each(|message| publish(&hub, form, message.data.clone()));
+                    (5..).zip(texts.clone()).map(|(id, text)| message(form, id, text)).collect();
+                texts.for_each(|text| publish(&hub, form, text));
                 // Its socket is full, so a task waits for room in it.
                 all_parked(0).await;
                 let expected = encoded(form, &new);

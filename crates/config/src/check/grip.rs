@@ -1,0 +1,54 @@
+//! The rules of connections that applications hold.
+
+use std::ops::Range;
+
+use toml::Spanned;
+
+use super::Check;
+use crate::model::Grip;
+use crate::raw;
+use crate::resource::Resource;
+use crate::rights::KeySource;
+use crate::token_key::TokenKey;
+
+impl Check<'_> {
+    pub(super) fn grip(&mut self, grip: Spanned<raw::Grip>) -> Option<Grip> {
+        let (place, raw::Grip { key, broker }) = (grip.span(), grip.into_inner());
+        let Some(key) = key else {
+            self.missing(place, "grip without a key, expected key = \"env:NAME\"");
+            return None;
+        };
+        let of_key = key.span();
+        let mut key = key.into_inner();
+        match &mut key {
+            KeySource::Text(text) if !text.starts_with("base64:") => {
+                if let Err(what) = TokenKey::secret(text.as_bytes(), false) {
+                    self.wrong(of_key, format!("key is {what}"));
+                }
+            }
+            KeySource::File(path) => {
+                *path = self.resolved(std::mem::take(path));
+                self.needs_secret(of_key, &key);
+            }
+            KeySource::Variable(_) | KeySource::Text(_) => self.needs_secret(of_key, &key),
+        }
+        if broker.as_ref().is_some_and(|broker| *broker.get_ref()) {
+            self.shared_channel(&place, "no broker", false);
+        }
+        let at_broker = broker.as_ref().map_or(place, Spanned::span);
+        let grip = Grip { key, broker: broker.is_some_and(Spanned::into_inner) };
+        match self.grips.iter().find(|known| known.key == grip.key) {
+            Some(known) if known.broker != grip.broker => {
+                let what = "other uses of this key say otherwise";
+                self.wrong(at_broker, format!("{what}, expected broker to be the same"));
+            }
+            Some(_) => {}
+            None => self.grips.push(grip.clone()),
+        }
+        Some(grip)
+    }
+
+    fn needs_secret(&mut self, place: Range<usize>, key: &KeySource) {
+        self.needs(place, Resource::Secret(key.clone()));
+    }
+}

@@ -1,0 +1,314 @@
+//! From the response of an application to a held connection.
+
+use std::future::pending;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
+use superpoll_http::body::Body;
+use superpoll_http::exchange::Exchange;
+use superpoll_http::held::{HeldChannel, HeldFor, HeldRecord, HeldRequest, TimeoutResponse};
+use superpoll_http::parking_lot::WaitingRequest;
+use superpoll_http::peer::Peer;
+use superpoll_http::reply;
+use superpoll_http::upload::Upload;
+use superpoll_rt::spawn;
+
+use super::filters;
+use super::instruct::{self, Hold, Instructions};
+use super::item::Item;
+use super::route::{HeldRoute, KEPT_BODY, clean, collect, in_memory, kept, map_of};
+use crate::channel::history::Since;
+use crate::channel::hub::Hub;
+use crate::channel::local_subscribers::LocalSubscribers;
+use crate::channel::message::Message;
+use crate::channel::publish;
+use crate::channel::response::no_channel;
+use crate::channel::socket;
+
+/// A request for which a connection may be held.
+pub(super) struct Asked {
+    pub request: HeldRequest,
+    /// It wants no body.
+    pub is_head: bool,
+}
+
+/// A connection to be held.
+pub(super) struct ToHold {
+    pub record: HeldRecord,
+    /// The last items before those that it gets, by channel.
+    pub floors: Vec<u64>,
+    /// The head of a stream's response, and the beginning of its body.
+    pub response: Response<Bytes>,
+    pub wait: Duration,
+}
+
+/// What follows from a response.
+pub(super) enum Outcome {
+    /// It is the client's.
+    Pass(Response<Body>),
+    /// The connection is held.
+    Hold(Box<ToHold>),
+}
+
+impl HeldRoute {
+    /// Answers a request, or holds its connection.
+    pub async fn answer(
+        self: Rc<HeldRoute>,
+        request: Request<Upload>,
+        exchange: Exchange,
+    ) -> Response<Body> {
+        if socket::is_asked_for(request.headers()) {
+            return self.open(request, exchange).await;
+        }
+        let (mut head, body) = request.into_parts();
+        clean(&mut head.headers, false);
+        let is_short = body.size_hint().upper().is_some_and(|length| length <= KEPT_BODY);
+        let (body, copy) = match (body.is_end_stream(), is_short) {
+            (true, _) => (body, Some(Bytes::new())),
+            (false, false) => (body, None),
+            (false, true) => match publish::collect(body, KEPT_BODY).await {
+                Ok(copy) => (in_memory(copy.clone()), Some(copy)),
+                Err(response) => return response,
+            },
+        };
+        let asked = Asked { request: kept(&head, copy), is_head: head.method == Method::HEAD };
+        let response = self.forward(head, body, &exchange).await;
+        if !instruct::are_in(response.headers()) {
+            return response;
+        }
+        match self.outcome(&asked, response).await {
+            Outcome::Pass(response) => response,
+            Outcome::Hold(hold) => self.hold(*hold, &exchange).await,
+        }
+    }
+
+    /// Reads what an application has answered.
+    pub(super) async fn outcome(&self, asked: &Asked, response: Response<Body>) -> Outcome {
+        let read = self.read(asked, response).await;
+        read.unwrap_or_else(|what| {
+            self.report(&what);
+            let text = format!("Failed to parse accept instructions: {what}\n");
+            Outcome::Pass(reply::text(StatusCode::BAD_GATEWAY, text))
+        })
+    }
+
+    async fn read(&self, asked: &Asked, mut response: Response<Body>) -> Result<Outcome, String> {
+        let is_document = instruct::is_document(response.headers());
+        let mut instructions = Instructions::take(&mut response, &asked.request.target)?;
+        let (hub, after) = match self.position().await {
+            Ok(position) => position,
+            Err(response) => return Ok(Outcome::Pass(*response)),
+        };
+        if is_document {
+            let body = collect(response.into_body()).await?;
+            let (document, said) = Instructions::read(&body)?;
+            let (next, gone) = (instructions.next, instructions.gone);
+            instructions = Instructions { next, gone, ..document };
+            response = said.map(Body::from);
+        }
+        let status = response.status();
+        let has_body = !asked.is_head
+            && status != StatusCode::NO_CONTENT
+            && status != StatusCode::NOT_MODIFIED;
+        let is_held = instructions.hold.is_some() || instructions.next.is_some();
+        if !is_held || (!has_body && instructions.hold != Some(Hold::Response)) {
+            return Ok(Outcome::Pass(response));
+        }
+        let is_stream = instructions.hold != Some(Hold::Response);
+        if is_stream && instructions.next.is_none() {
+            let counted = |channel: &&HeldChannel| channel.previous.is_some();
+            if let Some(channel) = instructions.channels.iter().find(counted) {
+                let name = &channel.name;
+                return Err(format!("channel '{name}' specifies prev-id, but no next link found"));
+            }
+        }
+        let (head, body) = response.into_parts();
+        let mut response = Response::from_parts(head, collect(body).await?);
+        let fields = response.headers_mut();
+        // The date is that of its end.
+        [CONTENT_LENGTH, TRANSFER_ENCODING, DATE].iter().for_each(|name| drop(fields.remove(name)));
+        let wait = instructions.wait();
+        let floors = floors(&hub, &instructions.channels, after);
+        let record = self.record(asked, instructions, &response);
+        Ok(Outcome::Hold(Box::new(ToHold { record, floors, response, wait })))
+    }
+
+    /// Returns the log, and the last item in it.
+    async fn position(&self) -> Result<(Arc<Hub>, u64), Box<Response<Body>>> {
+        let channels = self.log.channels();
+        match channels.locate(&channels.own_name()).await {
+            Ok(hub) => {
+                let last = hub.last();
+                Ok((hub, last))
+            }
+            Err(error) => Err(Box::new(no_channel(error))),
+        }
+    }
+
+    fn record(
+        &self,
+        asked: &Asked,
+        instructions: Instructions,
+        response: &Response<Bytes>,
+    ) -> HeldRecord {
+        let host = asked.request.fields.first().map_or(&[][..], |(_, host)| host);
+        let host = String::from_utf8_lossy(host);
+        let purpose = match instructions.hold {
+            Some(Hold::Response) => HeldFor::Response {
+                request: Box::new(asked.request.clone()),
+                timeout: Box::new(TimeoutResponse {
+                    status: response.status().as_u16(),
+                    fields: response
+                        .headers()
+                        .iter()
+                        .map(|(name, value)| (name.as_str().into(), value.as_bytes().into()))
+                        .collect(),
+                    body: Bytes::copy_from_slice(response.body()),
+                }),
+            },
+            Some(Hold::Stream) | None => HeldFor::Stream {
+                // Without a hold it follows at once.
+                is_open: instructions.hold.is_some(),
+                next: instructions.next.map(Box::new),
+                gone: instructions.gone,
+                host: host.into(),
+            },
+        };
+        HeldRecord {
+            route: self.name.clone(),
+            channels: instructions.channels,
+            meta: instructions.meta,
+            keep_alive: instructions.keep_alive.map(Box::new),
+            purpose,
+        }
+    }
+
+    /// Returns the subscribers of the log on this engine.
+    pub(super) async fn subscribers(&self) -> Option<Rc<LocalSubscribers>> {
+        let (hub, _) = self.position().await.ok()?;
+        Some(self.log.subscribers(&hub))
+    }
+
+    /// Holds the connection of a request.
+    async fn hold(self: Rc<HeldRoute>, hold: ToHold, exchange: &Exchange) -> Response<Body> {
+        let Some(subscribers) = self.subscribers().await else {
+            return reply::unavailable(1);
+        };
+        if matches!(hold.record.purpose, HeldFor::Response { .. }) {
+            return subscribers.hold_response(&self, hold, exchange).await;
+        }
+        if exchange.can_wait() && exchange.can_take_over() {
+            let may_have_hsts = self.has_hsts(exchange.peer());
+            exchange.wait(move |waiting| {
+                subscribers.begin_held(&self, hold, waiting, may_have_hsts);
+            });
+            return pending().await;
+        }
+        subscribers.held_body(hold, exchange)
+    }
+
+    /// Asks the application again about a request that waits without a task.
+    pub(in crate::channel) fn ask_again(
+        self: Rc<HeldRoute>,
+        held: Arc<HeldRecord>,
+        waiting: WaitingRequest,
+    ) {
+        let peer = waiting.parked.peer.clone();
+        let goes_on = async move {
+            match self.asked_again(&held, &peer).await {
+                Outcome::Pass(mut response) => {
+                    let pending = waiting.parked.pending.as_ref();
+                    let may_have_hsts = pending.is_some_and(|pending| pending.form.may_have_hsts);
+                    self.change_fields(response.headers_mut(), may_have_hsts);
+                    waiting.answer(response);
+                }
+                Outcome::Hold(hold) => match self.subscribers().await {
+                    None => waiting.answer(reply::unavailable(1)),
+                    Some(subscribers) => match hold.record.purpose {
+                        HeldFor::Response { .. } => {
+                            subscribers.park_held(*hold, waiting);
+                        }
+                        _ => {
+                            let may_have_hsts = self.has_hsts(&peer);
+                            subscribers.begin_held(&self, *hold, waiting, may_have_hsts);
+                        }
+                    },
+                },
+            }
+        };
+        spawn(goes_on).detach();
+    }
+
+    /// Asks the application again about a request.
+    pub(super) async fn asked_again(&self, held: &HeldRecord, peer: &Rc<Peer>) -> Outcome {
+        let HeldFor::Response { request, timeout } = &held.purpose else {
+            return Outcome::Pass(reply::status(StatusCode::BAD_GATEWAY));
+        };
+        // A body that was too large to be kept cannot be sent again.
+        if request.body.is_none() {
+            return Outcome::Pass(timeout_response(timeout));
+        }
+        let asked = Asked { is_head: *request.method == *"HEAD", request: (**request).clone() };
+        match self.repeat(&asked.request, last_items(&held.channels), peer).await {
+            Ok(response) if instruct::are_in(response.headers()) => {
+                self.outcome(&asked, response).await
+            }
+            Ok(response) => Outcome::Pass(response),
+            Err(_) => Outcome::Pass(reply::unavailable(1)),
+        }
+    }
+}
+
+/// Returns the response of an application for the end of the time.
+pub(super) fn timeout_response(timeout: &TimeoutResponse) -> Response<Body> {
+    let mut response = Response::new(Body::from(timeout.body.clone()));
+    *response.status_mut() = StatusCode::from_u16(timeout.status).unwrap_or(StatusCode::OK);
+    *response.headers_mut() = map_of(&timeout.fields);
+    response
+}
+
+/// Returns the fields that tell an application the last items of a connection.
+pub(super) fn last_items(channels: &[HeldChannel]) -> Vec<HeaderValue> {
+    let last = |channel: &HeldChannel| {
+        let id = channel.previous.as_ref()?;
+        HeaderValue::from_str(&format!("{}; last-id={id}", channel.name)).ok()
+    };
+    channels.iter().filter_map(last).collect()
+}
+
+/// Returns the positions in the log behind which items are news, by channel: behind the item that
+/// the application names, if that is kept, and else behind the last one.
+pub(super) fn floors(hub: &Hub, channels: &[HeldChannel], last: u64) -> Vec<u64> {
+    let floor = |channel: &HeldChannel| {
+        let previous = channel.previous.as_deref();
+        previous.and_then(|id| hub.number_of_key(&Item::key(&channel.name, id))).unwrap_or(last)
+    };
+    channels.iter().map(floor).collect()
+}
+
+impl ToHold {
+    /// Enters the connection at the log, and returns the items that it lacks.
+    pub(super) fn join(&self, subscribers: &LocalSubscribers) -> Since {
+        let last = subscribers.hub.last();
+        let first = self.floors.iter().copied().min().unwrap_or(last);
+        let mut since = subscribers.hub.join(subscribers.queue_id, Some(subscribers.cursor(first)));
+        let is_news = |message: &Message| {
+            let item = Item::of(message);
+            item.is_some_and(|item| {
+                let channels = self.record.channels.iter().zip(&self.floors);
+                let mut own = channels.filter(|(channel, _)| channel.name == item.channel);
+                own.any(|(_, floor)| message.id > *floor)
+                    && filters::let_through(&self.record, &item)
+            })
+        };
+        since.messages.retain(is_news);
+        // The application has said what the client has.
+        since.missed = false;
+        since
+    }
+}
