@@ -10,6 +10,8 @@ mod ejection;
 mod failures;
 mod fastcgi;
 mod gateway;
+mod grip;
+mod grip_sockets;
 mod heads;
 mod http2;
 mod http2_clients;

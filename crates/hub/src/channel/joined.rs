@@ -103,6 +103,12 @@ impl JoinedChannel {
         &self.subscribers().hub
     }
 
+    /// Whether something is due by what an application has said.
+    pub(super) fn is_due(&self) -> bool {
+        let due = self.subscribers().held_due(self.subscription.index);
+        due.is_some_and(|due| due.is_zero())
+    }
+
     /// Notes something in the connection's line of the access log, if there is a log.
     pub(super) fn note(&self, note: impl FnOnce(&Entry)) {
         self.subscribers().note(self.subscription.index, note);

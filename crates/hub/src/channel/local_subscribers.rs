@@ -362,7 +362,7 @@ impl LocalSubscribers {
             self.parking_lot.count_body(count as u64);
         }
         self.note(index, |entry| entry.sent(count as u64));
-        if form.is_held() {
+        if form.is_held() && count > 0 {
             self.note_held(index, |times| times.sent = Moment::now());
         }
     }

@@ -261,6 +261,7 @@ impl Resting for RestingSubscriber {
         let Subscription { local_subscribers, index, .. } = &self.subscription;
         self.mailbox.remember(&Context::from_waker(waker));
         let is_over = local_subscribers.grant(*index).is_over()
+            || local_subscribers.held_due(*index).is_some_and(|due| due.is_zero())
             || self.sign.left(local_subscribers.hub.silence()).is_zero();
         is_over || !self.mailbox.is_empty() || self.mailbox.ended().is_some()
     }
@@ -388,6 +389,7 @@ impl SocketSession {
         self.channels.is_one()
             && time::now() < self.quiet_until
             && self.session.is_idle()
+            && !self.channels.first().is_due()
             && self.channels.is_empty()
             && self.channels.ended().is_none()
     }

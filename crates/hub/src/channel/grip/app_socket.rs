@@ -134,7 +134,10 @@ impl AppSocket {
 
     /// Whether nothing is under way.
     pub(in crate::channel) fn is_idle(&self) -> bool {
-        self.events.is_empty() && self.calling.is_none() && self.delayed.is_empty()
+        self.events.is_empty()
+            && self.calling.is_none()
+            && self.pause.is_none()
+            && self.delayed.is_empty()
     }
 
     /// Whether so many events wait that no more are read.

@@ -230,8 +230,8 @@ impl Instructions {
     }
 
     fn link(&mut self, text: &str, base: &str) -> Result<(), String> {
-        let mut parts = split(text, ';').into_iter().map(str::trim);
-        let address = parts.next().unwrap_or("");
+        let (address, rest) = head_of(text);
+        let parts = split(rest, ';');
         let address = address.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
         let target = address.and_then(|address| relative_to(base, address));
         let target = target.ok_or("failed to parse Grip-Link value")?;
@@ -304,6 +304,21 @@ fn without_fragment(text: &str) -> &str {
     text.split('#').next().unwrap_or("")
 }
 
+/// Returns the part of a value before its parameters, and these.
+fn head_of(text: &str) -> (&str, &str) {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            ';' if !quoted => return (text[..at].trim(), &text[at + 1..]),
+            _ => {}
+        }
+    }
+    (text.trim(), "")
+}
+
 /// Splits a field where a separator is not quoted.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let (mut parts, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
@@ -360,8 +375,9 @@ pub(super) fn filter_of(name: &str) -> u8 {
 }
 
 fn channel(text: &str) -> Result<HeldChannel, String> {
-    let mut parts = split(text, ';').into_iter();
-    let mut channel = named(&unquoted(parts.next().unwrap_or("")))?;
+    let (name, rest) = head_of(text);
+    let parts = split(rest, ';');
+    let mut channel = named(&unquoted(name))?;
     for part in parts {
         match part.split_once('=').map(|(name, value)| (name.trim(), unquoted(value))) {
             Some(("prev-id", id)) if !id.is_empty() => channel.previous = Some(id.into()),
@@ -392,9 +408,8 @@ pub(super) fn keep_alive(
 }
 
 fn read_keep_alive(text: &str) -> Result<KeepAlive, String> {
-    let mut parts = split(text, ';').into_iter();
-    // The data is the part before the parameters, which may be empty.
-    let data = if text.trim_start().starts_with(';') { "" } else { parts.next().unwrap_or("") };
+    let (data, rest) = head_of(text);
+    let parts = split(rest, ';');
     let data = unquoted_once(data);
     let (mut format, mut limit, mut mode) = ("raw".to_owned(), None, None);
     for part in parts {

@@ -29,7 +29,7 @@ use crate::channel::local_subscribers::LocalSubscribers;
 
 /// What the gateway can do, as applications are told.
 const FEATURES: HeaderValue = HeaderValue::from_static(
-    "status, session, link:next, link:gone, filter:skip-self, filter:skip-users, \
+    "status, link:next, link:gone, filter:skip-self, filter:skip-users, \
      filter:require-sub, filter:var-subst",
 );
 
