@@ -4,6 +4,7 @@
 mod broker;
 pub(crate) mod crowd;
 mod encrypted;
+mod held;
 mod http2;
 mod mercure;
 mod mishaps;
