@@ -82,6 +82,10 @@ pub struct HeldRequest {
     pub method: Box<str>,
     /// The path with its query.
     pub target: Box<str>,
+    /// The path with its query that stands in its place, if the route has such a rule.
+    pub rewritten: Option<Box<str>>,
+    /// The user whose password was verified.
+    pub user: Option<Box<str>>,
     /// The fields of its head, `Host` included.
     pub fields: Vec<(Box<str>, Box<[u8]>)>,
     /// The body; `None` if it was too large to be kept.

@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncWrite};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,6 +32,18 @@ pub enum Socket {
     Tcp(std::net::TcpStream),
     /// The Unix domain.
     Unix(std::os::unix::net::UnixStream),
+}
+
+/// Makes the kernel find out whether a client lives from which nothing comes, and to which nothing
+/// is sent: it asks after a minute, and ends the connection within another one (tcp(7),
+/// `TCP_KEEPIDLE`).
+pub fn probe_in_silence(socket: impl AsFd) {
+    let probes = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(15))
+        .with_retries(4);
+    // A socket of the Unix domain has no need of it.
+    let _ = socket2::SockRef::from(&socket).set_tcp_keepalive(&probes);
 }
 
 /// Asks the kernel to accept no more bytes as soon as it holds about this many that it has not sent

@@ -55,6 +55,11 @@ pub struct WaitingRequest {
 }
 
 impl WaitingRequest {
+    /// Whether its client speaks HTTP/1.0.
+    pub fn is_1_0(&self) -> bool {
+        self.parked.pending.as_ref().is_some_and(|pending| pending.form.is_1_0)
+    }
+
     /// Answers the request; the connection continues after that.
     pub fn answer(mut self, response: Response<Body>) {
         if let Some(pending) = self.parked.pending.take() {

@@ -787,12 +787,19 @@ impl Carried {
             Kind::Poll { may_have_hsts, .. } => {
                 let end = SystemTime::now() + self.left();
                 let since = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                Activity::StreamPoll {
+                let poll = Activity::StreamPoll {
                     space: subscribers.hub.space()?,
                     last: self.given,
                     grant: subscribers.grant(index),
                     may_have_hsts: *may_have_hsts,
                     until: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+                };
+                match subscribers.reader(index).as_ref().and_then(|reader| reader.held()) {
+                    None => poll,
+                    Some(held) => {
+                        let held = Box::new((**held).clone());
+                        Activity::HeldPoll { poll: Box::new(poll), held }
+                    }
                 }
             }
         };

@@ -267,8 +267,9 @@ impl LocalSubscribers {
             return needs;
         }
         self.remove(index);
+        let number = broadcast.messages[first].id;
         if let (Some(parked), Some(item)) = (self.parking_lot.take(key), broadcast.item(first)) {
-            self.answer_held(held, WaitingRequest { parked }, item);
+            self.answer_held(held, WaitingRequest { parked }, (number, item));
         }
         true
     }
@@ -283,6 +284,8 @@ impl LocalSubscribers {
         let range = first..broadcast.messages.len();
         let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
         let count = match &wanted {
+            // No subscriber gets all items of an application.
+            None if self.hub.options().grip => 0,
             None => range.len(),
             Some(wanted) => wanted[range.clone()].iter().filter(|is_wanted| **is_wanted).count(),
         };

@@ -113,8 +113,9 @@ impl ChannelEngine {
             None => {
                 hub.delivered(delivery.queue_id, broadcast.cost);
                 if hub.options().grip {
-                    let last = broadcast.messages.last().map_or(0, |message| message.id);
-                    subscribers.delivered_held(last);
+                    let id = |message: Option<&Message>| message.map_or(0, |message| message.id);
+                    let (first, last) = (broadcast.messages.first(), broadcast.messages.last());
+                    subscribers.delivered_held(id(first)..id(last));
                 }
                 delivery.broadcast = None;
             }

@@ -270,7 +270,7 @@ impl EventWriter {
         let first = channels.first();
         let reader = first.subscribers().reader(first.subscription.index);
         let held = reader.as_ref().and_then(|reader| reader.held());
-        let held = held.map(|record| Box::new(HeldStream::new(record, first.subscribers())));
+        let held = held.map(|record| Box::new(HeldStream::new(record)));
         EventWriter { channels, form, is_chunked, reader, held }
     }
 
@@ -288,6 +288,12 @@ impl EventWriter {
             by.read_as(subscription.index, held.record().clone(), false);
         }
         subscription
+    }
+
+    /// Makes items up to these positions in the log no news to a stream that an application holds, by
+    /// channel.
+    pub(super) fn begin_after(&mut self, floors: Vec<u64>) {
+        self.held.iter_mut().for_each(|held| held.begin_after(floors.clone()));
     }
 
     /// Whether nothing is under way apart from messages.
@@ -327,6 +333,7 @@ impl EventWriter {
             && self.channels.ended().is_none()
             && let Some(held) = &mut self.held
             && !held.is_stopped()
+            && !held.waits(self.channels.first().subscribers())
             && let Some((index, Taken { message, is_after_gap })) = self.channels.take()
         {
             if is_after_gap {

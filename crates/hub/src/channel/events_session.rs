@@ -93,6 +93,12 @@ impl EventsSession {
         self.writer.channels.first()
     }
 
+    /// Makes items up to these positions in the log no news, by channel.
+    pub(super) fn begin_after(mut self, floors: Vec<u64>) -> EventsSession {
+        self.writer.begin_after(floors);
+        self
+    }
+
     /// Writes the head of the response first.
     pub(super) fn with_head(mut self, head: Vec<u8>) -> EventsSession {
         self.head = head.len();

@@ -367,6 +367,14 @@ impl Hub {
         self.state().history.since(after, self.epoch)
     }
 
+    /// Returns the number of the oldest message that is kept, and whether the log has more than half
+    /// of the bytes that it may have.
+    pub(super) fn oldest(&self) -> (u64, bool) {
+        let state = self.state();
+        let (count, bytes) = state.history.size();
+        (state.history.last() + 1 - count, bytes > state.options.max_bytes / 2)
+    }
+
     /// Returns the number of the message with a key, if it is kept.
     pub(super) fn number_of_key(&self, key: &str) -> Option<u64> {
         self.state().history.with_name(NameKind::Key, key).map(|message| message.id)

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -68,11 +68,17 @@ impl LocalRoute {
         self.channels.options().mercure.is_some()
     }
 
-    /// Enters a route of an application that holds connections by the log of this route.
-    pub(super) fn enter_held(&self, name: &Arc<str>, route: &Rc<dyn Any>) {
-        let mut held = self.held.borrow_mut();
-        held.retain(|_, route| route.strong_count() > 0);
-        held.insert(name.clone(), Rc::downgrade(route));
+    /// Enters the routes of applications that hold connections by the log of this route, in the
+    /// place of those before.
+    pub(super) fn enter_held(&self, routes: Vec<(Arc<str>, Rc<dyn Any>)>) {
+        let routes = routes.into_iter().map(|(name, route)| (name, Rc::downgrade(&route)));
+        self.held.replace(routes.collect());
+    }
+
+    /// Ends the held connections of routes other than these.
+    pub(super) fn dismiss_held(&self, kept: &HashSet<Arc<str>>) {
+        let all: Vec<_> = self.subscribers.borrow().values().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|subscribers| subscribers.dismiss_held(kept));
     }
 
     /// Returns the route of an application that holds connections, if there still is one.

@@ -89,7 +89,7 @@ pub use counters::Figures;
 pub use cursor::Cursor;
 pub use engine::ChannelEngine;
 pub use form::{Form, Offsets};
-pub use grip::{Ask, GripKey, GripKeyError, HeldRoute, publish_items};
+pub use grip::{Ask, GripKey, GripKeyError, HeldRoute, Way, publish_items};
 pub use history::Since;
 pub use hub::Hub;
 pub use local_route::LocalRoute;

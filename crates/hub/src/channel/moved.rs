@@ -27,7 +27,7 @@ impl LocalSubscribers {
                 self.remove(index);
                 // The application knows what has come.
                 match self.route_of(&held) {
-                    Some(route) => route.ask_again(held, WaitingRequest { parked }),
+                    Some(route) => route.ask_again(held, WaitingRequest { parked }, 0),
                     None => self.end_held_poll(&held, parked, ResumeReason::TimedOut),
                 }
                 continue;

@@ -150,7 +150,14 @@ pub(super) async fn publish_in_turn(
         Some(shared) => shared.begin(draft).await,
         None => hub.publish_as(draft),
     };
-    let published = published.map_err(|why| match why {
+    let published = published.map_err(|why| not_published(hub, why))?;
+    hub.wait_until_recorded().await;
+    Ok(published)
+}
+
+/// Returns the answer to the publisher of a message that was not published.
+pub(super) fn not_published(hub: &Hub, why: NotPublished) -> Response<Body> {
+    match why {
         NotPublished::OtherWithKey => {
             let text = "another message was published with this Idempotency-Key\n";
             reply::text(StatusCode::UNPROCESSABLE_ENTITY, text)
@@ -165,9 +172,7 @@ pub(super) async fn publish_in_turn(
             hub.counters().refused.fetch_add(1, Ordering::Relaxed);
             full()
         }
-    })?;
-    hub.wait_until_recorded().await;
-    Ok(published)
+    }
 }
 
 /// Reads a body of at most this many bytes.

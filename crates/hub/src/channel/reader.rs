@@ -112,12 +112,14 @@ pub(super) struct HeldTimes {
     pub news: Moment,
     /// It was written to since its state was left.
     pub is_written: bool,
+    /// It is among those whose state is to be left again.
+    pub is_queued: bool,
 }
 
 impl HeldTimes {
     pub(super) fn now() -> HeldTimes {
         let now = Moment::now();
-        HeldTimes { sent: now, kept: now, news: now, is_written: false }
+        HeldTimes { sent: now, kept: now, news: now, is_written: false, is_queued: false }
     }
 }
 
@@ -173,7 +175,9 @@ impl Readers {
             if self.times.len() <= index {
                 self.times.resize(index + 1, HeldTimes::now());
             }
-            self.times[index] = HeldTimes::now();
+            // One before it may still be among those whose state is to be left again.
+            let is_queued = self.times[index].is_queued;
+            self.times[index] = HeldTimes { is_queued, ..HeldTimes::now() };
         }
         self.by_subscriber[index] = Some(reader);
     }

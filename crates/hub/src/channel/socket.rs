@@ -216,7 +216,7 @@ impl LocalSubscribers {
         let session = Session::new(form, target, Vec::new());
         match self.reader(index).as_ref().and_then(|reader| reader.held()) {
             None => session,
-            Some(held) => session.with_app(AppSocket::new(held, self, peer)),
+            Some(held) => session.with_app(AppSocket::new(held, peer)),
         }
     }
 
@@ -458,8 +458,11 @@ impl SocketSession {
     /// Makes frames of messages, as many as there is room for, and of the end.
     fn fill(&mut self) {
         while self.session.state() == SessionState::Open && self.session.left() < OUTPUT {
+            let by = self.channels.first().subscribers().clone();
             if let Some(why) = self.channels.ended() {
                 self.close(why);
+            } else if self.session.app().is_some_and(|app| app.waits(&by)) {
+                return;
             } else if let Some((index, taken)) = self.channels.take() {
                 self.send(index, &taken);
             } else if self.channels.ended().is_none() {

@@ -78,7 +78,7 @@ impl BuiltRouter {
             }
             route.change_rules(rules, hsts);
         }
-        self.held.iter().for_each(HeldRoute::put_to_use);
+        HeldRoute::put_to_use(&self.held, &self.router.channel_routes);
         self.router
     }
 }
@@ -286,15 +286,21 @@ impl RouterBuilder {
     ) -> Option<Rc<HeldRoute>> {
         let (key, channels) = self.generation.grip(grip)?;
         let log = self.log_of(&channels);
-        let first = host.names.first().map_or("", String::as_str);
+        // A host without names is known by its listeners: there may be one for each.
+        let at: Vec<String> = host.listeners.iter().map(ToString::to_string).collect();
+        let unnamed = host.names.is_empty().then(|| format!("[{}]", at.join(",")));
+        let mut hosts: Vec<String> = host.names.iter().cloned().chain(unnamed).collect();
+        hosts.sort_unstable();
         let matcher = route.matcher.as_ref().map_or_else(String::new, |it| format!(" {it:?}"));
-        let name = format!("{first} {}{matcher}", route.path).into();
-        let prefix =
-            if strips { route.path.trim_end_matches('/').to_owned() } else { String::new() };
-        let ask = forwards.clone().asks(prefix);
+        let named = |host: String| format!("{host} {}{matcher}", route.path).into();
+        let names = hosts.into_iter().map(named).collect();
+        let path = route.path.trim_end_matches('/');
+        let ask = forwards.clone().asks(path.to_owned(), strips);
+        let prefix = if strips { path.into() } else { "".into() };
         let hsts = self.https.as_ref().and_then(HttpsRule::hsts);
         let report = self.router.shared.report.clone();
-        let held = HeldRoute::new(name, ask, (key, log), (rules.clone(), hsts), report);
+        let rules = (rules.clone(), hsts);
+        let held = HeldRoute::new(names, (ask, prefix), (key, log), rules, report);
         self.held.push(held.clone());
         Some(held)
     }

@@ -21,7 +21,9 @@ use superpoll_http::telemetry::durations::RequestDurations;
 use superpoll_http::upload::Upload;
 use superpoll_http::upstream::Forwarder;
 use superpoll_http1::Method;
-use superpoll_hub::channel::{Also, Ask, Channels, GripKey, HeldRoute, LocalRoute, publish_items};
+use superpoll_hub::channel::{
+    Also, Ask, Channels, GripKey, HeldRoute, LocalRoute, Way, publish_items,
+};
 
 use super::auth_request::AuthRequest;
 use super::{Decision, Reply, Routes};
@@ -274,18 +276,23 @@ fn user_of(head: Head<'_>) -> Option<String> {
 type Changed = (Option<PathAndQuery>, Option<String>);
 
 impl Forwards {
-    /// Returns the way to ask the servers on behalf of held connections. The paths of links get a
-    /// prefix that is taken off again.
-    pub(super) fn asks(self: Rc<Forwards>, prefix: String) -> Ask {
+    /// Returns the way to ask the servers of a route on behalf of held connections. If the path of
+    /// the route is taken off, the paths of links get it first.
+    pub(super) fn asks(self: Rc<Forwards>, route: String, strips: bool) -> Ask {
         Rc::new(move |mut request, exchange, is_link| {
-            if is_link && !prefix.is_empty() {
+            if is_link && strips {
                 let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-                if let Ok(uri) = Uri::try_from(format!("{prefix}{path}")) {
+                if let Ok(uri) = Uri::try_from(format!("{route}{path}")) {
                     *request.uri_mut() = uri;
                 }
             }
-            let path = request.uri().path().to_owned();
-            let decision = self.decide(Head::from(&request), &path, (None, None));
+            let Way { rewritten, user } = request.extensions_mut().remove().unwrap_or_default();
+            let target = rewritten.and_then(|target| PathAndQuery::try_from(&*target).ok());
+            let own = request.uri().path();
+            let below = own.strip_prefix(&*route).unwrap_or(own);
+            let path = target.as_ref().map_or(below, PathAndQuery::path).to_owned();
+            let changed = (target, user.map(String::from));
+            let decision = self.decide(Head::from(&request), &path, changed);
             let reply = decision.answer(request, exchange);
             Box::pin(async move { reply.into_response().await })
         })
@@ -299,15 +306,11 @@ impl Forwards {
         }
         if let Some(held) = &self.held {
             let held = held.clone();
-            return Decision::handle(move |request, exchange| {
-                let request = match target {
-                    None => Ok(request),
-                    Some(target) => super::with_target(request, target),
-                };
-                match request {
-                    Ok(request) => Reply::Later(Box::pin(held.answer(request, exchange))),
-                    Err(status) => status.into(),
-                }
+            return Decision::handle(move |mut request, exchange| {
+                let rewritten = target.map(|target| target.as_str().into());
+                let user = user.map(String::into_boxed_str);
+                request.extensions_mut().insert(Way { rewritten, user });
+                Reply::Later(Box::pin(held.answer(request, exchange)))
             });
         }
         let forwarder = self.forwarder.clone();

@@ -10,12 +10,14 @@ use std::time::{Duration, SystemTime};
 use superpoll_config::Slow;
 use superpoll_http::connection_state::{Activity, LeftConnection, StreamActivity};
 use superpoll_http::grant::Grant;
+use superpoll_http::held::HeldRecord;
 use superpoll_http2::Record;
 use superpoll_rt::time;
 
 use super::{Carried, Carrier, GoesOn, Kind, MOST_DATA, limit_unsent_of};
 use crate::channel::counters;
 use crate::channel::form::Encoded;
+use crate::channel::grip::LONGEST_WAIT;
 use crate::channel::history::Since;
 use crate::channel::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use crate::channel::mailbox::{EndReason, Mailbox};
@@ -62,6 +64,8 @@ pub enum LeftWork {
         may_have_hsts: bool,
         /// How much longer it may wait.
         wait: Duration,
+        /// What an application holds it for, if one does.
+        held: Option<Box<HeldRecord>>,
     },
 }
 
@@ -73,11 +77,15 @@ impl LeftStream {
         subscribers: impl FnOnce(u64) -> Option<Rc<LocalSubscribers>>,
     ) -> Option<LeftStream> {
         let StreamActivity { stream, activity } = left;
+        let (activity, held) = match activity {
+            Activity::HeldPoll { poll, held } => (*poll, Some(held)),
+            activity => (activity, None),
+        };
         let (space, last, work) = match activity {
             Activity::StreamPoll { space, last, grant, may_have_hsts, until } => {
                 let until = SystemTime::UNIX_EPOCH + Duration::from_millis(until);
                 let wait = until.duration_since(SystemTime::now()).unwrap_or_default();
-                (space, last, LeftWork::Poll { grant, may_have_hsts, wait })
+                (space, last, LeftWork::Poll { grant, may_have_hsts, wait, held })
             }
             activity => {
                 let (space, subscriber) = LeftSubscriber::of(activity)?;
@@ -115,10 +123,16 @@ impl Adopted {
                 let kind = Kind::Messages { form, peer: None, sign: LastSign::now(pinged) };
                 (subscription, grant, kind, reader)
             }
-            LeftWork::Poll { grant, may_have_hsts, wait } => {
-                let wait = grant.limit(wait.min(subscribers.hub.options().poll));
-                let until = Moment::at(time::now() + wait);
-                (add(grant), grant, Kind::Poll { until, may_have_hsts, trace: None }, None)
+            LeftWork::Poll { grant, may_have_hsts, wait, held } => {
+                let longest = match held {
+                    None => subscribers.hub.options().poll,
+                    Some(_) => LONGEST_WAIT,
+                };
+                let until = Moment::at(time::now() + grant.limit(wait.min(longest)));
+                let subscription = add(grant);
+                let index = subscription.index;
+                let reader = held.map(|held| subscribers.read_as(index, *held, false));
+                (subscription, grant, Kind::Poll { until, may_have_hsts, trace: None }, reader)
             }
         };
         Adopted { subscription, grant, kind, stream, reader, last, since }
@@ -129,7 +143,11 @@ impl Adopted {
         let none = Since { messages: Vec::new(), missed: false, last: self.last };
         let mut since = std::mem::replace(&mut self.since, none);
         since.messages.retain(|message| self.gets(message));
-        let (options, missed) = (self.subscribers().hub.options(), since.missed);
+        // All bytes are explained: what the log of an application has forgotten was for others.
+        let is_held = self.reader.as_ref().is_some_and(|reader| reader.held().is_some());
+        let options = self.subscribers().hub.options();
+        let missed = since.missed && !is_held;
+        since.missed = missed;
         let is_gap = missed && options.slow == Slow::DropOldest && !since.messages.is_empty();
         let mailbox = Rc::new(Mailbox::new(since, &options));
         if !self.subscribers().have_given(self.grant) {
@@ -150,7 +168,12 @@ impl Adopted {
 
     /// Whether it gets a message.
     fn gets(&self, message: &Message) -> bool {
-        message.id > self.last && self.reader.as_ref().is_none_or(|reader| reader.gets(message))
+        let gets = match &self.reader {
+            Some(reader) => reader.gets(message),
+            // No subscriber gets all items of an application.
+            None => !self.subscribers().hub.options().grip,
+        };
+        message.id > self.last && gets
     }
 }
 

@@ -128,7 +128,7 @@ impl Asked {
     fn left(self, last: u64) -> LeftWork {
         if self.is_poll {
             let (may_have_hsts, wait) = (false, Duration::from_secs(60));
-            return LeftWork::Poll { grant: FOREVER, may_have_hsts, wait };
+            return LeftWork::Poll { grant: FOREVER, may_have_hsts, wait, held: None };
         }
         LeftWork::Messages(LeftSubscriber {
             form: self.form,

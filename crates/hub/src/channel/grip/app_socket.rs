@@ -20,7 +20,6 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use superpoll_http::exchange::LocalFuture;
 use superpoll_http::held::{FrameKind, HeldFor, HeldRecord, HeldRequest, HeldSocket};
 use superpoll_http::peer::Peer;
-use superpoll_rt::spawn;
 use superpoll_rt::time::{self, Sleep, sleep_until};
 
 use super::content::frame;
@@ -29,7 +28,7 @@ use super::events::{self, Event, MEDIA_TYPE};
 use super::filters;
 use super::instruct::{self};
 use super::item::{Item, LONGEST_CONTROL, SocketFormat, close_code, shortened};
-use super::route::{HeldRoute, Unasked, collect, fields_of};
+use super::route::{HeldRoute, Unasked, Way, collect, fields_of};
 use super::stream::{Due, due};
 use crate::channel::local_subscribers::{LocalSubscribers, Subscription};
 use crate::channel::message::Message;
@@ -43,6 +42,9 @@ const MOST_EVENTS: usize = 256 << 10;
 
 /// The shortest time between calls in silence, in seconds.
 const SHORTEST_CALL: u32 = 20;
+
+/// The time between two looks whether the connections of a server before are all here.
+const GATHERING: Duration = Duration::from_millis(20);
 
 /// The most messages that are sent later, and the longest time.
 const MOST_DELAYED: usize = 32;
@@ -77,7 +79,6 @@ enum NoAnswer {
 /// The application's side of a WebSocket.
 pub(in crate::channel) struct AppSocket {
     pub(super) record: HeldRecord,
-    route: Option<Rc<HeldRoute>>,
     peer: Rc<Peer>,
     events: VecDeque<Event>,
     cost: usize,
@@ -103,14 +104,9 @@ fn state(record: &HeldRecord) -> Option<(&HeldRequest, &HeldSocket)> {
 
 impl AppSocket {
     /// Continues with a WebSocket.
-    pub(in crate::channel) fn new(
-        record: &HeldRecord,
-        by: &LocalSubscribers,
-        peer: &Rc<Peer>,
-    ) -> AppSocket {
+    pub(in crate::channel) fn new(record: &HeldRecord, peer: &Rc<Peer>) -> AppSocket {
         AppSocket {
             record: record.clone(),
-            route: by.route_of(record),
             peer: peer.clone(),
             events: VecDeque::new(),
             cost: 0,
@@ -150,6 +146,12 @@ impl AppSocket {
             self.cost += event.cost();
             self.events.push_back(event);
         }
+    }
+
+    /// Whether it takes no items now: their bytes may be its own, and a successor that has an older
+    /// state of it would take them for those of all.
+    pub(in crate::channel) fn waits(&self, by: &LocalSubscribers) -> bool {
+        by.hub.is_gathering() && filters::have_own(&self.record)
     }
 
     /// Takes a message of the client.
@@ -223,8 +225,11 @@ impl AppSocket {
             if left.is_zero() && !by.hub.is_gathering() {
                 return self.silent(due, at);
             }
-            let left = left.max(Duration::from_millis(20));
+            let left = left.max(GATHERING);
             until = until.into_iter().chain([now + left]).min();
+        }
+        if by.hub.is_gathering() && filters::have_own(&self.record) {
+            until = until.into_iter().chain([now + GATHERING]).min();
         }
         let Some(until) = until else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
@@ -263,7 +268,7 @@ impl AppSocket {
 
     /// Calls the application with the body.
     fn call(&mut self, at: &Subscription) -> Poll<Vec<Step>> {
-        let Some(route) = self.route.clone() else {
+        let Some(route) = at.local_subscribers.route_of(&self.record) else {
             // The configuration has no such route any more.
             self.is_told = true;
             return Poll::Ready(vec![Step::Close(1001, String::new())]);
@@ -300,7 +305,9 @@ impl AppSocket {
             },
             Err(NoAnswer::Failed(what)) => what,
         };
-        self.route.iter().for_each(|route| route.report(&what));
+        if let Some(route) = at.local_subscribers.route_of(&self.record) {
+            route.report(&what);
+        }
         self.is_told = true;
         vec![Step::Abort]
     }
@@ -434,23 +441,25 @@ impl AppSocket {
             socket.is_detached = true;
         }
         at.local_subscribers.read_as(at.index, self.record.clone(), false);
-        if !self.events.is_empty() || self.calling.is_some() || self.pause.is_some() {
-            spawn(self.rest()).detach();
+        let has_rest = !self.events.is_empty() || self.calling.is_some() || self.pause.is_some();
+        if let Some(route) = at.local_subscribers.route_of(&self.record).filter(|_| has_rest) {
+            let rest = self.rest(route.clone());
+            route.say_goodbye(Box::pin(rest));
         }
     }
 
     /// Sends the events that are left.
-    async fn rest(mut self) {
-        let is_failed =
-            |outcome: &Result<Answered, NoAnswer>| matches!(outcome, Err(NoAnswer::Failed(_)));
-        if let Some(calling) = self.calling.take()
-            && is_failed(&calling.await)
-        {
-            return;
+    async fn rest(mut self, route: Rc<HeldRoute>) {
+        let mut is_unsent = self.pause.is_some();
+        if let Some(calling) = self.calling.take() {
+            match calling.await {
+                Ok(_) => {}
+                Err(NoAnswer::NotSent) => is_unsent = true,
+                Err(NoAnswer::Failed(_)) => return,
+            }
         }
-        let Some(route) = self.route.clone() else { return };
         let mut bodies = vec![self.take_events()];
-        if self.pause.is_some() {
+        if is_unsent {
             bodies.insert(0, self.body.clone());
         }
         for body in bodies.into_iter().filter(|body| !body.is_empty()) {
@@ -477,10 +486,17 @@ pub(in crate::channel) fn tell_gone(route: Rc<HeldRoute>, held: &HeldRecord) {
     let mut body = Vec::new();
     Event::Disconnect.write(&mut body);
     let (request, id, meta) = (request.clone(), socket.id, held.meta.clone());
-    spawn(async move {
-        let _ = call(route, &request, id, &meta, body.into(), &Rc::default()).await;
-    })
-    .detach();
+    let asked = route.clone();
+    route.say_goodbye(Box::pin(async move {
+        for seconds in std::iter::once(0).chain(RETRIES) {
+            time::sleep(Duration::from_secs(seconds)).await;
+            let (asked, body) = (asked.clone(), body.clone().into());
+            let called = call(asked, &request, id, &meta, body, &Rc::default()).await;
+            if !matches!(called, Err(NoAnswer::NotSent)) {
+                return;
+            }
+        }
+    }));
 }
 
 /// Calls an application with events.
@@ -510,8 +526,10 @@ fn call(
         }
     }
     let (target, peer) = (request.target.clone(), peer.clone());
+    let way = Way { rewritten: request.rewritten.clone(), user: request.user.clone() };
     async move {
-        let sent = route.send((Method::POST, &target), fields, body, &peer, false).await;
+        let (to, about) = ((Method::POST, &*target), (&peer, Some(way)));
+        let sent = route.send(to, (fields, body), about).await;
         let response = match sent {
             Ok(response) => response,
             Err(Unasked::NotSent) => return Err(NoAnswer::NotSent),

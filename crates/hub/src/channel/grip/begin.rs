@@ -9,7 +9,7 @@ use superpoll_http::exchange::Exchange;
 use superpoll_http::grant::Grant;
 use superpoll_http::message::last_chunked_head;
 use superpoll_http::parking_lot::WaitingRequest;
-use superpoll_http::plain_stream::limit_unsent;
+use superpoll_http::plain_stream::{limit_unsent, probe_in_silence};
 use superpoll_http::reply;
 use superpoll_http1::chunk;
 
@@ -72,7 +72,10 @@ impl LocalSubscribers {
             chunk(&mut rest, |to| to.extend_from_slice(&content));
         }
         let backlog = Backlog { rest: rest.into(), mailbox };
+        // Nothing else may ever show that a client has gone.
+        probe_in_silence(&parked.stream);
         let session = EventsSession::new(subscription, parked.peer, Form::Held, backlog);
+        let session = session.begin_after(hold.floors);
         session.with_head(last_chunked_head(head.status, &fields)).start(parked.stream);
     }
 
@@ -93,8 +96,9 @@ impl LocalSubscribers {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
         let (subscription, mailbox) = self.enter_held(&hold);
-        let writer =
+        let mut writer =
             EventWriter::new(JoinedChannels::one(subscription, mailbox), Form::Held, false);
+        writer.begin_after(hold.floors);
         let (head, content) = hold.response.into_parts();
         let body = EventsBody::of_held(writer, Unread::default(), content.into());
         Response::from_parts(head, Body::resting(body))

@@ -12,12 +12,22 @@ const USER: &str = "user";
 
 /// Whether a connection gets an item.
 pub(in crate::channel) fn let_through(held: &HeldRecord, item: &Item) -> bool {
+    let Some(channel) = held.channel(&item.channel) else { return false };
     let has_format = match held.purpose {
-        HeldFor::Stream { .. } => item.stream.is_some(),
+        HeldFor::Stream { .. } => match &item.stream {
+            // A successor takes each item for some bytes. Only the id of an empty one may count.
+            Some(StreamFormat::Content(content)) => {
+                !content.is_empty() || channel.previous.is_some()
+            }
+            Some(StreamFormat::Close) => true,
+            None => false,
+        },
         HeldFor::Response { .. } => item.response.is_some(),
         HeldFor::Socket { .. } => item.socket.is_some(),
     };
-    let Some(channel) = held.channel(&item.channel).filter(|_| has_format) else { return false };
+    if !has_format {
+        return false;
+    }
     let has = |filter: u8| channel.filters & filter != 0;
     let user = held.value(USER);
     if has(filter::SKIP_SELF) && item.sender.is_some() && item.sender.as_deref() == user {
@@ -52,6 +62,11 @@ pub(in crate::channel) fn needs_task(held: &HeldRecord, item: &Item) -> bool {
         },
     };
     has_own && content.windows(2).any(|pair| pair == b"%(")
+}
+
+/// Whether the bytes of items may be the connection's own.
+pub(super) fn have_own(held: &HeldRecord) -> bool {
+    held.channels.iter().any(|channel| channel.filters & filter::VAR_SUBST != 0)
 }
 
 /// Returns content with the connection's values in the place of variables, if its channel has that

@@ -18,6 +18,7 @@ use superpoll_http::reply;
 use superpoll_http::upload::Upload;
 use superpoll_rt::spawn;
 
+use super::app_socket::has_events;
 use super::filters;
 use super::instruct::{self, Hold, Instructions};
 use super::item::Item;
@@ -66,7 +67,11 @@ impl HeldRoute {
             return self.open(request, exchange).await;
         }
         let (mut head, body) = request.into_parts();
-        clean(&mut head.headers, false);
+        clean(&mut head.headers);
+        if has_events(&head.headers) {
+            // Only the gateway makes events, which are signed.
+            return reply::status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        }
         let is_short = body.size_hint().upper().is_some_and(|length| length <= KEPT_BODY);
         let (body, copy) = match (body.is_end_stream(), is_short) {
             (true, _) => (body, Some(Bytes::new())),
@@ -99,7 +104,8 @@ impl HeldRoute {
 
     async fn read(&self, asked: &Asked, mut response: Response<Body>) -> Result<Outcome, String> {
         let is_document = instruct::is_document(response.headers());
-        let mut instructions = Instructions::take(&mut response, &asked.request.target)?;
+        let base = self.base_of(&asked.request);
+        let mut instructions = Instructions::take(&mut response, base)?;
         let (hub, after) = match self.position().await {
             Ok(position) => position,
             Err(response) => return Ok(Outcome::Pass(*response)),
@@ -112,11 +118,11 @@ impl HeldRoute {
             response = said.map(Body::from);
         }
         let status = response.status();
-        let has_body = !asked.is_head
-            && status != StatusCode::NO_CONTENT
-            && status != StatusCode::NOT_MODIFIED;
+        let is_empty = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
         let is_held = instructions.hold.is_some() || instructions.next.is_some();
-        if !is_held || (!has_body && instructions.hold != Some(Hold::Response)) {
+        // Nothing can follow a head alone.
+        let may_wait = instructions.hold == Some(Hold::Response) || !is_empty;
+        if !is_held || asked.is_head || !may_wait {
             return Ok(Outcome::Pass(response));
         }
         let is_stream = instructions.hold != Some(Hold::Response);
@@ -180,7 +186,7 @@ impl HeldRoute {
             },
         };
         HeldRecord {
-            route: self.name.clone(),
+            route: self.name(),
             channels: instructions.channels,
             meta: instructions.meta,
             keep_alive: instructions.keep_alive.map(Box::new),
@@ -217,10 +223,11 @@ impl HeldRoute {
         self: Rc<HeldRoute>,
         held: Arc<HeldRecord>,
         waiting: WaitingRequest,
+        because_of: u64,
     ) {
         let peer = waiting.parked.peer.clone();
         let goes_on = async move {
-            match self.asked_again(&held, &peer).await {
+            match self.asked_again(&held, &peer, because_of).await {
                 Outcome::Pass(mut response) => {
                     let pending = waiting.parked.pending.as_ref();
                     let may_have_hsts = pending.is_some_and(|pending| pending.form.may_have_hsts);
@@ -233,6 +240,8 @@ impl HeldRoute {
                         HeldFor::Response { .. } => {
                             subscribers.park_held(*hold, waiting);
                         }
+                        // The client of an old version reads until the end of the connection.
+                        _ if waiting.is_1_0() => waiting.answer(subscribers.held_stream(*hold)),
                         _ => {
                             let may_have_hsts = self.has_hsts(&peer);
                             subscribers.begin_held(&self, *hold, waiting, may_have_hsts);
@@ -244,8 +253,14 @@ impl HeldRoute {
         spawn(goes_on).detach();
     }
 
-    /// Asks the application again about a request.
-    pub(super) async fn asked_again(&self, held: &HeldRecord, peer: &Rc<Peer>) -> Outcome {
+    /// Asks the application again about a request, because of an item: that one is never a reason
+    /// again.
+    pub(super) async fn asked_again(
+        &self,
+        held: &HeldRecord,
+        peer: &Rc<Peer>,
+        because_of: u64,
+    ) -> Outcome {
         let HeldFor::Response { request, timeout } = &held.purpose else {
             return Outcome::Pass(reply::status(StatusCode::BAD_GATEWAY));
         };
@@ -256,7 +271,11 @@ impl HeldRoute {
         let asked = Asked { is_head: *request.method == *"HEAD", request: (**request).clone() };
         match self.repeat(&asked.request, last_items(&held.channels), peer).await {
             Ok(response) if instruct::are_in(response.headers()) => {
-                self.outcome(&asked, response).await
+                let mut outcome = self.outcome(&asked, response).await;
+                if let Outcome::Hold(hold) = &mut outcome {
+                    hold.floors.iter_mut().for_each(|floor| *floor = (*floor).max(because_of));
+                }
+                outcome
             }
             Ok(response) => Outcome::Pass(response),
             Err(_) => Outcome::Pass(reply::unavailable(1)),

@@ -21,6 +21,9 @@ pub(super) const MOST_CHANNELS: usize = 20;
 const USUAL_WAIT: Duration = Duration::from_secs(55);
 const LEAST_WAIT: Duration = Duration::from_secs(5);
 
+/// The longest time of a long-poll.
+pub(in crate::channel) const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The seconds of silence if nothing else is said.
 const USUAL_SILENCE: u32 = 55;
 
@@ -71,7 +74,7 @@ pub(super) fn is_document(fields: &HeaderMap) -> bool {
 impl Instructions {
     /// Returns how long a long-poll waits.
     pub(super) fn wait(&self) -> Duration {
-        self.wait.unwrap_or(USUAL_WAIT).max(LEAST_WAIT)
+        self.wait.unwrap_or(USUAL_WAIT).clamp(LEAST_WAIT, LONGEST_WAIT)
     }
 
     /// Takes the instructions out of the head of a response. Links are relative to `base`.
@@ -170,7 +173,9 @@ impl Instructions {
             let fields = said.get("headers").map(item::fields).transpose()?.unwrap_or_default();
             for (name, value) in fields {
                 let name = HeaderName::from_bytes(name.as_bytes());
-                if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(&value)) {
+                if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(&value))
+                    && !name.as_str().starts_with("grip-")
+                {
                     response.headers_mut().append(name, value);
                 }
             }

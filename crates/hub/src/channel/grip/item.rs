@@ -73,6 +73,26 @@ impl Item {
         postcard::from_bytes(&message.data).ok()
     }
 
+    /// Returns about the memory that it takes.
+    pub(super) fn cost(&self) -> usize {
+        let stream = match &self.stream {
+            Some(StreamFormat::Content(content)) => content.len(),
+            _ => 0,
+        };
+        let response = match self.response.as_deref() {
+            Some(ResponseFormat::Response { fields, body, .. }) => {
+                let each = fields.iter().map(|(name, value)| name.len() + value.len());
+                each.sum::<usize>() + body.len()
+            }
+            _ => 0,
+        };
+        let socket = match &self.socket {
+            Some(SocketFormat::Message { content, .. }) => content.len(),
+            _ => 0,
+        };
+        size_of::<Item>() + stream + response + socket
+    }
+
     /// Returns the key of an item of a channel, by which a repeated one is noticed. Names of
     /// channels have no such byte.
     pub(in crate::channel) fn key(channel: &str, id: &str) -> String {
@@ -347,6 +367,8 @@ pub(in crate::channel) mod tests {
                 request: Box::new(HeldRequest {
                     method: "POST".into(),
                     target: "/".into(),
+                    rewritten: None,
+                    user: None,
                     fields: Vec::new(),
                     body: None,
                 }),

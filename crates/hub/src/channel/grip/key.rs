@@ -18,6 +18,10 @@ use superpoll_http::unix_time::seconds_now;
 /// How long a signature of the gateway is valid.
 const VALID: u64 = 3600;
 
+/// The issuer of the gateway's signatures. An application gets one with each request, and may show
+/// it: it gives nobody the right to publish.
+const ISSUER: &str = "superpoll";
+
 /// By how much the clocks of publishers may differ.
 const LEEWAY: Duration = Duration::from_secs(30);
 
@@ -78,7 +82,7 @@ impl GripKey {
     /// Returns the field by which an application knows the gateway.
     pub(super) fn signature(&self) -> HeaderValue {
         let head = BASE64URL_NOPAD.encode(br#"{"typ":"JWT","alg":"HS256"}"#);
-        let claims = format!(r#"{{"iss":"superpoll","exp":{}}}"#, seconds_now() + VALID);
+        let claims = format!(r#"{{"iss":"{ISSUER}","exp":{}}}"#, seconds_now() + VALID);
         let mut token = format!("{head}.{}", BASE64URL_NOPAD.encode(claims.as_bytes()));
         let signature = hmac::sign(&self.secret, token.as_bytes());
         token.push('.');
@@ -105,6 +109,9 @@ impl GripKey {
                 return Ok(());
             }
             let verified = self.verifier.verify(rest).map_err(|error| error.to_string())?;
+            if verified.all.get("iss").and_then(|issuer| issuer.as_str()) == Some(ISSUER) {
+                return Err("the token is one of the gateway's own".to_owned());
+            }
             return match verified.valid_until {
                 Some(_) => Ok(()),
                 None => Err("the token has no end (exp)".to_owned()),
@@ -183,6 +190,9 @@ mod tests {
             assert_eq!(key.check(&with(&value)), Err(what), "{value}");
         }
         assert!(key.check(&HeaderMap::new()).is_err());
+        let own = key.signature();
+        let own = format!("Bearer {}", own.to_str().unwrap());
+        assert!(key.check(&with(&own)).is_err(), "an application may show it to anybody");
         let mut twice = with(&format!("Bearer {valid}"));
         twice.append(AUTHORIZATION, HeaderValue::from_static("Bearer x"));
         assert!(key.check(&twice).is_err());

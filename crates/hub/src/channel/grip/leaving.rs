@@ -5,15 +5,20 @@
 //! connection that gets few. So a connection that was written to is left again before half of the
 //! log has come after that.
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use superpoll_http::held::{HeldFor, HeldRecord};
+use superpoll_http::parking_lot::ResumeReason;
 use superpoll_rt::spawn;
 
 use super::{app_socket, stream};
 use crate::channel::form::Form;
-use crate::channel::local_subscribers::{LocalSubscribers, SubscriberState};
+use crate::channel::local_subscribers::{LocalSubscribers, Subscriber, SubscriberState};
+use crate::channel::mailbox::EndReason;
 use crate::channel::moment::Moment;
 
 /// The most connections that are left again after a broadcast.
@@ -22,26 +27,39 @@ const LEFT_AT_ONCE: usize = 256;
 impl LocalSubscribers {
     /// Notes that an item was written to a held connection that is parked.
     pub(in crate::channel) fn wrote_held(&self, index: usize, item: u64) {
-        let mut is_first = false;
+        let mut is_queued = true;
         self.note_held(index, |times| {
             let now = Moment::now();
-            (times.sent, times.news) = (now, now);
-            is_first = !std::mem::replace(&mut times.is_written, true);
+            (times.sent, times.news, times.is_written) = (now, now, true);
+            is_queued = std::mem::replace(&mut times.is_queued, true);
         });
-        if is_first {
+        if !is_queued {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             self.written.borrow_mut().push_back((item, index));
         }
     }
 
-    /// Notes that all held connections have had the items up to this one.
-    pub(in crate::channel) fn delivered_held(self: &Rc<LocalSubscribers>, last: u64) {
-        self.delivered.set(last);
-        let half = self.hub.options().history as u64 / 2;
-        for _ in 0..LEFT_AT_ONCE {
+    /// Notes that all held connections have had these items.
+    pub(in crate::channel) fn delivered_held(self: &Rc<LocalSubscribers>, items: Range<u64>) {
+        self.delivered.set(items.end);
+        let waiting = self.written.borrow().len();
+        if waiting == 0 {
+            return;
+        }
+        let quarter = (self.hub.options().history as u64 / 4).max(1);
+        // As many as come to a quarter of the log, so that all are left before the next half.
+        let count = items.end - items.start + 1;
+        let quota = (waiting as u64).saturating_mul(count).div_ceil(quarter);
+        let quota = usize::try_from(quota).unwrap_or(usize::MAX).max(LEFT_AT_ONCE);
+        // The log forgets by the number of items, or by their bytes.
+        let (first, is_half_full) = self.hub.oldest();
+        let middle = if is_half_full { first + (items.end - first) / 2 } else { 0 };
+        for _ in 0..quota {
             let next = self.written.borrow().front().copied();
-            let Some((_, index)) = next.filter(|(item, _)| item + half <= last) else { return };
+            let is_due = |(item, _): &(u64, u32)| item + quarter <= items.end || *item <= middle;
+            let Some((_, index)) = next.filter(is_due) else { return };
             self.written.borrow_mut().pop_front();
+            self.note_held(index as usize, |times| times.is_queued = false);
             self.leave_again(index as usize);
         }
     }
@@ -91,6 +109,43 @@ impl LocalSubscribers {
         }
     }
 
+    /// Ends the held connections of routes other than these.
+    pub(in crate::channel) fn dismiss_held(self: &Rc<LocalSubscribers>, kept: &HashSet<Arc<str>>) {
+        let places: Vec<usize> = self.subscribers.borrow().iter().map(|(place, _)| place).collect();
+        for index in places {
+            let reader = self.reader(index);
+            let Some(held) = reader.as_ref().and_then(|reader| reader.held()) else { continue };
+            if !kept.contains(&held.route) {
+                self.dismiss_one(index, held);
+            }
+        }
+    }
+
+    fn dismiss_one(self: &Rc<LocalSubscribers>, index: usize, held: &HeldRecord) {
+        let carrier = match self.subscribers.borrow().get(index) {
+            Some(Subscriber { delivery: SubscriberState::Carried(by), .. }) => by.upgrade(),
+            _ => None,
+        };
+        carrier.into_iter().for_each(|by| by.wake());
+        let (key, form) = match self.subscribers.borrow().get(index) {
+            Some(subscriber) => match &subscriber.delivery {
+                SubscriberState::Poll(key) => (*key, None),
+                SubscriberState::Parked { key, form, .. } => (*key, Some(*form)),
+                SubscriberState::Task(mailbox) => return mailbox.end(EndReason::Changed),
+                SubscriberState::Carried(_) => return,
+            },
+            None => return,
+        };
+        let Some(parked) = self.parking_lot.take(key) else { return };
+        match form {
+            Some(form) => self.end_subscriber(index, parked, form, EndReason::Changed),
+            None => {
+                self.remove(index);
+                self.end_held_poll(held, parked, ResumeReason::TimedOut);
+            }
+        }
+    }
+
     /// Tells the application of a held connection that its client has gone, if it wants to know.
     pub(in crate::channel) fn held_gone(&self, held: &HeldRecord) {
         // A server that ends has not lost its clients.
@@ -98,7 +153,8 @@ impl LocalSubscribers {
         match &held.purpose {
             HeldFor::Stream { gone: Some(gone), host, .. } => {
                 let (gone, host) = (gone.clone(), host.clone());
-                spawn(async move { route.tell_gone(&gone, &host).await }).detach();
+                let asked = route.clone();
+                route.say_goodbye(Box::pin(async move { asked.tell_gone(&gone, &host).await }));
             }
             HeldFor::Socket { .. } => app_socket::tell_gone(route, held),
             _ => {}

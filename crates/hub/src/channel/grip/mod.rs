@@ -55,9 +55,10 @@ mod sequence;
 mod socket;
 pub(super) mod stream;
 
+pub(super) use instruct::LONGEST_WAIT;
 pub(super) use item::Item;
 pub(super) use key::HOST;
 pub use key::{GripKey, GripKeyError};
 pub use publish::publish_items;
-pub use route::{Ask, HeldRoute};
+pub use route::{Ask, HeldRoute, Way};
 pub(super) use sequence::Sequences;

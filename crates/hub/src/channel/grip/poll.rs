@@ -21,6 +21,7 @@ use superpoll_http::peer::Peer;
 use superpoll_http::reply;
 use superpoll_rt::time::{self, timeout};
 
+use super::filters;
 use super::hold::{Outcome, ToHold, timeout_response};
 use super::item::{Item, ResponseFormat};
 use super::route::HeldRoute;
@@ -111,9 +112,11 @@ impl LocalSubscribers {
         let WaitingRequest { parked } = waiting;
         let since = hold.join(&self);
         let held = Arc::new(hold.record);
-        if let Some(item) = since.messages.first().and_then(Item::of) {
+        if let Some(message) = since.messages.first()
+            && let Some(item) = Item::of(message)
+        {
             self.hub.leave(self.queue_id);
-            return self.answer_held(&held, WaitingRequest { parked }, &item);
+            return self.answer_held(&held, WaitingRequest { parked }, (message.id, &item));
         }
         self.park_held_record(&held, since.last, hold.wait, parked);
     }
@@ -171,12 +174,12 @@ impl LocalSubscribers {
         &self,
         held: &Arc<HeldRecord>,
         waiting: WaitingRequest,
-        item: &Item,
+        (number, item): (u64, &Item),
     ) {
         let route = self.route_of(held);
         match (answer_by(held, item), route) {
             (Answer::Response(response), _) => self.answer_waiting_held(held, waiting, response),
-            (Answer::Ask, Some(route)) => route.ask_again(held.clone(), waiting),
+            (Answer::Ask, Some(route)) => route.ask_again(held.clone(), waiting, number),
             (Answer::Ask, None) => self.answer_waiting_held(held, waiting, late(held)),
         }
     }
@@ -228,12 +231,12 @@ impl LocalSubscribers {
             let (subscription, mailbox) = self.enter_held(&hold);
             let item = timeout(hold.wait, next_item(&self, &mailbox)).await.unwrap_or(None);
             drop(subscription);
-            let Some(item) = item else { return late(&hold.record) };
+            let Some((number, item)) = item else { return late(&hold.record) };
             if let Answer::Response(response) = answer_by(&hold.record, &item) {
                 return response;
             }
             let Some(route) = self.route_of(&hold.record) else { return late(&hold.record) };
-            match route.asked_again(&hold.record, &peer).await {
+            match route.asked_again(&hold.record, &peer, number).await {
                 Outcome::Pass(response) => return response,
                 Outcome::Hold(next) => match next.record.purpose {
                     HeldFor::Response { .. } => hold = *next,
@@ -251,15 +254,17 @@ impl LocalSubscribers {
         mailbox: &Mailbox,
     ) -> Result<Response<Body>, LocalFuture<Response<Body>>> {
         let taken = std::iter::from_fn(|| mailbox.take(&self.hub));
-        let item = taken.filter_map(|taken| Item::of(&taken.message)).next();
-        let Some(item) = item else { return Ok(late(held)) };
+        let item = taken
+            .filter_map(|taken| Some((taken.message.id, Item::of(&taken.message)?)))
+            .find(|(_, item)| filters::let_through(held, item));
+        let Some((number, item)) = item else { return Ok(late(held)) };
         match (answer_by(held, &item), self.route_of(held)) {
             (Answer::Response(response), _) => Ok(response),
             (Answer::Ask, None) => Ok(late(held)),
             (Answer::Ask, Some(route)) => {
                 let (by, held) = (self.clone(), held.clone());
                 Err(Box::pin(async move {
-                    match route.asked_again(&held, &Rc::default()).await {
+                    match route.asked_again(&held, &Rc::default(), number).await {
                         Outcome::Pass(response) => response,
                         Outcome::Hold(next) => match next.record.purpose {
                             HeldFor::Response { .. } => by.wait_in_task(*next, Rc::default()).await,
@@ -273,11 +278,14 @@ impl LocalSubscribers {
 }
 
 /// Waits for the next item; `None`: there is none any more.
-async fn next_item(by: &LocalSubscribers, mailbox: &Mailbox) -> Option<Item> {
+async fn next_item(by: &LocalSubscribers, mailbox: &Mailbox) -> Option<(u64, Item)> {
     poll_fn(|cx| {
         mailbox.remember(cx);
         match mailbox.take(&by.hub) {
-            Some(taken) => Poll::Ready(Item::of(&taken.message)),
+            Some(taken) => {
+                let item = Item::of(&taken.message);
+                Poll::Ready(item.map(|item| (taken.message.id, item)))
+            }
             None if mailbox.ended().is_some() => Poll::Ready(None),
             None => Poll::Pending,
         }

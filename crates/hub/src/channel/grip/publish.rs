@@ -1,6 +1,7 @@
 //! The control endpoint: applications publish items by POST.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::header::{ACCEPT, ALLOW, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -13,14 +14,18 @@ use superpoll_rt::time::{self, sleep};
 
 use super::item::{self, Item, Published};
 use super::key::GripKey;
-use super::sequence::PATIENCE;
-use crate::channel::hub::Hub;
+use super::sequence::{PATIENCE, Sequences};
+use crate::channel::hub::{Hub, NotPublished, Published as Outcome};
 use crate::channel::publish;
 use crate::channel::response::no_channel;
 use crate::channel::route::Channels;
+use crate::channel::shared::Publishing;
 
 /// The most bytes of a publication.
 const MOST_BYTES: u64 = 1_000_000;
+
+/// The time between two looks for what items wait for.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The media types of answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,48 +108,110 @@ pub async fn publish_items(
         Ok(hub) => hub,
         Err(error) => return no_channel(error),
     };
+    let is_large =
+        |one: &Published| one.item.draft().data.len() as u64 > hub.options().message_bytes;
+    if items.iter().any(is_large) {
+        return publish::too_large(hub.options().message_bytes);
+    }
     for Published { item, waits } in items {
-        let (passed, is_waiting) = {
-            let mut sequences = channels.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(response) = publish::until_room(&hub, item.cost() as u64).await {
+            return response;
+        }
+        let (begun, is_waiting) = {
+            let mut sequences = locked(channels);
             let before = sequences.waiting();
-            (sequences.pass(item, waits, time::now()), sequences.waiting() > before)
+            let is_kept = |channel: &str, id: &str| is_kept(&hub, channel, id);
+            let passed = sequences.pass(item, waits, time::now(), &is_kept);
+            // In the order of the lock: another publisher's items come after these.
+            (begin(&hub, passed), sequences.waiting() > before)
         };
         if is_waiting {
-            spawn(publish_overdue(channels.clone(), hub.clone())).detach();
+            spawn(publish_due(channels.clone(), hub.clone())).detach();
         }
-        for item in passed {
-            if let Err(response) = publish_item(&hub, &item).await {
-                return response;
-            }
+        if let Err(why) = finish(channels, begun, true).await {
+            spawn(publish_due(channels.clone(), hub.clone())).detach();
+            return publish::not_published(&hub, why);
         }
     }
+    hub.wait_until_recorded().await;
     kind.answer(StatusCode::OK, "Published")
 }
 
-/// Publishes items whose time to wait is over.
-async fn publish_overdue(channels: Arc<Channels>, hub: Arc<Hub>) {
-    sleep(PATIENCE).await;
-    let overdue = {
-        let mut sequences = channels.sequences.lock().unwrap_or_else(PoisonError::into_inner);
-        sequences.overdue(time::now())
-    };
-    for item in overdue {
-        // Its publisher has its answer already.
-        let _ = publish_item(&hub, &item).await;
-    }
+fn locked(channels: &Channels) -> MutexGuard<'_, Sequences> {
+    // No code that can panic runs under the lock.
+    channels.sequences.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Publishes an item, unless it is kept already.
-async fn publish_item(hub: &Arc<Hub>, item: &Item) -> Result<(), Response<Body>> {
-    let draft = item.draft();
-    let limit = hub.options().message_bytes;
-    if draft.data.len() as u64 > limit {
-        return Err(publish::too_large(limit));
+/// Whether the log has an item.
+fn is_kept(hub: &Hub, channel: &str, id: &str) -> bool {
+    hub.number_of_key(&Item::key(channel, id)).is_some()
+}
+
+/// The publication of an item, as far as it is begun.
+enum Begun {
+    Done(Result<Outcome, NotPublished>),
+    /// The log of several servers is still to take it.
+    Shared(Publishing),
+}
+
+/// Begins to publish items, all before anything else.
+fn begin(hub: &Hub, items: Vec<Item>) -> Vec<(Item, Begun)> {
+    let begin = |item: Item| {
+        let draft = item.draft();
+        let begun = match hub.shared() {
+            Some(shared) => Begun::Shared(shared.begin(draft)),
+            None => Begun::Done(hub.publish_as(draft)),
+        };
+        (item, begun)
+    };
+    items.into_iter().map(begin).collect()
+}
+
+/// Waits until items are published. Those that are not come again: the first one by its publisher,
+/// if that is told so, and the others here.
+async fn finish(
+    channels: &Channels,
+    begun: Vec<(Item, Begun)>,
+    is_told: bool,
+) -> Result<(), NotPublished> {
+    let (mut failed, mut reason, mut is_first_told) = (Vec::new(), None, false);
+    for (place, (item, begun)) in begun.into_iter().enumerate() {
+        let outcome = match begun {
+            Begun::Done(outcome) => outcome,
+            Begun::Shared(publishing) => publishing.await,
+        };
+        match outcome {
+            // An item with its id is there: it is a repeated one.
+            Ok(_) | Err(NotPublished::OtherWithKey) => {}
+            Err(why) => {
+                is_first_told |= is_told && place == 0;
+                failed.push(item);
+                reason.get_or_insert(why);
+            }
+        }
     }
-    match publish::publish_in_turn(hub, draft).await {
-        Ok(_) => Ok(()),
-        // An item with its id: a repeated one.
-        Err(response) if response.status() == StatusCode::UNPROCESSABLE_ENTITY => Ok(()),
-        Err(response) => Err(response),
+    let Some(why) = reason else { return Ok(()) };
+    locked(channels).put_back(failed, is_first_told, time::now());
+    Err(why)
+}
+
+/// Publishes items that wait, when their time has come, until none waits any more.
+async fn publish_due(channels: Arc<Channels>, hub: Arc<Hub>) {
+    // Another server may publish what they wait for, without a word to this one.
+    let nap = if hub.shared().is_some() { LOOK } else { PATIENCE };
+    let end = time::now() + 2 * PATIENCE;
+    while time::now() < end {
+        sleep(nap).await;
+        let begun = {
+            let mut sequences = locked(&channels);
+            let is_kept = |channel: &str, id: &str| is_kept(&hub, channel, id);
+            let due = sequences.due(time::now(), &is_kept);
+            begin(&hub, due)
+        };
+        // Their publishers have their answers already.
+        let is_done = finish(&channels, begun, false).await.is_ok();
+        if is_done && locked(&channels).waiting() == 0 {
+            return;
+        }
     }
 }

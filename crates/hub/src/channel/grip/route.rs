@@ -1,6 +1,8 @@
 //! A route whose application may hold connections: asking the application.
 
 use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,7 @@ use superpoll_http::peer::Peer;
 use superpoll_http::rules::RouteRules;
 use superpoll_http::upload::{RequestBody, Upload, UploadSlot};
 use superpoll_http::upstream::Unanswered;
+use superpoll_rt::spawn;
 
 use super::key::GripKey;
 use crate::channel::local_route::LocalRoute;
@@ -44,6 +47,12 @@ pub(super) const KEPT_BODY: u64 = 64 << 10;
 /// the response to a long-poll, or the events of a WebSocket.
 pub(super) const MOST_BODY: usize = 1 << 20;
 
+/// The most requests at a time by which an application is told of clients that have gone.
+const MOST_GOODBYES: usize = 32;
+
+/// The most such requests that wait.
+const MOST_WORDS: usize = 50_000;
+
 /// How long the body of a request may take, which is in memory.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -61,7 +70,16 @@ const NOT_KEPT: [HeaderName; 7] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// Forwards a request to the servers of an application. The last part says that the path is that of
+/// What the router has found out about a request on its way to an application.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Way {
+    /// The path with its query that stands in the place of the request's.
+    pub rewritten: Option<Box<str>>,
+    /// The user whose password was verified.
+    pub user: Option<Box<str>>,
+}
+
+/// Forwards a request to the servers of an application. Its [`Way`] is among its extensions. The last part says that the path is that of
 /// a link, which the application has named: the route's own changes of paths do not apply to it.
 pub type Ask = Rc<dyn Fn(Request<Upload>, Exchange, bool) -> LocalFuture<Response<Body>>>;
 
@@ -76,8 +94,10 @@ pub(super) enum Unasked {
 
 /// A route whose application may hold connections, on one engine.
 pub struct HeldRoute {
-    /// The host and path of the route in the configuration.
-    pub(super) name: Arc<str>,
+    /// The names of the host, each with the path of the route in the configuration.
+    names: Vec<Arc<str>>,
+    /// The part of paths that is taken off before an application gets them.
+    prefix: Box<str>,
     ask: Ask,
     key: Arc<GripKey>,
     /// The log of the key's items.
@@ -88,25 +108,82 @@ pub struct HeldRoute {
     hsts: Option<HeaderValue>,
     report: Report,
     reports: RateLimited,
+    goodbyes: Goodbyes,
+}
+
+/// Requests that tell an application of clients that have gone.
+#[derive(Default)]
+struct Goodbyes {
+    words: RefCell<VecDeque<LocalFuture>>,
+    tasks: Cell<usize>,
 }
 
 impl HeldRoute {
     /// Creates the engine's part of a route.
     pub fn new(
-        name: Arc<str>,
-        ask: Ask,
+        names: Vec<Arc<str>>,
+        (ask, prefix): (Ask, Box<str>),
         (key, log): (Arc<GripKey>, Rc<LocalRoute>),
         (rules, hsts): (Option<Arc<RouteRules>>, Option<HeaderValue>),
         report: Report,
     ) -> Rc<HeldRoute> {
         let reports = RateLimited::new(REPORTS);
-        Rc::new(HeldRoute { name, ask, key, log, rules, hsts, report, reports })
+        let goodbyes = Goodbyes::default();
+        Rc::new(HeldRoute { names, prefix, ask, key, log, rules, hsts, report, reports, goodbyes })
     }
 
-    /// Makes held connections of this route find it.
-    pub fn put_to_use(self: &Rc<HeldRoute>) {
-        let route: Rc<dyn Any> = self.clone();
-        self.log.enter_held(&self.name, &route);
+    /// Makes the held connections of some routes find them, in the place of those of the
+    /// configuration before. Connections that have no route any more end, and so do those whose
+    /// clients the rules of now would not admit.
+    pub fn put_to_use(routes: &[Rc<HeldRoute>], logs: &[Rc<LocalRoute>]) {
+        for log in logs {
+            let mut kept = HashSet::new();
+            let mut all: Vec<(Arc<str>, Rc<dyn Any>)> = Vec::new();
+            for route in routes.iter().filter(|route| Rc::ptr_eq(&route.log, log)) {
+                for name in &route.names {
+                    let before =
+                        log.held_route(name).and_then(|it| it.downcast::<HeldRoute>().ok());
+                    let keeps = before.is_none_or(|before| {
+                        RouteRules::keeps_users_of(route.rules.as_deref(), before.rules.as_deref())
+                    });
+                    if keeps {
+                        kept.insert(name.clone());
+                    }
+                    let route: Rc<dyn Any> = route.clone();
+                    all.push((name.clone(), route));
+                }
+            }
+            log.dismiss_held(&kept);
+            log.enter_held(all);
+        }
+    }
+
+    /// Returns the name of the route in records.
+    pub(super) fn name(&self) -> Arc<str> {
+        self.names.first().cloned().unwrap_or_default()
+    }
+
+    /// Does something that nobody waits for, when not too much else of this is under way: many
+    /// clients may go at once.
+    pub(super) fn say_goodbye(self: &Rc<HeldRoute>, word: LocalFuture) {
+        if self.goodbyes.words.borrow().len() >= MOST_WORDS {
+            return self.report("too many clients have gone to tell it of all of them");
+        }
+        self.goodbyes.words.borrow_mut().push_back(word);
+        if self.goodbyes.tasks.get() >= MOST_GOODBYES {
+            return;
+        }
+        self.goodbyes.tasks.set(self.goodbyes.tasks.get() + 1);
+        let route = self.clone();
+        spawn(async move {
+            loop {
+                let next = route.goodbyes.words.borrow_mut().pop_front();
+                let Some(word) = next else { break };
+                word.await;
+            }
+            route.goodbyes.tasks.set(route.goodbyes.tasks.get() - 1);
+        })
+        .detach();
     }
 
     /// Whether the answer to a request may have `Strict-Transport-Security`, if the router does not
@@ -128,10 +205,21 @@ impl HeldRoute {
     /// Reports what an application has done wrong.
     pub(super) fn report(&self, what: &str) {
         if let Some(left_out) = self.reports.admit() {
-            let name = self.name.trim_start();
+            let name = self.name();
+            let name = name.trim_start();
             let message = format!("the application of {name}: {what}{}", others(left_out));
             let event = Event::new(Level::Warning, "grip-failed", message);
             (self.report)(&event.with("route", name).with("left_out", left_out));
+        }
+    }
+
+    /// Returns the target of a request as its application knows it, which links are relative to.
+    pub(super) fn base_of<'a>(&self, request: &'a HeldRequest) -> &'a str {
+        let target = request.rewritten.as_deref().unwrap_or(&request.target);
+        match target.strip_prefix(&*self.prefix) {
+            Some(rest) if rest.starts_with('/') => rest,
+            Some("") => "/",
+            _ => target,
         }
     }
 
@@ -165,7 +253,8 @@ impl HeldRoute {
         }
         let method = Method::from_bytes(request.method.as_bytes()).unwrap_or(Method::GET);
         let body = request.body.clone().unwrap_or_default();
-        self.send((method, &request.target), fields, body, peer, false).await
+        let way = Way { rewritten: request.rewritten.clone(), user: request.user.clone() };
+        self.send((method, &request.target), (fields, body), (peer, Some(way))).await
     }
 
     /// Asks for what a link names, with the last items that its connection has.
@@ -182,7 +271,7 @@ impl HeldRoute {
         for value in last {
             fields.append(LAST, value);
         }
-        self.send((Method::GET, target), fields, Bytes::new(), &Rc::default(), true).await
+        self.send((Method::GET, target), (fields, Bytes::new()), (&Rc::default(), None)).await
     }
 
     /// Tells the application that the client of a stream has gone.
@@ -191,17 +280,16 @@ impl HeldRoute {
         if let Ok(host) = HeaderValue::from_str(host) {
             fields.insert(HOST, host);
         }
-        let _ = self.send((Method::POST, target), fields, Bytes::new(), &Rc::default(), true).await;
+        let parts = (fields, Bytes::new());
+        let _ = self.send((Method::POST, target), parts, (&Rc::default(), None)).await;
     }
 
-    /// Sends a request of the gateway's own.
+    /// Sends a request of the gateway's own. Without a way it is a link.
     pub(super) async fn send(
         &self,
         (method, target): (Method, &str),
-        mut fields: HeaderMap,
-        body: Bytes,
-        peer: &Rc<Peer>,
-        is_link: bool,
+        (mut fields, body): (HeaderMap, Bytes),
+        (peer, way): (&Rc<Peer>, Option<Way>),
     ) -> Result<Response<Body>, Unasked> {
         self.sign(&mut fields);
         let Ok(uri) = Uri::try_from(target) else { return Err(Unasked::Lost) };
@@ -216,6 +304,8 @@ impl HeldRoute {
         let mut request = Request::new(upload);
         (*request.method_mut(), *request.uri_mut()) = (method, uri);
         *request.headers_mut() = fields;
+        let is_link = way.is_none();
+        way.into_iter().for_each(|way| drop(request.extensions_mut().insert(way)));
         let response = (self.ask)(request, own_exchange(peer), is_link).await;
         match response.extensions().get::<Unanswered>() {
             None => Ok(response),
@@ -232,7 +322,7 @@ impl LocalSubscribers {
     }
 }
 
-superpoll::debug_fields!(HeldRoute, it => name: it.name);
+superpoll::debug_fields!(HeldRoute, it => names: it.names);
 
 /// Returns the exchange of a request of the gateway's own, on behalf of a client.
 fn own_exchange(peer: &Rc<Peer>) -> Exchange {
@@ -260,16 +350,27 @@ pub(super) fn in_memory(body: Bytes) -> Upload {
 
 /// Removes the fields that a client must not send to an application, and those that would make a
 /// body come that cannot be added to.
-pub(super) fn clean(fields: &mut HeaderMap, is_socket: bool) {
-    let is_own = |name: &&HeaderName| {
+pub(super) fn clean(fields: &mut HeaderMap) {
+    let is_own = |name: &str| {
         // Many programs take an underscore for a hyphen.
-        let name = name.as_str().replace('_', "-");
-        name.starts_with("grip-")
-            || is_socket && (name.starts_with("meta-") || name == "connection-id")
+        let name = name.trim().to_ascii_lowercase().replace('_', "-");
+        name.starts_with("grip-") || name.starts_with("meta-") || name == "connection-id"
     };
-    let names: Vec<HeaderName> = fields.keys().filter(is_own).cloned().collect();
+    let own = fields.keys().filter(|name| is_own(name.as_str()));
+    let names: Vec<HeaderName> = own.cloned().collect();
     names.iter().for_each(|name| drop(fields.remove(name)));
     fields.remove(ACCEPT_ENCODING);
+    // What it names is taken off as well: the gateway's own fields are not the client's to name.
+    let said = fields.get_all(CONNECTION).iter();
+    let elements = said.flat_map(|value| value.to_str().unwrap_or("").split(','));
+    let (own, others): (Vec<&str>, Vec<&str>) = elements.partition(|element| is_own(element));
+    if !own.is_empty() {
+        let others = HeaderValue::from_str(&others.join(","));
+        fields.remove(CONNECTION);
+        if let Ok(others) = others {
+            fields.insert(CONNECTION, others);
+        }
+    }
 }
 
 /// Returns a request to be kept, with the host that its client has asked for.
@@ -283,12 +384,9 @@ pub(super) fn kept(head: &Parts, body: Option<Bytes>) -> HeldRequest {
     for (name, value) in head.headers.iter().filter(|(name, _)| is_kept(name)) {
         fields.push((name.as_str().into(), value.as_bytes().into()));
     }
-    HeldRequest {
-        method: head.method.as_str().into(),
-        target: target_of(&head.uri).into(),
-        fields,
-        body,
-    }
+    let Way { rewritten, user } = head.extensions.get().cloned().unwrap_or_default();
+    let (method, target) = (head.method.as_str().into(), target_of(&head.uri).into());
+    HeldRequest { method, target, rewritten, user, fields, body }
 }
 
 /// Returns the path and query of a request.

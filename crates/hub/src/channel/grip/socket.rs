@@ -17,7 +17,7 @@ use superpoll_http::upload::Upload;
 use super::app_socket::{Answered, AppSocket, CONNECTION_ID, INTERVAL, Step, has_events, uuid};
 use super::events::{self, Event, MEDIA_TYPE};
 use super::instruct::Instructions;
-use super::route::{HeldRoute, clean, collect, fields_of, kept};
+use super::route::{HeldRoute, Way, clean, collect, fields_of, kept};
 use crate::channel::joined::JoinedChannels;
 use crate::channel::local_subscribers::{LocalSubscribers, SubscriberState};
 use crate::channel::mailbox::Mailbox;
@@ -67,7 +67,7 @@ impl HeldRoute {
         exchange: Exchange,
     ) -> Response<Body> {
         let (mut head, _) = request.into_parts();
-        clean(&mut head.headers, true);
+        clean(&mut head.headers);
         head.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
         let mut agreed = match socket::handshake(&head.headers) {
             Ok(fields) => fields,
@@ -93,7 +93,9 @@ impl HeldRoute {
         }
         let target = request.target.clone();
         let peer = exchange.peer().clone();
-        let sent = self.send((Method::POST, &target), fields, body.into(), &peer, false).await;
+        let way = Way { rewritten: request.rewritten.clone(), user: request.user.clone() };
+        let parts = (fields, body.into());
+        let sent = self.send((Method::POST, &target), parts, (&peer, Some(way))).await;
         let Ok(mut response) = sent else { return reply::unavailable(1) };
         if response.status() != StatusCode::OK || !has_events(response.headers()) {
             // The client's handshake is rejected.
@@ -122,7 +124,7 @@ impl HeldRoute {
         });
         let purpose = HeldFor::Socket { request: Box::new(request), socket };
         let record = HeldRecord {
-            route: self.name.clone(),
+            route: self.name(),
             channels: Vec::new(),
             meta: Vec::new(),
             keep_alive: None,
@@ -137,7 +139,7 @@ impl HeldRoute {
         for (name, value) in head.headers.iter().filter(|(name, _)| is_passed(name)) {
             agreed.append(name.clone(), value.clone());
         }
-        let mut app = AppSocket::new(&record, &subscribers, &peer);
+        let mut app = AppSocket::new(&record, &peer);
         let steps = app.follow(Answered { fields: head.headers, events });
         subscribers.accept_held(app, steps, &exchange);
         let mut response = Response::new(Body::empty());

@@ -13,7 +13,6 @@
 //! ```
 
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use super::filters;
 use super::hold::{floors, last_items};
 use super::instruct::{self, Hold, Instructions};
 use super::item::{Item, StreamFormat};
-use super::route::{HeldRoute, collect};
+use super::route::collect;
 use crate::channel::local_subscribers::{LocalSubscribers, Subscription};
 use crate::channel::message::Message;
 use crate::channel::moment::Moment;
@@ -60,7 +59,6 @@ enum NoPart {
 /// A stream that an application holds.
 pub(in crate::channel) struct HeldStream {
     record: HeldRecord,
-    route: Option<Rc<HeldRoute>>,
     /// The positions in the log behind which items are news, if a part has come meanwhile.
     floors: Vec<u64>,
     /// The request for the next part.
@@ -95,7 +93,7 @@ pub(in crate::channel) fn due(record: &HeldRecord, times: HeldTimes) -> Option<(
     });
     let seconds = match &record.purpose {
         HeldFor::Stream { next: Some(next), .. } => Some(next.seconds),
-        HeldFor::Socket { socket, .. } => socket.call_seconds,
+        HeldFor::Socket { socket, .. } if !socket.is_detached => socket.call_seconds,
         _ => None,
     };
     let left = |seconds: u32| times.news.left(time(seconds), now);
@@ -104,12 +102,10 @@ pub(in crate::channel) fn due(record: &HeldRecord, times: HeldTimes) -> Option<(
 
 impl HeldStream {
     /// Continues with a stream.
-    pub(in crate::channel) fn new(record: &HeldRecord, by: &LocalSubscribers) -> HeldStream {
-        let route = by.route_of(record);
+    pub(in crate::channel) fn new(record: &HeldRecord) -> HeldStream {
         let is_open = matches!(record.purpose, HeldFor::Stream { is_open: true, .. });
         HeldStream {
             record: record.clone(),
-            route,
             floors: Vec::new(),
             asking: None,
             wanted: (!is_open).then_some((None, 0)),
@@ -117,6 +113,17 @@ impl HeldStream {
             is_end_noted: false,
             timer: None,
         }
+    }
+
+    /// Whether it takes no items now, as their bytes may be its own: a successor that has an older
+    /// state of it would take them for those of all.
+    pub(in crate::channel) fn waits(&self, by: &LocalSubscribers) -> bool {
+        by.hub.is_gathering() && filters::have_own(&self.record)
+    }
+
+    /// Makes items up to these positions in the log no news, by channel.
+    pub(in crate::channel) fn begin_after(&mut self, floors: Vec<u64>) {
+        self.floors = floors;
     }
 
     /// Whether it takes no items now.
@@ -170,7 +177,7 @@ impl HeldStream {
         }
     }
 
-    fn want_part(&mut self) {
+    pub(in crate::channel) fn want_part(&mut self) {
         match &self.record.purpose {
             HeldFor::Stream { next: Some(_), .. } => self.wanted = Some((None, 0)),
             // Nothing else could bring what is missing.
@@ -252,7 +259,8 @@ impl HeldStream {
         let HeldFor::Stream { next: Some(next), host, .. } = &self.record.purpose else {
             return None;
         };
-        let (route, target, host) = (self.route.clone()?, next.target.clone(), host.clone());
+        let route = at.local_subscribers.route_of(&self.record)?;
+        let (target, host) = (next.target.clone(), host.clone());
         let last = last_items(&self.record.channels);
         let asked_at = at.local_subscribers.hub.last();
         Some(Box::pin(async move {
@@ -280,7 +288,8 @@ impl HeldStream {
     /// Continues with the next part, or without it.
     fn answered(&mut self, outcome: Result<Part, NoPart>, at: &Subscription) -> Option<Bytes> {
         let by = &at.local_subscribers;
-        let report = |what: &str| self.route.iter().for_each(|route| route.report(what));
+        let route = by.route_of(&self.record);
+        let report = |what: &str| route.iter().for_each(|route| route.report(what));
         let Part { content, instructions, asked_at } = match outcome {
             Ok(part) if part.instructions.hold == Some(Hold::Response) => {
                 report("the next link has a response hold");
