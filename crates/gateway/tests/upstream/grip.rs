@@ -5,12 +5,18 @@ use std::io::{self, Read};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_rustls::TlsConnector;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Incoming;
 use superpoll_gateway::config::{KeySource, TokenRule};
 use superpoll_http::token::Verifier;
 use superpoll_hub::channel::GripKey;
-use superpoll_rt::BackendKind;
+use superpoll_rt::{BackendKind, Runtime, spawn, time};
 
-use crate::gateway::{Gateway, MOST, all, wait};
+use crate::gateway::{Gateway, LIMIT, MOST, all, wait};
+use crate::http2::{certificate, encrypted, speak};
 use crate::origin::{Client, Origin, Reply, Seen, ServerConnection};
 
 pub(crate) const KEY: &str = "a secret of at least thirty-two bytes";
@@ -633,4 +639,238 @@ fn a_reload_keeps_held_connections_and_gives_them_their_new_route() {
         drop(client);
         wait(|| subscribers(&gateway) == 0);
     }
+}
+
+#[test]
+fn a_head_is_never_held() {
+    let app = app(POLLS);
+    let gateway = Gateway::start(BackendKind::Adaptive, &text(&app.address, ""));
+    let mut client = ask(&gateway, "HEAD /lp HTTP/1.1");
+    assert_eq!(client.reply_to("HEAD").unwrap().status, 200);
+    assert_eq!(subscribers(&gateway), 0);
+    // Nothing is behind it.
+    assert_eq!(client.get("/plain").text(), "plain");
+}
+
+/// An application may name an id that is far behind, each time.
+#[test]
+fn an_item_is_a_reason_to_ask_once() {
+    for backend in MOST {
+        let app = app(&[("/lp", "Grip-Hold: response\nGrip-Channel: c2; prev-id=1", "t")]);
+        let gateway = Gateway::start(backend, &text(&app.address, ""));
+        let hint = |id: u32, previous: u32| {
+            format!(
+                r#"{{"channel":"c2","id":"{id}","prev-id":"{previous}","no-seq":true,
+                   "formats":{{"http-response":{{"action":"hint"}}}}}}"#
+            )
+        };
+        publish(&gateway, &[hint(1, 0), hint(2, 1), hint(4, 3)].join(","));
+        let mut client = ask(&gateway, "GET /lp HTTP/1.1");
+        // Once for the request, and once for each item behind the first.
+        wait(|| app.seen().len() == 3 && subscribers(&gateway) == 1);
+        publish(&gateway, r#"{"channel":"c2","formats":{"http-response":{"body":"answer"}}}"#);
+        assert_eq!(client.reply().text(), "answer");
+        assert_eq!(app.seen().len(), 3);
+    }
+}
+
+/// Two hosts without names, on two listeners.
+#[test]
+fn held_connections_come_back_to_the_application_of_their_own_host() {
+    let (one, two) = (app(STREAMS), app(STREAMS));
+    let route = |listener: &str, app: &str| {
+        format!(
+            "[[hosts]]\nlisteners = [\"127.0.0.1:{listener}\"]\n[[hosts.routes]]\n\
+             proxy = {{ upstream = \"{app}\", grip = {{ key = {KEY:?} }} }}\n"
+        )
+    };
+    let ports: Vec<_> = (0..2)
+        .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
+        .map(|address| address.port().to_string())
+        .collect();
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:{}\"\n[[listeners]]\naddress = \"127.0.0.1:{}\"\n{}{}\
+         [upstreams.one]\nservers = [{{ address = {:?} }}]\n\
+         [upstreams.two]\nservers = [{{ address = {:?} }}]\n",
+        ports[0],
+        ports[1],
+        route(&ports[0], "one"),
+        route(&ports[1], "two"),
+        one.address,
+        two.address,
+    );
+    let gateway = Gateway::start(BackendKind::Adaptive, &text);
+    let mut client = ask(&gateway, "GET /gone HTTP/1.1");
+    client.head().unwrap();
+    wait(|| subscribers(&gateway) == 1);
+    drop(client);
+    wait(|| one.seen().iter().any(|seen| seen.line().contains("/lost")));
+    assert!(two.seen().is_empty());
+}
+
+#[test]
+fn a_client_cannot_make_events_or_name_the_gateway_s_fields() {
+    let app = app(STREAMS);
+    let gateway = Gateway::start(BackendKind::Adaptive, &text(&app.address, ""));
+    let mut client = Client::connect(&gateway.address);
+    client.send(
+        "POST /plain HTTP/1.1\r\nHost: a\r\nContent-Type: Application/WebSocket-Events; x=1\r\n\
+         Connection-Id: victim\r\nMeta-User: admin\r\nContent-Length: 6\r\n\r\nOPEN\r\n",
+    );
+    assert_eq!(client.reply().status, 415);
+    assert!(app.seen().is_empty());
+    let mut client = ask(
+        &gateway,
+        "GET /plain HTTP/1.1\r\nMeta-User: admin\r\nConnection-Id: victim\r\nX-Own: 1\r\n\
+         Connection: grip-sig, Grip-Feature, x-own",
+    );
+    assert_eq!(client.reply().text(), "plain");
+    let seen = app.seen().pop().unwrap();
+    assert!(seen.field("grip-sig").is_some() && seen.field("grip-feature").is_some());
+    for name in ["meta-user", "connection-id", "x-own"] {
+        assert_eq!(seen.field(name), None, "{name}");
+    }
+    // The signature that an application gets is no right to publish.
+    let own = seen.field("grip-sig").unwrap();
+    let mut client = Client::connect(&gateway.address);
+    client.send(format!(
+        "POST /publish/ HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {own}\r\nContent-Length: 2\r\n\r\n{{}}"
+    ));
+    assert_eq!(client.reply().status, 401);
+}
+
+#[test]
+fn links_are_relative_to_what_the_application_knows() {
+    let app = app(&[
+        ("/rel", "Grip-Link: <next?x=1>; rel=next", "one "),
+        ("/next?x=1", "Grip-Link: <?y=2>; rel=next", "two "),
+        ("/next?y=2", "", "three"),
+    ]);
+    let text = text(&app.address, ", strip_path = true").replacen(
+        "[[hosts.routes]]\n",
+        "[[hosts.routes]]\npath = \"/app\"\n",
+        1,
+    );
+    let gateway = Gateway::start(BackendKind::Adaptive, &text);
+    let mut client = ask(&gateway, "GET /app/rel HTTP/1.1");
+    client.head().unwrap();
+    chunks(&mut client, "one two three");
+    assert_eq!(chunk(&mut client), "");
+}
+
+#[test]
+fn connections_end_with_the_password_of_their_client_or_with_their_route() {
+    for backend in MOST {
+        let app = app(STREAMS);
+        let folder = tempfile::tempdir().unwrap();
+        let users = folder.path().join("users");
+        std::fs::write(&users, "joe:$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA\n")
+            .unwrap();
+        let rule = format!("basic_auth = {{ realm = \"r\", file = {users:?} }}\n");
+        let plain = text(&app.address, "");
+        let guarded =
+            plain.replacen("[[hosts.routes]]\npath", &format!("{rule}[[hosts.routes]]\npath"), 1);
+        let gateway = Gateway::start(backend, &guarded);
+        let change = |text: String| {
+            gateway.call(move |runtime, server| {
+                let config = superpoll_gateway::Config::parse("test", &text).unwrap();
+                server.change(runtime, &config).unwrap();
+            });
+        };
+        let ask_as_joe = || {
+            let mut client =
+                ask(&gateway, "GET /stream HTTP/1.1\r\nAuthorization: Basic am9lOnNlY3JldA==");
+            assert_eq!(client.head().unwrap().status, 200);
+            chunks(&mut client, "hello\n");
+            wait(|| subscribers(&gateway) == 1);
+            client
+        };
+        let mut client = ask_as_joe();
+        change(guarded.clone());
+        publish(&gateway, &stream_item("c1", "same rules"));
+        chunks(&mut client, "same rules");
+        std::fs::write(&users, "joan:$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA\n")
+            .unwrap();
+        change(guarded.clone());
+        assert_eq!(chunk(&mut client), "");
+        wait(|| subscribers(&gateway) == 0);
+        std::fs::write(&users, "joe:$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA\n")
+            .unwrap();
+        change(guarded.clone());
+        let mut client = ask_as_joe();
+        // The route has another path, which is another route.
+        change(plain.replacen("[[hosts.routes]]\n", "[[hosts.routes]]\npath = \"/other\"\n", 1));
+        assert_eq!(chunk(&mut client), "");
+        wait(|| subscribers(&gateway) == 0);
+    }
+}
+
+#[test]
+fn long_polls_and_streams_rest_on_streams_of_http2() {
+    const BOTH: &[(&str, &str, &str)] = &[
+        ("/lp", "Grip-Hold: response\nGrip-Channel: c2\nGrip-Timeout: 18446744073709551615", "{}"),
+        ("/stream", "Grip-Hold: stream\nGrip-Channel: c1", "hello\n"),
+        ("/hint", "Grip-Hold: response\nGrip-Channel: c3", "late"),
+    ];
+    for backend in MOST {
+        let app = app(BOTH);
+        let folder = tempfile::tempdir().unwrap();
+        certificate(folder.path());
+        let (gateway, connector) = encrypted(backend, folder.path(), &text(&app.address, ""));
+        let address = gateway.address.clone();
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(async {
+            let mut sender = speak(&connector, &address).await;
+            let mut asked = |path: &str| {
+                let request = Request::get(format!("https://localhost{path}"));
+                sender.send_request(request.body(Full::<Bytes>::default()).unwrap())
+            };
+            let stream = asked("/stream").await.unwrap();
+            let mut body = stream.into_body();
+            let poll = spawn(asked("/lp"));
+            let hint = spawn(asked("/hint"));
+            until(|| subscribers(&gateway) == 3).await;
+            let next = async |body: &mut Incoming| {
+                let frame = body.frame().await.unwrap().unwrap();
+                String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
+            };
+            assert_eq!(next(&mut body).await, "hello\n");
+            let post = |items: String| publish_encrypted(&connector, &address, items);
+            post(stream_item("c1", "one")).await;
+            assert_eq!(next(&mut body).await, "one");
+            post(r#"{"channel":"c3","formats":{"http-response":{"action":"hint"}}}"#.into()).await;
+            let asked_again = || app.seen().iter().filter(|it| it.line().contains("/hint")).count();
+            until(|| asked_again() == 2 && subscribers(&gateway) >= 3).await;
+            post(r#"{"channel":"c3","formats":{"http-response":{"body":"c3"}}}"#.into()).await;
+            let response = hint.await.unwrap().unwrap();
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "c3");
+            post(r#"{"channel":"c2","formats":{"http-response":{"code":201,"body":"c2"}}}"#.into())
+                .await;
+            let response = poll.await.unwrap().unwrap();
+            assert_eq!(response.status(), 201);
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "c2");
+            post(r#"{"channel":"c1","formats":{"http-stream":{"action":"close"}}}"#.into()).await;
+            let rest = body.collect().await.unwrap().to_bytes();
+            assert!(rest.is_empty(), "{rest:?}");
+        });
+        wait(|| subscribers(&gateway) == 0);
+    }
+}
+
+/// Waits while tasks have their turns.
+async fn until(is_so: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(std::time::Instant::now() < end, "the condition holds");
+        time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn publish_encrypted(connector: &TlsConnector, address: &str, items: String) {
+    let mut sender = speak(connector, address).await;
+    let request = Request::post("https://localhost/publish/")
+        .header("authorization", format!("Bearer {KEY}"))
+        .body(Full::from(format!("{{\"items\":[{items}]}}")))
+        .unwrap();
+    assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
 }
