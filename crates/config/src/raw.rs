@@ -30,6 +30,7 @@ use super::tracing::RawTracing;
 use crate::engine::Engine;
 use crate::log_field::Field;
 use crate::matcher::Expected;
+use crate::syslog::Syslog;
 use crate::table::table;
 
 table! {
@@ -54,6 +55,7 @@ table! {
 
     pub(super) struct AccessLog {
         pub(super) path: Option<PathBuf>,
+        pub(super) syslog: Option<Spanned<Syslog>>,
         pub(super) format: LogFormat,
         pub(super) fields: Option<Spanned<Vec<Spanned<Field>>>>,
     }
