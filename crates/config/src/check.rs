@@ -147,13 +147,18 @@ impl<'a> Check<'a> {
 
     fn address(&mut self, place: Range<usize>, address: Address) -> Address {
         let Address::Unix(path) = address else { return address };
+        Address::Unix(self.socket_path(place, path))
+    }
+
+    /// Returns the path of a Unix socket, which has a bound.
+    fn socket_path(&mut self, place: Range<usize>, path: PathBuf) -> PathBuf {
         let path = self.resolved(path);
         let longest = crate::address::LONGEST_PATH;
         if path.as_os_str().len() > longest {
             let what = format!("the path of the socket is {} in full", path.display());
             self.wrong(place, format!("{what}, expected at most {longest} bytes"));
         }
-        Address::Unix(path)
+        path
     }
 
     /// Notes a thing that the server has to look at, if the text came from a file.
@@ -255,11 +260,7 @@ impl<'a> Check<'a> {
             upstreams,
             timeouts: raw.timeouts,
             limits: raw.limits,
-            log: raw.log.map_or_else(Log::default, |log| {
-                let (place, mut log) = (log.span(), log.into_inner());
-                log.path = self.log(place, log.path);
-                log
-            }),
+            log: raw.log.map_or_else(Log::default, |log| self.error_log(log)),
             access_log: raw.access_log.map(|log| self.access_log(log)),
             metrics: raw.metrics.map(Spanned::into_inner),
             tracing: self.tracing(raw.tracing),

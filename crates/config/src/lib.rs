@@ -63,6 +63,7 @@ mod rules;
 mod scalar;
 mod sticky;
 mod suggestion;
+mod syslog;
 mod table;
 mod template;
 #[cfg(test)]
@@ -112,6 +113,7 @@ pub use self::rules::{
 };
 pub use self::scalar::ProxyVersion;
 pub use self::sticky::{SameSite, Sticky};
+pub use self::syslog::{Facility, LogPlace, Syslog, SyslogServer};
 pub use self::template::{Part, Template, Variable};
 pub use self::token_key::{TokenKey, TokenKeyError};
 pub use self::tracing::{RequestIds, Traces, Tracing};

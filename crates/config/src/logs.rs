@@ -6,6 +6,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::log_field::Field;
+use crate::syslog::Syslog;
 use crate::table::table;
 
 superpoll::named! {
@@ -42,6 +43,8 @@ table! {
     pub struct Log {
         /// A file, or `stderr`. Default: `stderr`.
         pub path: PathBuf = "stderr".into(),
+        /// The syslog server that gets the lines in place of `path`. Default: none.
+        pub syslog: Option<Syslog> = None,
         /// The format of a line. Default: `text`.
         pub format: MessageFormat = MessageFormat::Text,
         /// The level from which on events are logged. Default: `info`, and `notice` for text on
@@ -75,6 +78,8 @@ pub enum LogFormat {
 pub struct AccessLog {
     /// A file, or `stderr`. Default: `stderr`.
     pub path: PathBuf,
+    /// The syslog server that gets the lines in place of `path`. Default: none.
+    pub syslog: Option<Syslog>,
     /// The format of a line. Default: `combined`.
     pub format: LogFormat,
     /// The fields of a line in JSON, in their order. Default: [`Field::usual`].
@@ -84,7 +89,7 @@ pub struct AccessLog {
 impl Default for AccessLog {
     fn default() -> AccessLog {
         let fields = Field::usual();
-        AccessLog { path: "stderr".into(), format: LogFormat::Combined, fields }
+        AccessLog { path: "stderr".into(), syslog: None, format: LogFormat::Combined, fields }
     }
 }
 

@@ -281,6 +281,34 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn each_of_several_parameters_and_fields_has_to_fit() {
+        let name = HeaderName::from_static;
+        let matcher = Matcher {
+            query: vec![
+                ("a".to_owned(), Expected::Text("1".into())),
+                ("b".to_owned(), Expected::Text("2".into())),
+                ("c".to_owned(), Expected::Absent),
+            ],
+            headers: vec![(name("x"), Expected::Present), (name("y"), Expected::Absent)],
+            ..Matcher::default()
+        };
+        let fits = &[("x", "")][..];
+        for (query, fields, expected) in [
+            ("a=1&b=2", fits, None),
+            ("b=2&a=1", fits, None),
+            ("a=2&b=2", fits, Some("parameter a is not \"1\"")),
+            ("a=1&b=1", fits, Some("parameter b is not \"2\"")),
+            ("a=1", fits, Some("parameter b is not \"2\"")),
+            ("a=1&b=2&c", fits, Some("there is a parameter c")),
+            ("a=1&b=2", &[], Some("there is no header x")),
+            ("a=1&b=2", &[("x", ""), ("y", "")], Some("there is a header y")),
+        ] {
+            let found = said(&matcher, "/", &Asked("GET", Some(query), fields));
+            assert_eq!(found.as_deref(), expected, "{query} {fields:?}");
+        }
+    }
+
+    #[test]
     fn all_matchers_have_to_fit() {
         let matcher = Matcher {
             methods: vec!["GET".to_owned()],

@@ -31,6 +31,7 @@ use super::tracing::RawTracing;
 use crate::engine::Engine;
 use crate::log_field::Field;
 use crate::matcher::Expected;
+use crate::syslog::Syslog;
 use crate::table::table;
 
 table! {
@@ -55,6 +56,7 @@ table! {
 
     pub(super) struct AccessLog {
         pub(super) path: Option<PathBuf>,
+        pub(super) syslog: Option<Spanned<Syslog>>,
         pub(super) format: LogFormat,
         pub(super) fields: Option<Spanned<Vec<Spanned<Field>>>>,
     }

@@ -166,8 +166,7 @@ impl Drop for Closes<'_> {
 /// Opens the log. One that takes over from another program continues without its log, rather than
 /// to end a server at work.
 fn open_log(config: &Config, takes_over: bool) -> Result<ErrorLog, Box<dyn Error>> {
-    let cannot =
-        |error: std::io::Error| format!("opening the log {}: {error}", config.log.path.display());
+    let cannot = |error: std::io::Error| format!("opening the log {}: {error}", config.log.place());
     match ErrorLog::open(&config.log).map_err(cannot) {
         Err(error) if takes_over => {
             let log = ErrorLog::open(&Log::default())?;
@@ -235,7 +234,7 @@ fn report_warnings(error_log: &ErrorLog, config: &Config) {
 /// Opens the log again, at the place that a configuration has.
 fn change_log(error_log: &ErrorLog, config: &Config) {
     if let Err(error) = error_log.change(&config.log) {
-        let message = format!("opening the log {}: {error}", config.log.path.display());
+        let message = format!("opening the log {}: {error}", config.log.place());
         error_log.write(&Event::new(Level::Error, "log-failed", message));
     }
 }
@@ -243,7 +242,7 @@ fn change_log(error_log: &ErrorLog, config: &Config) {
 /// Opens the log that was closed, at the place that a configuration has; otherwise at another one.
 fn reopen_log(error_log: &ErrorLog, wanted: &Log, otherwise: &Log) {
     if let Err(error) = error_log.change(wanted) {
-        let message = format!("opening the log {}: {error}", wanted.path.display());
+        let message = format!("opening the log {}: {error}", wanted.place());
         // Without a thread for this one there is no log.
         let _ = error_log.change(otherwise);
         error_log.write(&Event::new(Level::Error, "log-failed", message));

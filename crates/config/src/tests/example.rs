@@ -62,6 +62,7 @@ fn the_example_has_every_key_and_its_true_default() {
         "[limits]\nzzz = 1",
         "[log]\nzzz = 1",
         "[access_log]\nzzz = 1",
+        "[access_log]\nsyslog = { zzz = 1 }",
         "[metrics]\nzzz = 1",
         "[tracing]\nzzz = 1",
         "[tracing]\nrequest_id = { zzz = 1 }",

@@ -65,6 +65,67 @@ fn wrong_fields_are_refused_with_their_place() {
 }
 
 #[test]
+fn a_log_goes_to_a_syslog_server() {
+    let listener = "[[listeners]]\naddress = \":1\"\nrelay.to = \"127.0.0.1:2\"\n";
+    let text = format!(
+        "[access_log]\nsyslog = {{ server = \"udp:[::1]:514\", facility = \"news\", tag = \"web-1\" }}\n\
+         [log]\npath = \"stderr\"\nsyslog = {{}}\n{listener}"
+    );
+    let config = Config::parse("x", &text).unwrap();
+    let syslog = config.access_log.as_ref().unwrap().syslog.clone().unwrap();
+    assert_eq!(syslog.server, SyslogServer::Udp("::1".into(), 514));
+    assert_eq!((syslog.facility, &*syslog.tag), (Facility::News, "web-1"));
+    assert_eq!(config.access_log.unwrap().place().to_string(), "syslog:udp:[::1]:514");
+    assert_eq!(config.log.syslog, Some(Syslog::default()));
+    assert_eq!(config.log.place().to_string(), "syslog:unix:/dev/log");
+    for (server, expected) in [
+        ("unix:/run/log", SyslogServer::Unix("/run/log".into())),
+        ("/run/log", SyslogServer::Unix("/run/log".into())),
+        ("tcp:logs.example.org:601", SyslogServer::Tcp("logs.example.org".into(), 601)),
+    ] {
+        let text = format!("[log]\nsyslog.server = \"{server}\"\n{listener}");
+        let syslog = Config::parse("x", &text).unwrap().log.syslog.unwrap();
+        assert_eq!(syslog.server, expected);
+    }
+}
+
+#[test]
+fn wrong_syslog_servers_are_refused_with_their_place() {
+    let expected = "expected \"unix:PATH\", \"udp:HOST:PORT\" or \"tcp:HOST:PORT\"";
+    let server = |reason: &str| format!("is no syslog server{reason}, {expected}");
+    let tag = "is no tag, expected 1 to 48 ASCII letters, digits, \"-\", \"_\" and \".\"";
+    let long = format!("tag = \"{}\"", "a".repeat(49));
+    let far = format!("server = \"unix:/{}\"", "a".repeat(107));
+    for (key, column, wanted) in [
+        ("server = \"10.0.0.1:514\"", 21, server("")),
+        ("server = \"udp:10.0.0.1\"", 21, server(": \"10.0.0.1\" is no address: ")[..40].into()),
+        ("server = \"udp::514\"", 21, server(": the host or the port is missing")),
+        ("server = \"tcp:a:0\"", 21, server(": the host or the port is missing")),
+        ("server = \"udp:/dev/log\"", 21, server(": the host or the port is missing")),
+        (&*far, 21, "the path of a Unix socket has at most 107 bytes".into()),
+        ("facility = \"local8\"", 23, "unknown variant `local8`, did you mean `local".into()),
+        ("tag = \"a b\"", 18, format!("\"a b\" {tag}")),
+        ("tag = \"a:\"", 18, format!("\"a:\" {tag}")),
+        ("tag = \"\"", 18, format!("\"\" {tag}")),
+        (&*long, 18, tag.into()),
+        ("severity = \"info\"", 12, "unknown key `severity`".into()),
+    ] {
+        for log in ["log", "access_log"] {
+            let found = blamed(&format!("[{log}]\nsyslog = {{ {key} }}"));
+            let is_it = |(at, column_at, what): &(usize, usize, String)| {
+                (*at, *column_at) == (2, column) && what.contains(&wanted)
+            };
+            assert!(found.iter().any(is_it), "{log} {key}, {wanted}: {found:?}");
+        }
+    }
+    for log in ["log", "access_log"] {
+        let found = blamed(&format!("[{log}]\npath = \"/var/log/a\"\nsyslog = {{}}"));
+        let what = "the log has the file /var/log/a as well, expected either path or syslog";
+        assert!(found.contains(&(3, 10, what.into())), "{log}: {found:?}");
+    }
+}
+
+#[test]
 fn names_are_read_as_they_are_written() {
     fn read<'a, T: serde::Deserialize<'a>>(name: &'a str) -> Option<T> {
         let text = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(name);
@@ -74,6 +135,9 @@ fn names_are_read_as_they_are_written() {
         assert_eq!(read(value.name()), Some(value));
     }
     for value in Level::ALL {
+        assert_eq!(read(value.name()), Some(value));
+    }
+    for value in Facility::ALL {
         assert_eq!(read(value.name()), Some(value));
     }
     for value in ChallengeKind::ALL {

@@ -251,12 +251,12 @@ impl Relay {
         let access_log = match &options.access_log {
             None => None,
             Some(wanted) => {
-                let (path, report) = (wanted.path.display(), report.clone());
+                let (place, report) = (wanted.place(), report.clone());
                 let told = move |failure: &LogFailure| {
                     report(&Failure::AccessLog { what: failure.to_string() });
                 };
                 let opened = AccessLogSink::open(wanted, None, told);
-                let log = opened.map_err(Error::new(format!("opening the access log {path}")))?;
+                let log = opened.map_err(Error::new(format!("opening the access log {place}")))?;
                 Some((Arc::new(log), listen.to_string().into()))
             }
         };

@@ -179,7 +179,7 @@ impl Preparation {
             report(&Event::new(Level::Error, "log-failed", failure.to_string()));
         };
         let opened = AccessLogSink::open(wanted, self.former.log.as_deref(), told);
-        let cannot = |source| Error::AccessLog { path: wanted.path.clone(), source };
+        let cannot = |source| Error::AccessLog { path: wanted.place().to_string().into(), source };
         opened.map(Arc::new).map_err(cannot)
     }
 

@@ -12,6 +12,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use superpoll_http::certificates::CertificateStatus;
 use superpoll_http::connection_limits::ConnectionLimits;
+use superpoll_http::log::lost_lines;
 use superpoll_http::telemetry::counters::EngineCounters;
 use superpoll_http::telemetry::durations::{BOUNDS, RequestCounts, RouteDurations};
 use superpoll_http::telemetry::process::ProcessState;
@@ -68,6 +69,8 @@ pub(super) struct Counts {
     pub(super) engines: Vec<(Option<u32>, Engine)>,
     /// Attempts to get a certificate, by outcome.
     pub(super) renewals: [(Cow<'static, str>, u64); 2],
+    /// Lines that logs have lost, by log.
+    pub(super) lost_lines: [(Cow<'static, str>, u64); 2],
     pub(super) channels: Vec<RouteState>,
     pub(super) upstreams: UpstreamStates,
     pub(super) relays: Vec<RelayState>,
@@ -86,6 +89,9 @@ impl Counts {
         self.snapshot.add(other.snapshot);
         self.engines.extend(other.engines);
         for ((_, count), (_, more)) in self.renewals.iter_mut().zip(other.renewals) {
+            *count += more;
+        }
+        for ((_, count), (_, more)) in self.lost_lines.iter_mut().zip(other.lost_lines) {
             *count += more;
         }
         self.channels.extend(other.channels);
@@ -305,6 +311,7 @@ impl Overview {
             snapshot,
             engines: engines.into_iter().map(|engine| (process, engine)).collect(),
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
+            lost_lines: lost_lines().map(|(log, count)| (log.into(), count)),
             channels: channels.states(process),
             upstreams: UpstreamStates::all(
                 &lock(&self.upstreams),

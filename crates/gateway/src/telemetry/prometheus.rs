@@ -92,6 +92,10 @@ families! {
         Counter acme_renewals "Attempts to get a certificate by ACME", |count| *count;
     ];
 
+    const LOST_LINES: u64 = [
+        Counter log_lines_lost "Lines that a log could not take", |count| *count;
+    ];
+
     const CERTIFICATE_ENDS: u64 = [
         Moment tls_certificate_expiry_timestamp "When a certificate of a listener ends", |end| *end;
     ];
@@ -191,6 +195,9 @@ fn write(counts: &Counts, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let renewals =
         counts.renewals.iter().map(|(result, count)| (vec![("result", result.to_string())], count));
     families::write(RENEWALS, &renewals.collect::<Vec<_>>(), encoder)?;
+    let lost = counts.lost_lines.iter();
+    let lost = lost.map(|(log, count)| (vec![("log", log.to_string())], count));
+    families::write(LOST_LINES, &lost.collect::<Vec<_>>(), encoder)?;
     families::write(OF_SERVER, &[(Labels::new(), counts)], encoder)?;
     let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
     let build = vec![version, ("backend", counts.snapshot.backend.clone())];

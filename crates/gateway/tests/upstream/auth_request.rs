@@ -70,6 +70,78 @@ fn a_server_lets_requests_pass() {
     }
 }
 
+/// Answers a request with a refusal of its path.
+fn refusals() -> Origin {
+    let page = "<p>Who are you?</p>\n";
+    let typed = "Content-Type: text/html\r\nContent-Language: en\r\n";
+    Origin::start(move |line| {
+        loop {
+            let seen = line.request()?;
+            let target = seen.field("x-original-uri").unwrap_or_default();
+            let length = |length: usize| format!("Content-Length: {length}\r\n");
+            line.send(match &*target {
+                "/page" => {
+                    let fields = format!("{typed}{}", length(page.len()));
+                    format!("HTTP/1.1 401 Unauthorized\r\n{fields}\r\n{page}")
+                }
+                "/chunks" => format!(
+                    "HTTP/1.1 403 Forbidden\r\n{typed}Transfer-Encoding: chunked\r\n\r\n\
+                     5\r\n<p>No\r\n5\r\n!</p>\r\n0\r\n\r\n"
+                ),
+                "/longest" => {
+                    let (fields, body) = (length(64 << 10), "x".repeat(64 << 10));
+                    format!("HTTP/1.1 401 Unauthorized\r\n{typed}{fields}\r\n{body}")
+                }
+                "/longer" => {
+                    let (fields, body) = (length((64 << 10) + 1), "x".repeat((64 << 10) + 1));
+                    format!("HTTP/1.1 401 Unauthorized\r\n{typed}{fields}\r\n{body}")
+                }
+                "/encoded" => {
+                    let fields = format!("Content-Encoding: gzip\r\n{typed}{}", length(4));
+                    format!("HTTP/1.1 401 Unauthorized\r\n{fields}\r\ngzip")
+                }
+                "/error" => format!("HTTP/1.1 500 Oops\r\n{typed}{}\r\n{page}", length(page.len())),
+                _ => "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n".to_owned(),
+            })?;
+        }
+    })
+}
+
+#[test]
+fn the_body_of_a_refusal_reaches_the_client() {
+    for backend in MOST {
+        let (judge, app) = (refusals(), Origin::echo());
+        let gateway = Gateway::start(backend, &text(&judge.address, &app.address, ""));
+        let longest = "x".repeat(64 << 10);
+        let html = Some("text/html");
+        let plain = Some("text/plain; charset=utf-8");
+        for (target, status, kind, encoding, body) in [
+            ("/page", 401, html, None, "<p>Who are you?</p>\n"),
+            ("/chunks", 403, html, None, "<p>No!</p>"),
+            ("/longest", 401, html, None, &*longest),
+            // A longer one is left out, and so is that of an error.
+            ("/longer", 401, plain, None, "401 Unauthorized\n"),
+            ("/encoded", 401, html, Some("gzip"), "gzip"),
+            ("/error", 503, plain, None, "503 Service Unavailable\n"),
+            ("/none", 401, plain, None, "401 Unauthorized\n"),
+        ] {
+            let mut client = Client::connect(&gateway.address);
+            let reply = client.get(target);
+            assert_eq!((reply.status, reply.text()), (status, body), "{target}");
+            let field = |name: &str| reply.field(name);
+            assert_eq!(field("content-type").as_deref(), kind, "{target}");
+            assert_eq!(field("content-encoding").as_deref(), encoding, "{target}");
+            assert_eq!(field("content-length"), Some(body.len().to_string()), "{target}");
+            assert_eq!(field("transfer-encoding"), None, "{target}");
+            // The connection continues.
+            client.send(format!("HEAD {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert_eq!(client.reply_to("HEAD").unwrap().status, status, "{target}");
+            assert_eq!(client.get("/none").status, 401, "{target}");
+        }
+        assert!(app.seen().is_empty());
+    }
+}
+
 #[test]
 fn nothing_passes_while_the_server_is_down() {
     let (_held, address) = refuses();

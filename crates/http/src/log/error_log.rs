@@ -1,18 +1,18 @@
 //! The server's own log: the events of the server, a line each.
 
 use std::io::{self, Write, stderr};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use serde::Serializer;
 use serde_json::Value;
-use superpoll_config::{self, Level, MessageFormat};
+use superpoll_config::{self, Level, LogPlace, MessageFormat};
 use superpoll_rt::blocking;
 
 use super::event::Event;
 use super::log_level::LogLevel;
-use super::writer::{Completion, FormerLogs, LogFailure, Reopening, Writer, is_stderr};
+use super::syslog::{Header, Severity};
+use super::writer::{Completion, FormerLogs, LogFailure, LogKind, Reopening, Writer};
 use crate::admin::ReopenedLogs;
 
 /// The log of events, which any thread can write to without waiting for a disk.
@@ -23,29 +23,46 @@ pub struct ErrorLog {
 }
 
 struct Open {
-    path: PathBuf,
+    place: LogPlace,
     writer: Writer,
-    form: Form,
+    form: Arc<Form>,
 }
 
 /// The form of a line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     /// For people who read it at once, and need no message that all is well.
     Terminal,
     Text,
     Json,
+    /// Text for a syslog server.
+    SyslogText(Header),
+    /// JSON for a syslog server.
+    SyslogJson(Header),
 }
 
-/// Reports on standard error, as the last resort.
-fn report_on_stderr(failure: &LogFailure) {
-    let _ = stderr().write_all(format!("superpoll: {failure}\n").as_bytes());
+/// Reports on standard error, as the last resort. A syslog server, which may be read on another
+/// machine, gets the report as soon as it takes lines again.
+fn report_failure(failure: &LogFailure, form: &Form) -> Vec<u8> {
+    let text = failure.to_string();
+    let _ = stderr().write_all(format!("superpoll: {text}\n").as_bytes());
+    match (failure.has_recovered(), form) {
+        (true, Form::SyslogText(_) | Form::SyslogJson(_)) => {
+            line(form, SystemTime::now(), &Event::new(Level::Warning, "log-failed", text))
+        }
+        _ => Vec::new(),
+    }
 }
 
-fn line(form: Form, at: SystemTime, event: &Event) -> Vec<u8> {
+fn line(form: &Form, at: SystemTime, event: &Event) -> Vec<u8> {
     let mut out = Vec::new();
     let time = humantime::format_rfc3339_millis(at);
-    if form == Form::Json {
+    let begin = |out: &mut Vec<u8>, header: &Header| {
+        header.write(out, Severity::from(event.level()), at, event.name());
+    };
+    if let Form::SyslogJson(header) = form {
+        begin(&mut out, header);
+    }
+    if matches!(form, Form::Json | Form::SyslogJson(_)) {
         let own = [
             ("time", Value::from(time.to_string())),
             ("level", Value::from(event.level().name())),
@@ -63,6 +80,10 @@ fn line(form: Form, at: SystemTime, event: &Event) -> Vec<u8> {
         let part = part.replace(char::is_control, "\u{fffd}");
         let _ = match form {
             Form::Terminal => writeln!(out, "superpoll: {part}"),
+            Form::SyslogText(header) => {
+                begin(&mut out, header);
+                writeln!(out, "{part}")
+            }
             _ => writeln!(out, "{time} {} {part}", event.level().name()),
         };
     }
@@ -72,18 +93,27 @@ fn line(form: Form, at: SystemTime, event: &Event) -> Vec<u8> {
 impl Open {
     /// Opens a log in the place of the one before.
     fn new(config: &superpoll_config::Log, before: Option<Arc<Completion>>) -> io::Result<Open> {
-        let form = match config.format {
-            MessageFormat::Json => Form::Json,
-            MessageFormat::Text if is_stderr(&config.path) => Form::Terminal,
-            MessageFormat::Text => Form::Text,
-        };
-        let writer = Writer::open(&config.path, "log", before, report_on_stderr)?;
-        Ok(Open { path: config.path.clone(), writer, form })
+        let place = config.place();
+        let form = Arc::new(match (config.format, &place) {
+            (MessageFormat::Json, LogPlace::Syslog(syslog)) => {
+                Form::SyslogJson(Header::new(syslog))
+            }
+            (MessageFormat::Text, LogPlace::Syslog(syslog)) => {
+                Form::SyslogText(Header::new(syslog))
+            }
+            (MessageFormat::Json, _) => Form::Json,
+            (MessageFormat::Text, LogPlace::Stderr) => Form::Terminal,
+            (MessageFormat::Text, LogPlace::File(_)) => Form::Text,
+        });
+        let lines = form.clone();
+        let report = move |failure: &LogFailure| report_failure(failure, &lines);
+        let writer = Writer::open(place.clone(), LogKind::Events, before, report)?;
+        Ok(Open { place, writer, form })
     }
 
     /// Returns the level from which on events are logged.
     fn level(&self, config: &superpoll_config::Log) -> Level {
-        let usual = if self.form == Form::Terminal { Level::Notice } else { Level::Info };
+        let usual = if matches!(*self.form, Form::Terminal) { Level::Notice } else { Level::Info };
         config.level.unwrap_or(usual)
     }
 }
@@ -110,7 +140,7 @@ impl ErrorLog {
     pub fn change(&self, config: &superpoll_config::Log) -> io::Result<()> {
         let current = self.open.read().unwrap_or_else(PoisonError::into_inner);
         // Lines of one file stay in order.
-        let before = current.as_ref().filter(|open| open.path == config.path);
+        let before = current.as_ref().filter(|open| open.place == config.place());
         let before = before.map(|open| open.writer.completion());
         drop(current);
         let open = Open::new(config, before)?;
@@ -137,7 +167,7 @@ impl ErrorLog {
         }
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let Some(Open { writer, form, .. }) = &*open else { return };
-        writer.hand_over(line(*form, SystemTime::now(), event));
+        writer.hand_over(line(form, SystemTime::now(), event));
     }
 
     /// Returns the way to open the log's file again; `None` if it has none, or is closed.
@@ -236,7 +266,7 @@ mod tests {
     #[test]
     fn each_form_has_its_lines() {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_321_211);
-        let text = |form| String::from_utf8(line(form, at, &event())).unwrap();
+        let text = |form| String::from_utf8(line(&form, at, &event())).unwrap();
         let expected = "superpoll: it is\nsuperpoll: late \u{fffd}[1m\n";
         assert_eq!(text(Form::Terminal), expected);
         let first = text(Form::Text).lines().next().unwrap().to_owned();
@@ -256,6 +286,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let log = |path: &Path| superpoll_config::Log {
             path: path.to_owned(),
+            syslog: None,
             format: MessageFormat::Json,
             level: None,
         };
@@ -277,6 +308,7 @@ mod tests {
         let path = folder.path().join("log");
         let log = |level| superpoll_config::Log {
             path: path.clone(),
+            syslog: None,
             format: MessageFormat::Text,
             level,
         };

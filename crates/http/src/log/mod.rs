@@ -16,6 +16,7 @@ mod log_level;
 mod rate_limited;
 mod record;
 mod secrets;
+mod syslog;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -25,7 +26,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use superpoll_rt::{Handle, spawn, time};
 
@@ -37,10 +38,11 @@ pub(crate) use line::cipher_suite;
 pub use log_level::LogLevel;
 pub use rate_limited::{RateLimited, others};
 pub use record::{BrokenBy, ClientEnd, RelayRecord, RequestRecord, UpstreamEnd};
-use superpoll_config::{AccessLog, LogFormat};
+use superpoll_config::{AccessLog, LogFormat, LogPlace};
 pub use superpoll_config::{Field, Level};
-use writer::Writer;
-pub use writer::{FormerLogs, LogFailure, Reopening, WriterThread};
+use syslog::{Header, Severity};
+pub use writer::{FormerLogs, LogFailure, Reopening, WriterThread, lost_lines};
+use writer::{LogKind, Writer};
 
 /// The most bytes that an engine collects.
 const FULL: usize = 32 * 1024;
@@ -62,6 +64,8 @@ struct Latest {
 pub struct AccessLogSink {
     format: LogFormat,
     fields: Vec<Field>,
+    /// The beginning of each line for a syslog server.
+    header: Option<Header>,
     writer: Writer,
     latest: Arc<Latest>,
     version: AtomicU64,
@@ -74,10 +78,20 @@ impl AccessLogSink {
         before: Option<&AccessLogSink>,
         report: impl Fn(&LogFailure) + Send + 'static,
     ) -> io::Result<AccessLogSink> {
-        let writer = Writer::open(&config.path, "access log", None, report)?;
+        let place = config.place();
+        let header = match &place {
+            LogPlace::Syslog(syslog) => Some(Header::new(syslog)),
+            LogPlace::Stderr | LogPlace::File(_) => None,
+        };
+        // Nothing but lines of requests is in it.
+        let told = move |failure: &LogFailure| {
+            report(failure);
+            Vec::new()
+        };
+        let writer = Writer::open(place, LogKind::Access, None, told)?;
         let latest = before.map_or_else(Arc::default, |before| before.latest.clone());
         let (format, fields) = (config.format, config.fields.clone());
-        Ok(AccessLogSink { format, fields, writer, latest, version: AtomicU64::new(0) })
+        Ok(AccessLogSink { format, fields, header, writer, latest, version: AtomicU64::new(0) })
     }
 
     /// Takes the place of the log before: lines of requests that have begun under that one come
@@ -169,6 +183,9 @@ impl AccessLogWriter {
         }
         let log = self.log.borrow();
         let mut lines = self.lines.borrow_mut();
+        if let Some(header) = &log.header {
+            header.write(&mut lines, Severity::Info, SystemTime::now(), "access");
+        }
         line(&mut lines, &log);
         // Without an engine there is no task that could hand the lines over later.
         if lines.len() >= FULL || (!self.is_due.get() && Handle::current().is_err()) {

@@ -93,7 +93,7 @@ fn combined(record: &RequestRecord) -> String {
 }
 
 fn config(path: &Path, format: LogFormat) -> AccessLog {
-    AccessLog { path: path.to_path_buf(), format, fields: Field::usual() }
+    AccessLog { path: path.to_path_buf(), syslog: None, format, fields: Field::usual() }
 }
 
 #[test]

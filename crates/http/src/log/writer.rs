@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
+use superpoll_config::LogPlace;
+
+use super::syslog::SyslogSocket;
 
 /// How many pieces may wait to be written.
 const WAITING: usize = 64;
@@ -33,14 +36,37 @@ const UNDER_WAY: Duration = Duration::from_millis(20);
 /// The longest time for which the end of a log waits for lines to be written.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+superpoll::named! {
+    /// The logs that a server has.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(super) enum LogKind {
+        /// The log of events.
+        Events = "log",
+        /// The log of requests.
+        Access = "access log",
+    }
+}
+
+/// The lines that all logs of a kind have lost in this process, which a metric counts: each reload
+/// opens other logs.
+static LOST: [AtomicU64; LogKind::ALL.len()] = [const { AtomicU64::new(0) }; LogKind::ALL.len()];
+
+/// Returns the lines that the logs of this process have lost: of the log of events and of the
+/// access log, by the names of their tables in the configuration.
+#[must_use]
+pub fn lost_lines() -> [(&'static str, u64); 2] {
+    let lost = |kind: LogKind| LOST[kind as usize].load(Ordering::Relaxed);
+    [("log", lost(LogKind::Events)), ("access_log", lost(LogKind::Access))]
+}
+
 /// The reason for `ENXIO`.
 const UNREAD: &str = "it is a FIFO that no process reads, or a socket";
 
 /// Lines of a log that were lost.
 #[derive(Debug)]
 pub struct LogFailure {
-    what: &'static str,
-    path: PathBuf,
+    kind: LogKind,
+    place: LogPlace,
     state: FailureState,
     lost: u64,
 }
@@ -56,10 +82,22 @@ enum FailureState {
     Closed(Option<io::Error>),
 }
 
+impl LogFailure {
+    /// Whether no further line is lost.
+    fn is_over(&self) -> bool {
+        matches!(self.state, FailureState::Recovered | FailureState::Closed(_))
+    }
+
+    /// Whether lines are written again.
+    pub(super) fn has_recovered(&self) -> bool {
+        matches!(self.state, FailureState::Recovered)
+    }
+}
+
 impl fmt::Display for LogFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "writing the {} {}: ", self.what, self.path.display())?;
-        let is_over = matches!(self.state, FailureState::Recovered | FailureState::Closed(_));
+        write!(f, "writing the {} {}: ", self.kind.name(), self.place)?;
+        let is_over = self.is_over();
         match &self.state {
             FailureState::Failing(error) | FailureState::Closed(Some(error)) => error.fmt(f)?,
             FailureState::TooSlow => f.write_str("it is too slow")?,
@@ -75,18 +113,19 @@ impl fmt::Display for LogFailure {
 enum Sink {
     File(File),
     Stderr,
-}
-
-/// Whether a path stands for standard error.
-pub(super) fn is_stderr(path: &Path) -> bool {
-    path.as_os_str() == "stderr"
+    Syslog(SyslogSocket),
 }
 
 impl Sink {
-    fn open(path: &Path) -> io::Result<Sink> {
-        if is_stderr(path) {
-            return Ok(Sink::Stderr);
+    fn open(place: &LogPlace) -> io::Result<Sink> {
+        match place {
+            LogPlace::Stderr => Ok(Sink::Stderr),
+            LogPlace::File(path) => Sink::open_file(path),
+            LogPlace::Syslog(config) => Ok(Sink::Syslog(SyslogSocket::new(config.server.clone()))),
         }
+    }
+
+    fn open_file(path: &Path) -> io::Result<Sink> {
         // Otherwise opening a FIFO would wait for a process that reads it.
         let flag = OFlags::NONBLOCK;
         let mut options = OpenOptions::new();
@@ -175,12 +214,18 @@ struct Output {
     /// No line was written to the file yet.
     is_new: bool,
     cut: Option<CutLine>,
-    lost: Arc<AtomicU64>,
+    lost: Arc<LostLines>,
 }
 
 impl Output {
     /// Writes lines. Those that are not written are counted as lost.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Sink::Syslog(socket) = &mut self.sink {
+            return socket.send(bytes).map_err(|(lost, error)| {
+                self.lost.add(lost);
+                error
+            });
+        }
         if let Err(error) = self.complete().and_then(|()| self.begin()) {
             self.lose(bytes);
             return Err(error);
@@ -224,7 +269,7 @@ impl Output {
     }
 
     fn lose(&self, bytes: &[u8]) {
-        self.lost.fetch_add(lines(bytes), Ordering::AcqRel);
+        self.lost.add(lines(bytes));
     }
 
     /// Completes the line that was cut, at the end of the log; it is lost if this fails.
@@ -274,7 +319,7 @@ impl Exchange {
 
 /// A log that is to be opened again at its path: the file was moved away.
 pub struct Reopening {
-    what: &'static str,
+    kind: LogKind,
     path: PathBuf,
     exchange: Arc<Exchange>,
     sender: SyncSender<Vec<u8>>,
@@ -289,10 +334,11 @@ impl Reopening {
     /// The file cannot be opened, and the log continues with the former one; or that one takes no
     /// lines, and the log changes as soon as it does. In words.
     pub(crate) fn run(self) -> Result<PathBuf, String> {
-        let Reopening { what, path, exchange, sender } = self;
+        let Reopening { kind, path, exchange, sender } = self;
+        let what = kind.name();
         let failed =
             |why: &dyn fmt::Display| format!("reopening the {what} {}: {why}", path.display());
-        let sink = Sink::open(&path).map_err(|error| failed(&error))?;
+        let sink = Sink::open_file(&path).map_err(|error| failed(&error))?;
         let mut state = exchange.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.next = Some(sink);
         drop(state);
@@ -310,63 +356,89 @@ impl Reopening {
     }
 }
 
+/// The lines that a log has lost.
+#[derive(Debug)]
+pub(super) struct LostLines {
+    kind: LogKind,
+    count: AtomicU64,
+}
+
+impl LostLines {
+    fn add(&self, lines: u64) {
+        self.count.fetch_add(lines, Ordering::AcqRel);
+        LOST[self.kind as usize].fetch_add(lines, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+}
+
 /// The count of the lines that a log has lost, and of those that were reported.
 struct Losses<F> {
-    lost: Arc<AtomicU64>,
+    lost: Arc<LostLines>,
     report: F,
-    what: &'static str,
-    path: PathBuf,
+    place: LogPlace,
     told: u64,
     told_at: Option<Instant>,
+    /// The last report was of a log that fails or is too slow.
+    is_failing: bool,
     seen: u64,
     seen_at: Instant,
     /// The error of the last write, if it failed.
     error: Option<io::Error>,
 }
 
-impl<F: Fn(&LogFailure)> Losses<F> {
-    /// Whether lost lines are to be reported soon although no further line comes.
+impl<F: Fn(&LogFailure) -> Vec<u8>> Losses<F> {
+    /// Whether something is to be reported soon although no further line comes.
     fn is_due(&self) -> bool {
-        self.error.is_none() && self.lost.load(Ordering::Acquire) > self.told
+        self.error.is_none() && (self.is_failing || self.lost.get() > self.told)
     }
 
     /// Reports lost lines: of a log that fails or is too slow now and then, of one that has
-    /// recovered once.
-    fn look(&mut self) {
-        let lost = self.lost.load(Ordering::Acquire);
+    /// recovered once. Returns the lines about it for the log itself.
+    fn look(&mut self) -> Vec<u8> {
+        let lost = self.lost.get();
         if lost != self.seen {
             (self.seen, self.seen_at) = (lost, Instant::now());
         }
-        if lost == self.told {
-            return;
+        let has_more = lost > self.told;
+        if !has_more && !self.is_failing {
+            return Vec::new();
         }
-        let reminds = self.told_at.is_none_or(|at| at.elapsed() >= REMINDER);
+        let reminds = has_more && self.told_at.is_none_or(|at| at.elapsed() >= REMINDER);
         let state = match self.error.take() {
             Some(error) if reminds => FailureState::Failing(error),
             None if self.seen_at.elapsed() >= SETTLED => FailureState::Recovered,
             None if reminds => FailureState::TooSlow,
-            error => return self.error = error,
+            error => {
+                self.error = error;
+                return Vec::new();
+            }
         };
-        self.tell(state, lost);
+        self.tell(state, lost)
     }
 
     /// Reports the lines that were not reported yet, at the end of the log.
     fn close(&mut self) {
-        let lost = self.lost.load(Ordering::Acquire);
+        let lost = self.lost.get();
         if lost > self.told {
             let state = FailureState::Closed(self.error.take());
             self.tell(state, lost);
         }
     }
 
-    fn tell(&mut self, state: FailureState, lost: u64) {
+    fn tell(&mut self, state: FailureState, lost: u64) -> Vec<u8> {
         (self.told, self.told_at) = (lost, Some(Instant::now()));
-        let failure = LogFailure { what: self.what, path: self.path.clone(), state, lost };
-        (self.report)(&failure);
+        self.is_failing = matches!(state, FailureState::Failing(_) | FailureState::TooSlow);
+        let (kind, place) = (self.lost.kind, self.place.clone());
+        let failure = LogFailure { kind, place, state, lost };
+        let lines = (self.report)(&failure);
         // As long as no line is written it fails.
         if let FailureState::Failing(error) = failure.state {
             self.error = Some(error);
         }
+        lines
     }
 }
 
@@ -473,34 +545,32 @@ pub(super) struct Writer {
     // Dropped before the thread, which ends when it is closed.
     sender: SyncSender<Vec<u8>>,
     thread: Arc<WriterThread>,
-    lost: Arc<AtomicU64>,
-    what: &'static str,
-    path: PathBuf,
+    lost: Arc<LostLines>,
+    place: LogPlace,
     exchange: Arc<Exchange>,
 }
 
 impl Writer {
-    /// Opens a log, which messages call `what`, and begins to write to it. `report` receives
-    /// failures, on the thread that writes. The lines come after those of the log before, which may
+    /// Opens a log, and begins to write to it. `report` receives failures, on the thread that
+    /// writes, and returns lines about them for the log itself. The lines come after those of the log before, which may
     /// be of the same file, unless that one is stuck.
     pub(super) fn open(
-        path: &Path,
-        what: &'static str,
+        place: LogPlace,
+        kind: LogKind,
         mut before: Option<Arc<Completion>>,
-        report: impl Fn(&LogFailure) + Send + 'static,
+        report: impl Fn(&LogFailure) -> Vec<u8> + Send + 'static,
     ) -> io::Result<Writer> {
-        let sink = Sink::open(path)?;
+        let sink = Sink::open(&place)?;
         let (sender, receiver): (_, Receiver<Vec<u8>>) = sync_channel(WAITING);
-        let lost = Arc::new(AtomicU64::new(0));
+        let lost = Arc::new(LostLines { kind, count: AtomicU64::new(0) });
         let output = Output { sink, is_new: true, cut: None, lost: lost.clone() };
-        let path = path.to_path_buf();
         let mut losses = Losses {
             lost: lost.clone(),
             report,
-            what,
-            path: path.clone(),
+            place: place.clone(),
             told: 0,
             told_at: None,
+            is_failing: false,
             seen: 0,
             seen_at: Instant::now(),
             error: None,
@@ -534,7 +604,10 @@ impl Writer {
                 } else if let Err(error) = completed {
                     losses.error = Some(error);
                 }
-                losses.look();
+                let note = losses.look();
+                if !note.is_empty() {
+                    losses.error = output.write(&note).err();
+                }
             }
             if let Err(error) = output.close() {
                 losses.error = Some(error);
@@ -542,17 +615,18 @@ impl Writer {
             losses.close();
             next.end();
         };
-        let thread = std::thread::Builder::new().name(what.to_owned()).spawn(write)?;
+        let thread = std::thread::Builder::new().name(kind.name().to_owned()).spawn(write)?;
         let is_given_up = AtomicBool::new(false);
         let thread = Arc::new(WriterThread { thread: Some(thread), completion, is_given_up });
-        Ok(Writer { sender, thread, lost, what, path, exchange })
+        Ok(Writer { sender, thread, lost, place, exchange })
     }
 
-    /// Returns the way to open the file again; `None`: standard error is no file.
+    /// Returns the way to open the file again; `None`: standard error is no file, and a syslog
+    /// server is found again without being asked for.
     pub(super) fn reopening(&self) -> Option<Reopening> {
-        let (path, exchange) = (self.path.clone(), self.exchange.clone());
-        let reopening = Reopening { what: self.what, path, exchange, sender: self.sender.clone() };
-        (!is_stderr(&self.path)).then_some(reopening)
+        let LogPlace::File(path) = &self.place else { return None };
+        let (path, exchange) = (path.clone(), self.exchange.clone());
+        Some(Reopening { kind: self.lost.kind, path, exchange, sender: self.sender.clone() })
     }
 
     /// Returns the thread, so that the log can be dropped without waiting for it.
@@ -568,7 +642,7 @@ impl Writer {
     /// Returns how many lines are lost.
     #[cfg(test)]
     pub(super) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Acquire)
+        self.lost.get()
     }
 
     /// Hands lines over to be written; they are lost if too many wait already.
@@ -576,7 +650,7 @@ impl Writer {
         if let Err(TrySendError::Full(bytes) | TrySendError::Disconnected(bytes)) =
             self.sender.try_send(bytes)
         {
-            self.lost.fetch_add(lines(&bytes), Ordering::AcqRel);
+            self.lost.add(lines(&bytes));
             // The thread may have written all that waits since, and then reports these.
             let _ = self.sender.try_send(Vec::new());
         }

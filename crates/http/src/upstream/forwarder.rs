@@ -53,6 +53,7 @@ use superpoll_http1::{
 pub(super) use self::attempt::{Answer, Missed, Out, ask};
 pub use self::lost::LimitTimer;
 use self::plain::whole;
+pub use self::question::ServerAnswer;
 use self::sent_file::SentFiles;
 pub(super) use self::sent_file::{AskedBytes, SentFile};
 use super::attempts::{Attempts, RequestFacts};

@@ -70,7 +70,7 @@ pub use client::{Client, LinesClient};
 pub use client_tls::{AuthoritiesError, ClientTlsError, authorities, client_tls};
 pub use dial::{begin, connect, connect_any, dial_for_relay};
 pub use fastcgi::Script;
-pub use forwarder::{Forwarder, LimitTimer, OriginalTarget, Pages, Unanswered};
+pub use forwarder::{Forwarder, LimitTimer, OriginalTarget, Pages, ServerAnswer, Unanswered};
 pub use group::{Group, ServerList};
 pub use heads::{ClientFacts, ClientHead};
 pub use http2::StreamReset;

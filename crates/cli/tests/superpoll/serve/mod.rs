@@ -21,6 +21,7 @@ mod refusals;
 mod relay;
 mod reload;
 mod rights;
+mod syslog;
 mod systemd;
 mod tls;
 mod tls_clients;

@@ -3,7 +3,8 @@
 //!
 //! The server gets a `GET` with the fields of the request, and fields about it. 2xx lets the
 //! request pass, with the fields of the answer that the route names. Any other answer up to 499 is
-//! the client's, such as a redirect to a login. An error or silence is answered with 503: nothing
+//! the client's, such as a redirect to a login, with its body of up to 64 KiB: a page that asks for
+//! a password is of no use without its text. An error or silence is answered with 503: nothing
 //! passes because a server is down.
 //!
 //! Where the route allows it, an answer that lets a request pass is known for a while, by the
@@ -20,13 +21,12 @@ use http::header::{
     CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, SET_COOKIE, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE, X_CONTENT_TYPE_OPTIONS,
 };
-use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use superpoll_http::body::Body;
 use superpoll_http::exchange::Exchange;
 use superpoll_http::reply;
 use superpoll_http::upload::Upload;
-use superpoll_http::upstream::{Forwarder, Group};
+use superpoll_http::upstream::{Forwarder, Group, ServerAnswer};
 use superpoll_rt::time::{self, timeout};
 
 use crate::config::{self, Proxy, Timeouts};
@@ -53,9 +53,11 @@ const NOT_ASKED: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Fields of an answer that are about its body, which is not passed on.
-const NOT_ANSWERED: [HeaderName; 5] =
-    [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS];
+/// Fields of an answer that are about how long its body is.
+const ABOUT_LENGTH: [HeaderName; 3] = [CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING];
+
+/// Fields of an answer that are about a body which is not passed on.
+const ABOUT_BODY: [HeaderName; 3] = [CONTENT_ENCODING, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS];
 
 /// An answer that is known.
 struct Known {
@@ -108,9 +110,10 @@ impl AuthRequest {
         let Ok(Ok(answer)) = timeout(self.rule.timeout, asked).await else {
             return Err(reply::unavailable(1));
         };
-        if !answer.status.is_success() {
+        if !answer.head.status.is_success() {
             return Err(refusal(answer));
         }
+        let answer = answer.head;
         let mut fields = Vec::new();
         for name in &self.rule.copy {
             for value in answer.headers.get_all(name) {
@@ -177,15 +180,28 @@ fn question(request: &Request<Upload>) -> HeaderMap {
 }
 
 /// Returns the response to a client whose request may not pass.
-fn refusal(answer: Parts) -> Response<Body> {
-    if answer.status.is_server_error() {
+fn refusal(ServerAnswer { head, body }: ServerAnswer) -> Response<Body> {
+    if head.status.is_server_error() {
         return reply::unavailable(1);
     }
-    let mut response = reply::status(answer.status);
+    let body = body.filter(|body| !body.is_empty());
+    let left_out = if body.is_some() { &[][..] } else { &ABOUT_BODY };
+    let mut response = match body {
+        Some(body) => {
+            let length = body.len().into();
+            let mut response = Response::new(Body::from(body));
+            *response.status_mut() = head.status;
+            response.headers_mut().insert(CONTENT_LENGTH, length);
+            response
+        }
+        // The text of the status.
+        None => reply::status(head.status),
+    };
     let mut last = None;
-    for (name, value) in answer.headers {
+    for (name, value) in head.headers {
         last = name.or(last);
-        if let Some(name) = last.as_ref().filter(|name| !NOT_ANSWERED.contains(name)) {
+        let is_kept = |name: &&HeaderName| !ABOUT_LENGTH.contains(name) && !left_out.contains(name);
+        if let Some(name) = last.as_ref().filter(is_kept) {
             response.headers_mut().append(name, value);
         }
     }

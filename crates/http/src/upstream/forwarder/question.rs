@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{HeaderName, VIA};
 use http::response::Parts;
 use http::{HeaderMap, Request, StatusCode};
@@ -23,13 +23,21 @@ use crate::upstream::heads::{self, Changes, ClientFacts};
 use crate::upstream::incoming::Relayed;
 use crate::upstream::request::ServerRequest;
 
-/// The most bytes that are read of a body that nobody needs, so that its connection can be used
-/// again.
-const SMALL_BODY: usize = 16 << 10;
+/// The most bytes of a body that are read. The connection of a longer one is closed.
+const LONGEST_BODY: usize = 64 << 10;
+
+/// The response of a server to a question.
+#[derive(Debug)]
+pub struct ServerAnswer {
+    /// The head.
+    pub head: Parts,
+    /// The body; `None` if it has more than 64 KiB, or broke off.
+    pub body: Option<Bytes>,
+}
 
 impl Forwarder {
     /// Asks a server something about a client's request, by `GET` of a path with these fields in
-    /// addition to those that all forwarded requests have. Returns the head of the response.
+    /// addition to those that all forwarded requests have.
     ///
     /// # Errors
     ///
@@ -40,7 +48,7 @@ impl Forwarder {
         mut headers: HeaderMap,
         about: &Request<B>,
         exchange: &Exchange,
-    ) -> Result<Parts, StatusCode> {
+    ) -> Result<ServerAnswer, StatusCode> {
         let peer = exchange.peer();
         let client = peer.client.map(|client| client.ip());
         let trace = exchange.trace.clone();
@@ -85,13 +93,21 @@ impl Forwarder {
         };
         let (head, incoming) = response.into_parts();
         // The connection can be used again if the body is read to its end.
-        let mut body = Relayed::new(incoming, lease, self.body);
-        let mut left = SMALL_BODY;
-        while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            let length = frame.data_ref().map_or(0, Bytes::len);
-            let Some(rest) = left.checked_sub(length) else { break };
-            left = rest;
-        }
-        Ok(head)
+        let body = read(Relayed::new(incoming, lease, self.body)).await;
+        Ok(ServerAnswer { head, body })
     }
+}
+
+/// Reads a body to its end, unless it is too long or breaks off.
+async fn read(mut body: Relayed) -> Option<Bytes> {
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        // Trailers are no part of it.
+        let Ok(data) = frame.ok()?.into_data() else { continue };
+        if data.len() > LONGEST_BODY - bytes.len() {
+            return None;
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Some(bytes.freeze())
 }

@@ -65,6 +65,7 @@ impl Authorizer {
         let Ok(Ok(answer)) = timeout(self.timeout, asked).await else {
             return Err(Refusal::NoAnswer);
         };
+        let answer = answer.head;
         match answer.status {
             status if status.is_success() => Ok(()),
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
