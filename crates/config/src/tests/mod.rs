@@ -4,6 +4,7 @@ mod admin;
 mod automatic;
 mod broker;
 mod example;
+mod grip;
 mod include;
 mod logs;
 mod matchers;

@@ -32,6 +32,7 @@ use superpoll_http::peer::Peer;
 use superpoll_http::reply;
 use superpoll_http::rules::{Admission, RouteRules};
 use superpoll_http::upload::Upload;
+use superpoll_hub::channel::{Channels, GripKey, publish_items};
 
 use super::router::Reply;
 use super::shared::Shared;
@@ -45,6 +46,7 @@ GET    /metrics
 GET    /healthz
 GET    /readyz
 GET    /_superpoll/
+POST   /publish/
 ";
 
 /// The reason for which a request is refused, with its status.
@@ -54,6 +56,8 @@ type Mistake = (StatusCode, String);
 pub(super) struct AdminService {
     hosts: Vec<String>,
     rules: Option<Arc<RouteRules>>,
+    /// The logs that applications publish items to, with their keys.
+    logs: Vec<(Arc<GripKey>, Arc<Channels>)>,
     shared: Arc<Shared>,
 }
 
@@ -61,9 +65,10 @@ impl AdminService {
     pub(super) fn new(
         config: &config::Admin,
         rules: Option<Arc<RouteRules>>,
+        logs: Vec<(Arc<GripKey>, Arc<Channels>)>,
         shared: Arc<Shared>,
     ) -> AdminService {
-        AdminService { hosts: config.hosts.clone(), rules, shared }
+        AdminService { hosts: config.hosts.clone(), rules, logs, shared }
     }
 
     /// Whether the rules allow a client at this address.
@@ -158,6 +163,9 @@ impl AdminService {
             }
             "/metrics" => self.shared.overview.prometheus(request.headers()).await,
             "/readyz" => self.shared.overview.readiness(),
+            "/publish" | "/publish/" if !self.logs.is_empty() => {
+                publish_items(&self.logs, request).await
+            }
             // It answers: that is all.
             "/healthz" => reply::text(StatusCode::OK, "ok\n"),
             _ => self.answer_api(request).await.unwrap_or_else(|refused| refused).map(Body::from),

@@ -874,3 +874,25 @@ async fn publish_encrypted(connector: &TlsConnector, address: &str, items: Strin
         .unwrap();
     assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
 }
+
+#[test]
+fn the_admin_listener_takes_items_as_well() {
+    let app = app(STREAMS);
+    let text = format!("{}[admin]\naddress = \"127.0.0.1:0\"\n", text(&app.address, ""));
+    let gateway = Gateway::start(BackendKind::Adaptive, &text);
+    let admin = gateway.call(|_, server| server.listening().nth(1).unwrap().to_string());
+    let mut client = ask(&gateway, "GET /stream HTTP/1.1");
+    client.head().unwrap();
+    chunks(&mut client, "hello\n");
+    let items = format!("{{\"items\":[{}]}}", stream_item("c1", "by admin"));
+    let length = items.len();
+    for (key, status) in [("changeme", 401), (KEY, 200)] {
+        let mut publisher = Client::connect(&admin);
+        publisher.send(format!(
+            "POST /publish/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\
+             Content-Length: {length}\r\n\r\n{items}"
+        ));
+        assert_eq!(publisher.reply().status, status);
+    }
+    chunks(&mut client, "by admin");
+}

@@ -100,7 +100,9 @@ impl RouterBuilder {
         let admin = config.admin.as_ref().map(|admin| {
             // The last rules, after those of the hosts.
             let rules = rules.last().and_then(|rules| rules.routes.first()?.clone());
-            Rc::new(AdminService::new(admin, rules, shared.clone()))
+            let logs =
+                config.grips().into_iter().filter_map(|grip| generation.grip(grip)).collect();
+            Rc::new(AdminService::new(admin, rules, logs, shared.clone()))
         });
         let names = config.hosts.iter().map(|host| host.names.len()).sum();
         let router = Router {
