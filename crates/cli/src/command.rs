@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use superpoll_gateway::control::ServerCommand;
 
-use crate::{control, doctor, explain, init, keep, proxy, refusal, serve, sys, top, watch};
+use crate::{control, doctor, explain, import, init, keep, proxy, refusal, serve, sys, top, watch};
 
 /// The I/O engine that adapts: a web server and proxy, and a view of their work on this machine.
 #[derive(Debug, Parser)]
@@ -27,6 +27,8 @@ enum Command {
     Keep(keep::Options),
     /// Write a small configuration to begin with
     Init(init::Options),
+    /// Write a configuration from one of nginx or Caddy, and say what it leaves out
+    Import(import::Options),
     /// Say which route of a configuration answers a request, and why
     Explain(explain::Options),
     /// Make a running server read its configuration again, and print the outcome
@@ -72,6 +74,7 @@ impl Command {
             Command::Proxy(_) | Command::Serve(_) | Command::Keep(_) => true,
             Command::Top(options) => !options.once,
             Command::Explain(_)
+            | Command::Import(_)
             | Command::Init(_)
             | Command::Reload(_)
             | Command::ReopenLogs(_)
@@ -114,6 +117,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         sys::end_on_closed_output();
     }
     let done = match command {
+        Command::Import(options) => return import::run(&options),
         Command::Watch(options) => return watch::run(&options),
         Command::Channels(options) => control::channels(&options),
         Command::Connections(options) => control::connections(&options),

@@ -10,6 +10,7 @@ mod command;
 mod control;
 mod doctor;
 mod explain;
+mod import;
 mod init;
 mod keep;
 mod printable;

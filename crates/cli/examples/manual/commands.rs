@@ -75,6 +75,21 @@ const SECTIONS: &[(&str, &str, Entries)] = &[
         ],
     ),
     (
+        "superpoll-import",
+        "RESULT",
+        &[
+            (
+                "0",
+                "All directives are imported, or have nothing to set here. Comments name the latter.",
+            ),
+            (
+                "3",
+                "A configuration is written, and some directives are not imported: comments with NOT \
+             IMPORTED name them, with their places.",
+            ),
+        ],
+    ),
+    (
         "superpoll-keep",
         "SIGNALS",
         &[

@@ -19,6 +19,7 @@ fn the_help_lists_serve_first_and_no_laboratory() {
             "proxy",
             "keep",
             "init",
+            "import",
             "explain",
             "reload",
             "reopen-logs",

@@ -4,6 +4,7 @@ mod control;
 mod doctor;
 mod explain;
 mod help;
+mod import;
 mod keep;
 mod page;
 mod proxy;

@@ -1,0 +1,125 @@
+//! Matchers of Caddyfiles, as paths and `match` of routes.
+
+use super::super::directive::Directive;
+use super::super::output::Value;
+
+/// The requests that a directive is for.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Matcher {
+    /// The path of the route.
+    pub(super) path: String,
+    /// Its `match`; empty for all requests below the path.
+    pub(super) table: Value,
+}
+
+impl Matcher {
+    /// Returns that of all requests.
+    pub(super) fn all() -> Matcher {
+        Matcher { path: "/".to_owned(), table: Value::Table(Vec::new()) }
+    }
+
+    /// Whether it has all requests of another one, as far as paths tell.
+    pub(super) fn covers(&self, other: &Matcher) -> bool {
+        self == other || (self.table.is_empty() && other.path.starts_with(&self.path))
+    }
+}
+
+/// Returns the matchers of a pattern of paths.
+fn path(pattern: &str) -> Result<Matcher, String> {
+    let mut matcher = Matcher::all();
+    if let Some(extension) = pattern.strip_prefix("*.").filter(|rest| !rest.contains(['*', '/'])) {
+        matcher.table.put("extensions", vec![extension.to_ascii_lowercase()]);
+    } else if pattern.contains('{') || !pattern.starts_with(['/', '*']) {
+        return Err(format!("{pattern} is no path"));
+    } else if pattern == "*" || pattern == "/*" {
+    } else if let Some(start) = pattern.strip_suffix('*').filter(|start| !start.contains('*')) {
+        matcher.path = start.to_owned();
+    } else {
+        let mut text = String::from("^");
+        for one in pattern.chars() {
+            match one {
+                '*' => text.push_str("[^/]*"),
+                one if ".+?()|[]{}^$\\".contains(one) => text.extend(['\\', one]),
+                one => text.push(one),
+            }
+        }
+        matcher.table.put("path_regex", text + "$");
+        if !pattern.contains('*') {
+            matcher.path = pattern.to_owned();
+        }
+    }
+    Ok(matcher)
+}
+
+/// Returns the matchers that a word stands for, of those with names; the error says why there are
+/// none.
+pub(super) fn of_word(word: &str, named: &[&Directive]) -> Result<Vec<Matcher>, String> {
+    if !word.starts_with('@') {
+        return Ok(vec![path(word)?]);
+    }
+    let definition = named.iter().find(|one| one.name == word);
+    let Some(definition) = definition else { return Err(format!("{word} is not defined")) };
+    let mut parts: Vec<(&str, &[String])> = Vec::new();
+    if let Some((kind, words)) = definition.words.split_first() {
+        parts.push((kind, words));
+    }
+    parts.extend(definition.children().iter().map(|one| (one.name.as_str(), &one.words[..])));
+    let mut paths = vec![Matcher::all()];
+    let mut table = Value::Table(Vec::new());
+    for (kind, words) in parts {
+        match (kind, words) {
+            ("path", words) => {
+                paths = words.iter().map(|word| path(word)).collect::<Result<_, _>>()?;
+            }
+            ("path_regexp", [text] | [_, text]) => table.put("path_regex", text.as_str()),
+            ("method", words) => {
+                let methods: Vec<String> =
+                    words.iter().map(|one| one.to_ascii_uppercase()).collect();
+                table.put("methods", methods);
+            }
+            ("header", [name]) => match name.strip_prefix('!') {
+                Some(name) => table.below("headers").put(name, false),
+                None => table.below("headers").put(name, true),
+            },
+            ("header", [name, value]) if value == "*" => table.below("headers").put(name, true),
+            ("header", [name, value]) if !value.contains(['*', '{']) => {
+                table.below("headers").put(name, value.as_str());
+            }
+            ("query", words) => {
+                for word in words {
+                    let (name, value) = word.split_once('=').unwrap_or((word, "*"));
+                    match value {
+                        "*" => table.below("query").put(name, true),
+                        value => table.below("query").put(name, value),
+                    }
+                }
+            }
+            (kind, _) => return Err(format!("match has no {kind} of this kind")),
+        }
+    }
+    let Value::Table(common) = table else { return Ok(paths) };
+    for matcher in &mut paths {
+        for (key, value) in &common {
+            if key == "path_regex" && *matcher.table.below(key) != Value::Table(Vec::new()) {
+                return Err("a route has one path_regex".to_owned());
+            }
+            matcher.table.put(key, value.clone());
+        }
+    }
+    Ok(paths)
+}
+
+/// Returns the word of a directive that is its matcher, with the words after it.
+pub(super) fn split(directive: &Directive) -> (Option<&str>, &[String]) {
+    let words = &directive.words[..];
+    let Some((first, rest)) = words.split_first() else { return (None, words) };
+    let is_matcher = first == "*" || first.starts_with('/') || first.starts_with('@');
+    // `root /srv` and `rewrite /x` have no matcher.
+    let is_value = matches!(directive.name.as_str(), "root" | "rewrite") && rest.is_empty();
+    match is_matcher && !is_value && directive.name != "try_files" && directive.name != "uri"
+        || first.starts_with('@')
+    {
+        true => (Some(first), rest),
+        false => (None, words),
+    }
+}

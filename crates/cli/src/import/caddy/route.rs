@@ -1,0 +1,926 @@
+//! A route for each matcher of a site.
+//!
+//! In Caddy a request passes all directives whose matchers fit, in an order that is built in. Here
+//! a route has everything for its requests. So each matcher of a block makes a route, with the
+//! action of the first directive that answers such requests, and with the rules of all others that
+//! fit.
+
+use superpoll_gateway::config::PasswordHash;
+
+use super::super::directive::{Directive, Outcome};
+use super::super::output::caddy_text as text;
+use super::super::output::{HostTables, Output, Table, Value};
+use super::super::upstreams::{Protocol, Upstreams};
+use super::matcher::{Matcher, of_word, split};
+
+/// Directives that answer, in the order in which Caddy tries them.
+const ANSWERS: [&str; 7] =
+    ["redir", "error", "abort", "respond", "reverse_proxy", "php_fastcgi", "file_server"];
+
+/// Directives that add something to an answer.
+const RULES: [&str; 11] = [
+    "root",
+    "header",
+    "request_header",
+    "encode",
+    "basic_auth",
+    "basicauth",
+    "forward_auth",
+    "rewrite",
+    "uri",
+    "try_files",
+    "request_body",
+];
+
+/// A directive with the matchers that it has.
+#[derive(Clone)]
+struct Fitted<'a> {
+    directive: &'a Directive,
+    /// Empty for all requests of the block.
+    matchers: Vec<Matcher>,
+    words: &'a [String],
+}
+
+impl Fitted<'_> {
+    fn fits(&self, slot: &Matcher) -> bool {
+        self.matchers.is_empty() || self.matchers.iter().any(|matcher| matcher.covers(slot))
+    }
+}
+
+/// What makes the routes of sites.
+pub(super) struct Routes<'b> {
+    pub(super) upstreams: &'b mut Upstreams,
+}
+
+/// What a block inherits from the blocks around it.
+#[derive(Clone, Default)]
+struct Around<'a> {
+    rules: Vec<Fitted<'a>>,
+    named: Vec<&'a Directive>,
+    /// The path that is taken off.
+    stripped: Option<String>,
+}
+
+impl Routes<'_> {
+    /// Returns the routes of a site, and writes the rest to its host.
+    pub(super) fn of_site(
+        &mut self,
+        block: &[Directive],
+        host: &mut Table,
+        output: &mut Output,
+    ) -> Vec<Table> {
+        for directive in block {
+            match directive.name.as_str() {
+                "log" => access_log(directive, output),
+                "handle_errors" => error_pages(directive, block, host),
+                _ => {}
+            }
+        }
+        let mut tables = HostTables::new();
+        self.of_block(block, &Matcher::all(), &Around::default(), &mut tables.routes, host);
+        // One route of a path has no match.
+        let mut known: Vec<(Option<Value>, Option<Value>)> = Vec::new();
+        tables.routes.retain(|route| {
+            let key = (route.get("path").cloned(), route.get("match").cloned());
+            let is_new = !known.contains(&key);
+            known.push(key);
+            is_new
+        });
+        tables.routes
+    }
+
+    fn of_block<'a>(
+        &mut self,
+        block: &'a [Directive],
+        base: &Matcher,
+        around: &Around<'a>,
+        routes: &mut Vec<Table>,
+        host: &mut Table,
+    ) {
+        let inherited = around.rules.len();
+        let mut around = around.clone();
+        around.named.extend(block.iter().filter(|one| one.name.starts_with('@')));
+        let (mut answers, mut slots, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+        for directive in block {
+            let name = directive.name.as_str();
+            let is_group = matches!(name, "handle" | "handle_path" | "route");
+            if !is_group && !ANSWERS.contains(&name) && !RULES.contains(&name) {
+                other(directive, host);
+                continue;
+            }
+            let (word, words) = split(directive);
+            let mut matchers = Vec::new();
+            if let Some(word) = word.filter(|word| *word != "*") {
+                match of_word(word, &around.named) {
+                    Ok(found) => matchers = found,
+                    Err(why) => {
+                        host.not_imported(directive, &why);
+                        if keeps_out(directive, words) {
+                            close(host);
+                        }
+                        continue;
+                    }
+                }
+                around.named.iter().filter(|one| one.name == word).for_each(|one| {
+                    one.note_all(Outcome::Imported);
+                    host.comment(&format!("{}: {} is match of routes", one.place, one.name));
+                });
+                // Only one of the two may have more than a path.
+                let is_in_other = *base != Matcher::all();
+                let within = |one: &Matcher| {
+                    base.table.is_empty() && (one.path.starts_with(&base.path) || one.path == "/")
+                };
+                if is_in_other && (!matchers.iter().all(within) || around.stripped.is_some()) {
+                    host.not_imported(
+                        directive,
+                        "a route has one path, and the matchers around have another",
+                    );
+                    continue;
+                }
+                for matcher in matchers.iter_mut().filter(|one| is_in_other && one.path == "/") {
+                    matcher.path.clone_from(&base.path);
+                }
+            }
+            if is_group {
+                groups.push((directive, matchers));
+                continue;
+            }
+            for matcher in &matchers {
+                if !slots.contains(matcher) {
+                    slots.push(matcher.clone());
+                }
+            }
+            let fitted = Fitted { directive, matchers, words };
+            match ANSWERS.iter().position(|answer| *answer == name) {
+                Some(order) => answers.push((order, fitted)),
+                None => around.rules.push(fitted),
+            }
+        }
+        if !slots.contains(base) {
+            slots.push(base.clone());
+        }
+        answers.sort_by_key(|(order, _)| *order);
+        for (directive, matchers) in groups {
+            host.comment(&format!("{}: {}", directive.place, directive.head()));
+            directive.note(Outcome::Imported);
+            let own = if matchers.is_empty() { vec![base.clone()] } else { matchers };
+            for matcher in own {
+                let mut around = around.clone();
+                if directive.name == "handle_path" {
+                    around.stripped = Some(matcher.path.trim_end_matches('/').to_owned());
+                }
+                self.of_block(directive.children(), &matcher, &around, routes, host);
+            }
+        }
+        for slot in slots {
+            let own: Vec<&Fitted<'a>> = answers
+                .iter()
+                .map(|(_, answer)| answer)
+                .filter(|answer| answer.fits(&slot))
+                .collect();
+            if !own.is_empty() {
+                let rules = around.rules.iter().filter(|rule| rule.fits(&slot)).cloned().collect();
+                routes.push(self.route(&slot, &own, rules, around.stripped.as_deref()));
+            }
+        }
+        for rule in around.rules[inherited..]
+            .iter()
+            .filter(|one| one.directive.outcome() == Outcome::Unknown)
+        {
+            host.not_needed(rule.directive, "no route has a use for it");
+        }
+    }
+
+    fn route<'a>(
+        &mut self,
+        slot: &Matcher,
+        answers: &[&Fitted<'a>],
+        rules: Vec<Fitted<'a>>,
+        stripped: Option<&str>,
+    ) -> Table {
+        let mut table = Table::new("[[hosts.routes]]");
+        if slot.path != "/" {
+            table.set("path", text(&slot.path), &[]);
+        }
+        if !slot.table.is_empty() {
+            table.set("match", slot.table.clone(), &[]);
+        }
+        let own = |name: &str| {
+            rules.iter().filter(move |rule| rule.directive.name == name).collect::<Vec<_>>()
+        };
+        let root = own("root")
+            .last()
+            .map(|rule| (rule.words.first().cloned().unwrap_or_default(), rule.directive));
+        let has_files = answers.iter().find(|answer| answer.directive.name == "file_server");
+        let first = answers[0];
+        let directive = first.directive;
+        match directive.name.as_str() {
+            "redir" => redirect(first, &mut table),
+            "respond" | "error" | "abort" => respond(first, &mut table),
+            "reverse_proxy" => {
+                let addresses = first.words;
+                if let Some(mut proxy) = self.proxy(addresses, directive, &mut table) {
+                    for rule in own("request_header") {
+                        change(
+                            rule.words,
+                            "proxy",
+                            proxy.below("request_headers"),
+                            rule.directive,
+                            &mut table,
+                        );
+                    }
+                    proxy.drop_empty();
+                    for rule in own("encode") {
+                        proxy.put("compress", true);
+                        table.cite("proxy", &[rule.directive]);
+                        rule.directive
+                            .children()
+                            .iter()
+                            .for_each(|one| one.note(Outcome::NotNeeded));
+                    }
+                    if stripped.is_some() {
+                        proxy.put("strip_path", true);
+                    }
+                    table.set("proxy", proxy, &[directive]);
+                }
+            }
+            "php_fastcgi" => self.scripts(first, has_files.copied(), root, &mut table),
+            _ => files(first, root, &own("try_files"), &mut table),
+        }
+        let is_shifted = slot.path != "/" && stripped.is_none();
+        if is_shifted
+            && table.get("files").is_some()
+            && own("rewrite").is_empty()
+            && own("uri").is_empty()
+        {
+            table.set("rewrite", "{path}", &[]);
+        }
+        for rule in &rules {
+            self.rule(rule, slot, &mut table);
+        }
+        table
+    }
+
+    /// Writes a directive that adds something to the answer of a route.
+    fn rule(&mut self, rule: &Fitted<'_>, slot: &Matcher, table: &mut Table) {
+        let (directive, words) = (rule.directive, rule.words);
+        let is_forwarded = ["files", "proxy", "fastcgi"].iter().any(|key| table.get(key).is_some());
+        match (directive.name.as_str(), words) {
+            ("encode", _) if table.get("proxy").is_none() => {
+                table.not_needed(directive, "files that are text are compressed by default");
+            }
+            ("header", _) => {
+                let mut headers = table.get("headers").cloned().unwrap_or(Value::Table(Vec::new()));
+                change(words, "headers", &mut headers, directive, table);
+                if !headers.is_empty() {
+                    table.set("headers", headers, &[]);
+                }
+            }
+            ("request_header", _) if table.get("proxy").is_none() => {
+                table.not_imported(directive, "request_headers is a key of proxy");
+            }
+            ("basic_auth" | "basicauth", _) => passwords(directive, words, table),
+            ("forward_auth", _) => self.forward_auth(directive, words, table),
+            ("rewrite", [to]) if is_forwarded => match rewritten(to, slot) {
+                Ok(to) => table.set("rewrite", to, &[directive]),
+                Err(why) => table.not_imported(directive, &why),
+            },
+            ("uri", [kind, prefix])
+                if kind == "strip_prefix" && slot.path.trim_end_matches('/') == prefix =>
+            {
+                table.set("rewrite", "{below}", &[directive]);
+            }
+            ("request_body", _) => {
+                for child in directive.children() {
+                    match child.name.as_str() {
+                        "max_size" => {
+                            table.set("body_bytes", text(child.first()), &[directive, child])
+                        }
+                        _ => table.not_imported(child, "body_bytes is the only limit of a body"),
+                    }
+                }
+            }
+            ("try_files", _) if directive.outcome() == Outcome::Unknown => {
+                table.not_imported(
+                    directive,
+                    "files have fallback, or otherwise next to proxy or fastcgi",
+                );
+            }
+            ("rewrite" | "uri", _) => table.not_imported(directive, "rewrite of the route"),
+            _ => {}
+        }
+    }
+
+    fn proxy(
+        &mut self,
+        addresses: &[String],
+        directive: &Directive,
+        table: &mut Table,
+    ) -> Option<Value> {
+        let mut to: Vec<String> = addresses.to_vec();
+        for child in directive.children().iter().filter(|one| one.name == "to") {
+            to.extend(child.words.iter().cloned());
+            table.cite("proxy", &[child]);
+        }
+        let protocol = match to.first().and_then(|first| first.split_once("://")) {
+            Some(("https", _)) => Protocol::Https,
+            Some(("h2c", _)) => Protocol::Http2,
+            _ => Protocol::Http,
+        };
+        let transport = directive.children().iter().find(|one| one.name == "transport");
+        let has_tls = transport
+            .is_some_and(|one| one.children().iter().any(|one| one.name.starts_with("tls")));
+        let protocol = if has_tls { Protocol::Https } else { protocol };
+        let to: Vec<String> = to
+            .iter()
+            .map(|one| one.split_once("://").map_or(one.as_str(), |(_, rest)| rest).to_owned())
+            .collect();
+        let to: Vec<String> = to
+            .into_iter()
+            .map(|one| if one.starts_with(':') { format!("127.0.0.1{one}") } else { one })
+            .collect();
+        let name = match self.upstreams.of_addresses(&to, protocol, directive) {
+            Ok(name) if !to.is_empty() => name,
+            other => {
+                let why = other.err().unwrap_or_else(|| "there is no address".to_owned());
+                table.not_imported(directive, &why);
+                table.set("respond", Value::table([("status", Value::Number(501))]), &[]);
+                return None;
+            }
+        };
+        let mut proxy = Value::table([("upstream", name.as_str().into())]);
+        match protocol {
+            Protocol::Https => {
+                let tls = Value::table([("ca", "/etc/ssl/certs/ca-certificates.crt".into())]);
+                table.remark(
+                    directive,
+                    "servers prove who they are by the authorities of the system",
+                );
+                self.upstreams.set(&name, "tls", tls, &[directive]);
+            }
+            Protocol::Http2 => self.upstreams.set(&name, "h2", true, &[directive]),
+            Protocol::Http | Protocol::FastCgi => {}
+        }
+        let mut health = Value::Table(Vec::new());
+        let mut checks = Vec::new();
+        for child in directive.children() {
+            match (child.name.as_str(), child.first()) {
+                ("to", _) => {}
+                ("lb_policy", "least_conn") => {
+                    self.upstreams.set(&name, "balance", "least-connections", &[child])
+                }
+                ("lb_policy", "ip_hash" | "client_ip_hash") => {
+                    self.upstreams.set(&name, "balance", "hash", &[child])
+                }
+                ("lb_policy", "round_robin") => table.not_needed(child, "it is the default"),
+                ("health_uri", path) => {
+                    health.put("path", path);
+                    checks.push(child);
+                }
+                ("health_interval" | "health_timeout", time) => {
+                    health.put(child.name.trim_start_matches("health_"), time);
+                    checks.push(child);
+                }
+                ("header_up", field) if field.eq_ignore_ascii_case("host") => match child
+                    .words
+                    .get(1)
+                    .map(String::as_str)
+                {
+                    Some(
+                        "{host}" | "{http.request.host}" | "{hostport}" | "{http.request.hostport}",
+                    ) => {
+                        table.not_needed(child, "servers get the host that the client asked for");
+                    }
+                    Some("{upstream_hostport}" | "{http.reverse_proxy.upstream.hostport}") => {
+                        proxy.put("host", to.first().cloned().unwrap_or_default());
+                        table.cite("proxy", &[child]);
+                    }
+                    Some(host) if !host.contains('{') => {
+                        proxy.put("host", host);
+                        table.cite("proxy", &[child]);
+                    }
+                    _ => table.not_imported(child, "the host is that of the client, or one text"),
+                },
+                ("header_up", field) if is_forwarded_field(field) => {
+                    table.not_needed(child, "servers get it by themselves");
+                }
+                ("header_up", _) => {
+                    change(&child.words, "proxy", proxy.below("request_headers"), child, table)
+                }
+                ("header_down", _) => {
+                    let mut headers =
+                        table.get("headers").cloned().unwrap_or(Value::Table(Vec::new()));
+                    change(&child.words, "headers", &mut headers, child, table);
+                    table.set("headers", headers, &[]);
+                }
+                ("flush_interval" | "request_buffers" | "response_buffers", _) => {
+                    table.not_needed(child, "bodies and responses are always streamed");
+                }
+                ("transport", _) => self.transport(child, &name, table),
+                _ => table.not_imported(child, "the upstream, or proxy, has no such key"),
+            }
+        }
+        if !checks.is_empty() {
+            self.upstreams.set(&name, "health", health, &checks);
+        }
+        Some(proxy)
+    }
+
+    fn transport(&mut self, transport: &Directive, name: &str, table: &mut Table) {
+        table.remark(transport, "the upstream has it");
+        for child in transport.children() {
+            match (child.name.as_str(), child.first()) {
+                ("tls", _) => child.note(Outcome::Imported),
+                ("tls_server_name", host) => {
+                    let tls = Value::table([
+                        ("ca", "/etc/ssl/certs/ca-certificates.crt".into()),
+                        ("server_name", host.into()),
+                    ]);
+                    self.upstreams.set(name, "tls", tls, &[child]);
+                }
+                ("tls_insecure_skip_verify", _) => {
+                    table.not_imported(child, "servers always have to prove who they are");
+                }
+                ("versions", _)
+                    if child.words.iter().any(|one| one.starts_with('2') || one == "h2c") =>
+                {
+                    self.upstreams.set(name, "h2", true, &[child]);
+                }
+                ("keepalive", time) if time != "off" => {
+                    self.upstreams.set(name, "idle", time, &[child])
+                }
+                _ => table.not_imported(child, "[timeouts] is for all upstreams"),
+            }
+        }
+    }
+
+    fn scripts(
+        &mut self,
+        answer: &Fitted<'_>,
+        file_server: Option<&Fitted<'_>>,
+        root: Option<(String, &Directive)>,
+        table: &mut Table,
+    ) {
+        let directive = answer.directive;
+        let name = match self.upstreams.of_addresses(answer.words, Protocol::FastCgi, directive) {
+            Ok(name) => name,
+            Err(why) => {
+                table.not_imported(directive, &why);
+                return table.set("respond", Value::table([("status", Value::Number(501))]), &[]);
+            }
+        };
+        let mut fastcgi = Value::table([("upstream", name.into())]);
+        let mut from = vec![directive];
+        let mut folder = root.as_ref().map(|(root, _)| root.clone());
+        from.extend(root.map(|(_, directive)| directive));
+        for child in directive.children() {
+            match (child.name.as_str(), &child.words[..]) {
+                ("root", [root]) => folder = Some(root.clone()),
+                ("index", [index]) if index.ends_with(".php") => {
+                    fastcgi.put("index", index.as_str())
+                }
+                ("split", [split]) => fastcgi.put("split", split.as_str()),
+                ("env", [name, value]) if !value.contains('{') || value.contains("{$") => {
+                    fastcgi.below("params").put(name, text(value));
+                }
+                _ => {
+                    table.not_imported(child, "fastcgi has no such key");
+                    continue;
+                }
+            }
+            from.push(child);
+        }
+        if let Some(folder) = &folder {
+            fastcgi.put("root", text(folder));
+        }
+        if let (Some(files), Some(folder)) = (file_server, folder) {
+            let value = Value::table([("root", text(&folder)), ("otherwise", "fastcgi".into())]);
+            table.set("files", value, &[files.directive]);
+            files
+                .directive
+                .children()
+                .iter()
+                .for_each(|one| table.not_imported(one, "files has no such key here"));
+        }
+        table.set("fastcgi", fastcgi, &from);
+    }
+
+    fn forward_auth(&mut self, directive: &Directive, words: &[String], table: &mut Table) {
+        let words: Vec<String> =
+            words.iter().map(|one| one.trim_start_matches("http://").to_owned()).collect();
+        let Ok(name) = self.upstreams.of_addresses(&words, Protocol::Http, directive) else {
+            table.not_imported(directive, "auth_request asks a server of an upstream");
+            return close(table);
+        };
+        let mut auth = Value::table([("upstream", name.into())]);
+        let mut from = vec![directive];
+        let mut copied: Vec<String> = Vec::new();
+        for child in directive.children() {
+            match child.name.as_str() {
+                "uri" => auth.put("path", child.first().split('?').next().unwrap_or("/")),
+                "copy_headers" => {
+                    copied.extend(child.words.iter().cloned());
+                    copied.extend(child.children().iter().map(|one| one.name.clone()));
+                    from.extend(child.children());
+                }
+                _ => {
+                    table.not_imported(child, "auth_request has no such key");
+                    continue;
+                }
+            }
+            from.push(child);
+        }
+        if copied.iter().any(|name| name.contains('>')) {
+            table.comment("copy keeps the names of fields.");
+            copied
+                .iter_mut()
+                .for_each(|name| *name = name.split('>').next().unwrap_or_default().to_owned());
+        }
+        if !copied.is_empty() {
+            auth.put("copy", copied);
+        }
+        table.set("auth_request", auth, &from);
+    }
+}
+
+/// Refuses all clients, as the rule for them cannot be expressed.
+fn close(table: &mut Table) {
+    table.comment("So no client is served here:");
+    table.set("deny", vec!["0.0.0.0/0", "::/0", "unix"], &[]);
+}
+
+/// Whether a directive refuses clients, so that others would be served without it.
+fn keeps_out(directive: &Directive, words: &[String]) -> bool {
+    match directive.name.as_str() {
+        "abort" | "error" | "basic_auth" | "basicauth" | "forward_auth" => true,
+        "respond" => {
+            words.last().is_some_and(|status| status.starts_with('4') && status.len() == 3)
+        }
+        _ => false,
+    }
+}
+
+fn is_forwarded_field(name: &str) -> bool {
+    let name = name.trim_start_matches(['+', '-']).to_ascii_lowercase();
+    name.starts_with("x-forwarded-") || matches!(name.as_str(), "connection" | "upgrade")
+}
+
+/// Writes the lines of a directive that changes fields.
+fn change(
+    words: &[String],
+    key: &str,
+    headers: &mut Value,
+    directive: &Directive,
+    table: &mut Table,
+) {
+    let mut lines: Vec<(&Directive, Vec<&str>)> = Vec::new();
+    if !words.is_empty() {
+        lines.push((directive, words.iter().map(String::as_str).collect()));
+    }
+    for child in directive.children() {
+        let words = std::iter::once(&child.name).chain(&child.words).map(String::as_str).collect();
+        lines.push((child, words));
+    }
+    for (line, words) in lines {
+        let value = |text: &str| variables(text);
+        let done = match &words[..] {
+            [name] if name.starts_with('-') && !name.contains('*') => {
+                let mut removed = match headers.below("remove") {
+                    Value::List(names) => std::mem::take(names),
+                    _ => Vec::new(),
+                };
+                removed.push(name[1..].to_ascii_lowercase().into());
+                headers.put("remove", Value::List(removed));
+                Ok(())
+            }
+            [name, text] => match (value(text), name.strip_prefix('+')) {
+                (Ok(text), Some(name)) => {
+                    headers.below("add").put(&name.to_ascii_lowercase(), text);
+                    Ok(())
+                }
+                (Ok(text), None) if !name.starts_with(['?', '-']) => {
+                    headers
+                        .below("set")
+                        .put(&name.trim_start_matches('>').to_ascii_lowercase(), text);
+                    Ok(())
+                }
+                (Err(why), _) => Err(why),
+                _ => Err("a field is set, added or removed".to_owned()),
+            },
+            ["defer"] => {
+                table.not_needed(line, "fields are changed when the answer is there");
+                continue;
+            }
+            _ => Err("a field is set, added or removed".to_owned()),
+        };
+        match done {
+            Ok(()) => table.cite(key, &[line]),
+            Err(why) => table.not_imported(line, &why),
+        }
+    }
+    if directive.block.is_some() {
+        table.cite(key, &[directive]);
+    }
+}
+
+/// Returns a value of a field with the variables of this server.
+fn variables(word: &str) -> Result<Value, String> {
+    let mut all = String::new();
+    let mut rest = word;
+    let mut is_expanded = false;
+    while let Some((before, after)) = rest.split_once('{') {
+        all.push_str(before);
+        let Some((name, behind)) =
+            after.split_once('}').filter(|(name, _)| !name.contains([' ', '"']))
+        else {
+            all.push('{');
+            rest = after;
+            continue;
+        };
+        if name.starts_with('$') {
+            is_expanded = true;
+            all.push_str(&format!("{{{name}}}"));
+        } else {
+            let name = name.trim_start_matches("http.request.");
+            all.push_str(match name {
+                "remote_host" | "client_ip" | "remote.host" => "{client}",
+                "remote_port" | "remote.port" => "{client_port}",
+                "host" | "hostport" => "{host}",
+                "method" => "{method}",
+                "path" | "uri.path" => "{path}",
+                "query" | "uri.query" => "{query}",
+                "uri" => "{uri}",
+                "scheme" => "{scheme}",
+                "tls_version" => "{tls.version}",
+                "tls_cipher" => "{tls.cipher}",
+                other => return Err(format!("{{{other}}} has no counterpart here")),
+            });
+        }
+        rest = behind;
+    }
+    all.push_str(rest);
+    Ok(if is_expanded { text(&all) } else { all.into() })
+}
+
+fn redirect(answer: &Fitted<'_>, table: &mut Table) {
+    let (directive, words) = (answer.directive, answer.words);
+    let status = match words.get(1).map(String::as_str) {
+        None | Some("temporary") => 302,
+        Some("permanent") => 301,
+        Some(code) => code.parse().unwrap_or(0),
+    };
+    let to = words
+        .first()
+        .map_or("", String::as_str)
+        .replace("{uri}", "{path}{query}")
+        .replace("{?query}", "{query}");
+    let mut rest = to.clone();
+    for known in ["{host}", "{path}", "{query}"] {
+        rest = rest.replace(known, "");
+    }
+    if rest.replace("{$", "").contains('{') || status == 0 {
+        table.not_imported(directive, "a redirect has {host}, {path} and {query}, and a status");
+        return table.set("respond", Value::table([("status", Value::Number(501))]), &[]);
+    }
+    let redirect = Value::table([("to", text(&to)), ("status", Value::Number(status))]);
+    table.set("redirect", redirect, &[directive]);
+}
+
+fn respond(answer: &Fitted<'_>, table: &mut Table) {
+    let (directive, words) = (answer.directive, answer.words);
+    let is_status =
+        |word: &String| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit());
+    let (body, status) = match (directive.name.as_str(), words) {
+        ("abort", _) => (None, 444),
+        ("error", [status]) if is_status(status) => (None, status.parse().unwrap_or(500)),
+        ("error", [_, status]) => (None, status.parse().unwrap_or(500)),
+        ("error", _) => (None, 500),
+        (_, [one]) if is_status(one) => (Some(""), one.parse().unwrap_or(200)),
+        (_, [body]) => (Some(body.as_str()), 200),
+        (_, [body, status]) => (Some(body.as_str()), status.parse().unwrap_or(200)),
+        _ => (Some(""), 200),
+    };
+    let mut given = body.map(str::to_owned);
+    let mut from = vec![directive];
+    for child in directive.children() {
+        match child.name.as_str() {
+            "body" => given = Some(child.first().to_owned()),
+            _ => {
+                table.not_imported(child, "444 closes the connection");
+                continue;
+            }
+        }
+        from.push(child);
+    }
+    let mut respond = Value::table([("status", Value::Number(status))]);
+    if let Some(body) = given.filter(|_| !matches!(status, 204 | 205 | 304 | 444)) {
+        if body.replace("{$", "").contains('{') && !body.trim_start().starts_with(['{', '[']) {
+            table.remark(directive, "the body of a fixed answer has no variables");
+            directive.note(Outcome::NotImported);
+        }
+        respond.put("body", text(&body));
+    }
+    table.set("respond", respond, &from);
+}
+
+fn files(
+    answer: &Fitted<'_>,
+    root: Option<(String, &Directive)>,
+    tried: &[&Fitted<'_>],
+    table: &mut Table,
+) {
+    let directive = answer.directive;
+    let mut files = Value::table([("root", ".".into())]);
+    let mut from = vec![directive];
+    if let Some((folder, root)) = &root {
+        files.put("root", text(folder));
+        from.push(root);
+    }
+    if answer.words.iter().any(|word| word == "browse") {
+        files.put("listing", true);
+    }
+    for child in directive.children() {
+        match (child.name.as_str(), &child.words[..]) {
+            ("root", [folder]) => files.put("root", text(folder)),
+            ("index", names) => files.put("index", names.to_vec()),
+            ("browse", []) => files.put("listing", true),
+            ("precompressed", _) => {
+                table.not_needed(child, "compressed files are sent by default");
+                continue;
+            }
+            ("hide", _) => {
+                table.not_imported(
+                    child,
+                    "files whose names begin with a dot are hidden, and no others",
+                );
+                continue;
+            }
+            _ => {
+                table.not_imported(child, "files has no such key");
+                continue;
+            }
+        }
+        from.push(child);
+    }
+    for rule in tried {
+        match rule.words {
+            [rest @ .., last]
+                if last.starts_with('/')
+                    && !last.contains(['{', '?'])
+                    && rest.iter().all(|one| one == "{path}" || one == "{path}/") =>
+            {
+                files.put("fallback", last.as_str());
+                from.push(rule.directive);
+            }
+            _ => table
+                .not_imported(rule.directive, "files have fallback for all paths without a file"),
+        }
+    }
+    table.set("files", files, &from);
+}
+
+fn passwords(directive: &Directive, words: &[String], table: &mut Table) {
+    let mut auth = Value::Table(Vec::new());
+    let realm = words.iter().find(|word| !matches!(word.as_str(), "bcrypt" | "argon2id"));
+    if let Some(realm) = realm {
+        auth.put("realm", text(realm));
+    }
+    let mut from = vec![directive];
+    for user in directive.children() {
+        match PasswordHash::parse(user.first()) {
+            Ok(_) => auth.below("users").put(&user.name, user.first()),
+            Err(why) => {
+                table.not_imported(user, &why.to_string());
+                continue;
+            }
+        }
+        from.push(user);
+    }
+    if from.len() == 1 {
+        table.not_imported(directive, "it has no user with a password");
+        return close(table);
+    }
+    table.set("basic_auth", auth, &from);
+}
+
+/// Returns the new path of `rewrite`.
+fn rewritten(to: &str, slot: &Matcher) -> Result<String, String> {
+    let has_expression = slot.table.has("path_regex");
+    let mut all = String::new();
+    let mut rest = to;
+    while let Some((before, after)) = rest.split_once('{') {
+        all.push_str(before);
+        let (name, behind) = after.split_once('}').unwrap_or((after, ""));
+        let group = name.trim_start_matches("http.regexp.").trim_start_matches("re.");
+        match (name, group.rsplit('.').next()) {
+            ("path" | "http.request.uri.path", _) => all.push_str("{path}"),
+            ("uri" | "http.request.uri", _) if behind.is_empty() && !before.contains('?') => {
+                all.push_str("{path}")
+            }
+            ("query" | "http.request.uri.query", _) => all.push_str("{query}"),
+            (_, Some(group)) if has_expression && group != name => {
+                all.push_str(&format!("{{{group}}}"))
+            }
+            _ => return Err(format!("{{{name}}} has no counterpart here")),
+        }
+        rest = behind;
+    }
+    Ok(all + rest)
+}
+
+fn access_log(directive: &Directive, output: &mut Output) {
+    let table = output.single("access_log");
+    let mut path = "stderr";
+    let mut from = vec![directive];
+    for child in directive.children() {
+        match (child.name.as_str(), &child.words[..]) {
+            ("output", [kind, file]) if kind == "file" => path = file,
+            ("output", [kind]) if kind == "stderr" || kind == "stdout" => path = "stderr",
+            ("format", [kind]) if kind == "json" => {}
+            ("level", _) => {
+                table.not_needed(child, "all requests are in the access log");
+                continue;
+            }
+            _ => {
+                table.not_imported(child, "[access_log] has path, format and fields");
+                continue;
+            }
+        }
+        if child.block.is_some() {
+            child.children().iter().for_each(|one| {
+                table.not_imported(one, "logrotate and superpoll reopen-logs do this")
+            });
+        }
+        from.push(child);
+    }
+    if table.get("path").is_some_and(|known| *known != text(path)) {
+        return table.not_imported(
+            directive,
+            "there is one access log for all hosts, and another line has it",
+        );
+    }
+    table.set("path", text(path), &from);
+    table.set("format", "json", &[]);
+}
+
+fn error_pages(directive: &Directive, block: &[Directive], host: &mut Table) {
+    let root = block.iter().find(|one| one.name == "root").and_then(|root| root.words.last());
+    let page = directive
+        .children()
+        .iter()
+        .find(|one| one.name == "rewrite")
+        .and_then(|one| one.words.last());
+    let simple = directive
+        .children()
+        .iter()
+        .all(|one| matches!(one.name.as_str(), "rewrite" | "file_server"));
+    let (Some(root), Some(page), true) = (root, page, simple) else {
+        return host.not_imported(directive, "errors = { 404 = FILE } of the host or of a route");
+    };
+    let kinds: Vec<&str> = match directive.words.is_empty() {
+        true => vec!["4xx", "5xx"],
+        false => directive.words.iter().map(String::as_str).collect(),
+    };
+    let mut pages = host.get("errors").cloned().unwrap_or(Value::Table(Vec::new()));
+    let mut from = vec![directive];
+    from.extend(directive.children());
+    match page.contains('{') {
+        true if page.contains("{err.status_code}") || page.contains("{http.error.status_code}") => {
+            for kind in kinds.iter().filter(|kind| !kind.contains('x')) {
+                let name = page
+                    .replace("{err.status_code}", kind)
+                    .replace("{http.error.status_code}", kind);
+                pages.put(kind, text(&format!("{}{name}", root.trim_end_matches('/'))));
+            }
+            if kinds.iter().any(|kind| kind.contains('x')) {
+                return host.not_imported(directive, "errors names a file for each status");
+            }
+        }
+        true => return host.not_imported(directive, "errors names a file for each status"),
+        false => {
+            for kind in kinds {
+                pages.put(kind, text(&format!("{}{page}", root.trim_end_matches('/'))));
+            }
+        }
+    }
+    host.set("errors", pages, &from);
+}
+
+/// Writes what is no part of a route.
+fn other(directive: &Directive, host: &mut Table) {
+    match directive.name.as_str() {
+        "log" | "handle_errors" | "tls" => {}
+        name if name.starts_with('@') => {}
+        "import" => host.not_imported(directive, "neither a snippet nor a file has this name"),
+        "bind" => host.not_imported(directive, "address of [[listeners]]"),
+        "metrics" => host.not_imported(directive, "[metrics] has a path of its own"),
+        "templates" | "vars" | "map" => {
+            host.not_imported(directive, "the application has to do it")
+        }
+        "push" => host.not_needed(directive, "browsers take no pushes any more"),
+        "log_skip" | "skip_log" => {
+            host.not_imported(directive, "all requests are in the access log")
+        }
+        _ => host.not_imported(directive, "there is no such directive here"),
+    }
+}

@@ -1,0 +1,725 @@
+//! A route for each location of a server.
+//!
+//! What cannot be expressed never opens a way: a route whose action has no counterpart answers with
+//! 501, and one whose rules for clients have none refuses all clients.
+
+use std::path::Path;
+
+use super::super::directive::{Directive, Outcome};
+use super::super::output::{Table, Value};
+use super::super::upstreams::Protocol;
+use super::location::{Kind, Location, Locations};
+use super::rules;
+use super::scope::Scope;
+use super::settings::Totals;
+use super::upstream::NamedUpstreams;
+use super::value;
+use super::verdict::sweep;
+
+/// What makes the routes of a server.
+pub(super) struct Routes<'a, 'b> {
+    pub(super) locations: &'b Locations<'a>,
+    pub(super) upstreams: &'b mut NamedUpstreams<'a>,
+    pub(super) totals: &'b mut Totals<'a>,
+    /// The scheme of all requests, if they have one, and a name of the server.
+    pub(super) scheme: Option<&'static str>,
+    pub(super) name: String,
+    /// The folder that relative paths of the file are relative to.
+    pub(super) folder: &'b Path,
+}
+
+/// Content handlers that have no counterpart.
+const FOREIGN: [&str; 9] = [
+    "uwsgi_pass",
+    "scgi_pass",
+    "memcached_pass",
+    "grpc_pass",
+    "stub_status",
+    "content_by_lua_block",
+    "js_content",
+    "perl",
+    "empty_gif",
+];
+
+impl<'a> Routes<'a, '_> {
+    /// Returns the route of a location.
+    pub(super) fn route(&mut self, location: &Location<'a>) -> Table {
+        let mut table = Table::new("[[hosts.routes]]");
+        let from: Vec<&Directive> = location.directive.into_iter().collect();
+        if let Some(directive) = location.directive {
+            table.comes_from(directive);
+        }
+        if location.path != "/" {
+            table.set("path", location.path.as_str(), &from);
+        }
+        match &location.kind {
+            Kind::Exact => {
+                let text = format!("^{}$", escaped(&location.path));
+                table.set("match", Value::table([("path_regex", text.into())]), &from);
+            }
+            Kind::Expression(expression) => {
+                let text = expression.as_str();
+                table.set("match", Value::table([("path_regex", text.into())]), &from);
+            }
+            Kind::Prefix { .. } | Kind::Named => {
+                if let Some(directive) = location.directive
+                    && !location.path.ends_with('/')
+                {
+                    self.totals.without_slash.push(directive.place.to_string());
+                }
+            }
+        }
+        self.action(location, &mut table);
+        rules::add(&location.scope, &mut table, self);
+        if let Some(directive) = location.directive {
+            sweep(directive.children(), &mut table);
+        }
+        table
+    }
+
+    fn action(&mut self, location: &Location<'a>, table: &mut Table) {
+        let scope = &location.scope;
+        if let Some(directive) = scope.own_first("return") {
+            return self.give(directive, scope, table);
+        }
+        if let Some(directive) = scope.own("rewrite").into_iter().find(|one| is_redirect(one)) {
+            return self.rewrite_away(directive, table);
+        }
+        if let Some(directive) = scope.own_first("proxy_pass") {
+            if location.path.ends_with('/') && location.path != "/" {
+                self.totals.redirected.push(directive.place.to_string());
+            }
+            for rewrite in scope.own("rewrite") {
+                match new_path(rewrite, &location.path) {
+                    Some(path) => table.set("rewrite", path, &[rewrite]),
+                    None => table.not_imported(rewrite, "rewrite of the route, with {below}"),
+                }
+            }
+            return match self.proxy(directive, location, table) {
+                Some(proxy) => table.set("proxy", proxy, &[directive]),
+                None => refuse(table),
+            };
+        }
+        if let Some(directive) = scope.own_first("fastcgi_pass") {
+            for directive in scope.own("try_files") {
+                table.not_needed(directive, "a script that is not there is answered with 404");
+            }
+            for directive in scope
+                .own("set")
+                .into_iter()
+                .filter(|one| one.words.get(1).is_some_and(|word| word == "$fastcgi_path_info"))
+            {
+                table.not_needed(directive, "PATH_INFO is the rest of the path");
+            }
+            return match self.fastcgi(directive, scope, table) {
+                Some(fastcgi) => table.set("fastcgi", fastcgi, &[directive]),
+                None => refuse(table),
+            };
+        }
+        if FOREIGN.iter().any(|name| scope.own_first(name).is_some()) {
+            return refuse(table);
+        }
+        if let [one] = &scope.own("deny")[..]
+            && one.first() == "all"
+            && scope.own("allow").is_empty()
+        {
+            let respond = Value::table([("status", Value::Number(403))]);
+            return table.set("respond", respond, &[one]);
+        }
+        self.files(location, table);
+    }
+
+    /// Writes the answer of `return`.
+    fn give(&mut self, directive: &Directive, scope: &Scope<'a>, table: &mut Table) {
+        let (code, text) = match &directive.words[..] {
+            [text] if text.parse::<u16>().is_err() => (302_u16, Some(text)),
+            [code] => (code.parse().unwrap_or(0), None),
+            [code, text, ..] => (code.parse().unwrap_or(0), Some(text)),
+            [] => (0, None),
+        };
+        if let (301 | 302 | 303 | 307 | 308, Some(to)) = (code, text) {
+            return match value::redirect(to, self.scheme, &self.name) {
+                Ok(to) => {
+                    let status = Value::Number(u64::from(code));
+                    let redirect = Value::table([("to", to.into()), ("status", status)]);
+                    table.set("redirect", redirect, &[directive]);
+                }
+                Err(why) => {
+                    table.not_imported(directive, &why);
+                    refuse(table);
+                }
+            };
+        }
+        let mut respond = Value::table([("status", Value::Number(u64::from(code)))]);
+        let mut from = vec![directive];
+        match text {
+            Some(text) if value::has_variables(text) => {
+                table.not_imported(directive, "the body of a fixed answer has no variables");
+                return refuse(table);
+            }
+            Some(text) => respond.put("body", text.as_str()),
+            None => {}
+        }
+        if !(200..=599).contains(&code) {
+            table.not_imported(directive, "it is no status of an answer");
+            return refuse(table);
+        }
+        if let (Some(kind), Some(_)) = (scope.last("default_type"), text) {
+            respond.put("headers", Value::table([("content-type", kind.first().into())]));
+            from.push(kind);
+        }
+        table.set("respond", respond, &from);
+    }
+
+    /// Writes a `rewrite` that ends in a redirect.
+    pub(super) fn rewrite_away(&mut self, directive: &Directive, table: &mut Table) {
+        let to = directive.words.get(1).map_or("", String::as_str);
+        let whole =
+            matches!(directive.first(), "^(.*)$" | "^(.*)" | "^/(.*)$" | "(.*)" | "^" | ".*");
+        // The whole path is the one group that a redirect has.
+        let to = match directive.first() {
+            "^/(.*)$" => to.replace("/$1", "$uri"),
+            "^(.*)$" | "^(.*)" | "(.*)" => to.replace("$1", "$uri"),
+            _ => to.to_owned(),
+        };
+        let kept = if to.ends_with('?') { "" } else { "$is_args$args" };
+        let to = to.trim_end_matches('?').to_owned();
+        let to = if to.contains("$request_uri") { to } else { to + kept };
+        let status =
+            if directive.words.last().is_some_and(|word| word == "permanent") { 301 } else { 302 };
+        let target = value::redirect(&to, self.scheme, &self.name);
+        match target {
+            Ok(to) => {
+                if !whole && table.get("match").is_none() {
+                    let expression = Value::table([("path_regex", directive.first().into())]);
+                    table.set("match", expression, &[directive]);
+                }
+                let redirect = Value::table([("to", to.into()), ("status", Value::Number(status))]);
+                table.set("redirect", redirect, &[directive]);
+            }
+            Err(why) => {
+                table.not_imported(directive, &why);
+                refuse(table);
+            }
+        }
+    }
+
+    /// Returns the `proxy` of a `proxy_pass`, and sets the path that servers are asked for.
+    fn proxy(
+        &mut self,
+        directive: &'a Directive,
+        location: &Location<'a>,
+        table: &mut Table,
+    ) -> Option<Value> {
+        let scope = &location.scope;
+        let url = directive.first();
+        let (protocol, rest) = match url.split_once("://") {
+            Some(("http", rest)) => (Protocol::Http, rest),
+            Some(("https", rest)) => (Protocol::Https, rest),
+            _ => {
+                table.not_imported(
+                    directive,
+                    "expected http://, https:// and an address or upstream",
+                );
+                return None;
+            }
+        };
+        let (server, path) = match rest.strip_prefix("unix:") {
+            // The path of the socket ends with a colon.
+            Some(socket) => match socket.split_once(':') {
+                Some((socket, path)) => (format!("unix:{socket}"), path),
+                None => (rest.to_owned(), ""),
+            },
+            None => match rest.find('/') {
+                Some(at) => (rest[..at].to_owned(), &rest[at..]),
+                None => (rest.to_owned(), ""),
+            },
+        };
+        // The query goes on by itself, and groups of the expression are those of the route's.
+        let path = ["$is_args$args", "?$args", "$request_uri"]
+            .iter()
+            .find_map(|end| path.strip_suffix(end))
+            .unwrap_or(path);
+        let server = server.trim_end_matches("$request_uri").to_owned();
+        let path = match location.kind {
+            Kind::Expression(_) => (1..=9).fold(path.to_owned(), |path, group| {
+                path.replace(&format!("${group}"), &format!("{{{group}}}"))
+            }),
+            _ => path.to_owned(),
+        };
+        let path = path.as_str();
+        if value::has_variables(&server) || value::has_variables(path) {
+            table.not_imported(directive, "an upstream is known when the server starts");
+            return None;
+        }
+        let upstream = match self.upstreams.of(&server, protocol, directive) {
+            Ok(upstream) => upstream,
+            Err(why) => {
+                table.not_imported(directive, &why);
+                return None;
+            }
+        };
+        let mut proxy = Value::table([("upstream", upstream.as_str().into())]);
+        if protocol == Protocol::Https {
+            self.encrypt(&upstream, directive, scope, table);
+        }
+        if !path.is_empty() {
+            self.replace_path(path, directive, location, &mut proxy, table);
+        }
+        rules::request_fields(scope, directive, (&mut proxy, &server), table);
+        rules::responses(scope, "proxy", &mut proxy, table);
+        self.note_timeouts(scope, ["proxy_read_timeout", "proxy_connect_timeout"]);
+        Some(proxy)
+    }
+
+    fn encrypt(
+        &mut self,
+        upstream: &str,
+        directive: &'a Directive,
+        scope: &Scope<'a>,
+        table: &mut Table,
+    ) {
+        let mut from = vec![directive];
+        let authorities = match scope.last("proxy_ssl_trusted_certificate") {
+            Some(given) => {
+                from.push(given);
+                self.path(given.first())
+            }
+            None => {
+                let what =
+                    "servers have to prove who they are here, by the authorities of the system";
+                table.remark(directive, what);
+                "/etc/ssl/certs/ca-certificates.crt".to_owned()
+            }
+        };
+        let mut tls = Value::table([("ca", authorities.into())]);
+        for (name, key) in [
+            ("proxy_ssl_name", "server_name"),
+            ("proxy_ssl_certificate", "certificate"),
+            ("proxy_ssl_certificate_key", "key"),
+        ] {
+            let Some(given) = scope.last(name) else { continue };
+            let is_path = key != "server_name";
+            let text = if is_path { self.path(given.first()) } else { given.first().to_owned() };
+            tls.put(key, text);
+            from.push(given);
+        }
+        if let Some(verify) = scope.last("proxy_ssl_verify") {
+            match verify.first() {
+                "on" => table.not_needed(verify, "it is always done"),
+                _ => table.not_imported(verify, "servers always have to prove who they are"),
+            }
+        }
+        self.upstreams.made.set(upstream, "tls", tls, &from);
+    }
+
+    /// Sets the path that replaces that of the location.
+    fn replace_path(
+        &mut self,
+        path: &str,
+        directive: &Directive,
+        location: &Location<'a>,
+        proxy: &mut Value,
+        table: &mut Table,
+    ) {
+        let own = location.path.as_str();
+        let ends = (own.ends_with('/'), path.ends_with('/'));
+        let rewrite = match (&location.kind, ends) {
+            (Kind::Exact | Kind::Expression(_), _) => path.to_owned(),
+            (Kind::Prefix { .. }, _) if own == path => return,
+            (Kind::Prefix { .. }, (true, true)) if path == "/" => {
+                return proxy.put("strip_path", true);
+            }
+            (Kind::Prefix { .. }, (true, true)) => {
+                format!("{}{{below}}", path.trim_end_matches('/'))
+            }
+            (Kind::Prefix { .. }, (false, false)) => format!("{path}{{below}}"),
+            (Kind::Prefix { .. }, (false, true)) => {
+                let what = "the path has one slash here where nginx sends two";
+                table.remark(directive, what);
+                format!("{}{{below}}", path.trim_end_matches('/'))
+            }
+            _ => {
+                table.not_imported(
+                    directive,
+                    "the path after the address would be glued to the rest",
+                );
+                return;
+            }
+        };
+        table.set("rewrite", rewrite, &[directive]);
+    }
+
+    /// Returns the `fastcgi` of a `fastcgi_pass`.
+    fn fastcgi(
+        &mut self,
+        directive: &'a Directive,
+        scope: &Scope<'a>,
+        table: &mut Table,
+    ) -> Option<Value> {
+        let upstream = match self.upstreams.of(directive.first(), Protocol::FastCgi, directive) {
+            Ok(upstream) => upstream,
+            Err(why) => {
+                table.not_imported(directive, &why);
+                return None;
+            }
+        };
+        let mut fastcgi = Value::table([("upstream", upstream.into())]);
+        let root = scope.last("alias").or_else(|| scope.last("root"));
+        let mut folder = root.map(|root| self.path(root.first()));
+        let mut has_script =
+            scope.all(&["include"]).iter().any(|one| one.first().ends_with(".conf"));
+        let mut params = Value::Table(Vec::new());
+        let mut from: Vec<&Directive> = root.into_iter().collect();
+        for param in scope.all(&["fastcgi_param"]) {
+            let text = param.words.get(1).map_or("", String::as_str);
+            match param.first() {
+                "SCRIPT_FILENAME" => {
+                    has_script = true;
+                    let text = text.replace("$realpath_root", "$document_root");
+                    match text
+                        .strip_suffix("$fastcgi_script_name")
+                        .map(|base| base.trim_end_matches('/'))
+                    {
+                        Some("$document_root") => {}
+                        Some(base) if !value::has_variables(base) => {
+                            fastcgi.put("server_root", base)
+                        }
+                        _ if text == "$request_filename" => {}
+                        _ => {
+                            let base = folder.as_deref().unwrap_or_default();
+                            let script = text.replace("$document_root", base);
+                            match script.rsplit_once('/').filter(|_| !value::has_variables(&script))
+                            {
+                                Some((base, name)) => {
+                                    folder = Some(base.to_owned());
+                                    table.set("rewrite", format!("/{name}"), &[param]);
+                                }
+                                None => {
+                                    table.not_imported(param, "a script is a file below root");
+                                    continue;
+                                }
+                            }
+                        }
+                    }
+                    from.push(param);
+                }
+                // They are what the server gives by itself.
+                _ if value::has_variables(text) || text.is_empty() => match is_given(param.first())
+                {
+                    true => table.not_needed(param, "scripts get it"),
+                    false => table.not_imported(param, "params have no variables"),
+                },
+                name => {
+                    params.put(name, text);
+                    from.push(param);
+                }
+            }
+        }
+        if has_script {
+            match folder {
+                Some(folder) => fastcgi.put("root", folder),
+                None => table
+                    .comment("fastcgi needs root = FOLDER: nginx looks in a folder of its own."),
+            }
+        }
+        let index = scope.last("fastcgi_index").filter(|one| one.first() != "index.php");
+        if let Some(index) = index.filter(|one| one.first().ends_with(".php")) {
+            fastcgi.put("index", index.first());
+            from.push(index);
+        }
+        if !params.is_empty() {
+            fastcgi.put("params", params);
+        }
+        table.cite("fastcgi", &from);
+        rules::responses(scope, "fastcgi", &mut fastcgi, table);
+        self.note_timeouts(scope, ["fastcgi_read_timeout", "fastcgi_connect_timeout"]);
+        Some(fastcgi)
+    }
+
+    fn note_timeouts(&mut self, scope: &Scope<'a>, [read, connect]: [&str; 2]) {
+        let read = scope.last(read);
+        let time = read.and_then(|one| value::duration(one.first()));
+        // Its line is written at the end.
+        scope.last(connect).into_iter().chain(read).for_each(|one| one.note(Outcome::NotNeeded));
+        self.totals
+            .response
+            .push((time.map_or(super::settings::DEFAULT_RESPONSE, |(_, time)| time), read));
+        if let Some(connect) = scope.last(connect)
+            && let Some((_, time)) = value::duration(connect.first())
+        {
+            self.totals.connect.push((time, connect));
+        }
+    }
+
+    /// Writes the files of a location, and what answers paths without a file.
+    fn files(&mut self, location: &Location<'a>, table: &mut Table) {
+        let scope = &location.scope;
+        let alias = scope.own_first("alias");
+        let Some(root) = alias.or_else(|| scope.last("root")) else {
+            table.comment("nginx looks in a folder of its own here; files needs root = FOLDER.");
+            return table.set("respond", Value::table([("status", Value::Number(404))]), &[]);
+        };
+        let expression = matches!(location.kind, Kind::Expression(_));
+        if value::has_variables(root.first()) || (alias.is_some() && expression) {
+            table.not_imported(root, "a folder has one name, without variables");
+            return refuse(table);
+        }
+        let mut folder = self.path(root.first());
+        if alias.is_some() && matches!(location.kind, Kind::Exact) {
+            let (base, name) = folder.rsplit_once('/').unwrap_or((".", &folder));
+            table.set("rewrite", format!("/{name}"), &[root]);
+            folder = base.to_owned();
+        } else if alias.is_none() && location.path != "/" {
+            table.set("rewrite", "{path}", &[root]);
+        }
+        let mut files = Value::table([("root", folder.into())]);
+        let mut from = vec![root];
+        self.index(scope, &mut files, &mut from);
+        if let Some(types) = scope.last("types") {
+            let mut all = Value::Table(Vec::new());
+            for kind in types.children() {
+                kind.words.iter().for_each(|extension| all.put(extension, kind.name.as_str()));
+                from.push(kind);
+            }
+            files.put("types", all);
+            from.push(types);
+        }
+        if let Some(charset) = scope.last("charset") {
+            files.put("charset", charset.first());
+            from.push(charset);
+        }
+        if let Some(expires) = scope.last("expires") {
+            let time = if expires.first() == "max" { "10y" } else { expires.first() };
+            if let Some((time, _)) = value::duration(time) {
+                files.put("max_age", time);
+                from.push(expires);
+            }
+        }
+        if let Some(gzip) = scope.last("gzip").filter(|one| one.first() == "off") {
+            files.put("compress", false);
+            from.push(gzip);
+        }
+        let rest = self.otherwise(location, &mut files, table);
+        let is_alone = rest.is_none();
+        if let Some(listing) = scope.is_on("autoindex").filter(|_| is_alone) {
+            files.put("listing", true);
+            from.push(listing);
+        }
+        table.set("files", files, &from);
+        if let Some((key, value, directive)) = rest {
+            table.set(key, value, &[directive]);
+        }
+    }
+
+    fn index(&self, scope: &Scope<'a>, files: &mut Value, from: &mut Vec<&'a Directive>) {
+        let Some(index) = scope.last("index") else { return };
+        let plain = |name: &&String| !name.ends_with(".php") && !name.contains(['/', '$']);
+        let names: Vec<&str> = index.words.iter().filter(plain).map(String::as_str).collect();
+        if names != ["index.html"] {
+            files.put("index", names);
+        }
+        from.push(index);
+    }
+
+    /// Returns the action for paths that name no file, with its key.
+    fn otherwise(
+        &mut self,
+        location: &Location<'a>,
+        files: &mut Value,
+        table: &mut Table,
+    ) -> Option<(&'static str, Value, &'a Directive)> {
+        let scope = &location.scope;
+        let Some(tried) = scope.own_first("try_files") else {
+            return self.index_script(location, files, table);
+        };
+        let (last, candidates) = tried.words.split_last()?;
+        for word in candidates.iter().filter(|word| !matches!(&***word, "$uri" | "$uri/")) {
+            table.not_imported(tried, &format!("{word} is not tried"));
+        }
+        if last.starts_with('=') || last == "$uri/" {
+            if last != "=404" && last != "$uri/" {
+                table.not_imported(tried, "a path without a file is answered with 404");
+            }
+            table.cite("files", &[tried]);
+            return self.index_script(location, files, table);
+        }
+        let target = match last.starts_with('@') {
+            true => self.locations.named(last),
+            false => {
+                let path = last.split(['?', '$']).next().unwrap_or_default();
+                self.locations.find(path)
+            }
+        };
+        let target = target.cloned();
+        if let Some(target) = &target {
+            let own = target.scope.own_first("proxy_pass").filter(|_| last.starts_with('@'));
+            let found = match (own, target.scope.own_first("fastcgi_pass")) {
+                (Some(pass), _) => {
+                    self.proxy(pass, target, table).map(|proxy| ("proxy", proxy, pass))
+                }
+                (None, Some(pass)) => {
+                    let fastcgi = self.fastcgi(pass, &target.scope, table);
+                    fastcgi.map(|fastcgi| ("fastcgi", fastcgi, pass))
+                }
+                (None, None) => None,
+            };
+            if let Some((key, value, pass)) = found {
+                if last.contains("$request_uri") {
+                    table.remark(tried, "PATH_INFO is empty here; scripts have REQUEST_URI");
+                }
+                files.put("otherwise", key);
+                table.cite("files", &[tried]);
+                let guards = ["allow", "deny", "auth_basic", "auth_request", "satisfy"];
+                if let Some(guard) = guards.iter().find_map(|name| target.scope.own_first(name)) {
+                    table
+                        .not_imported(guard, "files and the rest of a route have the same clients");
+                    rules::close(table);
+                }
+                if let Some(named) = target.directive.filter(|_| matches!(target.kind, Kind::Named))
+                {
+                    table.cite("files", &[named]);
+                    self.rules_of_named(named, table);
+                }
+                return Some((key, value, pass));
+            }
+        }
+        if value::has_variables(last) || !last.starts_with('/') {
+            table.not_imported(tried, "the last word is no file, and no location with a server");
+            return None;
+        }
+        let below = match scope.own_first("alias") {
+            Some(_) => last.strip_prefix(location.path.trim_end_matches('/')).unwrap_or(last),
+            None => last,
+        };
+        files.put("fallback", below);
+        table.cite("files", &[tried]);
+        None
+    }
+
+    /// Says which rules of a named location count for nothing, as those of the route count.
+    fn rules_of_named(&self, named: &Directive, table: &mut Table) {
+        for directive in named.children() {
+            let is_rule = matches!(
+                directive.name.as_str(),
+                "add_header"
+                    | "client_max_body_size"
+                    | "error_page"
+                    | "expires"
+                    | "limit_req"
+                    | "root"
+            );
+            if is_rule && directive.outcome() == Outcome::Unknown {
+                table.not_imported(directive, "the rules are those of the location with try_files");
+            }
+        }
+    }
+
+    /// Returns the scripts that answer for folders, if `index` names one.
+    fn index_script(
+        &mut self,
+        location: &Location<'a>,
+        files: &mut Value,
+        table: &mut Table,
+    ) -> Option<(&'static str, Value, &'a Directive)> {
+        if !matches!(location.kind, Kind::Prefix { .. }) {
+            return None;
+        }
+        let index = location.scope.last("index")?;
+        let script =
+            index.words.iter().find(|name| name.ends_with(".php") && !name.contains('/'))?;
+        let target = self.locations.find(&format!("/{script}"))?.clone();
+        let pass = target.scope.own_first("fastcgi_pass")?;
+        if location.path != "/" {
+            table.not_imported(index, &format!("{script} of a folder is not run here"));
+            return None;
+        }
+        let mut fastcgi = self.fastcgi(pass, &target.scope, table)?;
+        if script != "index.php" {
+            fastcgi.put("index", script.as_str());
+        }
+        let what = format!("paths without a file go to /{script} here, if it is there");
+        table.remark(index, &what);
+        files.put("otherwise", "fastcgi");
+        Some(("fastcgi", fastcgi, pass))
+    }
+
+    /// Returns a path of nginx, which is relative to the folder of its configuration.
+    pub(super) fn path(&self, text: &str) -> String {
+        let trimmed = if text.len() > 1 { text.trim_end_matches('/') } else { text };
+        self.folder.join(trimmed).display().to_string()
+    }
+}
+
+/// Whether a `rewrite` sends the client elsewhere.
+pub(super) fn is_redirect(directive: &Directive) -> bool {
+    let flag = directive.words.get(2).map(String::as_str);
+    let is_url =
+        |to: &String| ["http://", "https://", "$scheme"].iter().any(|it| to.starts_with(it));
+    matches!(flag, Some("permanent" | "redirect")) || directive.words.get(1).is_some_and(is_url)
+}
+
+/// Returns the new path of `rewrite ^/api/(.*)$ /$1 break` in the location of this path.
+fn new_path(directive: &Directive, path: &str) -> Option<String> {
+    let flag = directive.words.get(2).map(String::as_str);
+    let expression = directive.first().strip_prefix('^')?;
+    let expression = expression.strip_suffix('$').unwrap_or(expression);
+    let base = path.trim_end_matches('/');
+    let group = expression.strip_prefix(base)?;
+    let before = directive.words.get(1)?.strip_suffix("$1")?;
+    let before = match group {
+        "/(.*)" => before.strip_suffix('/')?,
+        "(/.*)" => before,
+        _ => return None,
+    };
+    let is_plain = flag == Some("break") && !value::has_variables(before);
+    is_plain.then(|| format!("{before}{{below}}"))
+}
+
+/// Writes the answer in the place of an action without a counterpart.
+pub(super) fn refuse(table: &mut Table) {
+    table.set("respond", Value::table([("status", Value::Number(501))]), &[]);
+}
+
+/// Returns a path as an expression for it alone.
+fn escaped(path: &str) -> String {
+    let mut text = String::new();
+    for one in path.chars() {
+        if ".+*?()|[]{}^$\\".contains(one) {
+            text.push('\\');
+        }
+        text.push(one);
+    }
+    text
+}
+
+/// Whether the server gives scripts a parameter of this name by itself.
+fn is_given(name: &str) -> bool {
+    matches!(
+        name,
+        "QUERY_STRING"
+            | "REQUEST_METHOD"
+            | "CONTENT_TYPE"
+            | "CONTENT_LENGTH"
+            | "SCRIPT_NAME"
+            | "REQUEST_URI"
+            | "DOCUMENT_URI"
+            | "DOCUMENT_ROOT"
+            | "SERVER_PROTOCOL"
+            | "REQUEST_SCHEME"
+            | "HTTPS"
+            | "GATEWAY_INTERFACE"
+            | "SERVER_SOFTWARE"
+            | "REMOTE_ADDR"
+            | "REMOTE_PORT"
+            | "REMOTE_USER"
+            | "SERVER_ADDR"
+            | "SERVER_PORT"
+            | "SERVER_NAME"
+            | "REDIRECT_STATUS"
+            | "PATH_INFO"
+            | "PATH_TRANSLATED"
+            | "HTTP_PROXY"
+            | "HTTP_HOST"
+    )
+}

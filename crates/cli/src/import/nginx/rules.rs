@@ -1,0 +1,450 @@
+//! The rules of a location in addition to its action: fields, clients, passwords, limits, errors.
+
+use super::super::directive::Directive;
+use super::super::output::{Table, Value};
+use super::location::Kind;
+use super::route::Routes;
+use super::scope::Scope;
+use super::value;
+
+/// Fields that servers get by themselves, in lower case.
+const FORWARDED: [&str; 12] = [
+    "connection",
+    "upgrade",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-forwarded-port",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-forwarded-protocol",
+    "x-scheme",
+    "early-data",
+];
+
+/// Writes the rules of a scope to its route.
+pub(super) fn add<'a>(scope: &Scope<'a>, table: &mut Table, routes: &mut Routes<'a, '_>) {
+    response_fields(scope, table);
+    access(scope, table);
+    passwords(scope, table, routes);
+    auth_request(scope, table, routes);
+    rate(scope, table);
+    if let Some(size) = scope.last("client_max_body_size") {
+        match value::size(size.first()) {
+            Some((_, 0)) => table.set("body_bytes", "1024TiB", &[size]),
+            Some((text, _)) => table.set("body_bytes", text, &[size]),
+            None => table.not_imported(size, "it is no size"),
+        }
+    }
+    error_pages(scope, table, routes);
+}
+
+/// Adds a value to those of a field, which may come several times.
+fn add_field(fields: &mut Value, name: &str, text: String) {
+    let Value::Table(pairs) = fields else { return };
+    match pairs.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        None => pairs.push((name.to_ascii_lowercase(), text.into())),
+        Some((_, Value::List(list))) => list.push(text.into()),
+        Some((_, value)) => *value = Value::List(vec![value.clone(), text.into()]),
+    }
+}
+
+fn response_fields(scope: &Scope<'_>, table: &mut Table) {
+    let mut headers = Value::Table(Vec::new());
+    let mut from = Vec::new();
+    for directive in scope.all(&["add_header"]) {
+        let text = directive.words.get(1).map_or("", String::as_str);
+        match value::field(text) {
+            Ok(text) if text.trim().is_empty() => {
+                table.not_needed(directive, "a field without a value is not added");
+            }
+            Ok(text) => {
+                add_field(headers.below("add"), directive.first(), text.trim().to_owned());
+                from.push(directive);
+            }
+            Err(why) => table.not_imported(directive, &why),
+        }
+    }
+    let is_files = table.get("files").is_some();
+    if let Some(expires) = scope.last("expires").filter(|one| !is_files && one.first() != "off") {
+        let time = if expires.first() == "max" { "10y" } else { expires.first() };
+        match (value::duration(time), expires.first()) {
+            (Some((_, time)), _) => {
+                add_field(
+                    headers.below("add"),
+                    "cache-control",
+                    format!("max-age={}", time / 1000),
+                );
+                from.push(expires);
+            }
+            (None, "-1" | "epoch" | "0") => {
+                add_field(headers.below("add"), "cache-control", "no-cache".to_owned());
+                from.push(expires);
+            }
+            _ => table.not_imported(expires, "cache-control in headers has one value"),
+        }
+    }
+    let hidden = ["proxy_hide_header", "fastcgi_hide_header", "more_clear_headers"];
+    let is_forwarded = table.get("proxy").is_some() || table.get("fastcgi").is_some();
+    let hidden = if is_forwarded { scope.all(&hidden) } else { Vec::new() };
+    if !hidden.is_empty() {
+        let mut names: Vec<String> =
+            hidden.iter().map(|one| one.first().to_ascii_lowercase()).collect();
+        names.dedup();
+        headers.put("remove", names);
+        from.extend(hidden);
+    }
+    if !headers.is_empty() {
+        table.set("headers", headers, &from);
+    }
+}
+
+/// Refuses all clients, as the rule for them cannot be expressed.
+pub(super) fn close(table: &mut Table) {
+    table.comment("So no client is served here:");
+    table.set("deny", vec!["0.0.0.0/0", "::/0", "unix"], &[]);
+}
+
+fn access(scope: &Scope<'_>, table: &mut Table) {
+    if let Some(methods) = scope.own_first("limit_except") {
+        table.not_imported(methods, "match = { methods = [...] } of a route tells methods apart");
+        return close(table);
+    }
+    let rules = scope.all(&["allow", "deny"]);
+    let is_refused = table.get("respond").is_some() && rules.len() == 1;
+    if rules.is_empty() || (is_refused && rules[0].text() == "deny all") {
+        return;
+    }
+    let (mut allowed, mut denied) = (Vec::new(), Vec::new());
+    let mut rest = None;
+    for rule in &rules {
+        let client = match rule.first() {
+            "unix:" => "unix",
+            client => client,
+        };
+        match (rule.name.as_str(), client) {
+            _ if rest.is_some() => {}
+            ("allow", "all") => rest = Some(true),
+            ("deny", "all") => rest = Some(false),
+            ("allow", client) => allowed.push(client),
+            // The network might have clients that were allowed before.
+            (_, client) if allowed.is_empty() => denied.push(client),
+            _ => {
+                table.not_imported(rule, "deny counts before allow here, whatever their order");
+                return close(table);
+            }
+        }
+    }
+    match (rest, allowed.is_empty()) {
+        (Some(false), true) => denied = vec!["0.0.0.0/0", "::/0", "unix"],
+        (Some(false), false) => table.set("allow", allowed, &rules),
+        // Those that are allowed are no others than the rest.
+        _ => {}
+    }
+    match denied.is_empty() {
+        false => table.set("deny", denied, &rules),
+        true if table.get("allow").is_none() => {
+            rules.iter().for_each(|rule| table.not_needed(rule, "all clients are served"));
+        }
+        true => {}
+    }
+    if scope.last("satisfy").is_some_and(|one| one.first() == "any") {
+        table.comment("Of satisfy any, both rules hold here: the address and the password.");
+    }
+}
+
+fn passwords<'a>(scope: &Scope<'a>, table: &mut Table, routes: &Routes<'a, '_>) {
+    let Some(realm) = scope.last("auth_basic") else { return };
+    if realm.first() == "off" {
+        return table.not_needed(realm, "no password is asked for here");
+    }
+    let Some(file) = scope.last("auth_basic_user_file") else {
+        table.not_imported(realm, "there is no file of users");
+        return close(table);
+    };
+    if value::has_variables(realm.first()) || value::has_variables(file.first()) {
+        table.not_imported(file, "the users of a route are in one file");
+        return close(table);
+    }
+    table.remark(
+        file,
+        "its passwords have to be hashed by bcrypt, Argon2 or SHA-crypt: htpasswd -B",
+    );
+    let auth =
+        Value::table([("realm", realm.first().into()), ("file", routes.path(file.first()).into())]);
+    table.set("basic_auth", auth, &[realm, file]);
+}
+
+fn auth_request<'a>(scope: &Scope<'a>, table: &mut Table, routes: &mut Routes<'a, '_>) {
+    let Some(directive) = scope.last("auth_request").filter(|one| one.first() != "off") else {
+        return;
+    };
+    let target = routes.locations.find(directive.first()).cloned();
+    let pass = target.as_ref().and_then(|target| target.scope.own_first("proxy_pass"));
+    let (Some(target), Some(pass)) = (&target, pass) else {
+        table.not_imported(directive, "auth_request asks a server of an upstream");
+        return close(table);
+    };
+    let rest = pass.first().strip_prefix("http://").filter(|rest| !value::has_variables(rest));
+    let (server, path) = match rest.map(|rest| rest.split_at(rest.find('/').unwrap_or(rest.len())))
+    {
+        Some((server, "")) => (server, directive.first()),
+        Some((server, path)) if path.len() > 1 || matches!(target.kind, Kind::Exact) => {
+            (server, path)
+        }
+        Some((server, _)) => (server, directive.first()),
+        None => {
+            table.not_imported(pass, "auth_request asks a server of an upstream by http://");
+            return close(table);
+        }
+    };
+    let upstream = routes.upstreams.of(server, super::super::upstreams::Protocol::Http, pass);
+    let Ok(upstream) = upstream else {
+        table.not_imported(pass, "auth_request asks a server of an upstream");
+        return close(table);
+    };
+    let mut from = vec![directive, pass];
+    // A field of the answer that a variable has goes to the server by the same name.
+    let mut copied: Vec<String> = Vec::new();
+    for set in scope.all(&["auth_request_set"]) {
+        let source = set.words.get(1).and_then(|word| word.strip_prefix("$upstream_http_"));
+        let sent = scope
+            .all(&["proxy_set_header"])
+            .into_iter()
+            .find(|field| field.words.get(1).is_some_and(|word| word == set.first()));
+        if let (Some(source), Some(field)) = (source, sent)
+            && source.replace('_', "-").eq_ignore_ascii_case(field.first())
+        {
+            copied.push(field.first().to_owned());
+            from.extend([set, field]);
+        }
+    }
+    let mut auth = Value::table([("upstream", upstream.into()), ("path", path.into())]);
+    if !copied.is_empty() {
+        auth.put("copy", copied);
+    }
+    if let Some(location) = target.directive.filter(|_| target.is_internal()) {
+        from.push(location);
+        location
+            .children()
+            .iter()
+            .for_each(|child| from.extend(Some(child).filter(|one| one.name == "internal")));
+        for field in target.scope.own("proxy_set_header") {
+            table.not_needed(
+                field,
+                "the server gets the fields of the request, and its method and path",
+            );
+        }
+        for off in target.scope.own("proxy_pass_request_body") {
+            table.not_needed(off, "the body stays here");
+        }
+    }
+    table.set("auth_request", auth, &from);
+}
+
+fn rate(scope: &Scope<'_>, table: &mut Table) {
+    let limits = scope.all(&["limit_req"]);
+    for (index, limit) in limits.iter().enumerate() {
+        let word = |key: &str| limit.words.iter().find_map(|word| word.strip_prefix(key));
+        let zones = scope.all(&["limit_req_zone"]);
+        let zone = zones.into_iter().find(|zone| {
+            let own = zone.words.iter().find_map(|word| word.strip_prefix("zone="));
+            own.and_then(|own| own.split(':').next()) == word("zone=")
+        });
+        let Some(zone) = zone.filter(|_| index == 0) else {
+            table.not_imported(limit, "a route has one rate, of a zone that the file has");
+            continue;
+        };
+        let by = match zone.first() {
+            "$binary_remote_addr" | "$remote_addr" => None,
+            key => match key.strip_prefix("$http_") {
+                Some(name) => Some(format!("header:{}", name.replace('_', "-"))),
+                None => {
+                    table.not_imported(limit, "a rate counts by the client or by a field");
+                    continue;
+                }
+            },
+        };
+        let rate = zone.words.iter().find_map(|word| word.strip_prefix("rate="));
+        let rate = rate.unwrap_or("1r/s").replace("r/", "/");
+        let burst = word("burst=").and_then(|burst| burst.parse::<u64>().ok()).unwrap_or(0) + 1;
+        let text = format!("{rate} burst {burst}");
+        if burst > 1 && !limit.words.iter().any(|word| word == "nodelay") {
+            table.remark(limit, "requests of a burst are not delayed here");
+        }
+        let rate = match by {
+            None => text.into(),
+            Some(by) => Value::table([("limit", text.into()), ("by", by.into())]),
+        };
+        let status = scope.last("limit_req_status");
+        if let Some(status) = status {
+            let what = "further requests are answered with 429";
+            match status.first() {
+                "429" => table.not_needed(status, what),
+                _ => table.not_imported(status, what),
+            }
+        }
+        table.set("rate", rate, &[limit, zone]);
+    }
+}
+
+fn error_pages<'a>(scope: &Scope<'a>, table: &mut Table, routes: &Routes<'a, '_>) {
+    let mut pages = Value::Table(Vec::new());
+    let mut from = Vec::new();
+    for directive in scope.all(&["error_page"]) {
+        let Some((page, codes)) = directive.words.split_last() else { continue };
+        let changes = codes.iter().any(|code| code.starts_with('='));
+        let location = routes.locations.find(page);
+        let around = location.map_or(scope, |location| &location.scope);
+        let root = around.own_first("alias").or_else(|| around.last("root"));
+        let (Some(root), false, true) =
+            (root, changes || value::has_variables(page), page.starts_with('/'))
+        else {
+            table.not_imported(directive, "a page of errors is a file, and the status stays");
+            continue;
+        };
+        let file = match root.name == "alias" {
+            true if matches!(location.map(|one| &one.kind), Some(Kind::Exact)) => {
+                routes.path(root.first())
+            }
+            _ => format!("{}{page}", routes.path(root.first()).trim_end_matches('/')),
+        };
+        for code in codes {
+            match code.parse::<u16>() {
+                Ok(code @ 400..=599) if !(494..=499).contains(&code) => {
+                    pages.put(&code.to_string(), file.as_str());
+                }
+                _ => table.not_imported(directive, &format!("{code} is no error of a server here")),
+            }
+        }
+        from.extend([directive, root]);
+        if let Some(internal) = location.and_then(|location| location.scope.own_first("internal")) {
+            from.push(internal);
+            from.extend(location.and_then(|location| location.directive));
+        }
+    }
+    if !pages.is_empty() {
+        table.set("errors", pages, &from);
+    }
+}
+
+/// Writes the fields that servers get.
+pub(super) fn request_fields(
+    scope: &Scope<'_>,
+    pass: &Directive,
+    (proxy, server): (&mut Value, &str),
+    table: &mut Table,
+) {
+    let mut has_host = false;
+    let copied: Vec<&str> =
+        scope.all(&["auth_request_set"]).iter().map(|set| set.first()).collect();
+    for directive in scope.all(&["proxy_set_header"]) {
+        let name = directive.first().to_ascii_lowercase();
+        let text = directive.words.get(1).map_or("", String::as_str);
+        if name == "host" {
+            has_host = true;
+            match text {
+                "$host" | "$http_host" | "$host:$server_port" | "$host:$proxy_port" => {
+                    table.not_needed(directive, "servers get the host that the client asked for");
+                }
+                "$proxy_host" => {
+                    proxy.put("host", server);
+                    table.cite("proxy", &[directive]);
+                }
+                text if !value::has_variables(text) => {
+                    proxy.put("host", text);
+                    table.cite("proxy", &[directive]);
+                }
+                _ => table.not_imported(directive, "the host is that of the client, or one text"),
+            }
+            continue;
+        }
+        if FORWARDED.contains(&&*name) {
+            match name == "x-forwarded-proto" && text == "https" {
+                true => table.not_imported(
+                    directive,
+                    "it is the scheme of the connection, or that of trusted_proxies in [server]",
+                ),
+                false => table.not_needed(directive, "servers get it by themselves"),
+            }
+            continue;
+        }
+        if copied.contains(&text) {
+            // `copy` of auth_request has it, if the names agree.
+            if directive.outcome() == super::super::directive::Outcome::Unknown {
+                table.not_imported(directive, "copy of auth_request passes a field on by its name");
+            }
+            continue;
+        }
+        match value::field(text) {
+            Ok(text) if text.is_empty() => {
+                let headers = proxy.below("request_headers");
+                let mut removed = match headers.below("remove") {
+                    Value::List(names) => std::mem::take(names),
+                    _ => Vec::new(),
+                };
+                removed.push(name.into());
+                headers.put("remove", Value::List(removed));
+                table.cite("proxy", &[directive]);
+            }
+            Ok(text) => {
+                proxy.below("request_headers").below("set").put(&name, text);
+                table.cite("proxy", &[directive]);
+            }
+            Err(why) => table.not_imported(directive, &why),
+        }
+    }
+    if !has_host && !server.starts_with("unix:") {
+        table.remark(pass, "nginx sends this host unless proxy_set_header names another");
+        proxy.put("host", server);
+    }
+}
+
+/// Writes how answers of servers are treated; `kind` is `proxy` or `fastcgi`.
+pub(super) fn responses(scope: &Scope<'_>, kind: &str, action: &mut Value, table: &mut Table) {
+    if let Some(gzip) = scope.is_on("gzip") {
+        action.put("compress", true);
+        table.cite(kind, &[gzip]);
+    }
+    if let Some(replaced) = scope.is_on(&format!("{kind}_intercept_errors")) {
+        action.put("replace_errors", true);
+        table.cite(kind, &[replaced]);
+    }
+    if kind != "proxy" {
+        return;
+    }
+    match scope.last("proxy_next_upstream") {
+        Some(next) if next.first() == "off" => {
+            action.put("retries", Value::Number(0));
+            table.cite(kind, &[next]);
+        }
+        Some(next) => {
+            table.not_imported(next, "a request is tried again if that can do no harm; retries")
+        }
+        None => {}
+    }
+    for (name, key) in [
+        ("proxy_redirect", "rewrite_location"),
+        ("proxy_cookie_path", "rewrite_cookie_path"),
+        ("proxy_cookie_domain", "rewrite_cookie_domain"),
+    ] {
+        for directive in scope.all(&[name]) {
+            match &directive.words[..] {
+                [one] if one == "off" || one == "default" => {
+                    table.not_needed(directive, "nothing is replaced unless a key says so");
+                }
+                [from, to]
+                    if !(value::has_variables(from)
+                        || value::has_variables(to)
+                        || from.starts_with('~')) =>
+                {
+                    action.below(key).put(from, to.as_str());
+                    table.cite(kind, &[directive]);
+                }
+                _ => table
+                    .not_imported(directive, &format!("{key} replaces texts without variables")),
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `upstream` of nginx.
+
+use super::super::directive::Directive;
+use super::super::output::{Table, Value};
+use super::super::upstreams::{Protocol, Upstreams, server_address};
+use super::value;
+use super::verdict::sweep;
+
+/// The upstreams of the file and those that are made from them.
+pub(super) struct NamedUpstreams<'a> {
+    blocks: Vec<&'a Directive>,
+    pub(super) made: Upstreams,
+}
+
+impl<'a> NamedUpstreams<'a> {
+    pub(super) fn new() -> NamedUpstreams<'a> {
+        NamedUpstreams { blocks: Vec::new(), made: Upstreams::default() }
+    }
+
+    /// Adds the blocks of a level.
+    pub(super) fn add_blocks(&mut self, level: &'a [Directive]) {
+        self.blocks.extend(level.iter().filter(|one| one.name == "upstream"));
+    }
+
+    /// Whether there is an upstream of a name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.blocks.iter().any(|block| block.first() == name)
+    }
+
+    /// Returns the upstream for the text after `proxy_pass` and its like, without a path.
+    pub(super) fn of(
+        &mut self,
+        text: &str,
+        protocol: Protocol,
+        from: &Directive,
+    ) -> Result<String, String> {
+        let block = self.blocks.iter().find(|block| block.first() == text).copied();
+        let Some(block) = block else {
+            return self.made.of_addresses(&[text.to_owned()], protocol, from);
+        };
+        match self.made.known(text, protocol) {
+            Some(name) => Ok(name),
+            None => self.add_block(block, protocol),
+        }
+    }
+
+    fn add_block(&mut self, block: &Directive, protocol: Protocol) -> Result<String, String> {
+        let children = block.children();
+        let is_usable = children
+            .iter()
+            .any(|one| one.name == "server" && server_address(one.first(), protocol).is_ok());
+        if !is_usable {
+            return Err("the upstream has no server with an address".to_owned());
+        }
+        Ok(self.made.add(block.first(), protocol, |table| {
+            table.comes_from(block);
+            fill(block.children(), protocol, table);
+        }))
+    }
+
+    /// Adds the upstreams that no route has asked for.
+    pub(super) fn add_unused(&mut self, top: &mut Table) {
+        for block in self.blocks.clone() {
+            if self.made.tables.iter().all(|(name, _)| !name.starts_with(block.first()))
+                && let Err(why) = self.add_block(block, Protocol::Http)
+            {
+                top.not_imported(block, &why);
+            }
+        }
+    }
+}
+
+fn fill(children: &[Directive], protocol: Protocol, table: &mut Table) {
+    let (mut servers, mut from) = (Vec::new(), Vec::new());
+    let mut addresses: Vec<String> = Vec::new();
+    let mut ejection: Option<Value> = None;
+    for directive in children.iter().filter(|one| one.name == "server") {
+        let address = match server_address(directive.first(), protocol) {
+            Ok(address) if addresses.contains(&address) => {
+                table
+                    .not_imported(directive, "another server has this address; weight counts more");
+                continue;
+            }
+            Ok(address) => address,
+            Err(why) => {
+                table.not_imported(directive, &why);
+                continue;
+            }
+        };
+        let mut server = Value::table([("address", address.as_str().into())]);
+        let mut is_down = false;
+        for word in &directive.words[1..] {
+            let (key, given) = word.split_once('=').unwrap_or((word, ""));
+            let number = given.parse::<u64>();
+            match (key, number) {
+                ("weight", Ok(weight)) => server.put("weight", Value::Number(weight)),
+                ("backup", _) => server.put("backup", true),
+                ("down", _) => is_down = true,
+                ("max_fails", Ok(errors)) if errors > 0 => {
+                    let eject = ejection.get_or_insert_with(|| Value::Table(Vec::new()));
+                    eject.put("errors", Value::Number(errors));
+                }
+                ("max_fails" | "resolve", _) => {}
+                ("fail_timeout", _) => {
+                    let fails = directive.words.iter().any(|word| word.starts_with("max_fails="));
+                    if let Some((time, _)) = value::duration(given).filter(|_| fails) {
+                        let eject = ejection.get_or_insert_with(|| Value::Table(Vec::new()));
+                        eject.put("within", time.as_str());
+                        eject.put("for", time);
+                    } else {
+                        table.remark(directive, "a server is left out for a while only with eject");
+                    }
+                }
+                ("slow_start", _) => {
+                    let why = format!("\"{word}\" is slow_start of the whole upstream");
+                    table.not_imported(directive, &why);
+                }
+                _ => table.not_imported(directive, &format!("\"{word}\" has no counterpart here")),
+            }
+        }
+        if is_down {
+            table.not_needed(directive, "the server is down; superpoll upstream takes one out");
+            continue;
+        }
+        addresses.push(address);
+        servers.push(server);
+        from.push(directive);
+    }
+    table.set("servers", servers, &from);
+    if let Some(eject) =
+        ejection.filter(|eject| matches!(eject, Value::Table(pairs) if pairs.len() < 4))
+    {
+        table
+            .comment("Here eject is one rule for all servers, and answers with 5xx count as well.");
+        table.set("eject", eject, &[]);
+    }
+    for directive in children.iter().filter(|one| one.name != "server") {
+        let time = value::duration(directive.first());
+        match (directive.name.as_str(), time) {
+            ("least_conn", _) => table.set("balance", "least-connections", &[directive]),
+            ("ip_hash", _) => table.set("balance", "hash", &[directive]),
+            ("hash", _) if matches!(directive.first(), "$remote_addr" | "$binary_remote_addr") => {
+                table.set("balance", "hash", &[directive]);
+            }
+            ("keepalive", _) => match directive.first().parse() {
+                Ok(number) => table.set("keep_alive", Value::Number(number), &[directive]),
+                Err(_) => table.not_imported(directive, "expected a number"),
+            },
+            ("keepalive_timeout", Some((time, _))) => table.set("idle", time, &[directive]),
+            ("keepalive_time", Some((time, _))) => table.set("lifetime", time, &[directive]),
+            ("zone" | "keepalive_requests" | "queue", _) => {
+                table.not_needed(directive, "workers have their own state, which needs no size");
+            }
+            ("hash" | "random" | "sticky" | "least_time", _) => {
+                let why = "balance is by turns, by connections or by the client; sticky has a \
+                           cookie";
+                table.not_imported(directive, why);
+            }
+            _ => sweep(std::slice::from_ref(directive), table),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Texts that are no configurations, and translations with their whole text.
+
+use std::path::Path;
+
+use super::{Format, import};
+
+/// Writes a file and imports it.
+fn imported(server: Format, text: &[u8]) -> Result<String, String> {
+    let folder = tempfile::tempdir().unwrap();
+    imported_in(folder.path(), server, text)
+}
+
+fn imported_in(folder: &Path, server: Format, text: &[u8]) -> Result<String, String> {
+    let file = folder.join("a.conf");
+    std::fs::write(&file, text).unwrap();
+    import(server, &file).map(|(text, _)| text).map_err(|error| error.to_string())
+}
+
+#[test]
+fn random_texts_end_in_an_error_or_in_a_configuration() {
+    let words = [
+        "server",
+        "location",
+        "listen",
+        "80",
+        "443 ssl",
+        "/",
+        "/a/",
+        "= /b",
+        "~ \\.x$",
+        "~* ^/(a|b)",
+        "root",
+        "/srv",
+        "proxy_pass",
+        "http://a/",
+        "http://b:1/c",
+        "upstream",
+        "a",
+        "return",
+        "301",
+        "$uri",
+        "try_files",
+        "@x",
+        "=404",
+        "{",
+        "}",
+        "{",
+        "}",
+        ";",
+        ";",
+        ";",
+        "\n",
+        "\n",
+        "\"",
+        "'",
+        "`",
+        "\\",
+        "#",
+        "$",
+        "${",
+        "import",
+        "(a)",
+        "{$X:1}",
+        "*",
+        "handle",
+        "reverse_proxy",
+        "header",
+        "redir",
+        "@m",
+        "path",
+        "\u{0}",
+        "\u{e9}",
+        "<<E",
+        "server_name",
+        "x.test",
+        "http",
+        "deny",
+        "all",
+        "alias",
+        "rewrite",
+        "^/(.*)$",
+        "/$1",
+        "permanent",
+    ];
+    let mut state: u64 = 0x5eed;
+    let mut next = |bound: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % bound
+    };
+    let mut accepted = 0;
+    for round in 0..1500 {
+        let mut text = Vec::new();
+        for _ in 0..next(60) {
+            match next(12) {
+                0 => text.push(u8::try_from(next(256)).unwrap()),
+                _ => text.extend(words[next(words.len())].bytes()),
+            }
+            text.push(b' ');
+        }
+        for server in [Format::Nginx, Format::Caddy] {
+            // The output is parsed in there, as the last step.
+            match imported(server, &text) {
+                Ok(_) => accepted += 1,
+                Err(error) => assert!(!error.is_empty(), "{round}"),
+            }
+        }
+    }
+    assert!(accepted > 50, "{accepted}");
+}
+
+#[test]
+fn bad_texts_have_an_error_with_their_place() {
+    let deep = "a {".repeat(40);
+    let many = "a;\n".repeat(60_000);
+    let large = " ".repeat(10 << 20);
+    for (text, expected) in [
+        ("server {\n listen 80;\n", "a.conf:1: the block is not closed"),
+        ("a b\n", "a.conf:1: \"a b\" is not ended by \";\""),
+        ("a;\n}\n", "a.conf:2: unexpected \"}\""),
+        ("a \"b;\n", "a.conf:1: the quote is not closed"),
+        ("a \"b\"c;", "a.conf:1: 'c' after a quote, expected a space"),
+        ("\n;", "a.conf:2: unexpected \";\""),
+        ("include a.conf;", "a.conf:1: "),
+        (&deep, "a.conf:1: blocks are more than 32 deep"),
+        (&many, "a.conf:50001: more than 50000 directives"),
+        (&large, "cannot read "),
+    ] {
+        let error = imported(Format::Nginx, text.as_bytes()).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let error = imported(Format::Nginx, b"a;\nb \xff;").unwrap_err();
+    assert_eq!(error, "a.conf:2: the text is not UTF-8");
+    for (text, expected) in [
+        ("a.test {\n", "a.conf:1: the block is not closed"),
+        ("a.test {\n}\n}\n", "a.conf:3: unexpected \"}\""),
+        ("a.test {\n respond \"x\n}\n", "a.conf:2: the quote is not closed"),
+        ("a.test {\n respond <<END\nx\n}\n", "a.conf:2: <<END has no end"),
+        ("(a) {\n import a\n}\nx.test {\n import a\n}\n", "a.conf:2: snippets import one another"),
+        ("x.test {\n import a.conf\n}\n", "a.conf:2: "),
+    ] {
+        let error = imported(Format::Caddy, text.as_bytes()).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn files_of_includes_are_read_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("sites")).unwrap();
+    for (name, text) in [("b.conf", "return 204;"), ("a.conf", "server_name a.test;"), ("c", "x;")]
+    {
+        std::fs::write(folder.path().join("sites").join(name), text).unwrap();
+    }
+    let text = b"server { listen 80; include sites/*.conf; include none.conf; include no/*.conf; }";
+    let text = imported_in(folder.path(), Format::Nginx, text).unwrap();
+    for expected in [
+        "names = [\"a.test\"] # sites/a.conf:1\n",
+        "respond = { status = 204 } # sites/b.conf:1\n",
+        "# a.conf:1: NOT IMPORTED \"include none.conf\": the file cannot be read\n",
+        "# a.conf:1: \"include no/*.conf\": not needed: no file has such a name\n",
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+/// Returns the routes of a server with these lines.
+fn routes(lines: &str) -> String {
+    let text = format!("server {{ listen 80; server_name a.test;\n{lines}\n}}");
+    let text = imported(Format::Nginx, text.as_bytes()).unwrap();
+    let (_, rest) = text.split_once("[[hosts.routes]]").unwrap();
+    let end = rest.find("\n\n").unwrap_or(rest.len());
+    let mut all = String::new();
+    for line in rest[..end].lines().skip(1) {
+        all.push_str(line.split(" # a.conf").next().unwrap());
+        all.push('\n');
+    }
+    all
+}
+
+#[test]
+fn locations_become_routes() {
+    for (lines, expected) in [
+        ("location / { return 404; }", "respond = { status = 404 }\n"),
+        (
+            "location /old { return 301 https://$host/new$is_args$args; }",
+            "path = \"/old\"\nredirect = { to = \"https://{host}/new{query}\", status = 301 }\n",
+        ),
+        (
+            "location = /x { return 200 'ok'; }",
+            "path = \"/x\"\nmatch = { path_regex = \"^/x$\" }\nrespond = { status = 200, body = \"ok\" }\n",
+        ),
+        (
+            "location ~* \\.PNG$ { deny all; }",
+            "match = { path_regex = '(?i)\\.PNG$' }\nrespond = { status = 403 }\n",
+        ),
+        (
+            "location /i/ { alias /srv/i/; expires 7d; autoindex on; }",
+            "path = \"/i/\"\nfiles = { root = \"/srv/i\", max_age = \"7d\", listing = true }\n",
+        ),
+        (
+            "location /i { root /srv; }",
+            "path = \"/i\"\nrewrite = \"{path}\"\nfiles = { root = \"/srv\" }\n",
+        ),
+        (
+            "location / { root /srv; try_files $uri /index.html; }",
+            "files = { root = \"/srv\", fallback = \"/index.html\" }\n",
+        ),
+        (
+            "location /api/ { proxy_set_header Host $host; proxy_pass http://127.0.0.1:1/; }",
+            "path = \"/api/\"\n# a.conf:2: \"proxy_set_header Host $host\": not needed: servers get the host that \
+             the client asked for\nproxy = { upstream = \"127-0-0-1-1\", strip_path = true }\n",
+        ),
+        (
+            "location /a/ { proxy_set_header Host b.test; proxy_pass http://127.0.0.1:1/b/; }",
+            "path = \"/a/\"\nrewrite = \"/b{below}\"\nproxy = { upstream = \"127-0-0-1-1\", host = \"b.test\" }\n",
+        ),
+        (
+            "location / { allow 10.0.0.0/8; deny all; return 204; }",
+            "respond = { status = 204 }\nallow = [\"10.0.0.0/8\"]\n",
+        ),
+        (
+            "location / { uwsgi_pass 127.0.0.1:1; }",
+            "respond = { status = 501 }\n# a.conf:2: NOT IMPORTED \"uwsgi_pass 127.0.0.1:1\": an HTTP server of the \
+             language, as gunicorn or uvicorn, behind proxy\n",
+        ),
+    ] {
+        let mut found = routes(lines);
+        // Rules that all routes have are those of the host.
+        if lines.contains("allow") {
+            found.push_str("allow = [\"10.0.0.0/8\"]\n");
+        }
+        assert_eq!(found, expected, "{lines}");
+    }
+}
+
+#[test]
+fn what_cannot_be_expressed_keeps_clients_out() {
+    let closed = "deny = [\"0.0.0.0/0\", \"::/0\", \"unix\"]";
+    for lines in [
+        "location / { allow 10.0.0.1; deny 10.0.0.0/8; allow all; return 204; }",
+        "location / { auth_basic a; return 204; }",
+        "location / { auth_request /none; return 204; }",
+        "location / { allow nonsense; deny all; return 204; }",
+        "location / { root /srv; limit_except GET { deny all; } }",
+    ] {
+        let text = format!("server {{ listen 80; server_name a.test;\n{lines}\n}}");
+        let text = imported(Format::Nginx, text.as_bytes()).unwrap();
+        assert!(text.contains(closed) && text.contains("NOT IMPORTED"), "{lines}: {text}");
+    }
+    let text = b"a.test {\n@x not remote_ip 10.0.0.0/8\nabort @x\nrespond ok\n}\n";
+    let text = imported(Format::Caddy, text).unwrap();
+    assert!(text.contains(closed), "{text}");
+}
