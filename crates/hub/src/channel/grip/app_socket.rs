@@ -419,8 +419,8 @@ impl AppSocket {
     fn set_values(&mut self, fields: &HeaderMap) {
         for (name, value) in fields {
             let Some(name) = name.as_str().strip_prefix("set-meta-") else { continue };
-            let value = value.to_str().unwrap_or("").trim();
-            let _ = instruct::set_value(&mut self.record.meta, name, value);
+            let value = instruct::text_of(value);
+            let _ = instruct::set_value(&mut self.record.meta, name, value.trim());
         }
         if let Some(seconds) =
             fields.get(INTERVAL).and_then(|value| value.to_str().ok()?.parse().ok())

@@ -3,6 +3,7 @@
 //! The instructions are fields of the response (`Grip-Hold` and others), or a document in its place
 //! (`application/grip-instruct`). The client sees neither.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -107,8 +108,7 @@ impl Instructions {
         };
         let mut instructions = Instructions { hold, ..Instructions::default() };
         for value in told.get_all("grip-channel") {
-            let value = value.to_str().map_err(|_| "Grip-Channel is no text".to_owned())?;
-            for part in split(value, ',') {
+            for part in split(&text_of(value), ',') {
                 instructions.add(channel(part)?);
             }
         }
@@ -119,8 +119,7 @@ impl Instructions {
             instructions.keep_alive = Some(read_keep_alive(keep_alive)?);
         }
         for value in told.get_all("grip-set-meta") {
-            let value = value.to_str().map_err(|_| "Grip-Set-Meta is no text".to_owned())?;
-            for part in split(value, ',') {
+            for part in split(&text_of(value), ',') {
                 let (name, value) = part.split_once('=').ok_or("failed to parse Grip-Set-Meta")?;
                 instructions.set_value(name.trim(), &unquoted(value))?;
             }
@@ -257,6 +256,14 @@ impl Instructions {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// Returns the text of a field: UTF-8, or Latin-1 as many servers of applications write it.
+pub(super) fn text_of(value: &HeaderValue) -> Cow<'_, str> {
+    match std::str::from_utf8(value.as_bytes()) {
+        Ok(text) => text.into(),
+        Err(_) => value.as_bytes().iter().copied().map(char::from).collect::<String>().into(),
     }
 }
 
@@ -511,4 +518,27 @@ fn title(name: &str) -> String {
         None => String::new(),
     };
     name.split('-').map(part).collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_may_have_letters_of_any_language() {
+        // In UTF-8, as PHP writes fields, and in Latin-1, as Django and Node do.
+        for (channel, user) in [
+            (&b"r\xc3\xa4ume"[..], &b"user=\"Jos\xc3\xa9\""[..]),
+            (b"r\xe4ume", b"user=\"Jos\xe9\""),
+        ] {
+            let mut response = Response::new(());
+            let fields = response.headers_mut();
+            fields.insert("grip-hold", HeaderValue::from_static("stream"));
+            fields.insert("grip-channel", HeaderValue::from_bytes(channel).unwrap());
+            fields.insert("grip-set-meta", HeaderValue::from_bytes(user).unwrap());
+            let read = Instructions::take(&mut response, "/").unwrap();
+            assert_eq!(&*read.channels[0].name, "räume");
+            assert_eq!(read.meta, [("user".into(), "José".into())]);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! A test takes the configuration from the page, puts its own addresses and folders in, checks it
 //! with `--check`, starts the server and does what the page says, by curl and other programs.
 
+mod grip;
 mod page;
 mod stub;
 
@@ -42,7 +43,7 @@ fn strs(all: &[String]) -> Vec<&str> {
 fn every_page_is_listed_and_has_a_test() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to");
     let list = std::fs::read_to_string(format!("{folder}/README.md")).unwrap();
-    let tests = include_str!("mod.rs");
+    let tests = [include_str!("mod.rs"), include_str!("grip.rs")].concat();
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         let name = entry.file_name().into_string().unwrap();
