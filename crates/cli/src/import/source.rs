@@ -13,7 +13,7 @@ use super::directive::Place;
 const MOST_BYTES: u64 = 4 << 20;
 
 /// The most directives of all files together.
-const MOST_DIRECTIVES: usize = 50_000;
+const MOST_DIRECTIVES: usize = 20_000;
 
 /// The deepest nesting of blocks.
 const DEEPEST_BLOCK: usize = 32;

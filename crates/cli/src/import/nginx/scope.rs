@@ -7,7 +7,7 @@ use super::super::directive::Directive;
 
 /// The most looks at directives of one import. Each location looks at those of all levels above, so
 /// a file could make them the product of two large numbers.
-const MOST_LOOKS: usize = 20_000_000;
+const MOST_LOOKS: usize = 5_000_000;
 
 /// The blocks around a place, the outermost first.
 #[derive(Clone, Debug)]
