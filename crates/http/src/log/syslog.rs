@@ -7,8 +7,8 @@
 //! event; the thread that writes only divides lines into messages.
 //!
 //! A server that is away loses lines and nothing else. The thread connects at the first line, and
-//! again whenever a message cannot be sent: a daemon that was restarted has another socket. It waits
-//! at most [`PATIENCE`] for a step of a server that takes nothing.
+//! again whenever a message cannot be sent: a daemon that was restarted has another socket. It
+//! waits at most [`PATIENCE`] for a step of a server that takes nothing.
 
 #[cfg(test)]
 mod tests;

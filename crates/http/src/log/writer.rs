@@ -552,8 +552,8 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Opens a log, and begins to write to it. `report` receives failures, on the thread that
-    /// writes, and returns lines about them for the log itself. The lines come after those of the log before, which may
-    /// be of the same file, unless that one is stuck.
+    /// writes, and returns lines about them for the log itself. The lines come after those of the
+    /// log before, which may be of the same file, unless that one is stuck.
     pub(super) fn open(
         place: LogPlace,
         kind: LogKind,

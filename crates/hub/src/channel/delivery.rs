@@ -521,8 +521,8 @@ impl Broadcast {
         self.items().get(at)?.as_ref()
     }
 
-    /// Whether a held connection needs a task for a message, whose bytes are its own or that is more
-    /// than bytes.
+    /// Whether a held connection needs a task for a message, whose bytes are its own or that is
+    /// more than bytes.
     pub(super) fn needs_task(&mut self, held: &HeldRecord, at: usize) -> bool {
         self.item(at).is_some_and(|item| filters::needs_task(held, item))
     }

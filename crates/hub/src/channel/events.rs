@@ -290,8 +290,8 @@ impl EventWriter {
         subscription
     }
 
-    /// Makes items up to these positions in the log no news to a stream that an application holds, by
-    /// channel.
+    /// Makes items up to these positions in the log no news to a stream that an application holds,
+    /// by channel.
     pub(super) fn begin_after(&mut self, floors: Vec<u64>) {
         self.held.iter_mut().for_each(|held| held.begin_after(floors.clone()));
     }

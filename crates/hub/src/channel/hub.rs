@@ -367,8 +367,8 @@ impl Hub {
         self.state().history.since(after, self.epoch)
     }
 
-    /// Returns the number of the oldest message that is kept, and whether the log has more than half
-    /// of the bytes that it may have.
+    /// Returns the number of the oldest message that is kept, and whether the log has more than
+    /// half of the bytes that it may have.
     pub(super) fn oldest(&self) -> (u64, bool) {
         let state = self.state();
         let (count, bytes) = state.history.size();

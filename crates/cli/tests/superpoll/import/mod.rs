@@ -29,8 +29,8 @@ fn import(server: &str, file: &Path) -> (String, String, i32) {
     (text(output.stdout), text(output.stderr), output.status.code().unwrap())
 }
 
-/// Returns the lines of an input on which a directive begins, each with the lines of the blocks around
-/// it: a reader of its own, which knows no more than that blocks end lines.
+/// Returns the lines of an input on which a directive begins, each with the lines of the blocks
+/// around it: a reader of its own, which knows no more than that blocks end lines.
 fn directive_lines(text: &str) -> Vec<(usize, Vec<usize>)> {
     let (mut all, mut open) = (Vec::new(), Vec::new());
     let mut goes_on = false;
@@ -55,8 +55,8 @@ fn directive_lines(text: &str) -> Vec<(usize, Vec<usize>)> {
     all
 }
 
-/// Returns the lines of an input that an output does not name, neither by themselves nor by a comment
-/// about a block around them.
+/// Returns the lines of an input that an output does not name, neither by themselves nor by a
+/// comment about a block around them.
 fn vanished(name: &str, input: &str, output: &str) -> Vec<usize> {
     let (mut named, mut covered) = (Vec::new(), Vec::new());
     for line in output.lines() {
@@ -190,8 +190,8 @@ fn ask(to: SocketAddr, host: &str, path: &str) -> (u16, String) {
     (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
-/// Starts nginx with a configuration, and the server with what it is imported as; both have to answer
-/// alike.
+/// Starts nginx with a configuration, and the server with what it is imported as; both have to
+/// answer alike.
 fn compare(site: &Site, text: &str, port: u16, stubs: &str, host: &str, paths: &[(&str, u16)]) {
     let Some(program) = tool("nginx") else { return };
     let peer = nginx(&program, site, port, &format!("{stubs}\n{text}"));

@@ -2,8 +2,8 @@
 //!
 //! What the client sends becomes events, and the application answers with events of its own: for
 //! the client, or, if it has asked for that in its first answer, for the gateway (`control`). One
-//! request is under way at a time, and the events meanwhile go into the next. While nothing is under
-//! way the WebSocket is parked, with the handshake, which each request repeats.
+//! request is under way at a time, and the events meanwhile go into the next. While nothing is
+//! under way the WebSocket is parked, with the handshake, which each request repeats.
 //!
 //! Pings are answered here, and no application hears of them.
 

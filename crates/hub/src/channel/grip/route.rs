@@ -79,8 +79,9 @@ pub struct Way {
     pub user: Option<Box<str>>,
 }
 
-/// Forwards a request to the servers of an application. Its [`Way`] is among its extensions. The last part says that the path is that of
-/// a link, which the application has named: the route's own changes of paths do not apply to it.
+/// Forwards a request to the servers of an application. Its [`Way`] is among its extensions. The
+/// last part says that the path is that of a link, which the application has named: the route's own
+/// changes of paths do not apply to it.
 pub type Ask = Rc<dyn Fn(Request<Upload>, Exchange, bool) -> LocalFuture<Response<Body>>>;
 
 /// The reason for which an application has not answered.
