@@ -102,7 +102,9 @@ fn chunk(client: &mut Client) -> String {
 fn chunks(client: &mut Client, text: &str) {
     let mut found = String::new();
     while found.len() < text.len() {
-        found += &chunk(client);
+        let next = chunk(client);
+        assert!(!next.is_empty(), "the stream has ended after {found:?}");
+        found += &next;
     }
     assert_eq!(found, text);
 }
@@ -181,6 +183,8 @@ fn streams_get_the_items_of_their_channels() {
             ),
         );
         chunks(&mut client, "of the other channel");
+        publish(&gateway, &stream_item("other", "alone"));
+        chunks(&mut client, "alone");
         publish(
             &gateway,
             r#"{"channel":"c1","formats":{"http-stream":{"content-bin":"AP8="}}},
