@@ -103,6 +103,12 @@ fn check(server: &Server) {
     drop(socket);
 }
 
+/// Asks an application without a server that could hold the connection.
+fn check_direct(port: u16) {
+    let (head, _) = curl(&format!("http://127.0.0.1:{port}/events"), &[]);
+    assert_eq!(status(&head), 501);
+}
+
 /// Publishes to a stream that is held since before a restart of the application.
 fn check_restart(server: &Server, app: Running, again: impl FnOnce() -> Running) {
     let mut stream = stream(server.at(0));
@@ -130,8 +136,8 @@ fn django_with_grip() {
     };
     let running = app();
     check(&server);
+    check_direct(port);
     check_restart(&server, running, app);
-    // Without the server in front, nothing can be held.
     server.finish();
 }
 
@@ -158,6 +164,7 @@ fn express_with_grip() {
     };
     let running = app();
     check(&server);
+    check_direct(port);
     check_restart(&server, running, app);
     server.finish();
 }
