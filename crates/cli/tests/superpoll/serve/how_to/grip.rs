@@ -118,6 +118,18 @@ fn check_restart(server: &Server, app: Running, again: impl FnOnce() -> Running)
     until_read(&mut stream, "data: \"again\"\n\n");
 }
 
+/// Ends the server of an application that was restarted. That may have been just when it heard of
+/// the end of a WebSocket, which the log then tells.
+fn finish(server: Server) {
+    server.signal("TERM");
+    let (status, errors) = server.ended();
+    let is_known = |line: &str| {
+        line.starts_with("superpoll: forwarding a request below / to 127.0.0.1:")
+            || line.starts_with("superpoll: the application of /: ")
+    };
+    assert!(status.success() && errors.lines().all(is_known), "{status}: {errors}");
+}
+
 #[test]
 fn django_with_grip() {
     let (Some(_), Some(python)) = (tool("curl"), tool("python3")) else { return };
@@ -138,7 +150,7 @@ fn django_with_grip() {
     check(&server);
     check_direct(port);
     check_restart(&server, running, app);
-    server.finish();
+    finish(server);
 }
 
 #[test]
@@ -166,7 +178,7 @@ fn express_with_grip() {
     check(&server);
     check_direct(port);
     check_restart(&server, running, app);
-    server.finish();
+    finish(server);
 }
 
 #[test]
