@@ -207,7 +207,8 @@ impl HeldRoute {
     pub(super) fn report(&self, what: &str) {
         if let Some(left_out) = self.reports.admit() {
             let name = self.name();
-            let name = name.trim_start();
+            // The host for all other names and listeners has neither.
+            let name = name.strip_prefix("[] ").unwrap_or(&name);
             let message = format!("the application of {name}: {what}{}", others(left_out));
             let event = Event::new(Level::Warning, "grip-failed", message);
             (self.report)(&event.with("route", name).with("left_out", left_out));

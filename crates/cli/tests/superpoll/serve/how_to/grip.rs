@@ -103,6 +103,12 @@ fn check(server: &Server) {
     drop(socket);
 }
 
+/// Asks an application without a server that could hold the connection.
+fn check_direct(port: u16) {
+    let (head, _) = curl(&format!("http://127.0.0.1:{port}/events"), &[]);
+    assert_eq!(status(&head), 501);
+}
+
 /// Publishes to a stream that is held since before a restart of the application.
 fn check_restart(server: &Server, app: Running, again: impl FnOnce() -> Running) {
     let mut stream = stream(server.at(0));
@@ -110,6 +116,18 @@ fn check_restart(server: &Server, app: Running, again: impl FnOnce() -> Running)
     let _app = again();
     assert_eq!(status(&curl(&server.url("/say"), &["--data", "again"]).0), 200);
     until_read(&mut stream, "data: \"again\"\n\n");
+}
+
+/// Ends the server of an application that was restarted. That may have been just when it heard of
+/// the end of a WebSocket, which the log then tells.
+fn finish(server: Server) {
+    server.signal("TERM");
+    let (status, errors) = server.ended();
+    let is_known = |line: &str| {
+        line.starts_with("superpoll: forwarding a request below / to 127.0.0.1:")
+            || line.starts_with("superpoll: the application of /: ")
+    };
+    assert!(status.success() && errors.lines().all(is_known), "{status}: {errors}");
 }
 
 #[test]
@@ -130,9 +148,9 @@ fn django_with_grip() {
     };
     let running = app();
     check(&server);
+    check_direct(port);
     check_restart(&server, running, app);
-    // Without the server in front, nothing can be held.
-    server.finish();
+    finish(server);
 }
 
 #[test]
@@ -158,8 +176,9 @@ fn express_with_grip() {
     };
     let running = app();
     check(&server);
+    check_direct(port);
     check_restart(&server, running, app);
-    server.finish();
+    finish(server);
 }
 
 #[test]
