@@ -315,6 +315,7 @@ const POLLS: &[(&str, &str, &str)] = &[
     ("/short", "Grip-Hold: response\nGrip-Channel: c2\nGrip-Timeout: 1", "late"),
     ("/status", "Grip-Hold: response\nGrip-Channel: c2\nGrip-Status: 304 Not Modified", ""),
     ("/nobody", "Grip-Hold: response\nGrip-Timeout: 5", "nobody"),
+    ("/long", "Grip-Hold: response\nGrip-Timeout: 600", "long"),
 ];
 
 #[test]
@@ -649,7 +650,7 @@ fn a_reload_keeps_held_connections_and_gives_them_their_new_route() {
 fn a_head_is_never_held() {
     let app = app(POLLS);
     let gateway = Gateway::start(BackendKind::Adaptive, &text(&app.address, ""));
-    let mut client = ask(&gateway, "HEAD /lp HTTP/1.1");
+    let mut client = ask(&gateway, "HEAD /long HTTP/1.1");
     assert_eq!(client.reply_to("HEAD").unwrap().status, 200);
     assert_eq!(subscribers(&gateway), 0);
     // Nothing is behind it.
