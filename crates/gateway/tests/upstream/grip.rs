@@ -372,16 +372,17 @@ fn a_hint_makes_the_application_be_asked_again() {
         let asked = Mutex::new(0);
         let app = Origin::start(move |line| {
             loop {
-                line.request()?;
+                let seen = line.request()?;
                 let mut asked = asked.lock().unwrap();
                 *asked += 1;
                 if *asked % 3 == 0 {
                     line.answer("fresh")?;
                 } else {
-                    line.send(
-                        "HTTP/1.1 200 OK\r\nGrip-Hold: response\r\nGrip-Channel: c2; prev-id=5\r\n\
-                         Content-Length: 1\r\n\r\nt",
-                    )?;
+                    let channel = seen.line().split(' ').next().unwrap();
+                    line.send(format!(
+                        "HTTP/1.1 200 OK\r\nGrip-Hold: response\r\n\
+                         Grip-Channel: {channel}; prev-id=5\r\nContent-Length: 1\r\n\r\nt",
+                    ))?;
                 }
             }
         });
@@ -392,14 +393,15 @@ fn a_hint_makes_the_application_be_asked_again() {
             client.send(format!("{method} /lp?x=1 HTTP/1.1\r\nHost: a\r\nX-Own: 1\r\n{more}"));
             wait(|| subscribers(&gateway) == 1);
             let asked = app.seen().len();
-            publish(&gateway, r#"{"channel":"c2","formats":{"http-response":{"action":"hint"}}}"#);
+            let hint = r#""formats":{"http-response":{"action":"hint"}}"#;
+            publish(&gateway, &format!(r#"{{"channel":"{method}",{hint}}}"#));
             // It is held again.
             wait(|| app.seen().len() == asked + 1 && subscribers(&gateway) == 1);
             // An item behind one that is missing.
             publish(
                 &gateway,
                 &format!(
-                    r#"{{"channel":"c2","id":"{method}7","prev-id":"6","no-seq":true,
+                    r#"{{"channel":"{method}","id":"7","prev-id":"6","no-seq":true,
                        "formats":{{"http-response":{{"body":"seven"}}}}}}"#
                 ),
             );
@@ -407,7 +409,8 @@ fn a_hint_makes_the_application_be_asked_again() {
             let seen = app.seen().pop().unwrap();
             assert_eq!(seen.line(), format!("{method} /lp?x=1 HTTP/1.1"));
             assert_eq!(seen.field("x-own").as_deref(), Some("1"));
-            assert_eq!(seen.field("grip-last").as_deref(), Some("c2; last-id=5"));
+            let last = format!("{method}; last-id=5");
+            assert_eq!(seen.field("grip-last").as_deref(), Some(&*last));
             assert_eq!(seen.body, if method == "POST" { &b"abc"[..] } else { b"" });
         }
     }
@@ -426,6 +429,64 @@ fn an_item_that_was_published_before_the_hold_is_not_missed() {
     publish(&gateway, &[item("1", "0"), item("2", "1"), item("3", "2")].join(","));
     let mut client = ask(&gateway, "GET /lp HTTP/1.1");
     assert_eq!(client.reply().text(), "item 2");
+}
+
+#[test]
+fn an_item_that_is_missing_at_the_hold_is_asked_for_at_once() {
+    const ANSWERS: &[(&str, &str, &str)] = &[
+        ("/lp", "Grip-Hold: response\nGrip-Channel: c2; prev-id=1, c3; prev-id=x", "late"),
+        (
+            "/stream",
+            "Grip-Hold: stream\nGrip-Channel: c2; prev-id=1\nGrip-Link: </rest>; rel=next",
+            "begun\n",
+        ),
+        (
+            "/rest",
+            "Grip-Hold: stream\nGrip-Channel: c2; prev-id=9\nGrip-Link: </rest>; rel=next",
+            "up to 9\n",
+        ),
+        // It stays behind.
+        (
+            "/behind",
+            "Grip-Hold: stream\nGrip-Channel: c2; prev-id=1\nGrip-Link: </behind>; rel=next",
+            "behind\n",
+        ),
+    ];
+    for backend in all() {
+        let app = app(ANSWERS);
+        let gateway = Gateway::start(backend, &text(&app.address, ""));
+        let item = |id: u32, previous: u32| {
+            format!(
+                r#"{{"channel":"c2","id":"{id}","prev-id":"{previous}","no-seq":true,"formats":{{
+                   "http-stream":{{"content":"item {id}\n"}},"http-response":{{"body":"item {id}"}}}}}}"#
+            )
+        };
+        publish(&gateway, &item(9, 8));
+        for (number, request) in ["/stream", "/behind"].into_iter().enumerate() {
+            let mut client = ask(&gateway, &format!("GET {request} HTTP/1.1"));
+            client.head().unwrap();
+            let begin = if request == "/stream" { "begun\nup to 9\n" } else { "behind\nbehind\n" };
+            chunks(&mut client, begin);
+            let seen = app.seen().pop().unwrap();
+            assert_eq!(seen.field("grip-last").as_deref(), Some("c2; last-id=1"), "{seen:?}");
+            let id = 10 + u32::try_from(number).unwrap();
+            let previous = if request == "/stream" { 9 } else { 1 };
+            publish(&gateway, &item(id, previous));
+            chunks(&mut client, &format!("item {id}\n"));
+            drop(client);
+            wait(|| subscribers(&gateway) == 0);
+        }
+        // Once for what the log has, whatever the application answers; then for what follows.
+        let before = app.seen().len();
+        let mut client = ask(&gateway, "GET /lp HTTP/1.1");
+        wait(|| subscribers(&gateway) == 1);
+        let seen = app.seen();
+        assert_eq!(seen.len(), before + 2, "{seen:?}");
+        let again = seen.last().unwrap();
+        assert_eq!(again.field("grip-last").as_deref(), Some("c2; last-id=1|c3; last-id=x"));
+        publish(&gateway, &item(12, 1));
+        assert_eq!(client.reply().text(), "item 12");
+    }
 }
 
 const LINKS: &[(&str, &str, &str)] = &[
@@ -475,9 +536,13 @@ fn the_next_part_of_a_stream_comes_from_its_link() {
         assert_eq!(recovered.field("grip-last").as_deref(), Some("c8; last-id=3"));
         assert_eq!(recovered.field("host").as_deref(), Some("a.example"));
         assert_eq!(recovered.field("cookie"), None);
-        // Silence makes it be asked for as well.
+        // Silence makes it be asked for as well, or a hint.
         wait(|| subscribers(&gateway) == 1);
-        gateway.elapse(Duration::from_secs(33));
+        if backend == BackendKind::Adaptive {
+            publish(&gateway, r#"{"channel":"c8","formats":{"http-stream":{"action":"hint"}}}"#);
+        } else {
+            gateway.elapse(Duration::from_secs(33));
+        }
         chunks(&mut client, "end\n");
         assert_eq!(chunk(&mut client), "");
         assert!(client.is_closed());

@@ -158,6 +158,16 @@ impl History {
         self.log.get(index).filter(|message| message.has_name((kind, name)))
     }
 
+    /// Returns the last message of those with keys that begin so, if it is kept.
+    pub(super) fn last_with_key(&self, beginning: &str) -> Option<&Message> {
+        self.names.as_ref()?;
+        let begins_so = |message: &&Message| {
+            let key = message.meta.as_ref().and_then(|meta| meta.key.as_deref());
+            key.is_some_and(|key| key.starts_with(beginning))
+        };
+        self.log.iter().rev().find(begins_so)
+    }
+
     /// Returns the last message, if it is kept.
     pub(super) fn last_kept(&self) -> Option<&Message> {
         self.log.back()

@@ -380,6 +380,11 @@ impl Hub {
         self.state().history.with_name(NameKind::Key, key).map(|message| message.id)
     }
 
+    /// Returns the number of the last message of those with keys that begin so, if it is kept.
+    pub(super) fn last_of_keys(&self, beginning: &str) -> Option<u64> {
+        self.state().history.last_with_key(beginning).map(|message| message.id)
+    }
+
     /// Returns the place after the update of an id of Mercure; `None` if there is no such update.
     pub(super) fn place_behind(&self, id: &str) -> Option<Cursor> {
         if let Some(place) = update::parse_place(id) {

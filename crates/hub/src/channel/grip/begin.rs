@@ -75,7 +75,7 @@ impl LocalSubscribers {
         // Nothing else may ever show that a client has gone.
         probe_in_silence(&parked.stream);
         let session = EventsSession::new(subscription, parked.peer, Form::Held, backlog);
-        let session = session.begin_after(hold.floors);
+        let session = session.begin_after(hold.from.floors);
         session.with_head(last_chunked_head(head.status, &fields)).start(parked.stream);
     }
 
@@ -98,7 +98,7 @@ impl LocalSubscribers {
         let (subscription, mailbox) = self.enter_held(&hold);
         let mut writer =
             EventWriter::new(JoinedChannels::one(subscription, mailbox), Form::Held, false);
-        writer.begin_after(hold.floors);
+        writer.begin_after(hold.from.floors);
         let (head, content) = hold.response.into_parts();
         let body = EventsBody::of_held(writer, Unread::default(), content.into());
         Response::from_parts(head, Body::resting(body))

@@ -12,7 +12,7 @@ use crate::channel::message::Message;
 pub(in crate::channel) fn of_stream(message: &Message) -> Option<Bytes> {
     match Item::of(message)?.stream? {
         StreamFormat::Content(content) => Some(content),
-        StreamFormat::Close => None,
+        StreamFormat::Close | StreamFormat::Hint => None,
     }
 }
 

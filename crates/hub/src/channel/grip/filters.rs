@@ -20,6 +20,9 @@ pub(in crate::channel) fn let_through(held: &HeldRecord, item: &Item) -> bool {
                 !content.is_empty() || channel.previous.is_some()
             }
             Some(StreamFormat::Close) => true,
+            Some(StreamFormat::Hint) => {
+                matches!(held.purpose, HeldFor::Stream { next: Some(_), .. })
+            }
             None => false,
         },
         HeldFor::Response { .. } => item.response.is_some(),
@@ -50,7 +53,7 @@ pub(in crate::channel) fn needs_task(held: &HeldRecord, item: &Item) -> bool {
         HeldFor::Response { .. } => return true,
         HeldFor::Stream { .. } => match &item.stream {
             // Its last id is a part of its state.
-            Some(StreamFormat::Close) => return true,
+            Some(StreamFormat::Close | StreamFormat::Hint) => return true,
             _ if channel.previous.is_some() => return true,
             Some(StreamFormat::Content(content)) => content,
             None => return false,

@@ -41,8 +41,7 @@ pub(super) struct Asked {
 /// A connection to be held.
 pub(super) struct ToHold {
     pub record: HeldRecord,
-    /// The last items before those that it gets, by channel.
-    pub floors: Vec<u64>,
+    pub from: HeldFrom,
     /// The head of a stream's response, and the beginning of its body.
     pub response: Response<Bytes>,
     pub wait: Duration,
@@ -86,15 +85,17 @@ impl HeldRoute {
         if !instruct::are_in(response.headers()) {
             return response;
         }
-        match self.outcome(&asked, response).await {
+        let outcome = self.outcome(&asked, response, 0).await;
+        match self.complete(outcome, exchange.peer()).await {
             Outcome::Pass(response) => response,
             Outcome::Hold(hold) => self.hold(*hold, &exchange).await,
         }
     }
 
-    /// Reads what an application has answered.
-    pub(super) async fn outcome(&self, asked: &Asked, response: Response<Body>) -> Outcome {
-        let read = self.read(asked, response).await;
+    /// Reads what an application has answered. Items up to this number are no reason to ask it
+    /// again.
+    async fn outcome(&self, asked: &Asked, response: Response<Body>, seen: u64) -> Outcome {
+        let read = self.read(asked, response, seen).await;
         read.unwrap_or_else(|what| {
             self.report(&what);
             let text = format!("Failed to parse accept instructions: {what}\n");
@@ -102,7 +103,12 @@ impl HeldRoute {
         })
     }
 
-    async fn read(&self, asked: &Asked, mut response: Response<Body>) -> Result<Outcome, String> {
+    async fn read(
+        &self,
+        asked: &Asked,
+        mut response: Response<Body>,
+        seen: u64,
+    ) -> Result<Outcome, String> {
         let is_document = instruct::is_document(response.headers());
         let base = self.base_of(&asked.request);
         let mut instructions = Instructions::take(&mut response, base)?;
@@ -139,9 +145,13 @@ impl HeldRoute {
         // The date is that of its end.
         [CONTENT_LENGTH, TRANSFER_ENCODING, DATE].iter().for_each(|name| drop(fields.remove(name)));
         let wait = instructions.wait();
-        let floors = floors(&hub, &instructions.channels, after);
-        let record = self.record(asked, instructions, &response);
-        Ok(Outcome::Hold(Box::new(ToHold { record, floors, response, wait })))
+        let from = HeldFrom::of(&instructions.channels, &hub, after, seen);
+        let mut record = self.record(asked, instructions, &response);
+        if let HeldFor::Stream { is_open, .. } = &mut record.purpose {
+            // What is missing comes by its link.
+            *is_open &= from.missing.is_none();
+        }
+        Ok(Outcome::Hold(Box::new(ToHold { record, from, response, wait })))
     }
 
     /// Returns the log, and the last item in it.
@@ -261,6 +271,29 @@ impl HeldRoute {
         peer: &Rc<Peer>,
         because_of: u64,
     ) -> Outcome {
+        let outcome = self.asked_once(held, peer, because_of).await;
+        let mut outcome = self.complete(outcome, peer).await;
+        if let Outcome::Hold(hold) = &mut outcome {
+            let floors = &mut hold.from.floors;
+            floors.iter_mut().for_each(|floor| *floor = (*floor).max(because_of));
+        }
+        outcome
+    }
+
+    /// Asks the application again about a long-poll as long as items are missing at its hold. Each
+    /// further time needs a further item.
+    async fn complete(&self, mut outcome: Outcome, peer: &Rc<Peer>) -> Outcome {
+        loop {
+            let Outcome::Hold(hold) = &outcome else { return outcome };
+            let HeldFor::Response { request, .. } = &hold.record.purpose else { return outcome };
+            let (Some(number), Some(_)) = (hold.from.missing, &request.body) else {
+                return outcome;
+            };
+            outcome = self.asked_once(&hold.record, peer, number).await;
+        }
+    }
+
+    async fn asked_once(&self, held: &HeldRecord, peer: &Rc<Peer>, seen: u64) -> Outcome {
         let HeldFor::Response { request, timeout } = &held.purpose else {
             return Outcome::Pass(reply::status(StatusCode::BAD_GATEWAY));
         };
@@ -271,11 +304,7 @@ impl HeldRoute {
         let asked = Asked { is_head: *request.method == *"HEAD", request: (**request).clone() };
         match self.repeat(&asked.request, last_items(&held.channels), peer).await {
             Ok(response) if instruct::are_in(response.headers()) => {
-                let mut outcome = self.outcome(&asked, response).await;
-                if let Outcome::Hold(hold) = &mut outcome {
-                    hold.floors.iter_mut().for_each(|floor| *floor = (*floor).max(because_of));
-                }
-                outcome
+                self.outcome(&asked, response, seen).await
             }
             Ok(response) => Outcome::Pass(response),
             Err(_) => Outcome::Pass(reply::unavailable(1)),
@@ -300,26 +329,44 @@ pub(super) fn last_items(channels: &[HeldChannel]) -> Vec<HeaderValue> {
     channels.iter().filter_map(last).collect()
 }
 
-/// Returns the positions in the log behind which items are news, by channel: behind the item that
-/// the application names, if that is kept, and else behind the last one.
-pub(super) fn floors(hub: &Hub, channels: &[HeldChannel], last: u64) -> Vec<u64> {
-    let floor = |channel: &HeldChannel| {
-        let previous = channel.previous.as_deref();
-        previous.and_then(|id| hub.number_of_key(&Item::key(&channel.name, id))).unwrap_or(last)
-    };
-    channels.iter().map(floor).collect()
+/// Where a connection begins in the log.
+#[derive(Default)]
+pub(super) struct HeldFrom {
+    /// The positions behind which items are news, by channel.
+    pub floors: Vec<u64>,
+    /// The last item of a channel in which others are missing that only the application has.
+    pub missing: Option<u64>,
+}
+
+impl HeldFrom {
+    /// Returns it for what an application says when the log has items up to `last`: behind the item
+    /// that it names, if that is kept, and else behind the last one. In that case items are missing
+    /// if the channel has one that was not seen: it is not the one that the application names.
+    pub(super) fn of(channels: &[HeldChannel], hub: &Hub, last: u64, seen: u64) -> HeldFrom {
+        let mut from = HeldFrom::default();
+        for HeldChannel { name, previous, .. } in channels {
+            let floor = previous.as_ref().map(|id| hub.number_of_key(&Item::key(name, id)));
+            if floor == Some(None) {
+                let latest = hub.last_of_keys(&Item::key(name, ""));
+                from.missing = from.missing.max(latest.filter(|number| *number > seen));
+            }
+            from.floors.push(floor.flatten().unwrap_or(last));
+        }
+        from
+    }
 }
 
 impl ToHold {
     /// Enters the connection at the log, and returns the items that it lacks.
     pub(super) fn join(&self, subscribers: &LocalSubscribers) -> Since {
         let last = subscribers.hub.last();
-        let first = self.floors.iter().copied().min().unwrap_or(last);
+        let floors = &self.from.floors;
+        let first = floors.iter().copied().min().unwrap_or(last);
         let mut since = subscribers.hub.join(subscribers.queue_id, Some(subscribers.cursor(first)));
         let is_news = |message: &Message| {
             let item = Item::of(message);
             item.is_some_and(|item| {
-                let channels = self.record.channels.iter().zip(&self.floors);
+                let channels = self.record.channels.iter().zip(floors);
                 let mut own = channels.filter(|(channel, _)| channel.name == item.channel);
                 own.any(|(_, floor)| message.id > *floor)
                     && filters::let_through(&self.record, &item)

@@ -22,6 +22,8 @@ pub(in crate::channel) enum StreamFormat {
     Content(Bytes),
     /// Its end.
     Close,
+    /// Its link is asked for.
+    Hint,
 }
 
 /// The answer to a long-poll.
@@ -182,11 +184,11 @@ impl<'a> Part<'a> {
         Ok(self.text(key)?.map(|text| (Bytes::copy_from_slice(text.as_bytes()), true)))
     }
 
-    /// Returns whether an action other than sending was asked for.
-    fn action(&self, known: &str) -> Result<bool, String> {
+    /// Returns an action other than sending, if there is one.
+    fn action(&self, known: &[&str]) -> Result<Option<&'a str>, String> {
         match self.text("action")? {
-            None | Some("send") => Ok(false),
-            Some(action) if action == known => Ok(true),
+            None | Some("send") => Ok(None),
+            Some(action) if known.contains(&action) => Ok(Some(action)),
             Some(action) => Err(format!("{} has the unknown action '{action}'", self.name)),
         }
     }
@@ -232,8 +234,10 @@ fn one(value: &Value) -> Result<Published, String> {
 
 fn stream(value: &Value) -> Result<StreamFormat, String> {
     let part = Part::of("'http-stream'", value)?;
-    if part.action("close")? {
-        return Ok(StreamFormat::Close);
+    match part.action(&["close", "hint"])? {
+        Some("close") => return Ok(StreamFormat::Close),
+        Some(_) => return Ok(StreamFormat::Hint),
+        None => {}
     }
     match part.content("content")? {
         Some((content, _)) => Ok(StreamFormat::Content(content)),
@@ -243,7 +247,7 @@ fn stream(value: &Value) -> Result<StreamFormat, String> {
 
 fn response(value: &Value) -> Result<ResponseFormat, String> {
     let part = Part::of("'http-response'", value)?;
-    if part.action("hint")? {
+    if part.action(&["hint"])?.is_some() {
         return Ok(ResponseFormat::Hint);
     }
     if part.fields.contains_key("body-patch") {
@@ -287,7 +291,7 @@ pub(super) fn fields(value: &Value) -> Result<Fields, String> {
 
 fn socket(value: &Value) -> Result<SocketFormat, String> {
     let part = Part::of("'ws-message'", value)?;
-    if part.action("close")? {
+    if part.action(&["close"])?.is_some() {
         let code = part.number("code", u64::from(u16::MAX))?.unwrap_or(0);
         let code = close_code(u16::try_from(code).unwrap_or(0));
         let reason = part.text("reason")?.unwrap_or("");

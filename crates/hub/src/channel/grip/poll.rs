@@ -22,7 +22,7 @@ use superpoll_http::reply;
 use superpoll_rt::time::{self, timeout};
 
 use super::filters;
-use super::hold::{Outcome, ToHold, timeout_response};
+use super::hold::{HeldFrom, Outcome, ToHold, timeout_response};
 use super::item::{Item, ResponseFormat};
 use super::route::HeldRoute;
 use crate::channel::local_subscribers::{LocalSubscribers, Subscriber, SubscriberState};
@@ -164,9 +164,10 @@ impl LocalSubscribers {
         last: u64,
         wait: Duration,
     ) {
-        let after = vec![last; held.channels.len()];
+        let floors = vec![last; held.channels.len()];
+        let from = HeldFrom { floors, missing: None };
         let response = Response::new(bytes::Bytes::new());
-        self.park_held(ToHold { record: held, floors: after, response, wait }, waiting);
+        self.park_held(ToHold { record: held, from, response, wait }, waiting);
     }
 
     /// Answers a long-poll by an item.

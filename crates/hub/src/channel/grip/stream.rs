@@ -22,7 +22,7 @@ use superpoll_http::held::{HeldFor, HeldRecord, KeepAlive};
 use superpoll_rt::time::{self, Sleep, sleep_until};
 
 use super::filters;
-use super::hold::{floors, last_items};
+use super::hold::{HeldFrom, last_items};
 use super::instruct::{self, Hold, Instructions};
 use super::item::{Item, StreamFormat};
 use super::route::collect;
@@ -171,6 +171,10 @@ impl HeldStream {
             Some(StreamFormat::Content(content)) => filters::filled(&self.record, &item, content),
             Some(StreamFormat::Close) => {
                 self.end();
+                None
+            }
+            Some(StreamFormat::Hint) => {
+                self.want_part();
                 None
             }
             None => None,
@@ -322,7 +326,8 @@ impl HeldStream {
         };
         self.wanted = None;
         let is_open = instructions.hold.is_some();
-        self.floors = floors(&by.hub, &instructions.channels, asked_at);
+        // If items are missing once more, the items that came meanwhile show it.
+        self.floors = HeldFrom::of(&instructions.channels, &by.hub, asked_at, 0).floors;
         self.record.channels = instructions.channels;
         if is_open {
             self.record.keep_alive = instructions.keep_alive.map(Box::new);
