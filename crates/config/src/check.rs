@@ -88,6 +88,10 @@ pub(super) struct Check<'a> {
     /// The secrets by which applications hold connections, and whether their items are those of the
     /// broker.
     grips: Vec<Grip>,
+    /// The upstreams that may hold connections, and the places of those of routes where they cannot
+    /// and clients may send what only this server is to send.
+    holding: BTreeSet<String>,
+    not_holding: Vec<Spanned<String>>,
     /// The places of the listeners whose certificates come by ACME.
     acme: Vec<Range<usize>>,
     /// The mistakes.
@@ -117,6 +121,8 @@ impl<'a> Check<'a> {
             open: None,
             unencrypted: None,
             grips: Vec::new(),
+            holding: BTreeSet::new(),
+            not_holding: Vec::new(),
             acme: Vec::new(),
             places: Vec::new(),
             redirects: Vec::new(),
@@ -284,6 +290,7 @@ impl<'a> Check<'a> {
             self.wrong(place, what);
         }
         self.redirects(&config.hosts);
+        self.routes_without_grip();
         config
     }
 
@@ -560,7 +567,8 @@ impl<'a> Check<'a> {
             let what = "requests have one way to their servers, so lane has no effect";
             self.warn(place, what.to_owned());
         }
-        Some(Action::Proxy(Proxy {
+        let of_upstream = upstream.span();
+        let proxy = Proxy {
             upstream: upstream.into_inner(),
             strip_path: proxy.strip_path,
             retries: proxy.retries.unwrap_or(1),
@@ -575,7 +583,9 @@ impl<'a> Check<'a> {
             rewrite_cookie_domain: self.replacements(proxy.rewrite_cookie_domain),
             send_files: self.send_files(proxy.send_files),
             grip: proxy.grip.and_then(|grip| self.grip(grip)),
-        }))
+        };
+        self.may_hold(of_upstream, &proxy);
+        Some(Action::Proxy(proxy))
     }
 
     /// Checks that an upstream is defined.

@@ -104,6 +104,7 @@ impl Check<'_> {
         };
         self.defined_upstream(upstream.span(), upstream.get_ref());
         self.script_upstreams.insert(upstream.get_ref().clone());
+        let of_upstream = upstream.span();
         let root = fastcgi.root.map(|root| {
             let place = root.span();
             let root = self.resolved(root.into_inner());
@@ -166,6 +167,7 @@ impl Check<'_> {
             grip: fastcgi.grip.and_then(|grip| self.grip(grip)),
             ..Proxy::to(upstream.into_inner())
         };
+        self.may_hold(of_upstream, &proxy);
         let server_root = fastcgi.server_root.map(Spanned::into_inner);
         let spool = fastcgi.spool;
         let config = FastCgi { proxy, root, server_root, index, split, params, spool };

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use http::HeaderName;
 use toml::Spanned;
 
 use super::Check;
-use crate::model::Grip;
+use crate::model::{Grip, Proxy};
 use crate::raw;
 use crate::resource::Resource;
 use crate::rights::KeySource;
@@ -46,6 +47,31 @@ impl Check<'_> {
             None => self.grips.push(grip.clone()),
         }
         Some(grip)
+    }
+
+    /// Notes whether the servers of a route may hold connections.
+    pub(super) fn may_hold(&mut self, of_upstream: Range<usize>, proxy: &Proxy) {
+        let signature = |name: &HeaderName| name.as_str() == "grip-sig";
+        if proxy.grip.is_some() {
+            self.holding.insert(proxy.upstream.clone());
+        } else if !proxy.request_headers.removed.iter().any(signature) {
+            self.not_holding.push(Spanned::new(of_upstream, proxy.upstream.clone()));
+        }
+    }
+
+    /// Warns of routes on which clients can pretend to be this server.
+    pub(super) fn routes_without_grip(&mut self) {
+        for upstream in std::mem::take(&mut self.not_holding) {
+            let name = upstream.get_ref();
+            if self.holding.contains(name) {
+                let what = format!(
+                    "other routes to {name:?} have grip, and this one passes on any signature \
+                     that a client sends, expected grip, or request_headers = {{ remove = \
+                     [\"grip-sig\", \"connection-id\"] }}"
+                );
+                self.warn(upstream.span(), what);
+            }
+        }
     }
 
     fn needs_secret(&mut self, place: Range<usize>, key: &KeySource) {

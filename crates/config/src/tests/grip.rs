@@ -59,3 +59,25 @@ fn mistakes_are_named_with_their_place() {
     assert!(found.contains("other uses of this key say otherwise"), "{found}");
     assert!(Config::parse("a.toml", &(text(&shared, &shared) + broker)).is_ok());
 }
+
+#[test]
+fn a_route_to_the_same_servers_without_grip_is_a_warning() {
+    let own = format!("{{ key = {KEY:?} }}");
+    let with = |route: &str| {
+        let more = format!("[[hosts]]\nnames = [\"b.example\"]\n[[hosts.routes]]\n{route}\n");
+        let text = text(&own, &own).replace("[upstreams.app]", &(more + "[upstreams.app]"));
+        Config::parse("a.toml", &text).unwrap().warnings
+    };
+    let warnings = with("proxy = { upstream = \"app\" }");
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.starts_with("a.toml:12:22: other routes to \"app\" have grip"), "{warning}");
+    for quiet in [
+        format!("proxy = {{ upstream = \"app\", grip = {own} }}"),
+        "proxy = { upstream = \"app\", request_headers = { remove = [\"Grip-Sig\"] } }".to_owned(),
+        "proxy = { upstream = \"other\" }\n[upstreams.other]\n\
+         servers = [{ address = \"127.0.0.1:2\" }]"
+            .to_owned(),
+    ] {
+        assert_eq!(with(&quiet), [] as [String; 0], "{quiet}");
+    }
+}
