@@ -911,6 +911,11 @@ fn long_polls_and_streams_rest_on_streams_of_http2() {
             post(r#"{"channel":"c3","formats":{"http-response":{"action":"hint"}}}"#.into()).await;
             let asked_again = || app.seen().iter().filter(|it| it.line().contains("/hint")).count();
             until(|| asked_again() == 2 && subscribers(&gateway) >= 3).await;
+            // The second time as the first.
+            for seen in app.seen().iter().filter(|it| it.line().contains("/hint")) {
+                assert_eq!(seen.field("x-forwarded-for").as_deref(), Some("127.0.0.1"), "{seen:?}");
+                assert_eq!(seen.field("x-forwarded-proto").as_deref(), Some("https"), "{seen:?}");
+            }
             post(r#"{"channel":"c3","formats":{"http-response":{"body":"c3"}}}"#.into()).await;
             let response = hint.await.unwrap().unwrap();
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "c3");

@@ -337,7 +337,8 @@ impl Carrier {
                     }
                 }
                 Kind::Poll { until, may_have_hsts, trace } => {
-                    let mut poll = WaitingPoll::new(subscription, mailbox, given, until.instant());
+                    let (until, peer) = (until.instant(), parked.peer.clone());
+                    let mut poll = WaitingPoll::new(subscription, mailbox, given, until, peer);
                     poll.may_have_hsts = may_have_hsts;
                     RestingWork::Answer(Box::new(poll), Note { entry: entry(), trace })
                 }

@@ -20,6 +20,7 @@ use superpoll_http::exchange::{Exchange, LocalFuture, RestingAnswer, Waited};
 use superpoll_http::grant::Grant;
 use superpoll_http::held::HeldRecord;
 use superpoll_http::parking_lot::{ParkedConnection, ResumeReason, WaitingRequest, WakeOn};
+use superpoll_http::peer::Peer;
 use superpoll_http::reply;
 use superpoll_rt::time::{self, Sleep};
 
@@ -61,7 +62,7 @@ impl LocalSubscribers {
             return pending().await;
         }
         exchange.end_with_client();
-        let mut waiting = match self.wait_for_message(last, wait, grant) {
+        let mut waiting = match self.wait_for_message(last, wait, grant, exchange.peer()) {
             Ok(waiting) => waiting,
             Err(response) => return *response,
         };
@@ -89,6 +90,7 @@ impl LocalSubscribers {
         last: u64,
         wait: Duration,
         grant: Grant,
+        peer: &Rc<Peer>,
     ) -> Result<WaitingPoll, Box<Response<Body>>> {
         let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         let mailbox = Rc::new(Mailbox::default());
@@ -96,7 +98,8 @@ impl LocalSubscribers {
         if mailbox.ended().is_none() && (since.missed || !since.messages.is_empty()) {
             return Err(self.respond_since(&since).into());
         }
-        Ok(WaitingPoll::new(subscription, mailbox, last, time::now() + wait))
+        let until = time::now() + wait;
+        Ok(WaitingPoll::new(subscription, mailbox, last, until, peer.clone()))
     }
 
     /// Answers with the messages that are there.
@@ -192,6 +195,7 @@ pub(super) struct WaitingPoll {
     pub mailbox: Rc<Mailbox>,
     /// The last message that it has read.
     pub last: u64,
+    peer: Rc<Peer>,
     /// Whether its answer may have `Strict-Transport-Security`, if the router does not add that.
     pub may_have_hsts: bool,
     /// For the end of its time.
@@ -206,9 +210,10 @@ impl WaitingPoll {
         mailbox: Rc<Mailbox>,
         last: u64,
         until: Instant,
+        peer: Rc<Peer>,
     ) -> WaitingPoll {
         let timer = time::sleep_until(until);
-        WaitingPoll { subscription, mailbox, last, may_have_hsts: false, timer, again: None }
+        WaitingPoll { subscription, mailbox, last, peer, may_have_hsts: false, timer, again: None }
     }
 
     /// Returns when its time is over.
@@ -235,7 +240,7 @@ impl WaitingPoll {
             return Poll::Pending;
         }
         let Some(held) = self.held() else { return Poll::Ready(self.answer()) };
-        match self.subscription.local_subscribers.held_answer(&held, &self.mailbox) {
+        match self.subscription.local_subscribers.held_answer(&held, &self.mailbox, &self.peer) {
             Ok(response) => Poll::Ready(response),
             Err(again) => self.again.insert(again).as_mut().poll(cx),
         }

@@ -379,7 +379,7 @@ fn rests(subscribers: &Rc<LocalSubscribers>, one: Asked, grant: Grant) -> Restin
     let subscription = subscribers.add(since.last, grant, task);
     if one.is_poll {
         let until = time::now() + Duration::from_secs(60);
-        let poll = WaitingPoll::new(subscription, mailbox, since.last, until);
+        let poll = WaitingPoll::new(subscription, mailbox, since.last, until, Rc::default());
         return RestingWork::Answer(Box::new(poll), Note::default());
     }
     if let Some(reader) = one.reader() {

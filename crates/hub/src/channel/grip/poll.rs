@@ -97,7 +97,8 @@ impl LocalSubscribers {
             let until = time::now() + hold.wait;
             let (subscription, mailbox) = self.enter_held(&hold);
             let last = self.last_given(subscription.index);
-            let mut waiting = WaitingPoll::new(subscription, mailbox, last, until);
+            let peer = exchange.peer().clone();
+            let mut waiting = WaitingPoll::new(subscription, mailbox, last, until, peer);
             waiting.may_have_hsts = may_have_hsts;
             exchange.rest(waiting);
             return pending().await;
@@ -253,6 +254,7 @@ impl LocalSubscribers {
         self: &Rc<LocalSubscribers>,
         held: &Arc<HeldRecord>,
         mailbox: &Mailbox,
+        peer: &Rc<Peer>,
     ) -> Result<Response<Body>, LocalFuture<Response<Body>>> {
         let taken = std::iter::from_fn(|| mailbox.take(&self.hub));
         let item = taken
@@ -263,12 +265,12 @@ impl LocalSubscribers {
             (Answer::Response(response), _) => Ok(response),
             (Answer::Ask, None) => Ok(late(held)),
             (Answer::Ask, Some(route)) => {
-                let (by, held) = (self.clone(), held.clone());
+                let (by, held, peer) = (self.clone(), held.clone(), peer.clone());
                 Err(Box::pin(async move {
-                    match route.asked_again(&held, &Rc::default(), number).await {
+                    match route.asked_again(&held, &peer, number).await {
                         Outcome::Pass(response) => response,
                         Outcome::Hold(next) => match next.record.purpose {
-                            HeldFor::Response { .. } => by.wait_in_task(*next, Rc::default()).await,
+                            HeldFor::Response { .. } => by.wait_in_task(*next, peer).await,
                             _ => by.held_stream(*next),
                         },
                     }
