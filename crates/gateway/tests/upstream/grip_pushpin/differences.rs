@@ -211,4 +211,74 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         ours: "HTTP/1.1 101 Switching Protocols",
         reason: "a parameter of the type does not matter",
     },
+    Difference {
+        scripts: &["stream-after-another-request"],
+        pushpin: r#"HTTP/1.1 200 OK
+                    body: "plain"
+                    app: GET /$n/a
+                    app: grip-sig: signed
+                    app: host: a.example
+                    app: GET /$n/s
+                    app: grip-sig: signed
+                    app: host: a.example
+                    app: GET /$n/a
+                    app: grip-sig: signed
+                    app: host: a.example"#,
+        ours: "the connection has ended
+               app: GET /$n/a
+               app: grip-sig: signed
+               app: host: a.example
+               app: GET /$n/s
+               app: grip-sig: signed
+               app: host: a.example",
+        reason: "a connection that is held has no task of HTTP to go back to",
+    },
+    Difference {
+        scripts: &["closed-by-the-application-without-a-code"],
+        pushpin: r#"app: "CLOSE 2\r\n\x03\xe8\r\n""#,
+        ours: r#"app: "CLOSE\r\n""#,
+        reason: "the application is told at once, and not when the client has answered",
+    },
+    Difference {
+        scripts: &["close-unanswered"],
+        pushpin: "ends without a word",
+        ours: r#"close 3001 "bye""#,
+        reason: "the client is answered without the application",
+    },
+    Difference {
+        scripts: &["item-with-code-zero"],
+        pushpin: r#"close 1002 "Protocol violation""#,
+        ours: r#"close 1000 """#,
+        reason: "no client takes a code of 0",
+    },
+    Difference {
+        scripts: &["odd-items"],
+        pushpin: r#"published: 400 text/plain  "Invalid format: \'ws-message\' contains \'type\' with unknown value\n"
+                    published: 200 text/plain  "Published\n"
+                    published: 200 text/plain  "Published\n"
+                    published: 200 text/plain  "Published\n"
+                    published: 200 text/plain  "Published\n"
+                    published: 400 text/plain  "Invalid format: \'http-response\' contains \'headers\' with wrong type\n"
+                    published: 400 text/plain  "Invalid format: \'http-response\' contains \'reason\' with wrong type\n"
+                    published: 400 text/plain  "Invalid format: publish item object contains \'meta\' with wrong type\n""#,
+        ours: r#"published: 400 text/plain  "Invalid format: \'ws-message\' has the unknown type \'odd\'\n"
+                 published: 400 text/plain  "Invalid format: \'ws-message\' contains \'content-bin\' with wrong type\n"
+                 published: 400 text/plain  "Invalid format: \'ws-message\' contains \'code\' with wrong type\n"
+                 published: 400 text/plain  "Invalid format: \'http-response\' contains \'code\' with wrong type\n"
+                 published: 400 text/plain  "Invalid format: \'http-response\' contains \'code\' with invalid value\n"
+                 published: 400 text/plain  "Invalid format: \'headers\' is not an object or a list of pairs of strings\n"
+                 published: 200 text/plain  "Published\n"
+                 published: 400 text/plain  "Invalid format: \'meta\' is not an object\n""#,
+        reason: "an item of which a part cannot be sent is a mistake, and a reason is not read",
+    },
+    Difference {
+        scripts: &["odd-items"],
+        pushpin: r#"published: 400 text/plain  "Invalid format: publish item object contains \'formats\' with wrong type\n"
+                    published: 400 text/plain  "Invalid format: \'http-stream\' is not an object\n"
+                    published: 200 text/plain  "Published\n""#,
+        ours: r#"published: 400 text/plain  "Invalid format: \'formats\' is not an object\n"
+                 published: 400 text/plain  "Invalid format: no formats specified\n"
+                 published: 400 text/plain  "Invalid format: publish item object contains \'channel\' with invalid value\n""#,
+        reason: "these are other words, and a channel has a name",
+    },
 ];

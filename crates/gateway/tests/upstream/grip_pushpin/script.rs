@@ -1,7 +1,7 @@
 //! Scripts of an application, a publisher and a client, and what these see of a server.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -151,6 +151,8 @@ pub(super) enum Step {
     Ask(&'static str, &'static str),
     /// Sends one on the same connection.
     Again(&'static str),
+    /// Sends one on the same connection, which may have ended, and reads the response.
+    Further(&'static str),
     /// Sends one of HTTP/1.0 on a new connection.
     AskOld(&'static str),
     /// Reads the head of a response.
@@ -252,6 +254,15 @@ impl Run<'_> {
         match step {
             Step::Ask(head, body) => self.ask(head, "1.1", body, true)?,
             Step::Again(head) => self.ask(head, "1.1", "", false)?,
+            Step::Further(head) => {
+                let request = self.request(head, "1.1") + "\r\n";
+                let client = self.http.as_mut().ok_or("no connection")?;
+                let sent = client.stream.write_all(request.as_bytes());
+                match sent.and_then(|()| client.reply_to("GET")) {
+                    Ok(reply) => self.tell_reply(&reply),
+                    Err(_) => self.tell("the connection has ended"),
+                }
+            }
             Step::AskOld(head) => self.ask(head, "1.0", "", true)?,
             Step::Head => self.head()?,
             Step::Text(text) => self.text(text)?,

@@ -3,8 +3,8 @@
 use tungstenite::Message;
 
 use super::script::Step::{
-    Again, Ask, AskOld, Asked, AskedIf, Beat, Close, Control, End, Head, Held, Leave, Left,
-    Messages, Open, Publish, Reply, Say, Text,
+    Again, Ask, AskOld, Asked, AskedIf, Beat, Close, Control, End, Further, Head, Held, Leave,
+    Left, Messages, Open, Publish, Reply, Say, Text,
 };
 use super::script::{Answer, FEATURES, Script, Step, events, ok, status};
 
@@ -332,6 +332,7 @@ fn streams() -> Vec<Script> {
                 Text("begin\n"),
                 Publish(CLOSE_STREAM),
                 End,
+                Further("GET /a"),
             ],
         ),
         script("head", stream(), vec![Ask("HEAD /s", ""), Head, Asked(1)]),
@@ -429,6 +430,39 @@ fn streams() -> Vec<Script> {
                 Reply,
                 Ask("GET /broken", ""),
                 Reply,
+            ],
+        ),
+        script(
+            "odd-case",
+            vec![("/s", vec![ok("grip-hold: Stream\ngrip-channel: $a", "begin\n")])],
+            vec![Ask("GET /s", ""), Reply],
+        ),
+        script(
+            "stream-not-modified",
+            vec![(
+                "/s",
+                vec![status("304 Not Modified", "Grip-Hold: stream\nGrip-Channel: $a", "")],
+            )],
+            vec![Ask("GET /s", ""), Head],
+        ),
+        script(
+            "same-id",
+            stream(),
+            vec![
+                Ask("GET /s", ""),
+                Head,
+                Text("begin"),
+                Publish(
+                    r#"{"channel":"$a","id":"1","formats":{"http-stream":{"content":"one\n"}}}"#,
+                ),
+                Publish(
+                    r#"{"channel":"$a","id":"1","formats":{"http-stream":{"content":"one again\n"}}}"#,
+                ),
+                Publish(
+                    r#"{"channel":"$b","id":"1","formats":{"http-stream":{"content":"no\n"}}}"#,
+                ),
+                Publish(CLOSE_STREAM),
+                End,
             ],
         ),
     ]
@@ -597,6 +631,33 @@ fn links() -> Vec<Script> {
                 Reply,
             ],
         ),
+        script(
+            "hint-without-a-link",
+            stream(),
+            vec![
+                Ask("GET /s", ""),
+                Head,
+                Text("begin"),
+                Publish(r#"{"channel":"$a","formats":{"http-stream":{"action":"hint"}}}"#),
+                Publish(r#"{"channel":"$a","formats":{"http-stream":{"content":"one\n"}}}"#),
+                Publish(CLOSE_STREAM),
+                End,
+            ],
+        ),
+        script(
+            "many-fields",
+            vec![
+                (
+                    "/s",
+                    vec![ok(
+                        "Grip-Link: </$n/next>; rel=next, </$n/gone>; rel=gone\nGrip-Status: 202",
+                        "begin\n",
+                    )],
+                ),
+                ("/next", vec![ok("Grip-Status: 404\nX-A: 1", "next\n")]),
+            ],
+            vec![Ask("GET /s", ""), Head, End],
+        ),
     ]
 }
 
@@ -632,6 +693,10 @@ fn instructions() -> Vec<Script> {
                 )],
             )],
             vec![Ask("GET /s", ""), Head, Text("begin\n")],
+        ),
+        wrong(
+            "silence-of-nothing",
+            "Grip-Hold: stream\nGrip-Channel: $a\nGrip-Keep-Alive: ; timeout=2",
         ),
     ]
 }
@@ -780,46 +845,127 @@ fn polls() -> Vec<Script> {
                 Reply,
             ],
         ),
+        script(
+            "head-of-a-poll",
+            vec![(
+                "/p",
+                vec![ok("Grip-Hold: response\nGrip-Channel: $a\nGrip-Timeout: 5\nX-A: 1", "late")],
+            )],
+            vec![Ask("HEAD /p", ""), Head],
+        ),
+        script(
+            "quoted-id",
+            vec![(
+                "/p",
+                vec![ok(
+                    "Grip-Hold: response\nGrip-Channel: $a; prev-id=\"5\"; filter=\"skip-self\"",
+                    "late",
+                )],
+            )],
+            vec![
+                Ask("GET /p", ""),
+                Held("response", "$a", 1),
+                Publish(
+                    r#"{"channel":"$a","id":"6","prev-id":"5","formats":{"http-response":{"body":"six"}}}"#,
+                ),
+                Reply,
+            ],
+        ),
     ]
 }
 
 fn publications() -> Vec<Script> {
     let post = |body| Control("POST", body);
-    vec![script(
-        "publications",
-        Vec::new(),
-        vec![
-            post("not json"),
-            post("[]"),
-            post("{}"),
-            post(r#"{"items":{}}"#),
-            post(r#"{"items":[1]}"#),
-            post(r#"{"items":[{"channel":"$a"}]}"#),
-            post(r#"{"items":[{"formats":{"http-stream":{"content":"x"}}}]}"#),
-            post(r#"{"items":[{"channel":"$a","formats":{}}]}"#),
-            post(r#"{"items":[{"channel":"$a","formats":{"http-stream":{}}}]}"#),
-            post(
-                r#"{"items":[{"channel":"$a","formats":{"http-stream":{"action":"odd","content":"x"}}}]}"#,
-            ),
-            post(r#"{"items":[{"channel":"$a","formats":{"http-stream":{"content":1}}}]}"#),
-            post(r#"{"items":[{"channel":"$a","formats":{"unknown":{"content":"x"}}}]}"#),
-            post(r#"{"items":[{"channel":"$a","formats":{"http-response":{}}}]}"#),
-            post(r#"{"items":[{"channel":"$a","formats":{"ws-message":{}}}]}"#),
-            post(
-                r#"{"items":[{"channel":"$a","id":5,"formats":{"http-stream":{"content":"x"}}}]}"#,
-            ),
-            post(r#"{"items":[{"channel":5,"formats":{"http-stream":{"content":"x"}}}]}"#),
-            post(r#"{"items":[]}"#),
-            Control("GET", ""),
-            Control("PUT", r#"{"items":[]}"#),
-            Control(
-                "POST\nAccept: application/json",
-                r#"{"items":[{"channel":"$a","formats":{"http-stream":{"content":"x"}}}]}"#,
-            ),
-            Control("POST\nAccept: image/png", r#"{"items":[]}"#),
-            Control("POST\nAccept: application/json", "not json"),
-        ],
-    )]
+    vec![
+        script(
+            "publications",
+            Vec::new(),
+            vec![
+                post("not json"),
+                post("[]"),
+                post("{}"),
+                post(r#"{"items":{}}"#),
+                post(r#"{"items":[1]}"#),
+                post(r#"{"items":[{"channel":"$a"}]}"#),
+                post(r#"{"items":[{"formats":{"http-stream":{"content":"x"}}}]}"#),
+                post(r#"{"items":[{"channel":"$a","formats":{}}]}"#),
+                post(r#"{"items":[{"channel":"$a","formats":{"http-stream":{}}}]}"#),
+                post(
+                    r#"{"items":[{"channel":"$a","formats":{"http-stream":{"action":"odd","content":"x"}}}]}"#,
+                ),
+                post(r#"{"items":[{"channel":"$a","formats":{"http-stream":{"content":1}}}]}"#),
+                post(r#"{"items":[{"channel":"$a","formats":{"unknown":{"content":"x"}}}]}"#),
+                post(r#"{"items":[{"channel":"$a","formats":{"http-response":{}}}]}"#),
+                post(r#"{"items":[{"channel":"$a","formats":{"ws-message":{}}}]}"#),
+                post(
+                    r#"{"items":[{"channel":"$a","id":5,"formats":{"http-stream":{"content":"x"}}}]}"#,
+                ),
+                post(r#"{"items":[{"channel":5,"formats":{"http-stream":{"content":"x"}}}]}"#),
+                post(r#"{"items":[]}"#),
+                Control("GET", ""),
+                Control("PUT", r#"{"items":[]}"#),
+                Control(
+                    "POST\nAccept: application/json",
+                    r#"{"items":[{"channel":"$a","formats":{"http-stream":{"content":"x"}}}]}"#,
+                ),
+                Control("POST\nAccept: image/png", r#"{"items":[]}"#),
+                Control("POST\nAccept: application/json", "not json"),
+            ],
+        ),
+        script(
+            "odd-items",
+            vec![],
+            vec![
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"$a","formats":{"ws-message":{"content":"x","type":"odd"}}}]}"#,
+                ),
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"$a","formats":{"ws-message":{"content-bin":"_"}}}]}"#,
+                ),
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"$a","formats":{"ws-message":{"action":"close","code":"x"}}}]}"#,
+                ),
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"$a","formats":{"http-response":{"body":"x","code":"200"}}}]}"#,
+                ),
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"$a","formats":{"http-response":{"body":"x","code":5}}}]}"#,
+                ),
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"$a","formats":{"http-response":{"body":"x","headers":5}}}]}"#,
+                ),
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"$a","formats":{"http-response":{"body":"x","reason":5}}}]}"#,
+                ),
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"$a","meta":5,"formats":{"http-response":{"body":"x"}}}]}"#,
+                ),
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"$a","prev-id":5,"formats":{"http-response":{"body":"x"}}}]}"#,
+                ),
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"$a","no-seq":5,"formats":{"http-response":{"body":"x"}}}]}"#,
+                ),
+                post(r#"{"items":[{"channel":"$a","formats":5}]}"#),
+                post(r#"{"items":[{"channel":"$a","formats":{"http-stream":5}}]}"#),
+                Control(
+                    "POST",
+                    r#"{"items":[{"channel":"","formats":{"http-stream":{"content":"x"}}}]}"#,
+                ),
+                post(""),
+            ],
+        ),
+    ]
 }
 
 /// The answers of an application that subscribes a WebSocket to a channel.
@@ -1042,6 +1188,58 @@ fn sockets() -> Vec<Script> {
                 Asked(2),
             ],
         ),
+        script(
+            "controls-in-binary",
+            vec![(
+                "/w",
+                vec![
+                    events(
+                        "Sec-WebSocket-Extensions: grip",
+                        &["OPEN", r#"BINARY c:{"type":"detach"}"#],
+                    ),
+                    events("", &["TEXT m:heard"]),
+                ],
+            )],
+            vec![Open("/w"), Say(Message::text("x")), Messages(1), Asked(2)],
+        ),
+        script(
+            "pings-of-the-application",
+            vec![(
+                "/w",
+                vec![events(
+                    "Sec-WebSocket-Extensions: grip",
+                    &["OPEN", "PING p", "PONG q", "TEXT m:last"],
+                )],
+            )],
+            vec![Open("/w"), Messages(3)],
+        ),
+        script(
+            "odd-subscriptions",
+            vec![(
+                "/w",
+                vec![events(
+                    "Sec-WebSocket-Extensions: grip",
+                    &[
+                        "OPEN",
+                        r#"TEXT c:{"type":"subscribe","channel":""}"#,
+                        r#"TEXT c:{"type":"subscribe"}"#,
+                        r#"TEXT c:{"type":"unsubscribe","channel":"$b"}"#,
+                        r#"TEXT c:{"type":"subscribe","channel":"$a"}"#,
+                        r#"TEXT c:{"type":"subscribe","channel":"$a"}"#,
+                        "TEXT m:open",
+                    ],
+                )],
+            )],
+            vec![
+                Open("/w"),
+                Messages(1),
+                Held("ws", "$a", 1),
+                Publish(r#"{"channel":"$a","formats":{"ws-message":{"content":"one"}}}"#),
+                Messages(1),
+                Publish(r#"{"channel":"$a","formats":{"ws-message":{"content":"two"}}}"#),
+                Messages(1),
+            ],
+        ),
     ]
 }
 
@@ -1107,6 +1305,26 @@ fn ends_of_sockets() -> Vec<Script> {
             "disconnected-at-once",
             vec![("/w", vec![events("Sec-WebSocket-Extensions: grip", &["OPEN", "DISCONNECT"])])],
             vec![Open("/w"), Messages(1), Asked(1)],
+        ),
+        script(
+            "closed-by-the-application-without-a-code",
+            subscribed(vec![events("", &["CLOSE"]), events("", &[])]),
+            vec![Open("/w"), Say(Message::text("go")), Messages(1), Asked(3)],
+        ),
+        script(
+            "close-unanswered",
+            subscribed(vec![events("", &[])]),
+            vec![Open("/w"), Close(3001, "bye"), Asked(2), Messages(1)],
+        ),
+        script(
+            "item-with-code-zero",
+            subscribed(vec![events("", &["CLOSE"])]),
+            vec![
+                Open("/w"),
+                Held("ws", "$a", 1),
+                Publish(r#"{"channel":"$a","formats":{"ws-message":{"action":"close","code":0}}}"#),
+                Messages(1),
+            ],
         ),
     ]
 }
