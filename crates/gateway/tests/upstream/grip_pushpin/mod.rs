@@ -23,7 +23,7 @@ use crate::grip::KEY;
 use crate::origin::Origin;
 use differences::{DIFFERENCES, Difference};
 use pushpin::Pushpin;
-use script::{CHANNELS, POLLS, Script, Subject, app, run};
+use script::{POLLS, Script, Subject, app, run};
 
 /// The scripts that are tried with a server at a time.
 const AT_A_TIME: usize = 6;
@@ -97,8 +97,7 @@ impl Theirs {
     fn start(scripts: &Arc<Vec<Script>>) -> Theirs {
         let app = app(scripts.clone());
         let pushpin = Pushpin::start(&app.address, KEY);
-        let names = |script: &Script| CHANNELS.map(|channel| script.named(channel));
-        let channels: Vec<String> = scripts.iter().flat_map(names).collect();
+        let channels: Vec<String> = scripts.iter().flat_map(Script::channels).collect();
         pushpin.prepare(POLLS, &channels);
         Theirs { pushpin, app }
     }

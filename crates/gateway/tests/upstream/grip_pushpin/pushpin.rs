@@ -59,8 +59,9 @@ impl Pushpin {
             ),
         )
         .unwrap();
-        // The bounds are those of Debian's configuration, but for the time that subscriptions of
-        // long-polls linger. For `debug` its errors have their reasons.
+        // The bounds are those of Debian's configuration, but for the channels of a connection and
+        // the time that subscriptions of long-polls linger, which `prepare` needs. For `debug` its
+        // errors have their reasons.
         write(
             "pushpin.conf",
             format!(
@@ -74,7 +75,7 @@ impl Pushpin {
                  [handler]\npush_in_http_addr=127.0.0.1\npush_in_http_port={control}\n\
                  push_in_http_max_headers_size=10000\npush_in_http_max_body_size=1000000\n\
                  stats_spec=ipc://{at}/stats\nmessage_rate=2500\nmessage_hwm=25000\n\
-                 message_wait=5000\nid_cache_ttl=60\nconnection_subscription_max=20\n\
+                 message_wait=5000\nid_cache_ttl=60\nconnection_subscription_max=1000\n\
                  subscription_linger=600\nstats_subscription_ttl=600\n"
             ),
         )
@@ -127,24 +128,13 @@ impl Pushpin {
         }
     }
 
-    /// Subscribes to channels by long-polls at a path, with the channels in the query. A second after
+    /// Subscribes to channels by a long-poll at a path, with the channels in the query. A second after
     /// its first subscription to a channel, pushpin asks the application again, and so not after those
     /// of scripts. The application then answers, and the subscriptions linger.
     pub(super) fn prepare(&self, path: &str, channels: &[String]) {
-        // A connection has at most 20 channels. Each begins after the one before: of many requests
-        // at once pushpin loses some.
-        let mut polls: Vec<Client> =
-            channels.chunks(20).map(|some| self.begin_poll(path, some)).collect();
-        for client in &mut polls {
-            assert_eq!(client.reply().text(), "ready");
-        }
-        self.told.lock().unwrap().clear();
-    }
-
-    /// Begins a long-poll. The first request may be lost, while the programs are not all connected.
-    fn begin_poll(&self, path: &str, channels: &[String]) -> Client {
         let mut attempt = 0;
-        find("pushpin holds a long-poll", || {
+        // The first request may be lost, while the programs are not all connected.
+        let mut poll = find("pushpin holds a long-poll", || {
             attempt += 1;
             let target = format!("{path}/{attempt}?{}", channels.join(","));
             let mut client = Client::connect(&self.front);
@@ -157,7 +147,10 @@ impl Pushpin {
                 thread::sleep(Duration::from_millis(1));
             }
             None
-        })
+        });
+        // The second request may be lost as well. Then the connection ends.
+        let _ = poll.reply_to("GET");
+        self.told.lock().unwrap().clear();
     }
 
     /// Returns how often it has begun a subscription to a channel, for the connections of a mode:

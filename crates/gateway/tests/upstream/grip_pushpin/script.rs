@@ -24,7 +24,7 @@ pub(super) const POLLS: &str = "/polls";
 pub(super) const FEATURES: &str = "features";
 
 /// Names in the texts of a script: `$n` is its own, and these are its channels.
-pub(super) const CHANNELS: [&str; 3] = ["$a", "$b", "$c"];
+const CHANNELS: [&str; 3] = ["$a", "$b", "$c"];
 
 /// What an application says, a publisher publishes and a client does.
 pub(super) struct Script {
@@ -36,6 +36,21 @@ pub(super) struct Script {
 }
 
 impl Script {
+    /// Returns the channels in the application's answers.
+    pub(super) fn channels(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        for answer in self.answers.iter().flat_map(|(_, answers)| answers) {
+            texts.push(answer.fields);
+            match answer.content {
+                Content::Text(text) => texts.push(text),
+                Content::Events(all) => texts.extend(all),
+            }
+        }
+        let mut channels = CHANNELS.to_vec();
+        channels.retain(|channel| texts.iter().any(|text| text.contains(channel)));
+        channels.into_iter().map(|channel| self.named(channel)).collect()
+    }
+
     /// Returns a text with the names of this script.
     pub(super) fn named(&self, text: &str) -> String {
         let mut text = text.replace("$n", self.name);
