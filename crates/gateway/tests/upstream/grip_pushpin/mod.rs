@@ -25,7 +25,7 @@ use differences::{DIFFERENCES, Difference};
 use pushpin::Pushpin;
 use script::{POLLS, Script, Subject, app, run};
 
-/// The scripts that are tried with a server at a time.
+/// The scripts that run with a server at a time.
 const AT_A_TIME: usize = 6;
 
 /// The gateway. Each script has a key of its own, as its subscribers are counted.
@@ -129,7 +129,7 @@ impl Subject for Theirs {
     }
 }
 
-/// Tries all scripts with a server, and returns what was seen of each.
+/// Runs all scripts with a server, and returns their transcripts.
 fn run_all(scripts: &[Script], subject: &dyn Subject) -> Vec<Vec<String>> {
     let (next, found) = (AtomicUsize::new(0), Mutex::new(vec![Vec::new(); scripts.len()]));
     thread::scope(|scope| {

@@ -15,8 +15,8 @@ use tempfile::TempDir;
 
 use crate::origin::Client;
 
-/// The programs of pushpin and the client of HTTP by which it calls applications, each after those
-/// that it connects to, with the last file by which others connect to it.
+/// The programs of pushpin and its client of HTTP, each after the programs that it connects to, and
+/// the last socket that it binds.
 const PROGRAMS: [(&str, &str); 4] = [
     ("zurl", "zurl-out"),
     ("condure", "pushpin-condure-out-stream"),
@@ -174,7 +174,7 @@ impl Pushpin {
     }
 }
 
-/// Subscribes to what pushpin tells of its subscriptions, by ZMTP 3.0: a greeting, a handshake
+/// Subscribes to the messages about subscriptions of pushpin, by ZMTP 3.0: a greeting, a handshake
 /// without security, and frames.
 fn subscribe(socket: &Path) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket)?;

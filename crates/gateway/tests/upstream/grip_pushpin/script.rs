@@ -1,4 +1,4 @@
-//! Scripts of an application, a publisher and a client, and what these see of a server.
+//! Scripts of an application, a publisher and a client, and their transcripts with a server.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -26,7 +26,7 @@ pub(super) const FEATURES: &str = "features";
 /// Names in the texts of a script: `$n` is its own, and these are its channels.
 const CHANNELS: [&str; 3] = ["$a", "$b", "$c"];
 
-/// What an application says, a publisher publishes and a client does.
+/// The answers of an application, and the steps of a publisher and a client.
 pub(super) struct Script {
     pub name: &'static str,
     /// The answers to the requests for each path, in their order. The last one is that to all
@@ -174,7 +174,7 @@ pub(super) enum Step {
     Head,
     /// Reads the body until it has this text.
     Text(&'static str),
-    /// As `Text`, of what comes in silence, which may come more than once.
+    /// As `Text`, of content for silence, which may come more than once.
     Beat(&'static str),
     /// Reads a response with its body.
     Reply,
@@ -202,7 +202,7 @@ pub(super) enum Step {
     Close(u16, &'static str),
 }
 
-/// A server that a script is tried with.
+/// A server that scripts run with.
 pub(super) trait Subject: Sync {
     /// The address for clients.
     fn front(&self) -> &str;
@@ -229,8 +229,8 @@ struct Run<'a> {
     socket: Option<WebSocket<TcpStream>>,
 }
 
-/// Tries a script with a server. Returns what the client and the publisher have got, and what the
-/// application has: a line for each.
+/// Runs a script with a server. Returns the transcript: the lines of the client and the publisher,
+/// and then those of the application.
 pub(super) fn run(script: &Script, subject: &dyn Subject) -> Vec<String> {
     let mut run = Run {
         script,
@@ -415,7 +415,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Tells the body so far, if there is one, and what becomes of it.
+    /// Tells the body so far, if there is one, and its end.
     fn tell_body(&mut self, end: &str) {
         let Some(body) = self.body.take() else { return };
         let mut text = body.escape_ascii().to_string();
@@ -505,8 +505,8 @@ impl Run<'_> {
         wait(&what, || self.seen().len() >= count)
     }
 
-    /// Returns the requests of this script that the application has got. Pongs, of which pushpin
-    /// tells, are left out: when they come is the choice of the client's library.
+    /// Returns the requests of this script that the application has got, without the pongs that
+    /// pushpin forwards: the client's library chooses their time.
     fn seen(&self) -> Vec<Seen> {
         let mut seen = self.subject.app().seen();
         let begin = format!("/{}/", self.script.name);
