@@ -1,5 +1,5 @@
-//! The deliberate differences between the gateway and pushpin. `docs/grip.md` tells of those that an
-//! application can meet.
+//! The deliberate differences between the gateway and pushpin. `docs/grip.md` tells of those that
+//! an application can meet.
 
 /// Lines of scripts that differ.
 pub(super) struct Difference {

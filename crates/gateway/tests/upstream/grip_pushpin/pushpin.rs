@@ -33,12 +33,22 @@ pub(super) struct Pushpin {
     folder: TempDir,
 }
 
-/// Returns the first program that is not installed.
-pub(super) fn absent() -> Option<&'static str> {
+/// The version whose differences are listed.
+const VERSION: &str = "1.36.";
+
+/// Returns why there is no pushpin of this version.
+pub(super) fn absent() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<_> = std::env::split_paths(&path).collect();
-    let mut names = PROGRAMS.into_iter().map(|(name, _)| name);
-    names.find(|name| !folders.iter().any(|folder| folder.join(name).is_file()))
+    for (name, _) in PROGRAMS {
+        if !folders.iter().any(|folder| folder.join(name).is_file()) {
+            return Some(format!("{name} is not installed (packages pushpin, condure and zurl)"));
+        }
+    }
+    let told = program("pushpin-handler").arg("--version").output().unwrap();
+    let told = String::from_utf8_lossy(&told.stdout);
+    let version = told.split_whitespace().last().unwrap_or_default();
+    (!version.starts_with(VERSION)).then(|| format!("pushpin {version} is not {VERSION}x"))
 }
 
 impl Pushpin {
@@ -128,9 +138,9 @@ impl Pushpin {
         }
     }
 
-    /// Subscribes to channels by a long-poll at a path, with the channels in the query. A second after
-    /// its first subscription to a channel, pushpin asks the application again, and so not after those
-    /// of scripts. The application then answers, and the subscriptions linger.
+    /// Subscribes to channels by a long-poll at a path, with the channels in the query. A second
+    /// after its first subscription to a channel, pushpin asks the application again, and so not
+    /// after those of scripts. The application then answers, and the subscriptions linger.
     pub(super) fn prepare(&self, path: &str, channels: &[String]) {
         let mut attempt = 0;
         // The first request may be lost, while the programs are not all connected.

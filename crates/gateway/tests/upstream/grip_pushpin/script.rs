@@ -16,8 +16,8 @@ use crate::gateway::LIMIT;
 use crate::grip_sockets::{EVENTS, event};
 use crate::origin::{Client, Origin, Reply, Seen};
 
-/// The beginning of paths at which applications hold long-polls for the channels in the query, until
-/// they are asked again.
+/// The beginning of paths at which applications hold long-polls for the channels in the query,
+/// until they are asked again.
 pub(super) const POLLS: &str = "/polls";
 
 /// The script in which the features that a server names are compared.
