@@ -13,5 +13,5 @@ pub mod tokens;
 mod wait;
 
 pub use process::{Alone, Running, alone, no_child_starts, rerun, start};
-pub use socket::connect_narrow;
+pub use socket::{connect_narrow, free_port};
 pub use wait::{PATIENCE, Waiter, find, until};

@@ -1,6 +1,7 @@
-//! Connections for which kernels keep few bytes.
+//! Connections for which kernels keep few bytes, and free ports.
 
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use socket2::{Domain, Socket, Type};
 
@@ -27,4 +28,22 @@ pub fn connect_narrow(address: impl ToSocketAddrs, receive: Option<usize>) -> Tc
     }
     socket.connect(&address.into()).unwrap();
     socket.into()
+}
+
+/// Returns a port that was free a moment ago, outside the range from which the kernel gives ports
+/// to connections.
+///
+/// # Panics
+///
+/// If no port is free.
+#[must_use]
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Processes that were started one after the other are far from each other.
+    let start = (std::process::id() as u16).wrapping_mul(40_503);
+    let mut all = (0..20_000).map(|_| {
+        let at = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        10_240 + at
+    });
+    all.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok()).unwrap()
 }

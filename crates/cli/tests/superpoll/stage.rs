@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use superpoll::BackendKind;
 use superpoll_test_support::http1::{read_body, read_head};
-pub(crate) use superpoll_test_support::{PATIENCE, Running, until};
+pub(crate) use superpoll_test_support::{PATIENCE, Running, free_port, until};
 use tempfile::TempDir;
 
 use crate::superpoll;
@@ -412,19 +411,6 @@ impl Site {
         std::fs::write(self.path("www/large"), &bytes).unwrap();
         bytes
     }
-}
-
-/// Returns a port that was free a moment ago, outside the range from which the kernel gives ports
-/// to connections.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Processes that were started one after the other are far from each other.
-    let start = (std::process::id() as u16).wrapping_mul(40_503);
-    let mut all = (0..20_000).map(|_| {
-        let at = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        10_240 + at
-    });
-    all.find(|&port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()).unwrap()
 }
 
 /// Returns the processor time of a process in ticks of the clock.

@@ -14,9 +14,9 @@ use crate::gateway::{Gateway, LIMIT, MOST, all, wait};
 use crate::grip::{publish, subscribers, text};
 use crate::origin::{Client, Origin, Seen};
 
-const EVENTS: &str = "application/websocket-events";
+pub(crate) const EVENTS: &str = "application/websocket-events";
 
-fn event(kind: &str, content: impl AsRef<[u8]>) -> Vec<u8> {
+pub(crate) fn event(kind: &str, content: impl AsRef<[u8]>) -> Vec<u8> {
     let content = content.as_ref();
     [format!("{kind} {:x}\r\n", content.len()).as_bytes(), content, b"\r\n"].concat()
 }

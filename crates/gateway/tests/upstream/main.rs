@@ -11,6 +11,7 @@ mod failures;
 mod fastcgi;
 mod gateway;
 mod grip;
+mod grip_pushpin;
 mod grip_sockets;
 mod heads;
 mod http2;

@@ -356,7 +356,9 @@ impl AppSocket {
         if let Some(prefix) = self.socket().and_then(|socket| socket.prefix.as_deref())
             && !is_control
         {
-            if let Some(json) = content.strip_prefix(b"c:") {
+            if kind == FrameKind::Text
+                && let Some(json) = content.strip_prefix(b"c:")
+            {
                 let json = json.to_vec();
                 return self.control(&json, steps);
             }

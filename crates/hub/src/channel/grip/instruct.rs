@@ -423,6 +423,9 @@ fn read_keep_alive(text: &str) -> Result<KeepAlive, String> {
     let (data, rest) = head_of(text);
     let parts = split(rest, ';');
     let data = unquoted_once(data);
+    if data.is_empty() {
+        return Err("Grip-Keep-Alive cannot be empty".to_owned());
+    }
     let (mut format, mut limit, mut mode) = ("raw".to_owned(), None, None);
     for part in parts {
         match part.split_once('=').map(|(name, value)| (name.trim(), unquoted(value))) {

@@ -102,6 +102,8 @@ impl HeldRoute {
             if let Err(what) = Instructions::take(&mut response, &target) {
                 self.report(&what);
             }
+            // The extension is between the application and the gateway.
+            response.headers_mut().remove(SEC_WEBSOCKET_EXTENSIONS);
             return response;
         }
         let (head, body) = response.into_parts();
