@@ -28,6 +28,9 @@ const NEEDED: [&str; 9] =
 /// The keys that keep clients out.
 const CLIENT_RULES: [&str; 4] = ["allow", "deny", "basic_auth", "auth_request"];
 
+/// The header of a relay that chooses by server names, which comes after that of its listener.
+pub(super) const RELAY_HEADER: &str = "[listeners.relay]";
+
 /// A value of TOML.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Value {
@@ -210,6 +213,11 @@ impl Table {
     /// Returns a table of a group, as `[upstreams.NAME]`.
     pub(super) fn named(group: &str, name: &str) -> Table {
         Table::new(&format!("[{group}.{}]", Key(name)))
+    }
+
+    /// Returns the header without its brackets.
+    fn path(&self) -> &str {
+        self.header.trim_matches(['[', ']'])
     }
 
     /// Says that the table comes from a directive.
@@ -495,7 +503,7 @@ impl Output {
     fn render(&self) -> (String, Vec<(usize, Option<usize>)>) {
         let (mut text, mut lines) = (String::new(), Vec::new());
         for (number, table) in self.tables().enumerate() {
-            if table.is_empty() && !table.header.starts_with("[[") {
+            if table.is_empty() && table.from.is_empty() && !table.header.starts_with("[[") {
                 continue;
             }
             if !text.is_empty() {
@@ -555,8 +563,12 @@ impl Output {
     fn add_least(&mut self) {
         let is_there = |table: &Table| !table.is_refused;
         let has_host = self.hosts.iter().any(|host| is_there(&host.host));
-        let has_relay = |table: &Table| table.get("relay").is_some();
-        let has_web = self.listeners.iter().any(|one| is_there(one) && !has_relay(one));
+        let has_web = self.listeners.iter().enumerate().any(|(at, table)| {
+            let below = self.listeners.get(at + 1);
+            let has_relay = table.get("relay").is_some()
+                || below.is_some_and(|below| below.header == RELAY_HEADER);
+            is_there(table) && table.header == "[[listeners]]" && !has_relay
+        });
         if has_host && !has_web || !self.listeners.iter().any(is_there) {
             let mut listener = Table::new("[[listeners]]");
             listener.comment(
@@ -608,12 +620,19 @@ impl Output {
     fn refuse_table(&mut self, number: usize, what: &str) -> Vec<Place> {
         let mut places = Vec::new();
         let comment = format!("NOT IMPORTED, as the server would refuse it: {what}");
-        let mut is_below = false;
+        // A listener without its relay would serve the hosts.
+        let is_relay = self.tables().nth(number).is_some_and(|one| one.header == RELAY_HEADER);
+        let number = number - usize::from(is_relay);
+        let Some(path) = self.tables().nth(number).map(|one| one.path().to_owned()) else {
+            return places;
+        };
+        let is_below = |table: &Table| {
+            table.path().strip_prefix(&path).is_some_and(|rest| rest.starts_with('.'))
+        };
         for (at, table) in self.tables_mut().enumerate().skip(number) {
-            if at > number && !(is_below && table.header == "[[hosts.routes]]") {
+            if at > number && !is_below(table) {
                 break;
             }
-            is_below = at == number && table.header == "[[hosts]]" || is_below;
             table.is_refused = true;
             table.comment(&comment);
             places.extend(table.from.iter().cloned());

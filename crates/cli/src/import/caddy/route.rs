@@ -349,17 +349,13 @@ impl Routes<'_> {
             }
         };
         let mut proxy = Value::table([("upstream", name.as_str().into())]);
-        match protocol {
-            Protocol::Https => {
-                let tls = Value::table([("ca", "/etc/ssl/certs/ca-certificates.crt".into())]);
-                table.remark(
-                    directive,
-                    "servers prove who they are by the authorities of the system",
-                );
-                self.upstreams.set(&name, "tls", tls, &[directive]);
-            }
-            Protocol::Http2 => self.upstreams.set(&name, "h2", true, &[directive]),
-            Protocol::Http | Protocol::FastCgi => {}
+        if protocol.has_tls() {
+            let tls = Value::table([("ca", "/etc/ssl/certs/ca-certificates.crt".into())]);
+            table.remark(directive, "servers prove who they are by the authorities of the system");
+            self.upstreams.set(&name, "tls", tls, &[directive]);
+        }
+        if protocol.has_http2() {
+            self.upstreams.set(&name, "h2", true, &[directive]);
         }
         let mut health = Value::Table(Vec::new());
         let mut checks = Vec::new();

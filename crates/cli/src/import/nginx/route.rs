@@ -29,11 +29,10 @@ pub(super) struct Routes<'a, 'b> {
 }
 
 /// Content handlers that have no counterpart.
-const FOREIGN: [&str; 9] = [
+const FOREIGN: [&str; 8] = [
     "uwsgi_pass",
     "scgi_pass",
     "memcached_pass",
-    "grpc_pass",
     "stub_status",
     "content_by_lua_block",
     "js_content",
@@ -85,7 +84,7 @@ impl<'a> Routes<'a, '_> {
         if let Some(directive) = scope.own("rewrite").into_iter().find(|one| is_redirect(one)) {
             return self.rewrite_away(directive, table);
         }
-        if let Some(directive) = scope.own_first("proxy_pass") {
+        if let Some(directive) = proxy_pass(scope) {
             if location.path.ends_with('/') && location.path != "/" {
                 self.totals.redirected.push(directive.place.to_string());
             }
@@ -204,7 +203,7 @@ impl<'a> Routes<'a, '_> {
         }
     }
 
-    /// Returns the `proxy` of a `proxy_pass`, and sets the path that servers are asked for.
+    /// Returns the `proxy` of a `proxy_pass` or `grpc_pass`, and sets the path that servers get.
     fn proxy(
         &mut self,
         directive: &'a Directive,
@@ -213,14 +212,18 @@ impl<'a> Routes<'a, '_> {
     ) -> Option<Value> {
         let scope = &location.scope;
         let url = directive.first();
-        let (protocol, rest) = match url.split_once("://") {
-            Some(("http", rest)) => (Protocol::Http, rest),
-            Some(("https", rest)) => (Protocol::Https, rest),
+        let module = module(directive);
+        let (protocol, rest) = match (module, url.split_once("://")) {
+            ("proxy", Some(("http", rest))) => (Protocol::Http, rest),
+            ("proxy", Some(("https", rest))) => (Protocol::Https, rest),
+            ("grpc", Some(("grpc", rest))) => (Protocol::Http2, rest),
+            ("grpc", Some(("grpcs", rest))) => (Protocol::Http2Tls, rest),
+            ("grpc", None) => (Protocol::Http2, url),
             _ => {
-                table.not_imported(
-                    directive,
-                    "expected http://, https:// and an address or upstream",
-                );
+                let schemes =
+                    if module == "grpc" { "grpc://, grpcs://" } else { "http://, https://" };
+                let why = format!("expected {schemes} and an address or upstream");
+                table.not_imported(directive, &why);
                 return None;
             }
         };
@@ -260,15 +263,18 @@ impl<'a> Routes<'a, '_> {
             }
         };
         let mut proxy = Value::table([("upstream", upstream.as_str().into())]);
-        if protocol == Protocol::Https {
+        if protocol.has_http2() {
+            self.upstreams.made.set(&upstream, "h2", true, &[directive]);
+        }
+        if protocol.has_tls() {
             self.encrypt(&upstream, directive, scope, table);
         }
         if !path.is_empty() {
             self.replace_path(path, directive, location, &mut proxy, table);
         }
         rules::request_fields(scope, directive, (&mut proxy, &server), table);
-        rules::responses(scope, "proxy", &mut proxy, table);
-        self.note_timeouts(scope, ["proxy_read_timeout", "proxy_connect_timeout"]);
+        rules::responses(scope, module, "proxy", &mut proxy, table);
+        self.note_timeouts(scope, module);
         Some(proxy)
     }
 
@@ -280,7 +286,8 @@ impl<'a> Routes<'a, '_> {
         table: &mut Table,
     ) {
         let mut from = vec![directive];
-        let authorities = match scope.last("proxy_ssl_trusted_certificate") {
+        let last = |key: &str| scope.last(&format!("{}_ssl_{key}", module(directive)));
+        let authorities = match last("trusted_certificate") {
             Some(given) => {
                 from.push(given);
                 self.path(given.first())
@@ -293,18 +300,16 @@ impl<'a> Routes<'a, '_> {
             }
         };
         let mut tls = Value::table([("ca", authorities.into())]);
-        for (name, key) in [
-            ("proxy_ssl_name", "server_name"),
-            ("proxy_ssl_certificate", "certificate"),
-            ("proxy_ssl_certificate_key", "key"),
-        ] {
-            let Some(given) = scope.last(name) else { continue };
+        for (name, key) in
+            [("name", "server_name"), ("certificate", "certificate"), ("certificate_key", "key")]
+        {
+            let Some(given) = last(name) else { continue };
             let is_path = key != "server_name";
             let text = if is_path { self.path(given.first()) } else { given.first().to_owned() };
             tls.put(key, text);
             from.push(given);
         }
-        if let Some(verify) = scope.last("proxy_ssl_verify") {
+        if let Some(verify) = last("verify") {
             match verify.first() {
                 "on" => table.not_needed(verify, "it is always done"),
                 _ => table.not_imported(verify, "servers always have to prove who they are"),
@@ -432,20 +437,21 @@ impl<'a> Routes<'a, '_> {
             fastcgi.put("params", params);
         }
         table.cite("fastcgi", &from);
-        rules::responses(scope, "fastcgi", &mut fastcgi, table);
-        self.note_timeouts(scope, ["fastcgi_read_timeout", "fastcgi_connect_timeout"]);
+        rules::responses(scope, "fastcgi", "fastcgi", &mut fastcgi, table);
+        self.note_timeouts(scope, "fastcgi");
         Some(fastcgi)
     }
 
-    fn note_timeouts(&mut self, scope: &Scope<'a>, [read, connect]: [&str; 2]) {
-        let read = scope.last(read);
+    fn note_timeouts(&mut self, scope: &Scope<'a>, module: &str) {
+        let read = scope.last(&format!("{module}_read_timeout"));
+        let connect = scope.last(&format!("{module}_connect_timeout"));
         let time = read.and_then(|one| value::duration(one.first()));
         // Its line is written at the end.
-        scope.last(connect).into_iter().chain(read).for_each(|one| one.note(Outcome::NotNeeded));
+        connect.into_iter().chain(read).for_each(|one| one.note(Outcome::NotNeeded));
         self.totals
             .response
             .push((time.map_or(super::settings::DEFAULT_RESPONSE, |(_, time)| time), read));
-        if let Some(connect) = scope.last(connect)
+        if let Some(connect) = connect
             && let Some((_, time)) = value::duration(connect.first())
         {
             self.totals.connect.push((time, connect));
@@ -553,7 +559,7 @@ impl<'a> Routes<'a, '_> {
         };
         let target = target.cloned();
         if let Some(target) = &target {
-            let own = target.scope.own_first("proxy_pass").filter(|_| last.starts_with('@'));
+            let own = proxy_pass(&target.scope).filter(|_| last.starts_with('@'));
             let found = match (own, target.scope.own_first("fastcgi_pass")) {
                 (Some(pass), _) => {
                     self.proxy(pass, target, table).map(|proxy| ("proxy", proxy, pass))
@@ -649,6 +655,17 @@ impl<'a> Routes<'a, '_> {
         let trimmed = if text.len() > 1 { text.trim_end_matches('/') } else { text };
         self.folder.join(trimmed).display().to_string()
     }
+}
+
+/// Returns the directive of a scope that passes requests to servers of HTTP.
+fn proxy_pass<'a>(scope: &Scope<'a>) -> Option<&'a Directive> {
+    scope.own_first("proxy_pass").or_else(|| scope.own_first("grpc_pass"))
+}
+
+/// Returns the module that a directive such as `grpc_pass` belongs to: all of its directives begin
+/// with this name.
+pub(super) fn module(directive: &Directive) -> &'static str {
+    if directive.name == "grpc_pass" { "grpc" } else { "proxy" }
 }
 
 /// Whether a `rewrite` sends the client elsewhere.

@@ -3,7 +3,7 @@
 use super::super::directive::Directive;
 use super::super::output::{Table, Value};
 use super::location::Kind;
-use super::route::Routes;
+use super::route::{Routes, module};
 use super::scope::Scope;
 use super::value;
 
@@ -85,7 +85,8 @@ fn response_fields(scope: &Scope<'_>, table: &mut Table) {
             _ => table.not_imported(expires, "cache-control in headers has one value"),
         }
     }
-    let hidden = ["proxy_hide_header", "fastcgi_hide_header", "more_clear_headers"];
+    let hidden =
+        ["proxy_hide_header", "grpc_hide_header", "fastcgi_hide_header", "more_clear_headers"];
     let is_forwarded = table.get("proxy").is_some() || table.get("fastcgi").is_some();
     let hidden = if is_forwarded { scope.all(&hidden) } else { Vec::new() };
     if !hidden.is_empty() {
@@ -339,7 +340,8 @@ pub(super) fn request_fields(
     let mut has_host = false;
     let copied: Vec<&str> =
         scope.all(&["auth_request_set"]).iter().map(|set| set.first()).collect();
-    for directive in scope.all(&["proxy_set_header"]) {
+    let set_header = format!("{}_set_header", module(pass));
+    for directive in scope.all(&[&set_header]) {
         let name = directive.first().to_ascii_lowercase();
         let text = directive.words.get(1).map_or("", String::as_str);
         if name == "host" {
@@ -396,25 +398,32 @@ pub(super) fn request_fields(
         }
     }
     if !has_host && !server.starts_with("unix:") {
-        table.remark(pass, "nginx sends this host unless proxy_set_header names another");
+        table.remark(pass, &format!("nginx sends this host unless {set_header} names another"));
         proxy.put("host", server);
     }
 }
 
-/// Writes how answers of servers are treated; `kind` is `proxy` or `fastcgi`.
-pub(super) fn responses(scope: &Scope<'_>, kind: &str, action: &mut Value, table: &mut Table) {
+/// Writes how responses of servers are treated, from the directives of a module of nginx; `kind` is
+/// the key of the route.
+pub(super) fn responses(
+    scope: &Scope<'_>,
+    module: &str,
+    kind: &str,
+    action: &mut Value,
+    table: &mut Table,
+) {
     if let Some(gzip) = scope.is_on("gzip") {
         action.put("compress", true);
         table.cite(kind, &[gzip]);
     }
-    if let Some(replaced) = scope.is_on(&format!("{kind}_intercept_errors")) {
+    if let Some(replaced) = scope.is_on(&format!("{module}_intercept_errors")) {
         action.put("replace_errors", true);
         table.cite(kind, &[replaced]);
     }
     if kind != "proxy" {
         return;
     }
-    match scope.last("proxy_next_upstream") {
+    match scope.last(&format!("{module}_next_upstream")) {
         Some(next) if next.first() == "off" => {
             action.put("retries", Value::Number(0));
             table.cite(kind, &[next]);
@@ -423,6 +432,9 @@ pub(super) fn responses(scope: &Scope<'_>, kind: &str, action: &mut Value, table
             table.not_imported(next, "a request is tried again if that can do no harm; retries")
         }
         None => {}
+    }
+    if module != "proxy" {
+        return;
     }
     for (name, key) in [
         ("proxy_redirect", "rewrite_location"),
