@@ -130,7 +130,9 @@ fn bad_texts_have_an_error_with_their_place() {
         assert!(error.starts_with(expected), "{error}");
     }
     let error = imported(Format::Nginx, b"a;\nb \xff;").unwrap_err();
-    assert_eq!(error, "a.conf:2: the text is not UTF-8");
+    assert_eq!(error, "a.conf:2: the text is not UTF-8 without NUL");
+    let error = imported(Format::Caddy, b"a.test\nrespond \0").unwrap_err();
+    assert_eq!(error, "a.conf:2: the text is not UTF-8 without NUL");
     for (text, expected) in [
         ("a.test {\n", "a.conf:1: the block is not closed"),
         ("a.test {\n}\n}\n", "a.conf:3: unexpected \"}\""),

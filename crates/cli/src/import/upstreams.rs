@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use superpoll_gateway::Address;
 
 use super::directive::Directive;
-use super::output::{Table, Value, caddy_text};
+use super::output::{Table, Value, caddy_text, json};
 
 /// The protocol that the servers of an upstream speak: one upstream has one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -129,7 +129,7 @@ impl Upstreams {
                 true => caddy_text(address),
                 false => server_address(address, protocol)?.into(),
             };
-            servers.push(Value::table([("address", address)]));
+            servers.push(json!({ "address": address }));
         }
         let first = addresses.first().map_or("", String::as_str);
         Ok(self.add(first, protocol, |table| {

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::super::directive::{Directive, Outcome};
-use super::super::output::{Table, Value};
+use super::super::output::{Table, Value, json};
 use super::super::upstreams::Protocol;
 use super::location::{Kind, Location, Locations};
 use super::rules;
@@ -54,11 +54,11 @@ impl<'a> Routes<'a, '_> {
         match &location.kind {
             Kind::Exact => {
                 let text = format!("^{}$", escaped(&location.path));
-                table.set("match", Value::table([("path_regex", text.into())]), &from);
+                table.set("match", json!({ "path_regex": text }), &from);
             }
             Kind::Expression(expression) => {
                 let text = expression.as_str();
-                table.set("match", Value::table([("path_regex", text.into())]), &from);
+                table.set("match", json!({ "path_regex": text }), &from);
             }
             Kind::Prefix { .. } | Kind::Named => {
                 if let Some(directive) = location.directive
@@ -122,7 +122,7 @@ impl<'a> Routes<'a, '_> {
             && one.first() == "all"
             && scope.own("allow").is_empty()
         {
-            let respond = Value::table([("status", Value::Number(403))]);
+            let respond = json!({ "status": 403 });
             return table.set("respond", respond, &[one]);
         }
         self.files(location, table);
@@ -139,8 +139,8 @@ impl<'a> Routes<'a, '_> {
         if let (301 | 302 | 303 | 307 | 308, Some(to)) = (code, text) {
             return match value::redirect(to, self.scheme, &self.name) {
                 Ok(to) => {
-                    let status = Value::Number(u64::from(code));
-                    let redirect = Value::table([("to", to.into()), ("status", status)]);
+                    let status = u64::from(code);
+                    let redirect = json!({ "to": to, "status": status });
                     table.set("redirect", redirect, &[directive]);
                 }
                 Err(why) => {
@@ -149,14 +149,14 @@ impl<'a> Routes<'a, '_> {
                 }
             };
         }
-        let mut respond = Value::table([("status", Value::Number(u64::from(code)))]);
+        let mut respond = json!({ "status": u64::from(code) });
         let mut from = vec![directive];
         match text {
             Some(text) if value::has_variables(text) => {
                 table.not_imported(directive, "the body of a fixed answer has no variables");
                 return refuse(table);
             }
-            Some(text) => respond.put("body", text.as_str()),
+            Some(text) => respond["body"] = text.as_str().into(),
             None => {}
         }
         if !(200..=599).contains(&code) {
@@ -164,7 +164,7 @@ impl<'a> Routes<'a, '_> {
             return refuse(table);
         }
         if let (Some(kind), Some(_)) = (scope.last("default_type"), text) {
-            respond.put("headers", Value::table([("content-type", kind.first().into())]));
+            respond["headers"] = json!({ "content-type": kind.first() }).into();
             from.push(kind);
         }
         table.set("respond", respond, &from);
@@ -190,10 +190,10 @@ impl<'a> Routes<'a, '_> {
         match target {
             Ok(to) => {
                 if !whole && table.get("match").is_none() {
-                    let expression = Value::table([("path_regex", directive.first().into())]);
+                    let expression = json!({ "path_regex": directive.first() });
                     table.set("match", expression, &[directive]);
                 }
-                let redirect = Value::table([("to", to.into()), ("status", Value::Number(status))]);
+                let redirect = json!({ "to": to, "status": status });
                 table.set("redirect", redirect, &[directive]);
             }
             Err(why) => {
@@ -262,7 +262,7 @@ impl<'a> Routes<'a, '_> {
                 return None;
             }
         };
-        let mut proxy = Value::table([("upstream", upstream.as_str().into())]);
+        let mut proxy = json!({ "upstream": upstream.as_str() });
         if protocol.has_http2() {
             self.upstreams.made.set(&upstream, "h2", true, &[directive]);
         }
@@ -299,14 +299,14 @@ impl<'a> Routes<'a, '_> {
                 "/etc/ssl/certs/ca-certificates.crt".to_owned()
             }
         };
-        let mut tls = Value::table([("ca", authorities.into())]);
+        let mut tls = json!({ "ca": authorities });
         for (name, key) in
             [("name", "server_name"), ("certificate", "certificate"), ("certificate_key", "key")]
         {
             let Some(given) = last(name) else { continue };
             let is_path = key != "server_name";
             let text = if is_path { self.path(given.first()) } else { given.first().to_owned() };
-            tls.put(key, text);
+            tls[key] = text.into();
             from.push(given);
         }
         if let Some(verify) = last("verify") {
@@ -333,7 +333,7 @@ impl<'a> Routes<'a, '_> {
             (Kind::Exact | Kind::Expression(_), _) => path.to_owned(),
             (Kind::Prefix { .. }, _) if own == path => return,
             (Kind::Prefix { .. }, (true, true)) if path == "/" => {
-                return proxy.put("strip_path", true);
+                return proxy["strip_path"] = true.into();
             }
             (Kind::Prefix { .. }, (true, true)) => {
                 format!("{}{{below}}", path.trim_end_matches('/'))
@@ -369,12 +369,12 @@ impl<'a> Routes<'a, '_> {
                 return None;
             }
         };
-        let mut fastcgi = Value::table([("upstream", upstream.into())]);
+        let mut fastcgi = json!({ "upstream": upstream });
         let root = scope.last("alias").or_else(|| scope.last("root"));
         let mut folder = root.map(|root| self.path(root.first()));
         let mut has_script =
             scope.all(&["include"]).iter().any(|one| one.first().ends_with(".conf"));
-        let mut params = Value::Table(Vec::new());
+        let mut params = Value::Null;
         let mut from: Vec<&Directive> = root.into_iter().collect();
         for param in scope.all(&["fastcgi_param"]) {
             let text = param.words.get(1).map_or("", String::as_str);
@@ -388,7 +388,7 @@ impl<'a> Routes<'a, '_> {
                     {
                         Some("$document_root") => {}
                         Some(base) if !value::has_variables(base) => {
-                            fastcgi.put("server_root", base)
+                            fastcgi["server_root"] = base.into()
                         }
                         _ if text == "$request_filename" => {}
                         _ => {
@@ -416,25 +416,25 @@ impl<'a> Routes<'a, '_> {
                     false => table.not_imported(param, "params have no variables"),
                 },
                 name => {
-                    params.put(name, text);
+                    params[name] = text.into();
                     from.push(param);
                 }
             }
         }
         if has_script {
             match folder {
-                Some(folder) => fastcgi.put("root", folder),
+                Some(folder) => fastcgi["root"] = folder.into(),
                 None => table
                     .comment("fastcgi needs root = FOLDER: nginx looks in a folder of its own."),
             }
         }
         let index = scope.last("fastcgi_index").filter(|one| one.first() != "index.php");
         if let Some(index) = index.filter(|one| one.first().ends_with(".php")) {
-            fastcgi.put("index", index.first());
+            fastcgi["index"] = index.first().into();
             from.push(index);
         }
-        if !params.is_empty() {
-            fastcgi.put("params", params);
+        if !params.is_null() {
+            fastcgi["params"] = params.into();
         }
         table.cite("fastcgi", &from);
         rules::responses(scope, "fastcgi", "fastcgi", &mut fastcgi, table);
@@ -464,7 +464,7 @@ impl<'a> Routes<'a, '_> {
         let alias = scope.own_first("alias");
         let Some(root) = alias.or_else(|| scope.last("root")) else {
             table.comment("nginx looks in a folder of its own here; files needs root = FOLDER.");
-            return table.set("respond", Value::table([("status", Value::Number(404))]), &[]);
+            return table.set("respond", json!({ "status": 404 }), &[]);
         };
         let expression = matches!(location.kind, Kind::Expression(_));
         if value::has_variables(root.first()) || (alias.is_some() && expression) {
@@ -479,37 +479,37 @@ impl<'a> Routes<'a, '_> {
         } else if alias.is_none() && location.path != "/" {
             table.set("rewrite", "{path}", &[root]);
         }
-        let mut files = Value::table([("root", folder.into())]);
+        let mut files = json!({ "root": folder });
         let mut from = vec![root];
         self.index(scope, &mut files, &mut from);
         if let Some(types) = scope.last("types") {
-            let mut all = Value::Table(Vec::new());
+            let mut all = json!({});
             for kind in types.children() {
-                kind.words.iter().for_each(|extension| all.put(extension, kind.name.as_str()));
+                kind.words.iter().for_each(|extension| all[extension] = kind.name.as_str().into());
                 from.push(kind);
             }
-            files.put("types", all);
+            files["types"] = all.into();
             from.push(types);
         }
         if let Some(charset) = scope.last("charset") {
-            files.put("charset", charset.first());
+            files["charset"] = charset.first().into();
             from.push(charset);
         }
         if let Some(expires) = scope.last("expires") {
             let time = if expires.first() == "max" { "10y" } else { expires.first() };
             if let Some((time, _)) = value::duration(time) {
-                files.put("max_age", time);
+                files["max_age"] = time.into();
                 from.push(expires);
             }
         }
         if let Some(gzip) = scope.last("gzip").filter(|one| one.first() == "off") {
-            files.put("compress", false);
+            files["compress"] = false.into();
             from.push(gzip);
         }
         let rest = self.otherwise(location, &mut files, table);
         let is_alone = rest.is_none();
         if let Some(listing) = scope.is_on("autoindex").filter(|_| is_alone) {
-            files.put("listing", true);
+            files["listing"] = true.into();
             from.push(listing);
         }
         table.set("files", files, &from);
@@ -523,7 +523,7 @@ impl<'a> Routes<'a, '_> {
         let plain = |name: &&String| !name.ends_with(".php") && !name.contains(['/', '$']);
         let names: Vec<&str> = index.words.iter().filter(plain).map(String::as_str).collect();
         if names != ["index.html"] {
-            files.put("index", names);
+            files["index"] = names.into();
         }
         from.push(index);
     }
@@ -574,7 +574,7 @@ impl<'a> Routes<'a, '_> {
                 if last.contains("$request_uri") {
                     table.remark(tried, "PATH_INFO is empty here; scripts have REQUEST_URI");
                 }
-                files.put("otherwise", key);
+                files["otherwise"] = key.into();
                 table.cite("files", &[tried]);
                 let guards = ["allow", "deny", "auth_basic", "auth_request", "satisfy"];
                 if let Some(guard) = guards.iter().find_map(|name| target.scope.own_first(name)) {
@@ -598,7 +598,7 @@ impl<'a> Routes<'a, '_> {
             Some(_) => last.strip_prefix(location.path.trim_end_matches('/')).unwrap_or(last),
             None => last,
         };
-        files.put("fallback", below);
+        files["fallback"] = below.into();
         table.cite("files", &[tried]);
         None
     }
@@ -642,11 +642,11 @@ impl<'a> Routes<'a, '_> {
         }
         let mut fastcgi = self.fastcgi(pass, &target.scope, table)?;
         if script != "index.php" {
-            fastcgi.put("index", script.as_str());
+            fastcgi["index"] = script.as_str().into();
         }
         let what = format!("paths without a file go to /{script} here, if it is there");
         table.remark(index, &what);
-        files.put("otherwise", "fastcgi");
+        files["otherwise"] = "fastcgi".into();
         Some(("fastcgi", fastcgi, pass))
     }
 
@@ -695,7 +695,7 @@ fn new_path(directive: &Directive, path: &str) -> Option<String> {
 
 /// Writes the answer in the place of an action without a counterpart.
 pub(super) fn refuse(table: &mut Table) {
-    table.set("respond", Value::table([("status", Value::Number(501))]), &[]);
+    table.set("respond", json!({ "status": 501 }), &[]);
 }
 
 /// Returns a path as an expression for it alone.

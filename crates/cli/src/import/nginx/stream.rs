@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use super::super::directive::{Directive, Outcome};
-use super::super::output::{Output, RELAY_HEADER, Table, Value};
+use super::super::output::{Output, RELAY_HEADER, Table, Value, json};
 use super::super::upstreams::{Protocol, server_address};
 use super::http::listen_address;
 use super::scope::Scope;
@@ -184,7 +184,7 @@ fn listener(
             return Err("there is no ssl_certificate".to_owned());
         };
         let path = |one: &Directive| Value::from(folder.join(one.first()).display().to_string());
-        let tls = Value::table([("certificate", path(certificate)), ("key", path(private))]);
+        let tls = json!({ "certificate": path(certificate), "key": path(private) });
         table.set("tls", tls, &[certificate, private]);
     }
     Ok(table)
@@ -219,9 +219,9 @@ fn add_relay(
     }
     let mut tables = Vec::new();
     if ends.from.is_empty() {
-        let mut relay = Value::Table(Vec::new());
+        let mut relay = Value::Null;
         let from: Vec<&Directive> = keys.iter().map(|(.., from)| *from).collect();
-        keys.into_iter().for_each(|(key, value, _)| relay.put(key, value));
+        keys.into_iter().for_each(|(key, value, _)| relay[key] = value.into());
         listener.set("relay", relay, &from);
     } else {
         let mut relay = Table::new(RELAY_HEADER);
