@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Write};
 
+pub(super) use serde_json::{Value, json};
 use superpoll_gateway::config::{Config, ConfigError};
 
 use super::directive::{Directive, Outcome, Place};
@@ -28,156 +29,63 @@ const NEEDED: [&str; 9] =
 /// The keys that keep clients out.
 const CLIENT_RULES: [&str; 4] = ["allow", "deny", "basic_auth", "auth_request"];
 
-/// A value of TOML.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) enum Value {
-    Text(String),
-    /// A text in which `${NAME:-TEXT}` stands for a variable of the environment.
-    Expanded(String),
-    Number(u64),
-    Bool(bool),
-    List(Vec<Value>),
-    Table(Vec<(String, Value)>),
-}
+/// The header of a relay that chooses by server names, which comes after that of its listener.
+pub(super) const RELAY_HEADER: &str = "[listeners.relay]";
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_owned())
-    }
-}
+/// The character of a value that stands for the `$` of a variable of the environment, as a dollar
+/// sign itself is escaped. No file has it: [`Sources`](super::source::Sources) refuses it.
+pub(super) const VARIABLE_SIGN: char = '\0';
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(text)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(is_on: bool) -> Value {
-        Value::Bool(is_on)
-    }
-}
-
-impl<T: Into<Value>> From<Vec<T>> for Value {
-    fn from(list: Vec<T>) -> Value {
-        Value::List(list.into_iter().map(Into::into).collect())
-    }
-}
-
-impl Value {
-    /// Returns a table in braces.
-    pub(super) fn table<const N: usize>(pairs: [(&str, Value); N]) -> Value {
-        Value::Table(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-    }
-
-    /// Sets a key of a table in braces.
-    pub(super) fn put(&mut self, key: &str, value: impl Into<Value>) {
-        let Value::Table(pairs) = self else { return };
-        pairs.retain(|(known, _)| known != key);
-        pairs.push((key.to_owned(), value.into()));
-    }
-
-    /// Returns a key of a table in braces, which is made as an empty table if it is not there.
-    pub(super) fn below(&mut self, key: &str) -> &mut Value {
-        let Value::Table(pairs) = self else { return self };
-        let at = pairs.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
-            pairs.push((key.to_owned(), Value::Table(Vec::new())));
-            pairs.len() - 1
-        });
-        &mut pairs[at].1
-    }
-
-    /// Whether it is a table in braces with a key.
-    pub(super) fn has(&self, key: &str) -> bool {
-        matches!(self, Value::Table(pairs) if pairs.iter().any(|(known, _)| known == key))
-    }
-
-    /// Takes out what is empty in a table in braces.
-    pub(super) fn drop_empty(&mut self) {
-        if let Value::Table(pairs) = self {
-            pairs.retain(|(_, value)| !value.is_empty());
-        }
-    }
-
-    /// Whether it is a table or a list without anything in it.
-    pub(super) fn is_empty(&self) -> bool {
-        match self {
-            Value::Table(pairs) => pairs.is_empty(),
-            Value::List(list) => list.is_empty(),
-            _ => false,
-        }
+/// Adds a value to a list, which is made if it is not there.
+pub(super) fn push(list: &mut Value, one: impl Into<Value>) {
+    match list {
+        Value::Array(list) => list.push(one.into()),
+        other => *other = Value::Array(vec![one.into()]),
     }
 }
 
 /// Returns a text of a Caddyfile, in which `{$NAME:TEXT}` stands for a variable of the environment.
 pub(super) fn caddy_text(word: &str) -> Value {
-    if !word.contains("{$") {
-        return word.into();
-    }
-    let mut all = String::new();
-    let mut rest = word;
-    while let Some((before, after)) = rest.split_once("{$") {
-        all.push_str(&before.replace("${", "$${"));
-        let (variable, behind) = after.split_once('}').unwrap_or((after, ""));
+    let mut parts = word.split("{$");
+    let mut all = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (variable, behind) = part.split_once('}').unwrap_or((part, ""));
         let (name, default) = variable.split_once(':').unwrap_or((variable, ""));
-        all.push_str(&format!("${{{name}:-{default}}}"));
-        rest = behind;
+        all.push_str(&format!("{VARIABLE_SIGN}{{{name}:-{default}}}{behind}"));
     }
-    all.push_str(&rest.replace("${", "$${"));
-    Value::Expanded(all)
+    all.into()
 }
 
-/// Writes a text as TOML: in single quotes if that saves backslashes.
-fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    if text.contains('\\') && !text.contains(|one: char| one == '\'' || one.is_control()) {
-        return write!(f, "'{text}'");
+/// Returns a text as TOML: in single quotes if that saves backslashes.
+fn quoted(text: &str) -> String {
+    match text.contains('\\') && !text.contains(|one: char| one == '\'' || one.is_control()) {
+        true => format!("'{text}'"),
+        // A string of JSON is one of TOML, except for DEL.
+        false => Value::from(text).to_string().replace('\u{7f}', "\\u007F"),
     }
-    // A string of JSON is one of TOML, except for DEL.
-    let quoted = serde_json::to_string(text).map_err(|_| fmt::Error)?;
-    f.write_str(&quoted.replace('\u{7f}', "\\u007F"))
 }
 
-/// Writes a key, with quotes if it needs them.
-fn write_key(f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
+/// Returns a key as TOML, with quotes if it needs them.
+fn bare(key: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     match !key.is_empty() && key.bytes().all(is_bare) {
-        true => f.write_str(key),
-        false => write_text(f, key),
+        true => key.to_owned(),
+        false => quoted(key),
     }
 }
 
-struct Key<'a>(&'a str);
-
-impl fmt::Display for Key<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_key(f, self.0)
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Text(text) => write_text(f, &text.replace("${", "$${")),
-            Value::Expanded(text) => write_text(f, text),
-            Value::Number(number) => write!(f, "{number}"),
-            Value::Bool(is_on) => write!(f, "{is_on}"),
-            Value::List(list) => {
-                f.write_str("[")?;
-                for (index, value) in list.iter().enumerate() {
-                    let separator = if index > 0 { ", " } else { "" };
-                    write!(f, "{separator}{value}")?;
-                }
-                f.write_str("]")
-            }
-            Value::Table(pairs) if pairs.is_empty() => f.write_str("{}"),
-            Value::Table(pairs) => {
-                for (index, (key, value)) in pairs.iter().enumerate() {
-                    let separator = if index > 0 { ", " } else { "{ " };
-                    write!(f, "{separator}{} = {value}", Key(key))?;
-                }
-                f.write_str(" }")
-            }
+/// Returns a value as TOML; keys without a value are left out.
+fn toml(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(&text.replace("${", "$${").replace(VARIABLE_SIGN, "$")),
+        Value::Array(list) => format!("[{}]", list.iter().map(toml).collect::<Vec<_>>().join(", ")),
+        Value::Object(pairs) => {
+            let pairs = pairs.iter().filter(|(_, value)| !value.is_null());
+            let pairs = pairs.map(|(key, value)| format!("{} = {}", bare(key), toml(value)));
+            let pairs: Vec<String> = pairs.collect();
+            if pairs.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", pairs.join(", ")) }
         }
+        other => other.to_string(),
     }
 }
 
@@ -209,7 +117,12 @@ impl Table {
 
     /// Returns a table of a group, as `[upstreams.NAME]`.
     pub(super) fn named(group: &str, name: &str) -> Table {
-        Table::new(&format!("[{group}.{}]", Key(name)))
+        Table::new(&format!("[{group}.{}]", bare(name)))
+    }
+
+    /// Returns the header without its brackets.
+    fn path(&self) -> &str {
+        self.header.trim_matches(['[', ']'])
     }
 
     /// Says that the table comes from a directive.
@@ -265,7 +178,7 @@ impl Table {
     fn comment_out(&mut self, key: &str, comment: String) {
         let Some(at) = self.position(key) else { return };
         if let Line::Key { value, from, .. } = &self.lines[at] {
-            let mut text = format!("# {} = {value}", Key(key));
+            let mut text = format!("# {} = {}", bare(key), toml(value));
             write_places(&mut text, from);
             self.lines.splice(at..=at, [Line::Comment(comment), Line::Comment(text)]);
         }
@@ -495,7 +408,7 @@ impl Output {
     fn render(&self) -> (String, Vec<(usize, Option<usize>)>) {
         let (mut text, mut lines) = (String::new(), Vec::new());
         for (number, table) in self.tables().enumerate() {
-            if table.is_empty() && !table.header.starts_with("[[") {
+            if table.is_empty() && table.from.is_empty() && !table.header.starts_with("[[") {
                 continue;
             }
             if !text.is_empty() {
@@ -515,7 +428,7 @@ impl Output {
                     Line::Comment(comment) => text.push_str(comment),
                     Line::Key { key, value, from } => {
                         // Writing to a string cannot fail.
-                        let _ = write!(text, "{sign}{} = {value}", Key(key));
+                        let _ = write!(text, "{sign}{} = {}", bare(key), toml(value));
                         write_places(&mut text, from);
                     }
                 }
@@ -555,8 +468,12 @@ impl Output {
     fn add_least(&mut self) {
         let is_there = |table: &Table| !table.is_refused;
         let has_host = self.hosts.iter().any(|host| is_there(&host.host));
-        let has_relay = |table: &Table| table.get("relay").is_some();
-        let has_web = self.listeners.iter().any(|one| is_there(one) && !has_relay(one));
+        let has_web = self.listeners.iter().enumerate().any(|(at, table)| {
+            let below = self.listeners.get(at + 1);
+            let has_relay = table.get("relay").is_some()
+                || below.is_some_and(|below| below.header == RELAY_HEADER);
+            is_there(table) && table.header == "[[listeners]]" && !has_relay
+        });
         if has_host && !has_web || !self.listeners.iter().any(is_there) {
             let mut listener = Table::new("[[listeners]]");
             listener.comment(
@@ -571,7 +488,7 @@ impl Output {
             let mut host = HostTables::new();
             host.host.comment("No host could be imported.");
             let mut route = Table::new("[[hosts.routes]]");
-            route.set("respond", Value::table([("status", Value::Number(503))]), &[]);
+            route.set("respond", json!({ "status": 503 }), &[]);
             host.routes.push(route);
             self.hosts.push(host);
         }
@@ -598,7 +515,7 @@ impl Output {
             for key in ACTIONS.iter().chain(&["rewrite"]) {
                 table.comment_out(key, "# With it:".to_owned());
             }
-            table.set("respond", Value::table([("status", Value::Number(501))]), &[]);
+            table.set("respond", json!({ "status": 501 }), &[]);
         } else if CLIENT_RULES.contains(&&*key) {
             table.set("deny", vec!["0.0.0.0/0", "::/0", "unix"], &[]);
         }
@@ -608,12 +525,19 @@ impl Output {
     fn refuse_table(&mut self, number: usize, what: &str) -> Vec<Place> {
         let mut places = Vec::new();
         let comment = format!("NOT IMPORTED, as the server would refuse it: {what}");
-        let mut is_below = false;
+        // A listener without its relay would serve the hosts.
+        let is_relay = self.tables().nth(number).is_some_and(|one| one.header == RELAY_HEADER);
+        let number = number - usize::from(is_relay);
+        let Some(path) = self.tables().nth(number).map(|one| one.path().to_owned()) else {
+            return places;
+        };
+        let is_below = |table: &Table| {
+            table.path().strip_prefix(&path).is_some_and(|rest| rest.starts_with('.'))
+        };
         for (at, table) in self.tables_mut().enumerate().skip(number) {
-            if at > number && !(is_below && table.header == "[[hosts.routes]]") {
+            if at > number && !is_below(table) {
                 break;
             }
-            is_below = at == number && table.header == "[[hosts]]" || is_below;
             table.is_refused = true;
             table.comment(&comment);
             places.extend(table.from.iter().cloned());

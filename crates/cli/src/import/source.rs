@@ -8,6 +8,7 @@ use std::rc::Rc;
 use superpoll_gateway::config::bounded_file;
 
 use super::directive::Place;
+use super::output::VARIABLE_SIGN;
 
 /// The most bytes of all files together.
 const MOST_BYTES: u64 = 4 << 20;
@@ -113,7 +114,8 @@ impl Sources {
         self.open.pop();
     }
 
-    /// Reads a file, and notes that it is open. The inner error is the line that is not UTF-8.
+    /// Reads a file, and notes that it is open. The inner error is the line that is not UTF-8, or
+    /// has a NUL, which the output takes for a sign of its own.
     fn read(&mut self, path: &Path) -> io::Result<Result<String, usize>> {
         // The bound is that of all files, so a small file may be one too many.
         let bytes =
@@ -126,10 +128,13 @@ impl Sources {
             })?;
         self.bytes_left -= bytes.len() as u64;
         self.open.push(path.to_path_buf());
-        Ok(String::from_utf8(bytes).map_err(|error| {
-            let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            1 + good.iter().filter(|byte| **byte == b'\n').count()
-        }))
+        let line_of = |end: usize| 1 + bytes[..end].iter().filter(|byte| **byte == b'\n').count();
+        match str::from_utf8(&bytes).map_err(|error| error.valid_up_to()) {
+            Ok(text) => {
+                Ok(text.find(VARIABLE_SIGN).map_or(Ok(text.to_owned()), |at| Err(line_of(at))))
+            }
+            Err(end) => Ok(Err(line_of(end))),
+        }
     }
 
     /// Counts a directive.
@@ -184,7 +189,7 @@ impl Sources {
 
 fn not_text(place: &Place, line: usize) -> SyntaxError {
     let place = Place { line, ..place.clone() };
-    SyntaxError::new(&place, "the text is not UTF-8")
+    SyntaxError::new(&place, "the text is not UTF-8 without NUL")
 }
 
 /// Whether a name fits a pattern, in time that grows with their product.

@@ -130,7 +130,9 @@ fn bad_texts_have_an_error_with_their_place() {
         assert!(error.starts_with(expected), "{error}");
     }
     let error = imported(Format::Nginx, b"a;\nb \xff;").unwrap_err();
-    assert_eq!(error, "a.conf:2: the text is not UTF-8");
+    assert_eq!(error, "a.conf:2: the text is not UTF-8 without NUL");
+    let error = imported(Format::Caddy, b"a.test\nrespond \0").unwrap_err();
+    assert_eq!(error, "a.conf:2: the text is not UTF-8 without NUL");
     for (text, expected) in [
         ("a.test {\n", "a.conf:1: the block is not closed"),
         ("a.test {\n}\n}\n", "a.conf:3: unexpected \"}\""),
@@ -251,4 +253,139 @@ fn what_cannot_be_expressed_keeps_clients_out() {
     let text = b"a.test {\n@x not remote_ip 10.0.0.0/8\nabort @x\nrespond ok\n}\n";
     let text = imported(Format::Caddy, text).unwrap();
     assert!(text.contains(closed), "{text}");
+}
+
+/// Returns the lines of an output without their places, from one line to the next empty one.
+fn part<'a>(output: &'a str, start: &str) -> Vec<&'a str> {
+    let lines = output.lines().skip_while(|line| !line.starts_with(start));
+    let plain = |line: &'a str| line.split(" # a.conf").next().unwrap();
+    lines.take_while(|line| !line.is_empty()).map(plain).collect()
+}
+
+#[test]
+fn grpc_pass_is_a_proxy_to_an_upstream_of_http2() {
+    let text = "upstream app { server 10.0.0.1:1; }
+        server { listen 80; server_name a.test;
+        location /a/ { grpc_pass grpc://app; grpc_set_header Host $host; grpc_set_header X-A b;
+            grpc_intercept_errors on; grpc_next_upstream off; grpc_hide_header X-B; }
+        location /b/ { grpc_pass grpcs://app; grpc_ssl_name b.test; grpc_read_timeout 1h; }
+        location /c/ { proxy_pass http://app; proxy_set_header Host $host; }
+        location /d/ { grpc_pass http://app; }
+        location /e/ { grpc_pass $e; } }";
+    let output = imported(Format::Nginx, text.as_bytes()).unwrap();
+    for (start, expected) in [
+        (
+            "path = \"/a/\"",
+            &[
+                "# a.conf:3: \"grpc_set_header Host $host\": not needed: servers get the host that the \
+                 client asked for",
+                "proxy = { upstream = \"app\", request_headers = { set = { x-a = \"b\" } }, \
+                 replace_errors = true, retries = 0 }",
+                "headers = { remove = [\"x-b\"] }",
+            ][..],
+        ),
+        (
+            "path = \"/b/\"",
+            &[
+                "# a.conf:5: \"grpc_pass grpcs://app\": servers have to prove who they are here, by \
+                 the authorities of the system",
+                "# a.conf:5: \"grpc_pass grpcs://app\": nginx sends this host unless \
+                 grpc_set_header names another",
+                "proxy = { upstream = \"app-h2-tls\", host = \"app\" }",
+            ],
+        ),
+        ("path = \"/c/\"", &["proxy = { upstream = \"app-2\" }"]),
+        (
+            "path = \"/d/\"",
+            &[
+                "# a.conf:7: NOT IMPORTED \"grpc_pass http://app\": expected grpc://, grpcs:// and an \
+                 address or upstream",
+                "respond = { status = 501 }",
+            ],
+        ),
+        (
+            "path = \"/e/\"",
+            &[
+                "# a.conf:8: NOT IMPORTED \"grpc_pass $e\": an upstream is known when the server starts",
+                "respond = { status = 501 }",
+            ],
+        ),
+        ("[upstreams.app]", &["h2 = true"]),
+        (
+            "[upstreams.app-h2-tls]",
+            &[
+                "h2 = true",
+                "tls = { ca = \"/etc/ssl/certs/ca-certificates.crt\", server_name = \"b.test\" }",
+            ],
+        ),
+        ("[upstreams.app-2]", &[]),
+        ("[timeouts]", &["response = \"1h\""]),
+    ] {
+        let found = part(&output, start);
+        assert!(!found.is_empty(), "{start}: {output}");
+        for line in expected {
+            assert!(found.contains(line), "{start}: {line}: {output}");
+        }
+    }
+    assert!(!part(&output, "[upstreams.app-2]").contains(&"h2 = true"), "{output}");
+}
+
+#[test]
+fn a_map_of_server_names_becomes_the_routes_of_a_relay() {
+    let relay = |map: &str, server: &str| {
+        let text = format!(
+            "stream {{ upstream apps {{ server 10.0.1.1:443; }}
+            map $ssl_preread_server_name $name {{ {map} }}
+            server {{ listen 443; {server} proxy_pass $name; }} }}"
+        );
+        imported(Format::Nginx, text.as_bytes()).unwrap()
+    };
+    let on = "ssl_preread on;";
+    let output = relay(
+        "hostnames; A.test 10.0.0.1:443; b.test 10.0.0.1:443; .c.test apps; default 10.0.0.9:443;",
+        "ssl_preread on; proxy_timeout 10m; proxy_protocol on;",
+    );
+    let (_, below) = output.split_once("[[listeners]]").unwrap();
+    let lines: Vec<&str> = below
+        .lines()
+        .map(|line| line.split(" # a.conf").next().unwrap())
+        .take_while(|line| !line.starts_with("[upstreams"))
+        .filter(|line| !line.is_empty())
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "address = \":443\"",
+            "[listeners.relay]",
+            "to = \"10.0.0.9:443\"",
+            "idle = \"10m\"",
+            "proxy_protocol = true",
+            "[[listeners.relay.routes]]",
+            "server_names = [\"a.test\", \"b.test\"]",
+            "to = \"10.0.0.1:443\"",
+            "[[listeners.relay.routes]]",
+            "server_names = [\"c.test\", \"*.c.test\"]",
+            "upstream = \"apps\"",
+        ],
+        "{output}"
+    );
+    assert!(!output.contains("NOT IMPORTED"), "{output}");
+    // Clients of an expression do not come to the end for all others.
+    for line in ["~^a", "a.*", "*.a.test", "1.2.3.4", "\"\""] {
+        let output = relay(&format!("b.test apps; {line} 10.0.0.1:443; default 10.0.0.9:443;"), on);
+        assert_eq!(part(&output, "[listeners.relay]").len(), 3, "{line}: {output}");
+        assert!(output.contains("NOT IMPORTED \"default 10.0.0.9:443\""), "{line}: {output}");
+        assert!(!output.contains("to = \"10"), "{line}: {output}");
+        assert!(output.contains("server_names = [\"b.test\"]"), "{line}: {output}");
+    }
+    for (map, server) in [
+        ("~^a 10.0.0.1:443;", on),
+        ("default nowhere;", on),
+        ("a.test 10.0.0.1:443;", ""),
+        ("a.test 10.0.0.1:443;", "ssl_preread off;"),
+    ] {
+        let output = relay(map, server);
+        assert!(!output.contains("listeners.relay"), "{map} {server}: {output}");
+        assert!(output.contains("NOT IMPORTED \"server { "), "{map} {server}: {output}");
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use superpoll_gateway::Address;
 
 use super::directive::Directive;
-use super::output::{Table, Value, caddy_text};
+use super::output::{Table, Value, caddy_text, json};
 
 /// The protocol that the servers of an upstream speak: one upstream has one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -14,6 +14,8 @@ pub(super) enum Protocol {
     Https,
     /// HTTP/2 without encryption.
     Http2,
+    /// HTTP/2 with TLS.
+    Http2Tls,
     FastCgi,
 }
 
@@ -21,10 +23,20 @@ impl Protocol {
     /// Returns the port where an address has none.
     fn port(self) -> u16 {
         match self {
-            Protocol::Https => 443,
+            Protocol::Https | Protocol::Http2Tls => 443,
             Protocol::Http | Protocol::Http2 => 80,
             Protocol::FastCgi => 9000,
         }
+    }
+
+    /// Whether connections to the servers are encrypted.
+    pub(super) fn has_tls(self) -> bool {
+        matches!(self, Protocol::Https | Protocol::Http2Tls)
+    }
+
+    /// Whether the servers speak HTTP/2.
+    pub(super) fn has_http2(self) -> bool {
+        matches!(self, Protocol::Http2 | Protocol::Http2Tls)
     }
 
     fn suffix(self) -> &'static str {
@@ -32,6 +44,7 @@ impl Protocol {
             Protocol::Http => "",
             Protocol::Https => "-tls",
             Protocol::Http2 => "-h2",
+            Protocol::Http2Tls => "-h2-tls",
             Protocol::FastCgi => "-fastcgi",
         }
     }
@@ -116,7 +129,7 @@ impl Upstreams {
                 true => caddy_text(address),
                 false => server_address(address, protocol)?.into(),
             };
-            servers.push(Value::table([("address", address)]));
+            servers.push(json!({ "address": address }));
         }
         let first = addresses.first().map_or("", String::as_str);
         Ok(self.add(first, protocol, |table| {

@@ -15,12 +15,12 @@ pub(super) struct Matcher {
 impl Matcher {
     /// Returns that of all requests.
     pub(super) fn all() -> Matcher {
-        Matcher { path: "/".to_owned(), table: Value::Table(Vec::new()) }
+        Matcher { path: "/".to_owned(), table: Value::Null }
     }
 
     /// Whether it has all requests of another one, as far as paths tell.
     pub(super) fn covers(&self, other: &Matcher) -> bool {
-        self == other || (self.table.is_empty() && other.path.starts_with(&self.path))
+        self == other || (self.table.is_null() && other.path.starts_with(&self.path))
     }
 }
 
@@ -28,7 +28,7 @@ impl Matcher {
 fn path(pattern: &str) -> Result<Matcher, String> {
     let mut matcher = Matcher::all();
     if let Some(extension) = pattern.strip_prefix("*.").filter(|rest| !rest.contains(['*', '/'])) {
-        matcher.table.put("extensions", vec![extension.to_ascii_lowercase()]);
+        matcher.table["extensions"] = vec![extension.to_ascii_lowercase()].into();
     } else if pattern.contains('{') || !pattern.starts_with(['/', '*']) {
         return Err(format!("{pattern} is no path"));
     } else if pattern == "*" || pattern == "/*" {
@@ -43,7 +43,7 @@ fn path(pattern: &str) -> Result<Matcher, String> {
                 one => text.push(one),
             }
         }
-        matcher.table.put("path_regex", text + "$");
+        matcher.table["path_regex"] = (text + "$").into();
         if !pattern.contains('*') {
             matcher.path = pattern.to_owned();
         }
@@ -65,45 +65,45 @@ pub(super) fn of_word(word: &str, named: &[&Directive]) -> Result<Vec<Matcher>, 
     }
     parts.extend(definition.children().iter().map(|one| (one.name.as_str(), &one.words[..])));
     let mut paths = vec![Matcher::all()];
-    let mut table = Value::Table(Vec::new());
+    let mut table = Value::Null;
     for (kind, words) in parts {
         match (kind, words) {
             ("path", words) => {
                 paths = words.iter().map(|word| path(word)).collect::<Result<_, _>>()?;
             }
-            ("path_regexp", [text] | [_, text]) => table.put("path_regex", text.as_str()),
+            ("path_regexp", [text] | [_, text]) => table["path_regex"] = text.as_str().into(),
             ("method", words) => {
                 let methods: Vec<String> =
                     words.iter().map(|one| one.to_ascii_uppercase()).collect();
-                table.put("methods", methods);
+                table["methods"] = methods.into();
             }
             ("header", [name]) => match name.strip_prefix('!') {
-                Some(name) => table.below("headers").put(name, false),
-                None => table.below("headers").put(name, true),
+                Some(name) => table["headers"][name] = false.into(),
+                None => table["headers"][name] = true.into(),
             },
-            ("header", [name, value]) if value == "*" => table.below("headers").put(name, true),
+            ("header", [name, value]) if value == "*" => table["headers"][name] = true.into(),
             ("header", [name, value]) if !value.contains(['*', '{']) => {
-                table.below("headers").put(name, value.as_str());
+                table["headers"][name] = value.as_str().into();
             }
             ("query", words) => {
                 for word in words {
                     let (name, value) = word.split_once('=').unwrap_or((word, "*"));
                     match value {
-                        "*" => table.below("query").put(name, true),
-                        value => table.below("query").put(name, value),
+                        "*" => table["query"][name] = true.into(),
+                        value => table["query"][name] = value.into(),
                     }
                 }
             }
             (kind, _) => return Err(format!("match has no {kind} of this kind")),
         }
     }
-    let Value::Table(common) = table else { return Ok(paths) };
+    let Value::Object(common) = table else { return Ok(paths) };
     for matcher in &mut paths {
         for (key, value) in &common {
-            if key == "path_regex" && *matcher.table.below(key) != Value::Table(Vec::new()) {
+            if key == "path_regex" && matcher.table.get(key).is_some() {
                 return Err("a route has one path_regex".to_owned());
             }
-            matcher.table.put(key, value.clone());
+            matcher.table[key] = value.clone().into();
         }
     }
     Ok(paths)

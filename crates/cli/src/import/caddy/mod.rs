@@ -90,11 +90,7 @@ fn option<'a>(one: &'a Directive, settings: &mut site::Settings<'a>, output: &mu
                             }
                         }
                         one.note(Outcome::Imported);
-                        output.single("server").set(
-                            "trusted_proxies",
-                            Value::List(all),
-                            &[one, child],
-                        );
+                        output.single("server").set("trusted_proxies", all, &[one, child]);
                     }
                     ("trusted_proxies_strict", _) => {
                         output

@@ -9,7 +9,7 @@ use superpoll_gateway::config::PasswordHash;
 
 use super::super::directive::{Directive, Outcome};
 use super::super::output::caddy_text as text;
-use super::super::output::{HostTables, Output, Table, Value};
+use super::super::output::{HostTables, Output, Table, Value, json, push};
 use super::super::upstreams::{Protocol, Upstreams};
 use super::matcher::{Matcher, of_word, split};
 
@@ -128,7 +128,7 @@ impl Routes<'_> {
                 // Only one of the two may have more than a path.
                 let is_in_other = *base != Matcher::all();
                 let within = |one: &Matcher| {
-                    base.table.is_empty() && (one.path.starts_with(&base.path) || one.path == "/")
+                    base.table.is_null() && (one.path.starts_with(&base.path) || one.path == "/")
                 };
                 if is_in_other && (!matchers.iter().all(within) || around.stripped.is_some()) {
                     host.not_imported(
@@ -202,7 +202,7 @@ impl Routes<'_> {
         if slot.path != "/" {
             table.set("path", text(&slot.path), &[]);
         }
-        if !slot.table.is_empty() {
+        if !slot.table.is_null() {
             table.set("match", slot.table.clone(), &[]);
         }
         let own = |name: &str| {
@@ -224,14 +224,13 @@ impl Routes<'_> {
                         change(
                             rule.words,
                             "proxy",
-                            proxy.below("request_headers"),
+                            &mut proxy["request_headers"],
                             rule.directive,
                             &mut table,
                         );
                     }
-                    proxy.drop_empty();
                     for rule in own("encode") {
-                        proxy.put("compress", true);
+                        proxy["compress"] = true.into();
                         table.cite("proxy", &[rule.directive]);
                         rule.directive
                             .children()
@@ -239,7 +238,7 @@ impl Routes<'_> {
                             .for_each(|one| one.note(Outcome::NotNeeded));
                     }
                     if stripped.is_some() {
-                        proxy.put("strip_path", true);
+                        proxy["strip_path"] = true.into();
                     }
                     table.set("proxy", proxy, &[directive]);
                 }
@@ -270,9 +269,9 @@ impl Routes<'_> {
                 table.not_needed(directive, "files that are text are compressed by default");
             }
             ("header", _) => {
-                let mut headers = table.get("headers").cloned().unwrap_or(Value::Table(Vec::new()));
+                let mut headers = table.get("headers").cloned().unwrap_or_default();
                 change(words, "headers", &mut headers, directive, table);
-                if !headers.is_empty() {
+                if !headers.is_null() {
                     table.set("headers", headers, &[]);
                 }
             }
@@ -344,24 +343,20 @@ impl Routes<'_> {
             other => {
                 let why = other.err().unwrap_or_else(|| "there is no address".to_owned());
                 table.not_imported(directive, &why);
-                table.set("respond", Value::table([("status", Value::Number(501))]), &[]);
+                table.set("respond", json!({ "status": 501 }), &[]);
                 return None;
             }
         };
-        let mut proxy = Value::table([("upstream", name.as_str().into())]);
-        match protocol {
-            Protocol::Https => {
-                let tls = Value::table([("ca", "/etc/ssl/certs/ca-certificates.crt".into())]);
-                table.remark(
-                    directive,
-                    "servers prove who they are by the authorities of the system",
-                );
-                self.upstreams.set(&name, "tls", tls, &[directive]);
-            }
-            Protocol::Http2 => self.upstreams.set(&name, "h2", true, &[directive]),
-            Protocol::Http | Protocol::FastCgi => {}
+        let mut proxy = json!({ "upstream": name.as_str() });
+        if protocol.has_tls() {
+            let tls = json!({ "ca": "/etc/ssl/certs/ca-certificates.crt" });
+            table.remark(directive, "servers prove who they are by the authorities of the system");
+            self.upstreams.set(&name, "tls", tls, &[directive]);
         }
-        let mut health = Value::Table(Vec::new());
+        if protocol.has_http2() {
+            self.upstreams.set(&name, "h2", true, &[directive]);
+        }
+        let mut health = Value::Null;
         let mut checks = Vec::new();
         for child in directive.children() {
             match (child.name.as_str(), child.first()) {
@@ -374,11 +369,11 @@ impl Routes<'_> {
                 }
                 ("lb_policy", "round_robin") => table.not_needed(child, "it is the default"),
                 ("health_uri", path) => {
-                    health.put("path", path);
+                    health["path"] = path.into();
                     checks.push(child);
                 }
                 ("health_interval" | "health_timeout", time) => {
-                    health.put(child.name.trim_start_matches("health_"), time);
+                    health[child.name.trim_start_matches("health_")] = time.into();
                     checks.push(child);
                 }
                 ("header_up", field) if field.eq_ignore_ascii_case("host") => match child
@@ -392,11 +387,11 @@ impl Routes<'_> {
                         table.not_needed(child, "servers get the host that the client asked for");
                     }
                     Some("{upstream_hostport}" | "{http.reverse_proxy.upstream.hostport}") => {
-                        proxy.put("host", to.first().cloned().unwrap_or_default());
+                        proxy["host"] = to.first().cloned().unwrap_or_default().into();
                         table.cite("proxy", &[child]);
                     }
                     Some(host) if !host.contains('{') => {
-                        proxy.put("host", host);
+                        proxy["host"] = host.into();
                         table.cite("proxy", &[child]);
                     }
                     _ => table.not_imported(child, "the host is that of the client, or one text"),
@@ -405,11 +400,10 @@ impl Routes<'_> {
                     table.not_needed(child, "servers get it by themselves");
                 }
                 ("header_up", _) => {
-                    change(&child.words, "proxy", proxy.below("request_headers"), child, table)
+                    change(&child.words, "proxy", &mut proxy["request_headers"], child, table)
                 }
                 ("header_down", _) => {
-                    let mut headers =
-                        table.get("headers").cloned().unwrap_or(Value::Table(Vec::new()));
+                    let mut headers = table.get("headers").cloned().unwrap_or_default();
                     change(&child.words, "headers", &mut headers, child, table);
                     table.set("headers", headers, &[]);
                 }
@@ -432,10 +426,8 @@ impl Routes<'_> {
             match (child.name.as_str(), child.first()) {
                 ("tls", _) => child.note(Outcome::Imported),
                 ("tls_server_name", host) => {
-                    let tls = Value::table([
-                        ("ca", "/etc/ssl/certs/ca-certificates.crt".into()),
-                        ("server_name", host.into()),
-                    ]);
+                    let tls =
+                        json!({ "ca": "/etc/ssl/certs/ca-certificates.crt", "server_name": host });
                     self.upstreams.set(name, "tls", tls, &[child]);
                 }
                 ("tls_insecure_skip_verify", _) => {
@@ -466,10 +458,10 @@ impl Routes<'_> {
             Ok(name) => name,
             Err(why) => {
                 table.not_imported(directive, &why);
-                return table.set("respond", Value::table([("status", Value::Number(501))]), &[]);
+                return table.set("respond", json!({ "status": 501 }), &[]);
             }
         };
-        let mut fastcgi = Value::table([("upstream", name.into())]);
+        let mut fastcgi = json!({ "upstream": name });
         let mut from = vec![directive];
         let mut folder = root.as_ref().map(|(root, _)| root.clone());
         from.extend(root.map(|(_, directive)| directive));
@@ -477,11 +469,11 @@ impl Routes<'_> {
             match (child.name.as_str(), &child.words[..]) {
                 ("root", [root]) => folder = Some(root.clone()),
                 ("index", [index]) if index.ends_with(".php") => {
-                    fastcgi.put("index", index.as_str())
+                    fastcgi["index"] = index.as_str().into()
                 }
-                ("split", [split]) => fastcgi.put("split", split.as_str()),
+                ("split", [split]) => fastcgi["split"] = split.as_str().into(),
                 ("env", [name, value]) if !value.contains('{') || value.contains("{$") => {
-                    fastcgi.below("params").put(name, text(value));
+                    fastcgi["params"][name] = text(value).into();
                 }
                 _ => {
                     table.not_imported(child, "fastcgi has no such key");
@@ -491,10 +483,10 @@ impl Routes<'_> {
             from.push(child);
         }
         if let Some(folder) = &folder {
-            fastcgi.put("root", text(folder));
+            fastcgi["root"] = text(folder).into();
         }
         if let (Some(files), Some(folder)) = (file_server, folder) {
-            let value = Value::table([("root", text(&folder)), ("otherwise", "fastcgi".into())]);
+            let value = json!({ "root": text(&folder), "otherwise": "fastcgi" });
             table.set("files", value, &[files.directive]);
             files
                 .directive
@@ -512,12 +504,12 @@ impl Routes<'_> {
             table.not_imported(directive, "auth_request asks a server of an upstream");
             return close(table);
         };
-        let mut auth = Value::table([("upstream", name.into())]);
+        let mut auth = json!({ "upstream": name });
         let mut from = vec![directive];
         let mut copied: Vec<String> = Vec::new();
         for child in directive.children() {
             match child.name.as_str() {
-                "uri" => auth.put("path", child.first().split('?').next().unwrap_or("/")),
+                "uri" => auth["path"] = child.first().split('?').next().unwrap_or("/").into(),
                 "copy_headers" => {
                     copied.extend(child.words.iter().cloned());
                     copied.extend(child.children().iter().map(|one| one.name.clone()));
@@ -537,7 +529,7 @@ impl Routes<'_> {
                 .for_each(|name| *name = name.split('>').next().unwrap_or_default().to_owned());
         }
         if !copied.is_empty() {
-            auth.put("copy", copied);
+            auth["copy"] = copied.into();
         }
         table.set("auth_request", auth, &from);
     }
@@ -585,23 +577,17 @@ fn change(
         let value = |text: &str| variables(text);
         let done = match &words[..] {
             [name] if name.starts_with('-') && !name.contains('*') => {
-                let mut removed = match headers.below("remove") {
-                    Value::List(names) => std::mem::take(names),
-                    _ => Vec::new(),
-                };
-                removed.push(name[1..].to_ascii_lowercase().into());
-                headers.put("remove", Value::List(removed));
+                push(&mut headers["remove"], name[1..].to_ascii_lowercase());
                 Ok(())
             }
             [name, text] => match (value(text), name.strip_prefix('+')) {
                 (Ok(text), Some(name)) => {
-                    headers.below("add").put(&name.to_ascii_lowercase(), text);
+                    headers["add"][&name.to_ascii_lowercase()] = text.into();
                     Ok(())
                 }
                 (Ok(text), None) if !name.starts_with(['?', '-']) => {
-                    headers
-                        .below("set")
-                        .put(&name.trim_start_matches('>').to_ascii_lowercase(), text);
+                    headers["set"][&name.trim_start_matches('>').to_ascii_lowercase()] =
+                        text.into();
                     Ok(())
                 }
                 (Err(why), _) => Err(why),
@@ -680,9 +666,9 @@ fn redirect(answer: &Fitted<'_>, table: &mut Table) {
     }
     if rest.replace("{$", "").contains('{') || status == 0 {
         table.not_imported(directive, "a redirect has {host}, {path} and {query}, and a status");
-        return table.set("respond", Value::table([("status", Value::Number(501))]), &[]);
+        return table.set("respond", json!({ "status": 501 }), &[]);
     }
-    let redirect = Value::table([("to", text(&to)), ("status", Value::Number(status))]);
+    let redirect = json!({ "to": text(&to), "status": status });
     table.set("redirect", redirect, &[directive]);
 }
 
@@ -712,13 +698,13 @@ fn respond(answer: &Fitted<'_>, table: &mut Table) {
         }
         from.push(child);
     }
-    let mut respond = Value::table([("status", Value::Number(status))]);
+    let mut respond = json!({ "status": status });
     if let Some(body) = given.filter(|_| !matches!(status, 204 | 205 | 304 | 444)) {
         if body.replace("{$", "").contains('{') && !body.trim_start().starts_with(['{', '[']) {
             table.remark(directive, "the body of a fixed answer has no variables");
             directive.note(Outcome::NotImported);
         }
-        respond.put("body", text(&body));
+        respond["body"] = text(&body).into();
     }
     table.set("respond", respond, &from);
 }
@@ -730,20 +716,20 @@ fn files(
     table: &mut Table,
 ) {
     let directive = answer.directive;
-    let mut files = Value::table([("root", ".".into())]);
+    let mut files = json!({ "root": "." });
     let mut from = vec![directive];
     if let Some((folder, root)) = &root {
-        files.put("root", text(folder));
+        files["root"] = text(folder).into();
         from.push(root);
     }
     if answer.words.iter().any(|word| word == "browse") {
-        files.put("listing", true);
+        files["listing"] = true.into();
     }
     for child in directive.children() {
         match (child.name.as_str(), &child.words[..]) {
-            ("root", [folder]) => files.put("root", text(folder)),
-            ("index", names) => files.put("index", names.to_vec()),
-            ("browse", []) => files.put("listing", true),
+            ("root", [folder]) => files["root"] = text(folder).into(),
+            ("index", names) => files["index"] = names.to_vec().into(),
+            ("browse", []) => files["listing"] = true.into(),
             ("precompressed", _) => {
                 table.not_needed(child, "compressed files are sent by default");
                 continue;
@@ -769,7 +755,7 @@ fn files(
                     && !last.contains(['{', '?'])
                     && rest.iter().all(|one| one == "{path}" || one == "{path}/") =>
             {
-                files.put("fallback", last.as_str());
+                files["fallback"] = last.as_str().into();
                 from.push(rule.directive);
             }
             _ => table
@@ -780,15 +766,15 @@ fn files(
 }
 
 fn passwords(directive: &Directive, words: &[String], table: &mut Table) {
-    let mut auth = Value::Table(Vec::new());
+    let mut auth = Value::Null;
     let realm = words.iter().find(|word| !matches!(word.as_str(), "bcrypt" | "argon2id"));
     if let Some(realm) = realm {
-        auth.put("realm", text(realm));
+        auth["realm"] = text(realm).into();
     }
     let mut from = vec![directive];
     for user in directive.children() {
         match PasswordHash::parse(user.first()) {
-            Ok(_) => auth.below("users").put(&user.name, user.first()),
+            Ok(_) => auth["users"][&user.name] = user.first().into(),
             Err(why) => {
                 table.not_imported(user, &why.to_string());
                 continue;
@@ -805,7 +791,7 @@ fn passwords(directive: &Directive, words: &[String], table: &mut Table) {
 
 /// Returns the new path of `rewrite`.
 fn rewritten(to: &str, slot: &Matcher) -> Result<String, String> {
-    let has_expression = slot.table.has("path_regex");
+    let has_expression = slot.table.get("path_regex").is_some();
     let mut all = String::new();
     let mut rest = to;
     while let Some((before, after)) = rest.split_once('{') {
@@ -881,7 +867,7 @@ fn error_pages(directive: &Directive, block: &[Directive], host: &mut Table) {
         true => vec!["4xx", "5xx"],
         false => directive.words.iter().map(String::as_str).collect(),
     };
-    let mut pages = host.get("errors").cloned().unwrap_or(Value::Table(Vec::new()));
+    let mut pages = host.get("errors").cloned().unwrap_or_default();
     let mut from = vec![directive];
     from.extend(directive.children());
     match page.contains('{') {
@@ -890,7 +876,7 @@ fn error_pages(directive: &Directive, block: &[Directive], host: &mut Table) {
                 let name = page
                     .replace("{err.status_code}", kind)
                     .replace("{http.error.status_code}", kind);
-                pages.put(kind, text(&format!("{}{name}", root.trim_end_matches('/'))));
+                pages[kind] = text(&format!("{}{name}", root.trim_end_matches('/'))).into();
             }
             if kinds.iter().any(|kind| kind.contains('x')) {
                 return host.not_imported(directive, "errors names a file for each status");
@@ -899,7 +885,7 @@ fn error_pages(directive: &Directive, block: &[Directive], host: &mut Table) {
         true => return host.not_imported(directive, "errors names a file for each status"),
         false => {
             for kind in kinds {
-                pages.put(kind, text(&format!("{}{page}", root.trim_end_matches('/'))));
+                pages[kind] = text(&format!("{}{page}", root.trim_end_matches('/'))).into();
             }
         }
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::super::directive::{Directive, Outcome};
 use super::super::output::caddy_text as text;
-use super::super::output::{HostTables, Output, Table, Value};
+use super::super::output::{HostTables, Output, Table, Value, json};
 use super::super::upstreams::Upstreams;
 use super::route::Routes;
 
@@ -188,7 +188,7 @@ pub(super) fn add_sites<'a>(
         if !names.is_empty() {
             tables.host.set(
                 "names",
-                Value::List(names.iter().map(|name| text(name)).collect()),
+                names.iter().map(|name| text(name)).collect::<Vec<_>>(),
                 &[site],
             );
         }
@@ -201,11 +201,7 @@ pub(super) fn add_sites<'a>(
         if tables.routes.is_empty() {
             let mut route = Table::new("[[hosts.routes]]");
             route.comment("Caddy answers with 200 where nothing else does.");
-            route.set(
-                "respond",
-                Value::table([("status", Value::Number(200)), ("body", "".into())]),
-                &[site],
-            );
+            route.set("respond", json!({ "status": 200, "body": "" }), &[site]);
             tables.routes.push(route);
         }
         tables.share_rules();
@@ -217,11 +213,7 @@ pub(super) fn add_sites<'a>(
     }
     for (mut tables, own) in hosts {
         if own.len() < count {
-            tables.host.set(
-                "listeners",
-                Value::List(own.iter().map(|one| text(one)).collect()),
-                &[],
-            );
+            tables.host.set("listeners", own.iter().map(|one| text(one)).collect::<Vec<_>>(), &[]);
         }
         tables.host.lead_with(&["names", "listeners"]);
         output.hosts.push(tables);
@@ -254,7 +246,7 @@ fn table<'a>(listener: &Listener<'a>, settings: &Settings<'a>) -> Table {
     // One source for a listener: ACME comes first.
     wanted.sort_by_key(|(certificates, _)| certificates.clone());
     let Some((first, _)) = wanted.first() else { return table };
-    let mut tls = Value::Table(Vec::new());
+    let mut tls = Value::Null;
     let mut from: Vec<&Directive> = Vec::new();
     for (certificates, site) in &wanted {
         if std::mem::discriminant(certificates) != std::mem::discriminant(first) {
@@ -268,23 +260,22 @@ fn table<'a>(listener: &Listener<'a>, settings: &Settings<'a>) -> Table {
     }
     match first {
         Certificates::Acme(email) => {
-            tls.put("acme", text(email));
+            tls["acme"] = text(email).into();
             from.extend(settings.email);
             if let Some(directory) = settings.directory {
-                tls.put("directory", text(directory.first()));
+                tls["directory"] = text(directory.first()).into();
                 from.push(directory);
             }
         }
         Certificates::Internal => {
-            tls.put("internal", true);
+            tls["internal"] = true.into();
             from.extend(settings.is_local);
         }
         Certificates::Files(..) => {
             let mut pairs: Vec<Value> = Vec::new();
             for (certificates, _) in &wanted {
                 if let Certificates::Files(certificate, key) = certificates {
-                    let pair =
-                        Value::table([("certificate", text(certificate)), ("key", text(key))]);
+                    let pair = json!({ "certificate": text(certificate), "key": text(key) });
                     if !pairs.contains(&pair) {
                         pairs.push(pair);
                     }
@@ -292,12 +283,12 @@ fn table<'a>(listener: &Listener<'a>, settings: &Settings<'a>) -> Table {
             }
             tls = pairs.remove(0);
             if !pairs.is_empty() {
-                tls.put("certificates", Value::List(pairs));
+                tls["certificates"] = pairs.into();
             }
         }
     }
     if let Some(version) = listener.min_version {
-        tls.put("min_version", "1.3");
+        tls["min_version"] = "1.3".into();
         from.push(version);
     }
     table.set("tls", tls, &from);

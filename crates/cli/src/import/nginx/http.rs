@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::super::directive::{Directive, Outcome};
-use super::super::output::{HostTables, Output, Table, Value};
+use super::super::output::{HostTables, Output, Table, Value, json};
 use super::location::{Kind, Location, Locations};
 use super::route::{Routes, is_redirect};
 use super::scope::Scope;
@@ -296,8 +296,7 @@ fn encrypt<'s, 'a: 's>(
     let mut sites: Vec<_> = sites.collect();
     // The first certificate is for clients that ask for no name.
     sites.sort_by_key(|(_, is_default)| !is_default);
-    let (mut pairs, mut from, mut tls) =
-        (Vec::<(String, String)>::new(), Vec::new(), Value::Table(Vec::new()));
+    let (mut pairs, mut from, mut tls) = (Vec::<(String, String)>::new(), Vec::new(), Value::Null);
     let path = |directive: &Directive| folder.join(directive.first()).display().to_string();
     for (site, _) in sites {
         let scope = &site.scope;
@@ -314,7 +313,7 @@ fn encrypt<'s, 'a: 's>(
             let has = |version: &str| protocols.words.iter().any(|word| word == version);
             match (has("TLSv1.2"), has("TLSv1.3")) {
                 (false, true) => {
-                    tls.put("min_version", "1.3");
+                    tls["min_version"] = "1.3".into();
                     from.push(protocols);
                 }
                 _ if has("TLSv1") || has("TLSv1.1") => {
@@ -327,23 +326,20 @@ fn encrypt<'s, 'a: 's>(
             (scope.last("ssl_client_certificate"), scope.last("ssl_verify_client"))
             && matches!(verify.first(), "on" | "optional")
         {
-            tls.put("client_ca", path(ca));
+            tls["client_ca"] = path(ca).into();
             let rule = if verify.first() == "on" { "required" } else { "optional" };
-            tls.put("client_certificates", rule);
+            tls["client_certificates"] = rule.into();
             from.extend([ca, verify]);
         }
     }
     let mut pairs = pairs.into_iter();
     let Some((certificate, key)) = pairs.next() else { return false };
-    tls.put("certificate", certificate);
-    tls.put("key", key);
-    let others: Vec<Value> = pairs
-        .map(|(certificate, key)| {
-            Value::table([("certificate", certificate.into()), ("key", key.into())])
-        })
-        .collect();
+    tls["certificate"] = certificate.into();
+    tls["key"] = key.into();
+    let others: Vec<Value> =
+        pairs.map(|(certificate, key)| json!({ "certificate": certificate, "key": key })).collect();
     if !others.is_empty() {
-        tls.put("certificates", others);
+        tls["certificates"] = others.into();
     }
     table.set("tls", tls, &from);
     true
@@ -612,7 +608,7 @@ fn may_be_below(expression: &str, path: &str) -> bool {
 /// Gives routes of one path the same spelling, with or without a slash at the end.
 fn spell_alike(routes: &mut [Table]) {
     let path = |table: &Table| match table.get("path") {
-        Some(Value::Text(path)) => path.clone(),
+        Some(Value::String(path)) => path.clone(),
         _ => "/".to_owned(),
     };
     let plain: Vec<String> =

@@ -16,7 +16,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use super::directive::{Directive, Outcome};
-use super::output::{Output, Value};
+use super::output::Output;
 use super::source::Sources;
 use upstream::NamedUpstreams;
 use verdict::sweep;
@@ -74,9 +74,7 @@ fn translate(directives: &[Directive], folder: &Path) -> Result<Output, Box<dyn 
     upstreams.add_unused(&mut output.top);
     for directive in blocks("worker_processes") {
         match directive.first().parse::<u64>() {
-            Ok(number) => {
-                output.single("server").set("workers", Value::Number(number), &[directive])
-            }
+            Ok(number) => output.single("server").set("workers", number, &[directive]),
             Err(_) => output.single("server").not_needed(directive, "it is the default"),
         }
     }

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::super::directive::{Directive, Outcome};
-use super::super::output::{Table, Value};
+use super::super::output::{Table, Value, json};
 use super::super::upstreams::Protocol;
 use super::location::{Kind, Location, Locations};
 use super::rules;
@@ -29,11 +29,10 @@ pub(super) struct Routes<'a, 'b> {
 }
 
 /// Content handlers that have no counterpart.
-const FOREIGN: [&str; 9] = [
+const FOREIGN: [&str; 8] = [
     "uwsgi_pass",
     "scgi_pass",
     "memcached_pass",
-    "grpc_pass",
     "stub_status",
     "content_by_lua_block",
     "js_content",
@@ -55,11 +54,11 @@ impl<'a> Routes<'a, '_> {
         match &location.kind {
             Kind::Exact => {
                 let text = format!("^{}$", escaped(&location.path));
-                table.set("match", Value::table([("path_regex", text.into())]), &from);
+                table.set("match", json!({ "path_regex": text }), &from);
             }
             Kind::Expression(expression) => {
                 let text = expression.as_str();
-                table.set("match", Value::table([("path_regex", text.into())]), &from);
+                table.set("match", json!({ "path_regex": text }), &from);
             }
             Kind::Prefix { .. } | Kind::Named => {
                 if let Some(directive) = location.directive
@@ -85,7 +84,7 @@ impl<'a> Routes<'a, '_> {
         if let Some(directive) = scope.own("rewrite").into_iter().find(|one| is_redirect(one)) {
             return self.rewrite_away(directive, table);
         }
-        if let Some(directive) = scope.own_first("proxy_pass") {
+        if let Some(directive) = proxy_pass(scope) {
             if location.path.ends_with('/') && location.path != "/" {
                 self.totals.redirected.push(directive.place.to_string());
             }
@@ -123,7 +122,7 @@ impl<'a> Routes<'a, '_> {
             && one.first() == "all"
             && scope.own("allow").is_empty()
         {
-            let respond = Value::table([("status", Value::Number(403))]);
+            let respond = json!({ "status": 403 });
             return table.set("respond", respond, &[one]);
         }
         self.files(location, table);
@@ -140,8 +139,8 @@ impl<'a> Routes<'a, '_> {
         if let (301 | 302 | 303 | 307 | 308, Some(to)) = (code, text) {
             return match value::redirect(to, self.scheme, &self.name) {
                 Ok(to) => {
-                    let status = Value::Number(u64::from(code));
-                    let redirect = Value::table([("to", to.into()), ("status", status)]);
+                    let status = u64::from(code);
+                    let redirect = json!({ "to": to, "status": status });
                     table.set("redirect", redirect, &[directive]);
                 }
                 Err(why) => {
@@ -150,14 +149,14 @@ impl<'a> Routes<'a, '_> {
                 }
             };
         }
-        let mut respond = Value::table([("status", Value::Number(u64::from(code)))]);
+        let mut respond = json!({ "status": u64::from(code) });
         let mut from = vec![directive];
         match text {
             Some(text) if value::has_variables(text) => {
                 table.not_imported(directive, "the body of a fixed answer has no variables");
                 return refuse(table);
             }
-            Some(text) => respond.put("body", text.as_str()),
+            Some(text) => respond["body"] = text.as_str().into(),
             None => {}
         }
         if !(200..=599).contains(&code) {
@@ -165,7 +164,7 @@ impl<'a> Routes<'a, '_> {
             return refuse(table);
         }
         if let (Some(kind), Some(_)) = (scope.last("default_type"), text) {
-            respond.put("headers", Value::table([("content-type", kind.first().into())]));
+            respond["headers"] = json!({ "content-type": kind.first() }).into();
             from.push(kind);
         }
         table.set("respond", respond, &from);
@@ -191,10 +190,10 @@ impl<'a> Routes<'a, '_> {
         match target {
             Ok(to) => {
                 if !whole && table.get("match").is_none() {
-                    let expression = Value::table([("path_regex", directive.first().into())]);
+                    let expression = json!({ "path_regex": directive.first() });
                     table.set("match", expression, &[directive]);
                 }
-                let redirect = Value::table([("to", to.into()), ("status", Value::Number(status))]);
+                let redirect = json!({ "to": to, "status": status });
                 table.set("redirect", redirect, &[directive]);
             }
             Err(why) => {
@@ -204,7 +203,7 @@ impl<'a> Routes<'a, '_> {
         }
     }
 
-    /// Returns the `proxy` of a `proxy_pass`, and sets the path that servers are asked for.
+    /// Returns the `proxy` of a `proxy_pass` or `grpc_pass`, and sets the path that servers get.
     fn proxy(
         &mut self,
         directive: &'a Directive,
@@ -213,14 +212,18 @@ impl<'a> Routes<'a, '_> {
     ) -> Option<Value> {
         let scope = &location.scope;
         let url = directive.first();
-        let (protocol, rest) = match url.split_once("://") {
-            Some(("http", rest)) => (Protocol::Http, rest),
-            Some(("https", rest)) => (Protocol::Https, rest),
+        let module = module(directive);
+        let (protocol, rest) = match (module, url.split_once("://")) {
+            ("proxy", Some(("http", rest))) => (Protocol::Http, rest),
+            ("proxy", Some(("https", rest))) => (Protocol::Https, rest),
+            ("grpc", Some(("grpc", rest))) => (Protocol::Http2, rest),
+            ("grpc", Some(("grpcs", rest))) => (Protocol::Http2Tls, rest),
+            ("grpc", None) => (Protocol::Http2, url),
             _ => {
-                table.not_imported(
-                    directive,
-                    "expected http://, https:// and an address or upstream",
-                );
+                let schemes =
+                    if module == "grpc" { "grpc://, grpcs://" } else { "http://, https://" };
+                let why = format!("expected {schemes} and an address or upstream");
+                table.not_imported(directive, &why);
                 return None;
             }
         };
@@ -259,16 +262,19 @@ impl<'a> Routes<'a, '_> {
                 return None;
             }
         };
-        let mut proxy = Value::table([("upstream", upstream.as_str().into())]);
-        if protocol == Protocol::Https {
+        let mut proxy = json!({ "upstream": upstream.as_str() });
+        if protocol.has_http2() {
+            self.upstreams.made.set(&upstream, "h2", true, &[directive]);
+        }
+        if protocol.has_tls() {
             self.encrypt(&upstream, directive, scope, table);
         }
         if !path.is_empty() {
             self.replace_path(path, directive, location, &mut proxy, table);
         }
         rules::request_fields(scope, directive, (&mut proxy, &server), table);
-        rules::responses(scope, "proxy", &mut proxy, table);
-        self.note_timeouts(scope, ["proxy_read_timeout", "proxy_connect_timeout"]);
+        rules::responses(scope, module, "proxy", &mut proxy, table);
+        self.note_timeouts(scope, module);
         Some(proxy)
     }
 
@@ -280,7 +286,8 @@ impl<'a> Routes<'a, '_> {
         table: &mut Table,
     ) {
         let mut from = vec![directive];
-        let authorities = match scope.last("proxy_ssl_trusted_certificate") {
+        let last = |key: &str| scope.last(&format!("{}_ssl_{key}", module(directive)));
+        let authorities = match last("trusted_certificate") {
             Some(given) => {
                 from.push(given);
                 self.path(given.first())
@@ -292,19 +299,17 @@ impl<'a> Routes<'a, '_> {
                 "/etc/ssl/certs/ca-certificates.crt".to_owned()
             }
         };
-        let mut tls = Value::table([("ca", authorities.into())]);
-        for (name, key) in [
-            ("proxy_ssl_name", "server_name"),
-            ("proxy_ssl_certificate", "certificate"),
-            ("proxy_ssl_certificate_key", "key"),
-        ] {
-            let Some(given) = scope.last(name) else { continue };
+        let mut tls = json!({ "ca": authorities });
+        for (name, key) in
+            [("name", "server_name"), ("certificate", "certificate"), ("certificate_key", "key")]
+        {
+            let Some(given) = last(name) else { continue };
             let is_path = key != "server_name";
             let text = if is_path { self.path(given.first()) } else { given.first().to_owned() };
-            tls.put(key, text);
+            tls[key] = text.into();
             from.push(given);
         }
-        if let Some(verify) = scope.last("proxy_ssl_verify") {
+        if let Some(verify) = last("verify") {
             match verify.first() {
                 "on" => table.not_needed(verify, "it is always done"),
                 _ => table.not_imported(verify, "servers always have to prove who they are"),
@@ -328,7 +333,7 @@ impl<'a> Routes<'a, '_> {
             (Kind::Exact | Kind::Expression(_), _) => path.to_owned(),
             (Kind::Prefix { .. }, _) if own == path => return,
             (Kind::Prefix { .. }, (true, true)) if path == "/" => {
-                return proxy.put("strip_path", true);
+                return proxy["strip_path"] = true.into();
             }
             (Kind::Prefix { .. }, (true, true)) => {
                 format!("{}{{below}}", path.trim_end_matches('/'))
@@ -364,12 +369,12 @@ impl<'a> Routes<'a, '_> {
                 return None;
             }
         };
-        let mut fastcgi = Value::table([("upstream", upstream.into())]);
+        let mut fastcgi = json!({ "upstream": upstream });
         let root = scope.last("alias").or_else(|| scope.last("root"));
         let mut folder = root.map(|root| self.path(root.first()));
         let mut has_script =
             scope.all(&["include"]).iter().any(|one| one.first().ends_with(".conf"));
-        let mut params = Value::Table(Vec::new());
+        let mut params = Value::Null;
         let mut from: Vec<&Directive> = root.into_iter().collect();
         for param in scope.all(&["fastcgi_param"]) {
             let text = param.words.get(1).map_or("", String::as_str);
@@ -383,7 +388,7 @@ impl<'a> Routes<'a, '_> {
                     {
                         Some("$document_root") => {}
                         Some(base) if !value::has_variables(base) => {
-                            fastcgi.put("server_root", base)
+                            fastcgi["server_root"] = base.into()
                         }
                         _ if text == "$request_filename" => {}
                         _ => {
@@ -411,41 +416,42 @@ impl<'a> Routes<'a, '_> {
                     false => table.not_imported(param, "params have no variables"),
                 },
                 name => {
-                    params.put(name, text);
+                    params[name] = text.into();
                     from.push(param);
                 }
             }
         }
         if has_script {
             match folder {
-                Some(folder) => fastcgi.put("root", folder),
+                Some(folder) => fastcgi["root"] = folder.into(),
                 None => table
                     .comment("fastcgi needs root = FOLDER: nginx looks in a folder of its own."),
             }
         }
         let index = scope.last("fastcgi_index").filter(|one| one.first() != "index.php");
         if let Some(index) = index.filter(|one| one.first().ends_with(".php")) {
-            fastcgi.put("index", index.first());
+            fastcgi["index"] = index.first().into();
             from.push(index);
         }
-        if !params.is_empty() {
-            fastcgi.put("params", params);
+        if !params.is_null() {
+            fastcgi["params"] = params.into();
         }
         table.cite("fastcgi", &from);
-        rules::responses(scope, "fastcgi", &mut fastcgi, table);
-        self.note_timeouts(scope, ["fastcgi_read_timeout", "fastcgi_connect_timeout"]);
+        rules::responses(scope, "fastcgi", "fastcgi", &mut fastcgi, table);
+        self.note_timeouts(scope, "fastcgi");
         Some(fastcgi)
     }
 
-    fn note_timeouts(&mut self, scope: &Scope<'a>, [read, connect]: [&str; 2]) {
-        let read = scope.last(read);
+    fn note_timeouts(&mut self, scope: &Scope<'a>, module: &str) {
+        let read = scope.last(&format!("{module}_read_timeout"));
+        let connect = scope.last(&format!("{module}_connect_timeout"));
         let time = read.and_then(|one| value::duration(one.first()));
         // Its line is written at the end.
-        scope.last(connect).into_iter().chain(read).for_each(|one| one.note(Outcome::NotNeeded));
+        connect.into_iter().chain(read).for_each(|one| one.note(Outcome::NotNeeded));
         self.totals
             .response
             .push((time.map_or(super::settings::DEFAULT_RESPONSE, |(_, time)| time), read));
-        if let Some(connect) = scope.last(connect)
+        if let Some(connect) = connect
             && let Some((_, time)) = value::duration(connect.first())
         {
             self.totals.connect.push((time, connect));
@@ -458,7 +464,7 @@ impl<'a> Routes<'a, '_> {
         let alias = scope.own_first("alias");
         let Some(root) = alias.or_else(|| scope.last("root")) else {
             table.comment("nginx looks in a folder of its own here; files needs root = FOLDER.");
-            return table.set("respond", Value::table([("status", Value::Number(404))]), &[]);
+            return table.set("respond", json!({ "status": 404 }), &[]);
         };
         let expression = matches!(location.kind, Kind::Expression(_));
         if value::has_variables(root.first()) || (alias.is_some() && expression) {
@@ -473,37 +479,37 @@ impl<'a> Routes<'a, '_> {
         } else if alias.is_none() && location.path != "/" {
             table.set("rewrite", "{path}", &[root]);
         }
-        let mut files = Value::table([("root", folder.into())]);
+        let mut files = json!({ "root": folder });
         let mut from = vec![root];
         self.index(scope, &mut files, &mut from);
         if let Some(types) = scope.last("types") {
-            let mut all = Value::Table(Vec::new());
+            let mut all = json!({});
             for kind in types.children() {
-                kind.words.iter().for_each(|extension| all.put(extension, kind.name.as_str()));
+                kind.words.iter().for_each(|extension| all[extension] = kind.name.as_str().into());
                 from.push(kind);
             }
-            files.put("types", all);
+            files["types"] = all.into();
             from.push(types);
         }
         if let Some(charset) = scope.last("charset") {
-            files.put("charset", charset.first());
+            files["charset"] = charset.first().into();
             from.push(charset);
         }
         if let Some(expires) = scope.last("expires") {
             let time = if expires.first() == "max" { "10y" } else { expires.first() };
             if let Some((time, _)) = value::duration(time) {
-                files.put("max_age", time);
+                files["max_age"] = time.into();
                 from.push(expires);
             }
         }
         if let Some(gzip) = scope.last("gzip").filter(|one| one.first() == "off") {
-            files.put("compress", false);
+            files["compress"] = false.into();
             from.push(gzip);
         }
         let rest = self.otherwise(location, &mut files, table);
         let is_alone = rest.is_none();
         if let Some(listing) = scope.is_on("autoindex").filter(|_| is_alone) {
-            files.put("listing", true);
+            files["listing"] = true.into();
             from.push(listing);
         }
         table.set("files", files, &from);
@@ -517,7 +523,7 @@ impl<'a> Routes<'a, '_> {
         let plain = |name: &&String| !name.ends_with(".php") && !name.contains(['/', '$']);
         let names: Vec<&str> = index.words.iter().filter(plain).map(String::as_str).collect();
         if names != ["index.html"] {
-            files.put("index", names);
+            files["index"] = names.into();
         }
         from.push(index);
     }
@@ -553,7 +559,7 @@ impl<'a> Routes<'a, '_> {
         };
         let target = target.cloned();
         if let Some(target) = &target {
-            let own = target.scope.own_first("proxy_pass").filter(|_| last.starts_with('@'));
+            let own = proxy_pass(&target.scope).filter(|_| last.starts_with('@'));
             let found = match (own, target.scope.own_first("fastcgi_pass")) {
                 (Some(pass), _) => {
                     self.proxy(pass, target, table).map(|proxy| ("proxy", proxy, pass))
@@ -568,7 +574,7 @@ impl<'a> Routes<'a, '_> {
                 if last.contains("$request_uri") {
                     table.remark(tried, "PATH_INFO is empty here; scripts have REQUEST_URI");
                 }
-                files.put("otherwise", key);
+                files["otherwise"] = key.into();
                 table.cite("files", &[tried]);
                 let guards = ["allow", "deny", "auth_basic", "auth_request", "satisfy"];
                 if let Some(guard) = guards.iter().find_map(|name| target.scope.own_first(name)) {
@@ -592,7 +598,7 @@ impl<'a> Routes<'a, '_> {
             Some(_) => last.strip_prefix(location.path.trim_end_matches('/')).unwrap_or(last),
             None => last,
         };
-        files.put("fallback", below);
+        files["fallback"] = below.into();
         table.cite("files", &[tried]);
         None
     }
@@ -636,11 +642,11 @@ impl<'a> Routes<'a, '_> {
         }
         let mut fastcgi = self.fastcgi(pass, &target.scope, table)?;
         if script != "index.php" {
-            fastcgi.put("index", script.as_str());
+            fastcgi["index"] = script.as_str().into();
         }
         let what = format!("paths without a file go to /{script} here, if it is there");
         table.remark(index, &what);
-        files.put("otherwise", "fastcgi");
+        files["otherwise"] = "fastcgi".into();
         Some(("fastcgi", fastcgi, pass))
     }
 
@@ -649,6 +655,17 @@ impl<'a> Routes<'a, '_> {
         let trimmed = if text.len() > 1 { text.trim_end_matches('/') } else { text };
         self.folder.join(trimmed).display().to_string()
     }
+}
+
+/// Returns the directive of a scope that passes requests to servers of HTTP.
+fn proxy_pass<'a>(scope: &Scope<'a>) -> Option<&'a Directive> {
+    scope.own_first("proxy_pass").or_else(|| scope.own_first("grpc_pass"))
+}
+
+/// Returns the module that a directive such as `grpc_pass` belongs to: all of its directives begin
+/// with this name.
+pub(super) fn module(directive: &Directive) -> &'static str {
+    if directive.name == "grpc_pass" { "grpc" } else { "proxy" }
 }
 
 /// Whether a `rewrite` sends the client elsewhere.
@@ -678,7 +695,7 @@ fn new_path(directive: &Directive, path: &str) -> Option<String> {
 
 /// Writes the answer in the place of an action without a counterpart.
 pub(super) fn refuse(table: &mut Table) {
-    table.set("respond", Value::table([("status", Value::Number(501))]), &[]);
+    table.set("respond", json!({ "status": 501 }), &[]);
 }
 
 /// Returns a path as an expression for it alone.

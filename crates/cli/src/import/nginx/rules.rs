@@ -1,9 +1,9 @@
 //! The rules of a location in addition to its action: fields, clients, passwords, limits, errors.
 
 use super::super::directive::Directive;
-use super::super::output::{Table, Value};
+use super::super::output::{Table, Value, json, push};
 use super::location::Kind;
-use super::route::Routes;
+use super::route::{Routes, module};
 use super::scope::Scope;
 use super::value;
 
@@ -42,16 +42,15 @@ pub(super) fn add<'a>(scope: &Scope<'a>, table: &mut Table, routes: &mut Routes<
 
 /// Adds a value to those of a field, which may come several times.
 fn add_field(fields: &mut Value, name: &str, text: String) {
-    let Value::Table(pairs) = fields else { return };
-    match pairs.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
-        None => pairs.push((name.to_ascii_lowercase(), text.into())),
-        Some((_, Value::List(list))) => list.push(text.into()),
-        Some((_, value)) => *value = Value::List(vec![value.clone(), text.into()]),
+    match &mut fields[name.to_ascii_lowercase()] {
+        none @ Value::Null => *none = text.into(),
+        Value::Array(list) => list.push(text.into()),
+        one => *one = json!([one, text]),
     }
 }
 
 fn response_fields(scope: &Scope<'_>, table: &mut Table) {
-    let mut headers = Value::Table(Vec::new());
+    let mut headers = Value::Null;
     let mut from = Vec::new();
     for directive in scope.all(&["add_header"]) {
         let text = directive.words.get(1).map_or("", String::as_str);
@@ -60,7 +59,7 @@ fn response_fields(scope: &Scope<'_>, table: &mut Table) {
                 table.not_needed(directive, "a field without a value is not added");
             }
             Ok(text) => {
-                add_field(headers.below("add"), directive.first(), text.trim().to_owned());
+                add_field(&mut headers["add"], directive.first(), text.trim().to_owned());
                 from.push(directive);
             }
             Err(why) => table.not_imported(directive, &why),
@@ -71,31 +70,28 @@ fn response_fields(scope: &Scope<'_>, table: &mut Table) {
         let time = if expires.first() == "max" { "10y" } else { expires.first() };
         match (value::duration(time), expires.first()) {
             (Some((_, time)), _) => {
-                add_field(
-                    headers.below("add"),
-                    "cache-control",
-                    format!("max-age={}", time / 1000),
-                );
+                add_field(&mut headers["add"], "cache-control", format!("max-age={}", time / 1000));
                 from.push(expires);
             }
             (None, "-1" | "epoch" | "0") => {
-                add_field(headers.below("add"), "cache-control", "no-cache".to_owned());
+                add_field(&mut headers["add"], "cache-control", "no-cache".to_owned());
                 from.push(expires);
             }
             _ => table.not_imported(expires, "cache-control in headers has one value"),
         }
     }
-    let hidden = ["proxy_hide_header", "fastcgi_hide_header", "more_clear_headers"];
+    let hidden =
+        ["proxy_hide_header", "grpc_hide_header", "fastcgi_hide_header", "more_clear_headers"];
     let is_forwarded = table.get("proxy").is_some() || table.get("fastcgi").is_some();
     let hidden = if is_forwarded { scope.all(&hidden) } else { Vec::new() };
     if !hidden.is_empty() {
         let mut names: Vec<String> =
             hidden.iter().map(|one| one.first().to_ascii_lowercase()).collect();
         names.dedup();
-        headers.put("remove", names);
+        headers["remove"] = names.into();
         from.extend(hidden);
     }
-    if !headers.is_empty() {
+    if !headers.is_null() {
         table.set("headers", headers, &from);
     }
 }
@@ -171,8 +167,7 @@ fn passwords<'a>(scope: &Scope<'a>, table: &mut Table, routes: &Routes<'a, '_>) 
         file,
         "its passwords have to be hashed by bcrypt, Argon2 or SHA-crypt: htpasswd -B",
     );
-    let auth =
-        Value::table([("realm", realm.first().into()), ("file", routes.path(file.first()).into())]);
+    let auth = json!({ "realm": realm.first(), "file": routes.path(file.first()) });
     table.set("basic_auth", auth, &[realm, file]);
 }
 
@@ -220,9 +215,9 @@ fn auth_request<'a>(scope: &Scope<'a>, table: &mut Table, routes: &mut Routes<'a
             from.extend([set, field]);
         }
     }
-    let mut auth = Value::table([("upstream", upstream.into()), ("path", path.into())]);
+    let mut auth = json!({ "upstream": upstream, "path": path });
     if !copied.is_empty() {
-        auth.put("copy", copied);
+        auth["copy"] = copied.into();
     }
     if let Some(location) = target.directive.filter(|_| target.is_internal()) {
         from.push(location);
@@ -275,7 +270,7 @@ fn rate(scope: &Scope<'_>, table: &mut Table) {
         }
         let rate = match by {
             None => text.into(),
-            Some(by) => Value::table([("limit", text.into()), ("by", by.into())]),
+            Some(by) => json!({ "limit": text, "by": by }),
         };
         let status = scope.last("limit_req_status");
         if let Some(status) = status {
@@ -290,7 +285,7 @@ fn rate(scope: &Scope<'_>, table: &mut Table) {
 }
 
 fn error_pages<'a>(scope: &Scope<'a>, table: &mut Table, routes: &Routes<'a, '_>) {
-    let mut pages = Value::Table(Vec::new());
+    let mut pages = Value::Null;
     let mut from = Vec::new();
     for directive in scope.all(&["error_page"]) {
         let Some((page, codes)) = directive.words.split_last() else { continue };
@@ -313,7 +308,7 @@ fn error_pages<'a>(scope: &Scope<'a>, table: &mut Table, routes: &Routes<'a, '_>
         for code in codes {
             match code.parse::<u16>() {
                 Ok(code @ 400..=599) if !(494..=499).contains(&code) => {
-                    pages.put(&code.to_string(), file.as_str());
+                    pages[&code.to_string()] = file.as_str().into();
                 }
                 _ => table.not_imported(directive, &format!("{code} is no error of a server here")),
             }
@@ -324,7 +319,7 @@ fn error_pages<'a>(scope: &Scope<'a>, table: &mut Table, routes: &Routes<'a, '_>
             from.extend(location.and_then(|location| location.directive));
         }
     }
-    if !pages.is_empty() {
+    if !pages.is_null() {
         table.set("errors", pages, &from);
     }
 }
@@ -339,7 +334,8 @@ pub(super) fn request_fields(
     let mut has_host = false;
     let copied: Vec<&str> =
         scope.all(&["auth_request_set"]).iter().map(|set| set.first()).collect();
-    for directive in scope.all(&["proxy_set_header"]) {
+    let set_header = format!("{}_set_header", module(pass));
+    for directive in scope.all(&[&set_header]) {
         let name = directive.first().to_ascii_lowercase();
         let text = directive.words.get(1).map_or("", String::as_str);
         if name == "host" {
@@ -349,11 +345,11 @@ pub(super) fn request_fields(
                     table.not_needed(directive, "servers get the host that the client asked for");
                 }
                 "$proxy_host" => {
-                    proxy.put("host", server);
+                    proxy["host"] = server.into();
                     table.cite("proxy", &[directive]);
                 }
                 text if !value::has_variables(text) => {
-                    proxy.put("host", text);
+                    proxy["host"] = text.into();
                     table.cite("proxy", &[directive]);
                 }
                 _ => table.not_imported(directive, "the host is that of the client, or one text"),
@@ -379,50 +375,54 @@ pub(super) fn request_fields(
         }
         match value::field(text) {
             Ok(text) if text.is_empty() => {
-                let headers = proxy.below("request_headers");
-                let mut removed = match headers.below("remove") {
-                    Value::List(names) => std::mem::take(names),
-                    _ => Vec::new(),
-                };
-                removed.push(name.into());
-                headers.put("remove", Value::List(removed));
+                push(&mut proxy["request_headers"]["remove"], name);
                 table.cite("proxy", &[directive]);
             }
             Ok(text) => {
-                proxy.below("request_headers").below("set").put(&name, text);
+                proxy["request_headers"]["set"][&name] = text.into();
                 table.cite("proxy", &[directive]);
             }
             Err(why) => table.not_imported(directive, &why),
         }
     }
     if !has_host && !server.starts_with("unix:") {
-        table.remark(pass, "nginx sends this host unless proxy_set_header names another");
-        proxy.put("host", server);
+        table.remark(pass, &format!("nginx sends this host unless {set_header} names another"));
+        proxy["host"] = server.into();
     }
 }
 
-/// Writes how answers of servers are treated; `kind` is `proxy` or `fastcgi`.
-pub(super) fn responses(scope: &Scope<'_>, kind: &str, action: &mut Value, table: &mut Table) {
+/// Writes how responses of servers are treated, from the directives of a module of nginx; `kind` is
+/// the key of the route.
+pub(super) fn responses(
+    scope: &Scope<'_>,
+    module: &str,
+    kind: &str,
+    action: &mut Value,
+    table: &mut Table,
+) {
     if let Some(gzip) = scope.is_on("gzip") {
-        action.put("compress", true);
+        action["compress"] = true.into();
         table.cite(kind, &[gzip]);
     }
-    if let Some(replaced) = scope.is_on(&format!("{kind}_intercept_errors")) {
-        action.put("replace_errors", true);
+    if let Some(replaced) = scope.is_on(&format!("{module}_intercept_errors")) {
+        action["replace_errors"] = true.into();
         table.cite(kind, &[replaced]);
     }
     if kind != "proxy" {
         return;
     }
-    match scope.last("proxy_next_upstream") {
+    match scope.last(&format!("{module}_next_upstream")) {
         Some(next) if next.first() == "off" => {
-            action.put("retries", Value::Number(0));
+            action["retries"] = 0.into();
             table.cite(kind, &[next]);
         }
         Some(next) => {
             table.not_imported(next, "a request is tried again if that can do no harm; retries")
         }
         None => {}
+    }
+    if module != "proxy" {
+        return;
     }
     for (name, key) in [
         ("proxy_redirect", "rewrite_location"),
@@ -439,7 +439,7 @@ pub(super) fn responses(scope: &Scope<'_>, kind: &str, action: &mut Value, table
                         || value::has_variables(to)
                         || from.starts_with('~')) =>
                 {
-                    action.below(key).put(from, to.as_str());
+                    action[key][from] = to.as_str().into();
                     table.cite(kind, &[directive]);
                 }
                 _ => table

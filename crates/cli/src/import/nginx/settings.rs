@@ -55,9 +55,9 @@ pub(super) fn add(level: &[Directive], output: &mut Output) {
     }
     for (index, directive) in everywhere(level, "keepalive_requests").into_iter().enumerate() {
         let limits = output.single("limits");
-        match directive.first().parse() {
+        match directive.first().parse::<u64>() {
             Ok(number) if index == 0 => {
-                limits.set("requests_per_connection", Value::Number(number), &[directive]);
+                limits.set("requests_per_connection", number, &[directive]);
             }
             _ => limits.not_imported(directive, ONE_FOR_ALL),
         }
@@ -70,7 +70,7 @@ pub(super) fn add(level: &[Directive], output: &mut Output) {
         let limits = output.single("limits");
         match number.zip(size).and_then(|(number, (_, size))| number.checked_mul(size)) {
             Some(bytes) if index == 0 => {
-                limits.set("header_bytes", Value::Number(bytes), &[directive]);
+                limits.set("header_bytes", bytes, &[directive]);
             }
             _ => limits.not_imported(directive, ONE_FOR_ALL),
         }
@@ -92,11 +92,11 @@ fn connections(level: &[Directive], output: &mut Output) {
     };
     for (index, directive) in everywhere(level, "limit_conn").into_iter().enumerate() {
         let limits = output.single("limits");
-        let number = directive.words.get(1).and_then(|number| number.parse().ok());
+        let number = directive.words.get(1).and_then(|number| number.parse::<u64>().ok());
         match (by_client(directive.first()), number) {
             (Some(zone), Some(number)) if index == 0 => {
                 limits.comment("It counts for all hosts, and for idle connections as well.");
-                limits.set("connections_per_client", Value::Number(number), &[directive, zone]);
+                limits.set("connections_per_client", number, &[directive, zone]);
             }
             _ => {
                 limits.not_imported(directive, "there is one limit of the connections of a client")

@@ -1,7 +1,7 @@
 //! `upstream` of nginx.
 
 use super::super::directive::Directive;
-use super::super::output::{Table, Value};
+use super::super::output::{Table, Value, json};
 use super::super::upstreams::{Protocol, Upstreams, server_address};
 use super::value;
 use super::verdict::sweep;
@@ -87,26 +87,26 @@ fn fill(children: &[Directive], protocol: Protocol, table: &mut Table) {
                 continue;
             }
         };
-        let mut server = Value::table([("address", address.as_str().into())]);
+        let mut server = json!({ "address": address.as_str() });
         let mut is_down = false;
         for word in &directive.words[1..] {
             let (key, given) = word.split_once('=').unwrap_or((word, ""));
             let number = given.parse::<u64>();
             match (key, number) {
-                ("weight", Ok(weight)) => server.put("weight", Value::Number(weight)),
-                ("backup", _) => server.put("backup", true),
+                ("weight", Ok(weight)) => server["weight"] = weight.into(),
+                ("backup", _) => server["backup"] = true.into(),
                 ("down", _) => is_down = true,
                 ("max_fails", Ok(errors)) if errors > 0 => {
-                    let eject = ejection.get_or_insert_with(|| Value::Table(Vec::new()));
-                    eject.put("errors", Value::Number(errors));
+                    let eject = ejection.get_or_insert_with(|| Value::Null);
+                    eject["errors"] = errors.into();
                 }
                 ("max_fails" | "resolve", _) => {}
                 ("fail_timeout", _) => {
                     let fails = directive.words.iter().any(|word| word.starts_with("max_fails="));
                     if let Some((time, _)) = value::duration(given).filter(|_| fails) {
-                        let eject = ejection.get_or_insert_with(|| Value::Table(Vec::new()));
-                        eject.put("within", time.as_str());
-                        eject.put("for", time);
+                        let eject = ejection.get_or_insert_with(|| Value::Null);
+                        eject["within"] = time.as_str().into();
+                        eject["for"] = time.into();
                     } else {
                         table.remark(directive, "a server is left out for a while only with eject");
                     }
@@ -128,7 +128,7 @@ fn fill(children: &[Directive], protocol: Protocol, table: &mut Table) {
     }
     table.set("servers", servers, &from);
     if let Some(eject) =
-        ejection.filter(|eject| matches!(eject, Value::Table(pairs) if pairs.len() < 4))
+        ejection.filter(|eject| eject.as_object().is_some_and(|pairs| pairs.len() < 4))
     {
         table
             .comment("Here eject is one rule for all servers, and answers with 5xx count as well.");
@@ -142,8 +142,8 @@ fn fill(children: &[Directive], protocol: Protocol, table: &mut Table) {
             ("hash", _) if matches!(directive.first(), "$remote_addr" | "$binary_remote_addr") => {
                 table.set("balance", "hash", &[directive]);
             }
-            ("keepalive", _) => match directive.first().parse() {
-                Ok(number) => table.set("keep_alive", Value::Number(number), &[directive]),
+            ("keepalive", _) => match directive.first().parse::<u64>() {
+                Ok(number) => table.set("keep_alive", number, &[directive]),
                 Err(_) => table.not_imported(directive, "expected a number"),
             },
             ("keepalive_timeout", Some((time, _))) => table.set("idle", time, &[directive]),

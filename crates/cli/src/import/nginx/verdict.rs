@@ -5,7 +5,7 @@ use super::super::output::Table;
 use super::syntax::is_known_file;
 
 /// Directives that have nothing to set, by their names; `*` at the end stands for any rest.
-const NOT_NEEDED: [(&str, &str); 54] = [
+const NOT_NEEDED: &[(&str, &str)] = &[
     ("accept_mutex", "listeners are shared without it"),
     ("aio", "files are read without waiting"),
     ("auth_request_set", "no field has this value"),
@@ -25,6 +25,7 @@ const NOT_NEEDED: [(&str, &str); 54] = [
     ("fastcgi_request_buffering", "spool of fastcgi reads bodies to their end first"),
     ("fastcgi_split_path_info", "a path is split after the first script that is there"),
     ("fastcgi_temp_*", "responses are always streamed"),
+    ("gzip", "files that are text are compressed by default"),
     ("gzip*", "files that are text are compressed by default, and answers of servers by compress"),
     ("http2*", "HTTP/2 is offered by default"),
     ("if_modified_since", "conditions are always answered"),
@@ -60,23 +61,19 @@ const NOT_NEEDED: [(&str, &str); 54] = [
     ("types_hash_*", "tables grow as they are needed"),
     ("user", "a service manager starts the server as a user"),
     ("worker_rlimit_nofile", "the limit is raised as far as it may be"),
-];
-
-/// More of them, about encryption and processes.
-const ALSO_NOT_NEEDED: [(&str, &str); 9] = [
-    ("gzip", "files that are text are compressed by default"),
     ("lua_package_path", "there is no Lua"),
     ("ssl_ciphers", "only suites that are good today are offered"),
     ("ssl_dhparam", "only suites with elliptic curves are offered"),
     ("ssl_ecdh_curve", "good curves are offered"),
     ("ssl_prefer_server_ciphers", "only suites that are good today are offered"),
+    ("ssl_preread", "the routes of a relay read the name by themselves"),
     ("ssl_session_*", "sessions are resumed by default"),
     ("variables_hash_*", "tables grow as they are needed"),
     ("worker_cpu_affinity", "the engine decides"),
 ];
 
 /// Directives that cannot be expressed, with what to do instead.
-const NOT_IMPORTED: [(&str, &str); 32] = [
+const NOT_IMPORTED: &[(&str, &str)] = &[
     ("access_log", "there is one access log for all requests; path of [access_log]"),
     ("auth_jwt*", "auth_request asks a server of yours"),
     ("error_log", "there is one log; path and level of [log]"),
@@ -84,7 +81,6 @@ const NOT_IMPORTED: [(&str, &str); 32] = [
     ("expires", "max_age of files, or cache-control in headers"),
     ("fastcgi_cache*", "there is no cache for answers of servers; put one in front"),
     ("geo", "allow and deny of routes know networks"),
-    ("grpc_*", "a proxy to an upstream with h2 = true carries gRPC"),
     ("if", "routes with match may tell requests apart: docs/routes.md"),
     ("limit_except", "match = { methods = [...] } of a route tells methods apart"),
     ("limit_rate*", "there is no limit of bytes a second"),
@@ -112,7 +108,7 @@ const NOT_IMPORTED: [(&str, &str); 32] = [
 ];
 
 /// Directives that routes ask their levels for: what no route has asked for has no effect.
-const ASKED_FOR: [&str; 38] = [
+const ASKED_FOR: &[&str] = &[
     "add_header",
     "alias",
     "allow",
@@ -162,6 +158,14 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
+/// Returns the directive of `proxy_pass` that means the same as one of `grpc_pass`; others stay.
+fn as_proxy(name: &str) -> String {
+    match name.strip_prefix("grpc_") {
+        Some(rest) => format!("proxy_{rest}"),
+        None => name.to_owned(),
+    }
+}
+
 /// Returns why a directive has nothing to set, if it never has.
 fn no_need(directive: &Directive) -> Option<&'static str> {
     let name = directive.name.as_str();
@@ -169,8 +173,8 @@ fn no_need(directive: &Directive) -> Option<&'static str> {
         // A pattern without files is right in nginx.
         return directive.first().contains('*').then_some("no file has such a name");
     }
-    let mut known = ALSO_NOT_NEEDED.iter().chain(&NOT_NEEDED);
-    known.find(|(pattern, _)| fits(pattern, name)).map(|(_, why)| *why)
+    let name = as_proxy(name);
+    NOT_NEEDED.iter().find(|(pattern, _)| fits(pattern, &name)).map(|(_, why)| *why)
 }
 
 /// Writes a comment for each directive of a level that nothing has asked for.
@@ -190,7 +194,7 @@ pub(super) fn sweep(level: &[Directive], table: &mut Table) {
             table.not_imported(directive, why);
         } else if name == "include" {
             table.not_imported(directive, "the file cannot be read");
-        } else if ASKED_FOR.contains(&name) {
+        } else if ASKED_FOR.contains(&&*as_proxy(name)) {
             table.not_needed(directive, "no location here uses it");
         } else {
             table.not_imported(directive, "there is no such setting here");

@@ -19,7 +19,7 @@ fn inputs() -> Vec<(&'static str, PathBuf)> {
         let entries = fs::read_dir(folder.join(server)).unwrap().flatten();
         all.extend(entries.map(|entry| (server, entry.path())));
     }
-    assert_eq!(all.len(), 9);
+    assert_eq!(all.len(), 10);
     all
 }
 
