@@ -103,7 +103,7 @@ pub(super) fn of_word(word: &str, named: &[&Directive]) -> Result<Vec<Matcher>, 
             if key == "path_regex" && matcher.table.get(key).is_some() {
                 return Err("a route has one path_regex".to_owned());
             }
-            matcher.table[key] = value.clone().into();
+            matcher.table[key] = value.clone();
         }
     }
     Ok(paths)

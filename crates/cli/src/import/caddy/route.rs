@@ -473,7 +473,7 @@ impl Routes<'_> {
                 }
                 ("split", [split]) => fastcgi["split"] = split.as_str().into(),
                 ("env", [name, value]) if !value.contains('{') || value.contains("{$") => {
-                    fastcgi["params"][name] = text(value).into();
+                    fastcgi["params"][name] = text(value);
                 }
                 _ => {
                     table.not_imported(child, "fastcgi has no such key");
@@ -483,7 +483,7 @@ impl Routes<'_> {
             from.push(child);
         }
         if let Some(folder) = &folder {
-            fastcgi["root"] = text(folder).into();
+            fastcgi["root"] = text(folder);
         }
         if let (Some(files), Some(folder)) = (file_server, folder) {
             let value = json!({ "root": text(&folder), "otherwise": "fastcgi" });
@@ -582,12 +582,11 @@ fn change(
             }
             [name, text] => match (value(text), name.strip_prefix('+')) {
                 (Ok(text), Some(name)) => {
-                    headers["add"][&name.to_ascii_lowercase()] = text.into();
+                    headers["add"][&name.to_ascii_lowercase()] = text;
                     Ok(())
                 }
                 (Ok(text), None) if !name.starts_with(['?', '-']) => {
-                    headers["set"][&name.trim_start_matches('>').to_ascii_lowercase()] =
-                        text.into();
+                    headers["set"][&name.trim_start_matches('>').to_ascii_lowercase()] = text;
                     Ok(())
                 }
                 (Err(why), _) => Err(why),
@@ -704,7 +703,7 @@ fn respond(answer: &Fitted<'_>, table: &mut Table) {
             table.remark(directive, "the body of a fixed answer has no variables");
             directive.note(Outcome::NotImported);
         }
-        respond["body"] = text(&body).into();
+        respond["body"] = text(&body);
     }
     table.set("respond", respond, &from);
 }
@@ -719,7 +718,7 @@ fn files(
     let mut files = json!({ "root": "." });
     let mut from = vec![directive];
     if let Some((folder, root)) = &root {
-        files["root"] = text(folder).into();
+        files["root"] = text(folder);
         from.push(root);
     }
     if answer.words.iter().any(|word| word == "browse") {
@@ -727,7 +726,7 @@ fn files(
     }
     for child in directive.children() {
         match (child.name.as_str(), &child.words[..]) {
-            ("root", [folder]) => files["root"] = text(folder).into(),
+            ("root", [folder]) => files["root"] = text(folder),
             ("index", names) => files["index"] = names.to_vec().into(),
             ("browse", []) => files["listing"] = true.into(),
             ("precompressed", _) => {
@@ -769,7 +768,7 @@ fn passwords(directive: &Directive, words: &[String], table: &mut Table) {
     let mut auth = Value::Null;
     let realm = words.iter().find(|word| !matches!(word.as_str(), "bcrypt" | "argon2id"));
     if let Some(realm) = realm {
-        auth["realm"] = text(realm).into();
+        auth["realm"] = text(realm);
     }
     let mut from = vec![directive];
     for user in directive.children() {
@@ -876,7 +875,7 @@ fn error_pages(directive: &Directive, block: &[Directive], host: &mut Table) {
                 let name = page
                     .replace("{err.status_code}", kind)
                     .replace("{http.error.status_code}", kind);
-                pages[kind] = text(&format!("{}{name}", root.trim_end_matches('/'))).into();
+                pages[kind] = text(&format!("{}{name}", root.trim_end_matches('/')));
             }
             if kinds.iter().any(|kind| kind.contains('x')) {
                 return host.not_imported(directive, "errors names a file for each status");
@@ -885,7 +884,7 @@ fn error_pages(directive: &Directive, block: &[Directive], host: &mut Table) {
         true => return host.not_imported(directive, "errors names a file for each status"),
         false => {
             for kind in kinds {
-                pages[kind] = text(&format!("{}{page}", root.trim_end_matches('/'))).into();
+                pages[kind] = text(&format!("{}{page}", root.trim_end_matches('/')));
             }
         }
     }

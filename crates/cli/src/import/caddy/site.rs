@@ -260,10 +260,10 @@ fn table<'a>(listener: &Listener<'a>, settings: &Settings<'a>) -> Table {
     }
     match first {
         Certificates::Acme(email) => {
-            tls["acme"] = text(email).into();
+            tls["acme"] = text(email);
             from.extend(settings.email);
             if let Some(directory) = settings.directory {
-                tls["directory"] = text(directory.first()).into();
+                tls["directory"] = text(directory.first());
                 from.push(directory);
             }
         }

@@ -164,7 +164,7 @@ impl<'a> Routes<'a, '_> {
             return refuse(table);
         }
         if let (Some(kind), Some(_)) = (scope.last("default_type"), text) {
-            respond["headers"] = json!({ "content-type": kind.first() }).into();
+            respond["headers"] = json!({ "content-type": kind.first() });
             from.push(kind);
         }
         table.set("respond", respond, &from);
@@ -434,7 +434,7 @@ impl<'a> Routes<'a, '_> {
             from.push(index);
         }
         if !params.is_null() {
-            fastcgi["params"] = params.into();
+            fastcgi["params"] = params;
         }
         table.cite("fastcgi", &from);
         rules::responses(scope, "fastcgi", "fastcgi", &mut fastcgi, table);
@@ -488,7 +488,7 @@ impl<'a> Routes<'a, '_> {
                 kind.words.iter().for_each(|extension| all[extension] = kind.name.as_str().into());
                 from.push(kind);
             }
-            files["types"] = all.into();
+            files["types"] = all;
             from.push(types);
         }
         if let Some(charset) = scope.last("charset") {

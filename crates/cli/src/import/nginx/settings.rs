@@ -1,7 +1,7 @@
 //! The settings that all hosts share here: limits, timeouts, logs and trusted proxies.
 
 use super::super::directive::Directive;
-use super::super::output::{Output, Value};
+use super::super::output::Output;
 use super::value::{self, milliseconds_text};
 
 /// The time that nginx waits for an answer by default, in milliseconds.
@@ -137,7 +137,7 @@ pub(super) fn event_log(level: &[Directive], output: &mut Output) {
             "stderr" | "/dev/stderr" | "/dev/null" => "stderr",
             path => path,
         };
-        if table.get("path").is_some_and(|known| *known != Value::from(path)) {
+        if table.get("path").is_some_and(|known| known != path) {
             table.not_imported(log, ONE_FOR_ALL);
             continue;
         }

@@ -221,7 +221,7 @@ fn add_relay(
     if ends.from.is_empty() {
         let mut relay = Value::Null;
         let from: Vec<&Directive> = keys.iter().map(|(.., from)| *from).collect();
-        keys.into_iter().for_each(|(key, value, _)| relay[key] = value.into());
+        keys.into_iter().for_each(|(key, value, _)| relay[key] = value);
         listener.set("relay", relay, &from);
     } else {
         let mut relay = Table::new(RELAY_HEADER);
