@@ -283,7 +283,7 @@ impl HostTables {
     }
 }
 
-/// What became of the directives.
+/// The numbers of directives by their outcomes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Tally {
     pub(super) imported: u64,
@@ -292,7 +292,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts what became of directives.
+    /// Counts the outcomes of directives.
     pub(super) fn of(directives: &[Directive]) -> Tally {
         let mut tally = Tally::default();
         tally.add(directives);

@@ -47,7 +47,7 @@ impl Fitted<'_> {
     }
 }
 
-/// What makes the routes of sites.
+/// The state of the translation of routes.
 pub(super) struct Routes<'b> {
     pub(super) upstreams: &'b mut Upstreams,
 }

@@ -312,7 +312,7 @@ impl AppSocket {
         vec![Step::Abort]
     }
 
-    /// Does what an application has answered.
+    /// Follows the events in a response of the application.
     pub(super) fn follow(&mut self, answered: Answered) -> Vec<Step> {
         self.set_values(&answered.fields);
         let mut steps = Vec::new();

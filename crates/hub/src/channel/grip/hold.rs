@@ -47,7 +47,7 @@ pub(super) struct ToHold {
     pub wait: Duration,
 }
 
-/// What follows from a response.
+/// The consequence of a response.
 pub(super) enum Outcome {
     /// It is the client's.
     Pass(Response<Body>),

@@ -42,7 +42,7 @@ const LONGEST_NAME: usize = 1024;
 /// The kinds of documents with instructions.
 const DOCUMENT: &str = "application/grip-instruct";
 
-/// What a connection is held for.
+/// The purpose of a held connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hold {
     Stream,
@@ -400,7 +400,7 @@ fn channel(text: &str) -> Result<HeldChannel, String> {
     Ok(channel)
 }
 
-/// Returns what is sent in silence.
+/// Returns the content that is sent in silence.
 pub(super) fn keep_alive(
     content: Bytes,
     kind: FrameKind,

@@ -29,14 +29,14 @@ use crate::channel::local_subscribers::{LocalSubscribers, Subscriber, Subscriber
 use crate::channel::mailbox::Mailbox;
 use crate::channel::poll::WaitingPoll;
 
-/// What an item is to a long-poll.
+/// The effect of an item on a long-poll.
 enum Answer {
     Response(Response<Body>),
     /// The application is asked again.
     Ask,
 }
 
-/// Returns what an item is to a long-poll.
+/// Returns the effect of an item on a long-poll.
 fn answer_by(held: &HeldRecord, item: &Item) -> Answer {
     let known = held.channel(&item.channel).and_then(|channel| channel.previous.as_ref());
     let is_gap = known.is_some() && item.previous.is_some() && known != item.previous.as_ref();

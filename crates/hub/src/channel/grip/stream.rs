@@ -70,7 +70,7 @@ pub(in crate::channel) struct HeldStream {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// What is due after a silence.
+/// An action that is due after a silence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::channel) enum Due {
     /// The content for silence.
