@@ -1,12 +1,12 @@
 //! The logs of a server that go to a syslog server.
 
 use std::fs;
-use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::Value;
+use superpoll_test_support::free_port;
 use superpoll_test_support::program::program;
 
 use crate::stage::{PATIENCE, Running, Server, Site, children, get, signal, tool, until, wait};
@@ -172,7 +172,7 @@ fn rsyslog(site: &Site, port: u16) -> Option<Running> {
 #[test]
 fn rsyslog_reads_the_messages_of_each_protocol() {
     let site = Site::new();
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let Some(mut daemon) = rsyslog(&site, port) else { return };
     let socket = format!("unix:{}", site.path("socket").display());
     let [udp, tcp] = ["udp", "tcp"].map(|protocol| format!("{protocol}:localhost:{port}"));

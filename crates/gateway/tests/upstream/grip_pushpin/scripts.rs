@@ -1324,6 +1324,7 @@ fn ends_of_sockets() -> Vec<Script> {
                 Held("ws", "$a", 1),
                 Publish(r#"{"channel":"$a","formats":{"ws-message":{"action":"close","code":0}}}"#),
                 Messages(1),
+                Asked(2),
             ],
         ),
     ]
