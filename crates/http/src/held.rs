@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// A channel of a held connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -129,7 +130,7 @@ pub enum HeldFor {
         /// The path that is told when the client has gone.
         gone: Option<Box<str>>,
         /// The host that the client has asked for.
-        host: Box<str>,
+        host: Arc<str>,
     },
     /// A response that is still to begin.
     Response {
@@ -152,12 +153,12 @@ pub enum HeldFor {
 pub struct HeldRecord {
     /// The host and path of the route in the configuration.
     pub route: Arc<str>,
-    /// Its channels.
-    pub channels: Vec<HeldChannel>,
+    /// Its channels: most connections have one, which takes no memory of its own.
+    pub channels: SmallVec<[HeldChannel; 1]>,
     /// Its values for filters, by their names.
     pub meta: Vec<(Box<str>, Box<str>)>,
     /// What it is sent in silence.
-    pub keep_alive: Option<Box<KeepAlive>>,
+    pub keep_alive: Option<Arc<KeepAlive>>,
     /// What it is held for.
     pub purpose: HeldFor,
 }
@@ -173,5 +174,49 @@ impl HeldRecord {
     #[must_use]
     pub fn channel(&self, name: &str) -> Option<&HeldChannel> {
         self.channels.iter().find(|channel| *channel.name == *name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How parts are owned, and which of them records share, is no part of the format: a server
+    /// reads the records of another version.
+    #[test]
+    fn a_record_is_its_values_in_order() {
+        let content = Bytes::from_static(b"\n");
+        let record = HeldRecord {
+            route: "a.example/".into(),
+            channels: smallvec::smallvec![HeldChannel {
+                name: "news".into(),
+                filters: 2,
+                previous: None
+            }],
+            meta: vec![("user".into(), "joe".into())],
+            keep_alive: Some(Arc::new(KeepAlive {
+                content: content.clone(),
+                kind: FrameKind::Binary,
+                seconds: 20,
+                is_interval: true,
+            })),
+            purpose: HeldFor::Stream {
+                is_open: true,
+                next: None,
+                gone: Some("/gone".into()),
+                host: "b.example".into(),
+            },
+        };
+        let values = (
+            "a.example/",
+            [("news", 2_u8, None::<&str>)].as_slice(),
+            [("user", "joe")].as_slice(),
+            // A kind is its number.
+            Some((&*content, 1_u32, 20_u32, true)),
+            (0_u32, true, None::<&str>, Some("/gone"), "b.example"),
+        );
+        let bytes = postcard::to_allocvec(&record).unwrap();
+        assert_eq!(bytes, postcard::to_allocvec(&values).unwrap());
+        assert_eq!(postcard::from_bytes(&bytes), Ok(record));
     }
 }

@@ -6,10 +6,10 @@
 //! poller. Ten thousand idle connections are one descriptor to the engine, and cost it nothing
 //! while they are idle.
 //!
-//! Memory follows a moment later, once a second. Each peer is moved into the lot's own table: left
-//! where it was made, among the buffers of its connection, each peer would keep a page of the heap.
-//! And when many connections have been parked, the allocator is told to give back the free memory
-//! of their buffers, which it would otherwise keep for as long as the process runs.
+//! Memory follows a moment later. Each peer is moved into the lot's own table: left where it was
+//! made, among the buffers of its connection, each peer would keep a page of the heap. And when
+//! many connections have been parked, the allocator is told, once a second, to give back the free
+//! memory of their buffers, which it would otherwise keep for as long as the process runs.
 //!
 //! A thread or a keeper process may watch the parked connections instead. The process has the
 //! connections as well, and gives them to the next server if this server ends (`succession`). The
@@ -63,6 +63,10 @@ const FLOOD: usize = 256;
 
 /// This many are enough when no further connections come.
 const SOME: usize = 16;
+
+/// A peer is moved into the table when so many other connections have been parked after its own:
+/// the task of that one has ended by then, as a rule.
+const LATER: usize = 16;
 
 /// The reason for which a connection is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -377,7 +381,11 @@ impl ParkingLot {
         let entry = ParkedEntry { stream, peer, token, pending, owner, key, deadline };
         // The poller gives an index again when it has refused the registration before.
         let refused = entries[index].replace(entry);
-        self.fresh.borrow_mut().push(key.index());
+        let mut fresh = self.fresh.borrow_mut();
+        fresh.push(key.index());
+        if let Some(&before) = fresh.iter().nth_back(LATER) {
+            own_peer(&mut entries, before);
+        }
         self.count(self.parked.get() + usize::from(refused.is_none()));
         self.refused.push(refused);
         self.counters.parkings.add(1);
@@ -574,11 +582,7 @@ impl ParkingLot {
         let enough = if fresh.is_empty() { SOME } else { FLOOD };
         let mut entries = self.entries.borrow_mut();
         for index in fresh {
-            // The connection may have been given back since, or be a new one in the same place, to
-            // which this does no harm.
-            if let Some(slot) = entries.get_mut(index as usize) {
-                *slot = slot.take().map(ParkedEntry::own_peer);
-            }
+            own_peer(&mut entries, index);
         }
         drop(entries);
         let (now, before) = (self.parked.get(), self.given_back_at.get());
@@ -588,6 +592,14 @@ impl ParkingLot {
         } else {
             self.given_back_at.set(before.min(now));
         }
+    }
+}
+
+/// Moves a peer into the table. The connection may have been given back since it was parked, or be
+/// a new one in the same place, to which this does no harm.
+fn own_peer(entries: &mut [Option<ParkedEntry>], index: u32) {
+    if let Some(slot) = entries.get_mut(index as usize) {
+        *slot = slot.take().map(ParkedEntry::own_peer);
     }
 }
 

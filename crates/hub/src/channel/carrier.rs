@@ -798,7 +798,7 @@ impl Carried {
                 match subscribers.reader(index).as_ref().and_then(|reader| reader.held()) {
                     None => poll,
                     Some(held) => {
-                        let held = Box::new((**held).clone());
+                        let held = Box::new(held.clone());
                         Activity::HeldPoll { poll: Box::new(poll), held }
                     }
                 }

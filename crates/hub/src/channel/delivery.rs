@@ -245,7 +245,7 @@ impl LocalSubscribers {
         self: &Rc<LocalSubscribers>,
         broadcast: &mut Broadcast,
         index: usize,
-        held: &Arc<HeldRecord>,
+        held: &HeldRecord,
         mut wanted: impl Iterator<Item = usize>,
     ) -> bool {
         let (is_poll, key, form) = match self.subscribers.borrow().get(index) {
@@ -473,8 +473,9 @@ pub(super) struct Broadcast {
     data: [Option<Encoded>; Form::COUNT],
     /// The answer to long-polls from one of the messages on.
     answer: Option<(usize, Bytes)>,
-    /// Which of the messages each reader gets, by its number.
-    wanted: HashMap<u64, Rc<[bool]>>,
+    /// Which of the messages each reader gets, by its address: the reader is kept so that no other
+    /// one has that.
+    wanted: HashMap<usize, (Rc<Reader>, Rc<[bool]>)>,
     /// The items of an application that they are.
     items: Option<Vec<Option<Item>>>,
     /// The subscribers that may get some of them, if not all may.
@@ -549,8 +550,9 @@ impl Broadcast {
     }
 
     /// Returns which of the messages a reader gets.
-    pub(super) fn wanted(&mut self, reader: &Reader) -> Rc<[bool]> {
-        if let Some(known) = self.wanted.get(&reader.number) {
+    pub(super) fn wanted(&mut self, reader: &Rc<Reader>) -> Rc<[bool]> {
+        let address = Rc::as_ptr(reader).addr();
+        if let Some((_, known)) = self.wanted.get(&address) {
             return known.clone();
         }
         let wanted: Rc<[bool]> = match reader.held() {
@@ -562,9 +564,9 @@ impl Broadcast {
                 self.items().iter().map(gets).collect()
             }
         };
-        let each = wanted.len() + size_of::<(u64, Rc<[bool]>)>();
+        let each = wanted.len() + size_of::<(usize, (Rc<Reader>, Rc<[bool]>))>();
         if (self.wanted.len() + 1) * each <= WANTED_BYTES {
-            self.wanted.insert(reader.number, wanted.clone());
+            self.wanted.insert(address, (reader.clone(), wanted.clone()));
         }
         wanted
     }
@@ -646,7 +648,7 @@ mod broadcast_tests {
             let reader = readers.reader(ReaderRecord { topics, ..ReaderRecord::default() }.into());
             assert_eq!(broadcast.wanted(&reader).len(), 1000);
         }
-        let remembered: usize = broadcast.wanted.values().map(|wanted| wanted.len()).sum();
+        let remembered: usize = broadcast.wanted.values().map(|(_, wanted)| wanted.len()).sum();
         assert!(remembered <= WANTED_BYTES, "{remembered}");
     }
 }

@@ -282,7 +282,7 @@ impl EventWriter {
                 .reader
                 .as_ref()
                 .and_then(|reader| reader.held())
-                .is_none_or(|known| **known != *held.record())
+                .is_none_or(|known| *known != *held.record())
         {
             let by = &subscription.local_subscribers;
             by.read_as(subscription.index, held.record().clone(), false);

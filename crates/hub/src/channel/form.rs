@@ -209,7 +209,7 @@ impl Form {
             Form::Events => Activity::Events(subscriber),
             Form::Held | Form::HeldSocket => match selection {
                 Some(Selection::Held(record)) => {
-                    Activity::Held { subscriber, held: Box::new((**record).clone()) }
+                    Activity::Held { subscriber, held: Box::new(record.clone()) }
                 }
                 // There is no other one.
                 _ => Activity::Events(subscriber),

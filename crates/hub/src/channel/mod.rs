@@ -35,6 +35,7 @@
 //! that it has missed messages.
 
 mod budget;
+mod by_channel;
 pub mod carrier;
 mod counters;
 mod cursor;
@@ -82,6 +83,7 @@ mod send_queue;
 mod session;
 mod several;
 mod shared;
+mod shared_parts;
 mod socket;
 mod unread;
 

@@ -21,14 +21,14 @@ impl LocalSubscribers {
         let next = self.successor();
         for (index, key, form) in parked {
             let Some(parked) = self.parking_lot.take(key) else { continue };
-            if let Some(held) = self.reader(index).and_then(|reader| reader.held().cloned())
-                && form.is_none()
+            if let Some(reader) = self.reader(index)
+                && let (Some(held), None) = (reader.held(), form)
             {
                 self.remove(index);
                 // The application knows what has come.
-                match self.route_of(&held) {
+                match self.route_of(held) {
                     Some(route) => route.ask_again(held, WaitingRequest { parked }, 0),
-                    None => self.end_held_poll(&held, parked, ResumeReason::TimedOut),
+                    None => self.end_held_poll(held, parked, ResumeReason::TimedOut),
                 }
                 continue;
             }

@@ -7,7 +7,6 @@
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,6 @@ use superpoll_http::body::Body;
 use superpoll_http::connection_state::Activity;
 use superpoll_http::exchange::{Exchange, LocalFuture, RestingAnswer, Waited};
 use superpoll_http::grant::Grant;
-use superpoll_http::held::HeldRecord;
 use superpoll_http::parking_lot::{ParkedConnection, ResumeReason, WaitingRequest, WakeOn};
 use superpoll_http::peer::Peer;
 use superpoll_http::reply;
@@ -239,17 +237,15 @@ impl WaitingPoll {
         if !self.has_news() && Pin::new(&mut self.timer).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        let Some(held) = self.held() else { return Poll::Ready(self.answer()) };
-        match self.subscription.local_subscribers.held_answer(&held, &self.mailbox, &self.peer) {
+        let by = &self.subscription.local_subscribers;
+        let reader = by.reader(self.subscription.index);
+        let Some(held) = reader.as_ref().and_then(|reader| reader.held()) else {
+            return Poll::Ready(self.answer());
+        };
+        match by.held_answer(held, &self.mailbox, &self.peer) {
             Ok(response) => Poll::Ready(response),
             Err(again) => self.again.insert(again).as_mut().poll(cx),
         }
-    }
-
-    /// Returns its record, if an application holds it.
-    fn held(&self) -> Option<Arc<HeldRecord>> {
-        let Subscription { local_subscribers, index, .. } = &self.subscription;
-        local_subscribers.reader(*index)?.held().cloned()
     }
 
     fn answer(&self) -> Response<Body> {
@@ -272,7 +268,8 @@ impl WaitingPoll {
 impl RestingAnswer for WaitingPoll {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<Body>> {
         let by = self.subscription.local_subscribers.clone();
-        let route = self.held().and_then(|held| by.route_of(&held));
+        let reader = by.reader(self.subscription.index);
+        let route = reader.and_then(|reader| by.route_of(reader.held()?));
         self.poll_answer(cx).map(|mut response| {
             match route {
                 Some(route) => route.change_fields(response.headers_mut(), self.may_have_hsts),

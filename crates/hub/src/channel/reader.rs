@@ -6,22 +6,24 @@
 //! identity, and a reader of its own.
 //!
 //! Held connections are found by the channels of an item: an item costs nothing for connections
-//! that do not get it.
+//! that do not get it. If they have channels of their own, each has a reader, whose record shares
+//! with the others what they have in common.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use superpoll_http::held::HeldRecord;
+use superpoll_http::held::{HeldFor, HeldRecord};
 use superpoll_http::mercure::reader_record::ReaderRecord;
 use superpoll_http::mercure::selector::Selector;
 
+use super::by_channel::ByChannel;
 use super::grip::Item;
 use super::grip::filters;
 use super::message::Message;
 use super::moment::Moment;
+use super::shared_parts::SharedParts;
 
 /// Which of the messages a subscriber is to get.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -29,7 +31,7 @@ pub enum Selection {
     /// Updates of Mercure with some topics.
     Mercure(Arc<ReaderRecord>),
     /// The items of some channels of an application.
-    Held(Arc<HeldRecord>),
+    Held(HeldRecord),
 }
 
 impl From<ReaderRecord> for Selection {
@@ -40,7 +42,7 @@ impl From<ReaderRecord> for Selection {
 
 impl From<HeldRecord> for Selection {
     fn from(record: HeldRecord) -> Selection {
-        Selection::Held(Arc::new(record))
+        Selection::Held(record)
     }
 }
 
@@ -62,6 +64,22 @@ impl Selection {
             Selection::Held(_) => None,
         }
     }
+
+    /// Returns the record of connections that an application holds.
+    fn held(&self) -> Option<&HeldRecord> {
+        match self {
+            Selection::Held(record) => Some(record),
+            Selection::Mercure(_) => None,
+        }
+    }
+
+    /// Whether no other subscriber may have the same: it has a number of its own.
+    fn is_unique(&self) -> bool {
+        match self {
+            Selection::Mercure(record) => record.identity.is_some(),
+            Selection::Held(record) => matches!(record.purpose, HeldFor::Socket { .. }),
+        }
+    }
 }
 
 fn has_topic(record: &ReaderRecord, message: &Message) -> bool {
@@ -75,29 +93,18 @@ fn has_topic(record: &ReaderRecord, message: &Message) -> bool {
 /// The messages that some subscribers are to get.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// A number that no other reader of this process has.
-    pub(super) number: u64,
     pub(super) selection: Selection,
 }
 
 impl Reader {
-    fn new(selection: Selection) -> Rc<Reader> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Rc::new(Reader { number, selection })
-    }
-
     /// Whether the subscribers are to get a message.
     pub(super) fn gets(&self, message: &Message) -> bool {
         self.selection.has(message)
     }
 
     /// Returns the record of connections that an application holds.
-    pub(super) fn held(&self) -> Option<&Arc<HeldRecord>> {
-        match &self.selection {
-            Selection::Held(record) => Some(record),
-            Selection::Mercure(_) => None,
-        }
+    pub(super) fn held(&self) -> Option<&HeldRecord> {
+        self.selection.held()
     }
 }
 
@@ -128,18 +135,27 @@ impl HeldTimes {
 pub(super) struct Readers {
     by_subscriber: Vec<Option<Rc<Reader>>>,
     /// By the hash of their record; a hash that two share is rare, and they share nothing then.
+    /// The reader of the first connection with a channel is entered when a second one shares it:
+    /// where each connection has a channel of its own, none is.
     known: HashMap<u64, Weak<Reader>>,
     hasher: RandomState,
+    /// The parts of different records of held connections.
+    parts: SharedParts,
     /// The held connections by the names of their channels, and their times.
-    by_channel: HashMap<Box<str>, BTreeSet<u32>>,
+    by_channel: ByChannel,
     times: Vec<HeldTimes>,
+    /// The places of held connections whose readers were made since the last `compact`.
+    fresh: Vec<usize>,
 }
+
+/// So many readers are compacted in one go.
+const FRESH: usize = 256;
 
 impl Readers {
     /// Returns the reader of a record.
     pub(super) fn reader(&mut self, selection: Selection) -> Rc<Reader> {
-        if selection.mercure().is_some_and(|record| record.identity.is_some()) {
-            return Reader::new(selection);
+        if selection.is_unique() || self.is_first(&selection) {
+            return self.new_reader(selection);
         }
         let hash = self.hasher.hash_one(&selection);
         if let Some(known) = self.known.get(&hash).and_then(Weak::upgrade)
@@ -151,9 +167,29 @@ impl Readers {
         if self.known.len() > 2 * self.by_subscriber.len() {
             self.known.retain(|_, reader| reader.strong_count() > 0);
         }
-        let reader = Reader::new(selection);
+        let first = self.first(&selection).filter(|first| first.selection == selection).cloned();
+        let reader = first.unwrap_or_else(|| self.new_reader(selection));
         self.known.insert(hash, Rc::downgrade(&reader));
         reader
+    }
+
+    /// Whether no connection has the first channel of a record yet, so that none has its reader.
+    fn is_first(&self, selection: &Selection) -> bool {
+        let channel = selection.held().and_then(|record| record.channels.first());
+        channel.is_some_and(|channel| !self.by_channel.has(&channel.name))
+    }
+
+    /// Returns the reader of the only connection with the first channel of a record.
+    fn first(&self, selection: &Selection) -> Option<&Rc<Reader>> {
+        let channel = selection.held()?.channels.first()?;
+        self.get(self.by_channel.sole(&channel.name)? as usize)
+    }
+
+    fn new_reader(&mut self, mut selection: Selection) -> Rc<Reader> {
+        if let Selection::Held(record) = &mut selection {
+            self.parts.share(record);
+        }
+        Rc::new(Reader { selection })
     }
 
     /// Enters the reader of a subscriber, in the place of the one before.
@@ -165,10 +201,7 @@ impl Readers {
         if let Some(record) = reader.held() {
             let number = u32::try_from(index).unwrap_or(u32::MAX);
             for channel in &record.channels {
-                match self.by_channel.get_mut(&channel.name) {
-                    Some(known) => drop(known.insert(number)),
-                    None => drop(self.by_channel.insert(channel.name.clone(), [number].into())),
-                }
+                self.by_channel.insert(&channel.name, number);
             }
         }
         if is_held && before.is_none() {
@@ -180,6 +213,12 @@ impl Readers {
             self.times[index] = HeldTimes { is_queued, ..HeldTimes::now() };
         }
         self.by_subscriber[index] = Some(reader);
+        if is_held {
+            self.fresh.push(index);
+            if self.fresh.len() == FRESH {
+                self.compact();
+            }
+        }
     }
 
     /// Returns the reader of a subscriber; `None` if it gets all messages.
@@ -187,32 +226,38 @@ impl Readers {
         self.by_subscriber.get(index)?.as_ref()
     }
 
+    /// Makes the readers of new subscribers anew, those that no other one shares: left where they
+    /// were made, among the buffers of their connections, each would keep memory from being used
+    /// again. All give up their places before the first gets another one.
+    fn compact(&mut self) {
+        let mut records = Vec::new();
+        for index in self.fresh.drain(..) {
+            let Some(place) = self.by_subscriber.get_mut(index) else { continue };
+            if let Some(reader) = place
+                && (Rc::strong_count(reader), Rc::weak_count(reader)) == (1, 0)
+            {
+                records.push((index, reader.selection.clone()));
+                *place = None;
+            }
+        }
+        for (index, selection) in &records {
+            let reader = Reader { selection: selection.clone() };
+            self.by_subscriber[*index] = Some(Rc::new(reader));
+        }
+    }
+
     /// Removes the reader of a subscriber.
     pub(super) fn remove(&mut self, index: usize) -> Option<Rc<Reader>> {
         let reader = self.by_subscriber.get_mut(index)?.take()?;
         for channel in reader.held().into_iter().flat_map(|record| &record.channels) {
-            if let Some(known) = self.by_channel.get_mut(&channel.name) {
-                known.remove(&u32::try_from(index).unwrap_or(u32::MAX));
-                if known.is_empty() {
-                    self.by_channel.remove(&channel.name);
-                }
-            }
+            self.by_channel.remove(&channel.name, u32::try_from(index).unwrap_or(u32::MAX));
         }
         Some(reader)
     }
 
-    /// Returns the connections that have one of these channels, in the order of their places.
+    /// Returns the connections that may have one of these channels, in the order of their places.
     pub(super) fn with_channels<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<u32> {
-        let mut names: Vec<&str> = names.collect();
-        names.sort_unstable();
-        names.dedup();
-        let sets: Vec<_> = names.iter().filter_map(|name| self.by_channel.get(*name)).collect();
-        let mut found: Vec<u32> = sets.iter().copied().flatten().copied().collect();
-        if sets.len() > 1 {
-            found.sort_unstable();
-            found.dedup();
-        }
-        found
+        self.by_channel.with_any(names)
     }
 
     /// Returns the last times of a held connection.
@@ -267,7 +312,7 @@ mod tests {
         let one = readers.reader(record(&["/a"], &[]).into());
         assert!(Rc::ptr_eq(&one, &readers.reader(record(&["/a"], &[]).into())));
         let other = readers.reader(record(&["/a"], &["/a"]).into());
-        assert!(!Rc::ptr_eq(&one, &other) && one.number != other.number);
+        assert!(!Rc::ptr_eq(&one, &other));
         let identity = || Some(Identity { id: [7; 16], payload: None });
         let with_identity = || ReaderRecord { identity: identity(), ..record(&["/a"], &[]) };
         assert!(!Rc::ptr_eq(
@@ -280,5 +325,67 @@ mod tests {
             drop(readers.reader(record(&[&format!("/{index}")], &[]).into()));
         }
         assert!(readers.known.len() <= 1, "{}", readers.known.len());
+    }
+
+    #[test]
+    fn equal_held_connections_share_their_reader() {
+        use crate::channel::form::Form;
+        use crate::channel::grip::item::tests::held;
+
+        let mut readers = Readers::default();
+        let mut enter = |index, channels: &[&str]| {
+            let reader = readers.reader(held(Form::Held, channels).into());
+            readers.enter(index, reader.clone());
+            (reader, readers.known.len())
+        };
+        // Channels of their own have no other connection that would look for them.
+        let (first, known) = enter(0, &["a"]);
+        assert_eq!((known, enter(1, &["b"]).1), (0, 0));
+        for index in 2..5 {
+            let (other, known) = enter(index, &["a"]);
+            assert!(Rc::ptr_eq(&first, &other) && known == 1);
+        }
+        assert!(!Rc::ptr_eq(&first, &enter(5, &["a", "b"]).0));
+        // The first one may leave.
+        for index in [0, 1] {
+            readers.remove(index);
+        }
+        let other = readers.reader(held(Form::Held, &["a"]).into());
+        assert!(Rc::ptr_eq(&first, &other));
+    }
+
+    #[test]
+    fn readers_that_are_not_shared_are_made_anew() {
+        use crate::channel::form::Form;
+        use crate::channel::grip::item::tests::held;
+
+        let mut readers = Readers::default();
+        let own = |index: usize| Selection::from(held(Form::Held, &[&format!("own-{index}")]));
+        let mut enter = |index: usize, selection: Selection| {
+            let reader = readers.reader(selection);
+            readers.enter(index, reader.clone());
+            reader
+        };
+        // Of each three, one is in use, and one has the same channel as others.
+        let mut in_use = Vec::new();
+        for index in 0..2 * FRESH {
+            match index % 3 {
+                0 => in_use.push((index, enter(index, own(index)))),
+                1 => drop(enter(index, own(index))),
+                _ => drop(enter(index, held(Form::Held, &["all"]).into())),
+            }
+        }
+        let shared = readers.get(2).unwrap().clone();
+        for index in 0..2 * FRESH {
+            let reader = readers.get(index).unwrap();
+            match index % 3 {
+                2 => assert!(Rc::ptr_eq(reader, &shared)),
+                _ => assert_eq!(reader.selection, own(index)),
+            }
+        }
+        assert!(in_use.iter().all(|(index, reader)| {
+            readers.get(*index).is_some_and(|known| Rc::ptr_eq(known, reader))
+        }));
+        assert!(readers.fresh.is_empty());
     }
 }

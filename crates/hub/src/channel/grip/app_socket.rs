@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -399,7 +400,7 @@ impl AppSocket {
                 }
             }
             Some(Control::KeepAlive(keep_alive)) => {
-                self.record.keep_alive = keep_alive.map(Box::new)
+                self.record.keep_alive = keep_alive.map(Arc::new)
             }
             Some(Control::SetMeta(name, value)) => {
                 let _ = instruct::set_value(&mut self.record.meta, &name, &value);

@@ -197,9 +197,9 @@ impl HeldRoute {
         };
         HeldRecord {
             route: self.name(),
-            channels: instructions.channels,
+            channels: instructions.channels.into_iter().collect(),
             meta: instructions.meta,
-            keep_alive: instructions.keep_alive.map(Box::new),
+            keep_alive: instructions.keep_alive.map(Arc::new),
             purpose,
         }
     }
@@ -231,11 +231,11 @@ impl HeldRoute {
     /// Asks the application again about a request that waits without a task.
     pub(in crate::channel) fn ask_again(
         self: Rc<HeldRoute>,
-        held: Arc<HeldRecord>,
+        held: &HeldRecord,
         waiting: WaitingRequest,
         because_of: u64,
     ) {
-        let peer = waiting.parked.peer.clone();
+        let (held, peer) = (held.clone(), waiting.parked.peer.clone());
         let goes_on = async move {
             match self.asked_again(&held, &peer, because_of).await {
                 Outcome::Pass(mut response) => {

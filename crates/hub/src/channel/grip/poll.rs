@@ -6,7 +6,6 @@
 
 use std::future::{pending, poll_fn};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -112,20 +111,20 @@ impl LocalSubscribers {
     pub(super) fn park_held(self: Rc<LocalSubscribers>, hold: ToHold, waiting: WaitingRequest) {
         let WaitingRequest { parked } = waiting;
         let since = hold.join(&self);
-        let held = Arc::new(hold.record);
+        let held = hold.record;
         if let Some(message) = since.messages.first()
             && let Some(item) = Item::of(message)
         {
             self.hub.leave(self.queue_id);
             return self.answer_held(&held, WaitingRequest { parked }, (message.id, &item));
         }
-        self.park_held_record(&held, since.last, hold.wait, parked);
+        self.park_held_record(held, since.last, hold.wait, parked);
     }
 
     /// Parks a long-poll that has had the items up to one.
     fn park_held_record(
         self: Rc<LocalSubscribers>,
-        held: &Arc<HeldRecord>,
+        held: HeldRecord,
         last: u64,
         wait: Duration,
         mut parked: ParkedConnection,
@@ -140,7 +139,7 @@ impl LocalSubscribers {
             let before = before.map_or(Vec::new(), |before| before.to_vec());
             let space = self.hub.space()?;
             let poll = Activity::Poll { space, last, grant, form, requests, before };
-            let (poll, held) = (Box::new(poll), Box::new((**held).clone()));
+            let (poll, held) = (Box::new(poll), Box::new(held.clone()));
             Some(Activity::HeldPoll { poll, held })
         };
         match self.parking_lot.park(parked, self.clone(), WakeOn::HungUp, Some(wait), activity) {
@@ -148,11 +147,11 @@ impl LocalSubscribers {
                 let delivery = SubscriberState::Poll(key);
                 let subscriber = Subscriber { last, grant, delivery };
                 let index = self.subscribers.borrow_mut().insert(subscriber);
-                self.read_as(index, (**held).clone(), true);
+                self.read_as(index, held, true);
             }
             Err((parked, _)) => {
                 self.hub.leave(self.queue_id);
-                self.end_held_poll(held, parked, ResumeReason::Draining);
+                self.end_held_poll(&held, parked, ResumeReason::Draining);
             }
         }
     }
@@ -174,14 +173,14 @@ impl LocalSubscribers {
     /// Answers a long-poll by an item.
     pub(in crate::channel) fn answer_held(
         &self,
-        held: &Arc<HeldRecord>,
+        held: &HeldRecord,
         waiting: WaitingRequest,
         (number, item): (u64, &Item),
     ) {
         let route = self.route_of(held);
         match (answer_by(held, item), route) {
             (Answer::Response(response), _) => self.answer_waiting_held(held, waiting, response),
-            (Answer::Ask, Some(route)) => route.ask_again(held.clone(), waiting, number),
+            (Answer::Ask, Some(route)) => route.ask_again(held, waiting, number),
             (Answer::Ask, None) => self.answer_waiting_held(held, waiting, late(held)),
         }
     }
@@ -252,7 +251,7 @@ impl LocalSubscribers {
     /// time is over.
     pub(in crate::channel) fn held_answer(
         self: &Rc<LocalSubscribers>,
-        held: &Arc<HeldRecord>,
+        held: &HeldRecord,
         mailbox: &Mailbox,
         peer: &Rc<Peer>,
     ) -> Result<Response<Body>, LocalFuture<Response<Body>>> {

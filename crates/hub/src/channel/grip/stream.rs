@@ -13,6 +13,7 @@
 //! ```
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -328,9 +329,9 @@ impl HeldStream {
         let is_open = instructions.hold.is_some();
         // If items are missing once more, the items that came meanwhile show it.
         self.floors = HeldFrom::of(&instructions.channels, &by.hub, asked_at, 0).floors;
-        self.record.channels = instructions.channels;
+        self.record.channels = instructions.channels.into_iter().collect();
         if is_open {
-            self.record.keep_alive = instructions.keep_alive.map(Box::new);
+            self.record.keep_alive = instructions.keep_alive.map(Arc::new);
         }
         for (name, value) in instructions.meta {
             // It was checked in the instructions.
