@@ -53,6 +53,11 @@ impl Check<'_> {
     pub(super) fn may_hold(&mut self, of_upstream: Range<usize>, proxy: &Proxy) {
         let signature = |name: &HeaderName| name.as_str() == "grip-sig";
         if proxy.grip.is_some() {
+            if proxy.compress {
+                let what =
+                    "responses of a route with grip are not compressed, expected no compress";
+                self.wrong(of_upstream, what.to_owned());
+            }
             self.holding.insert(proxy.upstream.clone());
         } else if !proxy.request_headers.removed.iter().any(signature) {
             self.not_holding.push(Spanned::new(of_upstream, proxy.upstream.clone()));

@@ -53,6 +53,10 @@ fn mistakes_are_named_with_their_place() {
         assert!(found.contains(what), "{route}: {found}");
         assert!(found.starts_with("a.toml:8:"), "{found}");
     }
+    let compressed = text(&own, &own).replacen("grip = ", "compress = true, grip = ", 1);
+    let found = mistake(&compressed);
+    let what = "a.toml:5:22: responses of a route with grip are not compressed";
+    assert!(found.starts_with(what), "{found}");
     let broker = "[broker]\nurl = \"redis://localhost\"\n";
     let shared = format!("{{ key = {KEY:?}, broker = true }}");
     let found = mistake(&(text(&own, &shared) + broker));

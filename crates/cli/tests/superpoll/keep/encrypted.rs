@@ -89,7 +89,7 @@ fn encrypted_subscribers_go_on_through_many_upgrades_and_crashes() {
     if superpoll::limits::nofile().1 < count as u64 + 1000 {
         return eprintln!("skipped: too few descriptors are allowed (ulimit -Hn)");
     }
-    let nursery = Nursery::encrypted();
+    let nursery = Nursery::encrypted("");
     let mut server = nursery.server(&[]);
     let mut clients = Clients::new(&nursery, &TLS13);
     let mut subscribers: Vec<Subscriber> = (0..count).map(|_| clients.subscriber()).collect();
@@ -124,7 +124,7 @@ fn encrypted_subscribers_go_on_through_many_upgrades_and_crashes() {
 /// they change, however many servers there were.
 #[test]
 fn idle_clients_and_long_polls_go_on_and_their_keys_change_after_a_crash() {
-    let nursery = Nursery::encrypted();
+    let nursery = Nursery::encrypted("");
     let mut server = nursery.server(&[]);
     let mut clients = Clients::new(&nursery, &TLS13);
     let mut idle: Vec<Client> = (0..3).map(|_| clients.idle()).collect();
@@ -164,7 +164,7 @@ fn idle_clients_and_long_polls_go_on_and_their_keys_change_after_a_crash() {
 /// TLS 1.2 cannot change keys, so its connections go on only if the server before has come to rest.
 #[test]
 fn connections_of_tls_1_2_go_on_after_an_upgrade_and_end_with_a_crash() {
-    let nursery = Nursery::encrypted();
+    let nursery = Nursery::encrypted("");
     let server = nursery.server(&[]);
     let mut clients = Clients::new(&nursery, &TLS12);
     let mut subscribers: Vec<Subscriber> = (0..6).map(|_| clients.subscriber()).collect();
@@ -202,7 +202,7 @@ fn connections_of_tls_1_2_go_on_after_an_upgrade_and_end_with_a_crash() {
 #[test]
 fn sessions_are_resumed_by_the_next_server_and_after_a_reload() {
     for keeps in [true, false] {
-        let nursery = Nursery::encrypted();
+        let nursery = Nursery::encrypted("");
         if !keeps {
             nursery.configure(crate::keep::succession::AT_REST_SOON);
         }
@@ -275,7 +275,7 @@ fn listen(clients: &Mutex<Clients>, first: Subscriber) -> Vec<Heard> {
 fn a_server_that_is_killed_while_it_writes_leaves_no_wrong_byte() {
     const SUBSCRIBERS: usize = 48;
     const BURST: usize = 24;
-    let nursery = Nursery::encrypted();
+    let nursery = Nursery::encrypted("");
     let first = nursery.server(&[]);
     let clients = Mutex::new(Clients::new(&nursery, &TLS13));
     let mut survived = 0;
@@ -342,7 +342,7 @@ fn a_server_that_is_killed_while_it_writes_leaves_no_wrong_byte() {
 /// Without the setting, keys stay in the server.
 #[test]
 fn keys_are_left_only_if_the_configuration_says_so() {
-    let nursery = Nursery::encrypted();
+    let nursery = Nursery::encrypted("");
     nursery.configure(crate::keep::succession::AT_REST_SOON);
     let server = nursery.server(&[]);
     let mut clients = Clients::new(&nursery, &TLS13);

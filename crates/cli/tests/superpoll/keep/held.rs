@@ -11,6 +11,7 @@ use std::time::Duration;
 use superpoll_test_support::http1::{field, read_body, read_head};
 use tungstenite::{ClientRequestBuilder, Message, client};
 
+use super::http2::{Client, DATA, END, Kind, RST_STREAM, Table, WINDOW_UPDATE, settings};
 use super::succession::Nursery;
 use crate::stage::{PATIENCE, connect, free_port, until};
 
@@ -130,7 +131,7 @@ fn publish(address: SocketAddr, number: u64) {
 }
 
 /// What a client has got: the last number, and mistakes.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 struct Got {
     last: Arc<AtomicU64>,
     mistakes: Arc<Mutex<Vec<String>>>,
@@ -239,6 +240,53 @@ fn socket(address: SocketAddr, got: Got, echoes: Arc<AtomicU64>) -> TcpStream {
     writer
 }
 
+/// A connection of HTTP/2 with two streams and a WebSocket.
+fn http2(mut client: Client, got: [Got; 3]) {
+    // All that comes, so that the client says nothing while the server ends.
+    client.send(WINDOW_UPDATE, 0, 0, &[0x3f, 0, 0, 0]);
+    let kinds = [Kind::Events, Kind::Events, Kind::Socket];
+    let streams = kinds.map(|kind| match kind {
+        Kind::Socket => client.ask("/app/ws", kind, 0),
+        _ => client.ask("/app/stream", kind, 0),
+    });
+    for stream in streams {
+        client.send(WINDOW_UPDATE, 0, stream, &[0x3f, 0, 0, 0]);
+    }
+    thread::spawn(move || {
+        let mut all: [Vec<u8>; 3] = Default::default();
+        loop {
+            let (frame, flags, of, payload) = client.receive();
+            let Some(place) = streams.iter().position(|&stream| stream == of) else { continue };
+            let (kind, got, rest) = (kinds[place], &got[place], &mut all[place]);
+            if frame == RST_STREAM || flags & END > 0 {
+                return got.mistake(format!("a stream of HTTP/2 for {kind:?} has ended"));
+            }
+            if frame == DATA {
+                rest.extend_from_slice(&payload);
+            }
+            while let Some(text) = next_text(kind, rest) {
+                match text.parse() {
+                    _ if text == "begin" => {}
+                    Ok(number) => got.next(number),
+                    Err(_) => return got.mistake(format!("no item: {text:?}")),
+                }
+            }
+        }
+    });
+}
+
+/// Takes the next line of a stream, or the next message of a WebSocket.
+fn next_text(kind: Kind, bytes: &mut Vec<u8>) -> Option<String> {
+    let (from, to) = match (kind, &bytes[..]) {
+        (Kind::Socket, [0x81, length, ..]) => (2, 2 + usize::from(*length)),
+        (Kind::Socket, _) => return None,
+        _ => (0, 1 + bytes.iter().position(|&byte| byte == b'\n')?),
+    };
+    let text = String::from_utf8(bytes.get(from..to)?.to_vec()).unwrap();
+    bytes.drain(..to);
+    Some(text.trim_end().to_owned())
+}
+
 /// Sends a text as a frame of a client, whose mask is zero.
 fn say(mut stream: &TcpStream, text: &str) {
     let head = [0x81, 0x80 | u8::try_from(text.len()).unwrap(), 0, 0, 0, 0];
@@ -250,7 +298,7 @@ fn held_connections_outlive_kills_upgrades_and_restarts_of_their_application() {
     let rounds = std::env::var("SUPERPOLL_TEST_ROUNDS");
     let rounds: usize = rounds.map_or(2, |rounds| rounds.parse().unwrap());
     let (last, port) = (Last::default(), free_port());
-    let nursery = Nursery::new(&format!(
+    let nursery = Nursery::encrypted(&format!(
         "[[hosts.routes]]\npath = \"/app\"\n\
          proxy = {{ upstream = \"app\", grip = {{ key = {KEY:?} }} }}\n\
          [[hosts.routes]]\npath = \"/publish\"\ngrip = {{ key = {KEY:?} }}\n\
@@ -261,15 +309,26 @@ fn held_connections_outlive_kills_upgrades_and_restarts_of_their_application() {
     let address = nursery.at();
     let flag = || Arc::new(AtomicBool::new(false));
     let (ended, rests, echoes) = (flag(), flag(), Arc::new(AtomicU64::new(0)));
-    let all: Vec<Got> = (0..24).map(|_| Got::default()).collect();
+    let all: Vec<Got> = (0..36).map(|_| Got::default()).collect();
+    let (of_http1, of_http2) = all.split_at(24);
+    let (config, encrypted) = settings(&nursery);
     let mut sockets = Vec::new();
-    for (index, got) in all.iter().cloned().enumerate() {
+    for (index, got) in of_http1.iter().cloned().enumerate() {
         match index % 3 {
             0 => stream(address, got),
             1 => polls(address, got, ended.clone()),
             _ => sockets.push(socket(address, got, echoes.clone())),
         }
     }
+    let each = of_http2.chunks_exact(3).map(|each| each.to_vec().try_into().unwrap());
+    for (index, got) in each.enumerate() {
+        let client = match index % 2 {
+            0 => Client::new(Box::new(connect(address)), false, Table::Unused),
+            _ => Client::encrypted(&config, encrypted, Table::Unused),
+        };
+        http2(client, got);
+    }
+    let connections = of_http1.len() + of_http2.len() / 3;
     let publisher = {
         let (last, ended, rests) = (last.clone(), ended.clone(), rests.clone());
         thread::spawn(move || {
@@ -305,7 +364,7 @@ fn held_connections_outlive_kills_upgrades_and_restarts_of_their_application() {
         for upgrades in [false, true] {
             // A connection is with the keeper when it has rested for a second.
             rests.store(true, Ordering::SeqCst);
-            nursery.until_held(all.len());
+            nursery.until_held(connections);
             rests.store(false, Ordering::SeqCst);
             thread::sleep(Duration::from_millis(30));
             server = nursery.next(server, upgrades);

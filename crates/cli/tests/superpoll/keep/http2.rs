@@ -14,20 +14,21 @@ use super::crowd::{END as LAST, publish_to};
 use super::succession::{Nursery, rounds};
 use crate::stage::{connect, until};
 
-const DATA: u8 = 0;
+pub(super) const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
-const WINDOW_UPDATE: u8 = 8;
+pub(super) const WINDOW_UPDATE: u8 = 8;
 
 /// The flags of an end, of an answer, and of the end of a head.
-const END: u8 = 1;
+pub(super) const END: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// The use that a client makes of its table of fields (RFC 7541).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Table {
+pub(super) enum Table {
     /// It has none.
     Unused,
     /// It uses one, and gives it up when it is asked.
@@ -37,11 +38,11 @@ enum Table {
 }
 
 /// A stream of bytes, encrypted or not.
-trait Stream: Read + Write {}
+pub(super) trait Stream: Read + Write + Send {}
 
-impl<S: Read + Write> Stream for S {}
+impl<S: Read + Write + Send> Stream for S {}
 
-struct Client {
+pub(super) struct Client {
     stream: Box<dyn Stream>,
     is_encrypted: bool,
     next: u32,
@@ -57,7 +58,7 @@ struct Client {
 
 /// A way to get the messages of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Events,
     Socket,
     /// A long-poll, and the next one after its answer.
@@ -120,13 +121,13 @@ impl Subscription {
 }
 
 impl Client {
-    fn encrypted(config: &Arc<ClientConfig>, at: SocketAddr, table: Table) -> Client {
+    pub(super) fn encrypted(config: &Arc<ClientConfig>, at: SocketAddr, table: Table) -> Client {
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(config.clone(), name).unwrap();
         Client::new(Box::new(StreamOwned::new(connection, connect(at))), true, table)
     }
 
-    fn new(stream: Box<dyn Stream>, is_encrypted: bool, table: Table) -> Client {
+    pub(super) fn new(stream: Box<dyn Stream>, is_encrypted: bool, table: Table) -> Client {
         let mut client = Client {
             stream,
             is_encrypted,
@@ -142,7 +143,7 @@ impl Client {
         client
     }
 
-    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    pub(super) fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let mut frame = length[1..].to_vec();
         frame.extend_from_slice(&[kind, flags]);
@@ -152,7 +153,7 @@ impl Client {
     }
 
     /// Returns the next frame, and answers settings.
-    fn receive(&mut self) -> (u8, u8, u32, Vec<u8>) {
+    pub(super) fn receive(&mut self) -> (u8, u8, u32, Vec<u8>) {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).unwrap();
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -228,7 +229,7 @@ impl Client {
 
     /// Asks for the messages of a channel, a long-poll for those after the last one that it knows.
     /// Returns the number of the stream.
-    fn ask(&mut self, channel: &str, kind: Kind, last: u64) -> u32 {
+    pub(super) fn ask(&mut self, channel: &str, kind: Kind, last: u64) -> u32 {
         let mut head = std::mem::take(&mut self.sizes);
         match kind {
             Socket => head.extend_from_slice(b"\x02\x07CONNECT"),
@@ -315,7 +316,7 @@ impl Client {
 }
 
 /// Returns the settings of a client that trusts a nursery's server, and the server's address.
-fn settings(nursery: &Nursery) -> (Arc<ClientConfig>, SocketAddr) {
+pub(super) fn settings(nursery: &Nursery) -> (Arc<ClientConfig>, SocketAddr) {
     let mut roots = RootCertStore::empty();
     let certificate = std::fs::read(nursery.site.path("cert.pem")).unwrap();
     roots.add(PemObject::from_pem_slice(&certificate).unwrap()).unwrap();
@@ -344,7 +345,7 @@ fn begin(
 
 #[test]
 fn idle_connections_of_http_2_go_on_through_many_upgrades_and_crashes() {
-    let nursery = Nursery::encrypted();
+    let nursery = Nursery::encrypted("");
     let mut server = nursery.server(&[]);
     let (config, at) = settings(&nursery);
     let kinds = [Table::Unused, Table::GivenUp, Table::Kept];
@@ -384,7 +385,7 @@ fn idle_connections_of_http_2_go_on_through_many_upgrades_and_crashes() {
 /// before that.
 #[test]
 fn subscribers_on_streams_go_on_through_many_upgrades_and_crashes() {
-    subscribers_go_on(&Nursery::encrypted());
+    subscribers_go_on(&Nursery::encrypted(""));
 }
 
 /// Those without TLS need no setting for that.

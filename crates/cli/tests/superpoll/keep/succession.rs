@@ -60,9 +60,10 @@ impl Nursery {
     }
 
     /// With a second listener, which is encrypted. Its connections go on in other servers, too.
-    pub(crate) fn encrypted() -> Nursery {
+    pub(crate) fn encrypted(options: &str) -> Nursery {
         let channel = "publish = \"anyone\", history = 1000, poll = \"10m\"";
-        Nursery::of(Stdio::null(), channel, &format!("{AT_REST_SOON}[keeper]\ntls = true\n"), true)
+        let options = format!("{AT_REST_SOON}[keeper]\ntls = true\n{options}");
+        Nursery::of(Stdio::null(), channel, &options, true)
     }
 
     fn of(errors: Stdio, channel: &str, options: &str, is_encrypted: bool) -> Nursery {
