@@ -746,7 +746,7 @@ fn a_bad_script_takes_no_server_out() {
 
 /// Each connection has a process of its server, so few are kept, and none while others may wait.
 #[test]
-fn connections_are_kept_while_they_are_few() {
+fn connections_are_kept_while_no_request_waits_for_a_process() {
     let (tell, told) = std::sync::mpsc::sync_channel::<()>(0);
     let held = std::sync::Mutex::new(told);
     let origin = Origin::start(serve(move |call| {
@@ -762,16 +762,37 @@ fn connections_are_kept_while_they_are_few() {
     client.get("/info.php");
     client.get("/info.php");
     assert_eq!(origin.connections(), 1);
-    let mut waits = Client::connect(&gateway.address);
-    waits.send("GET /info.php?waits HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut under_way = Vec::new();
+    let mut begin = || {
+        let mut client = Client::connect(&gateway.address);
+        client.send("GET /info.php?waits HTTP/1.1\r\nHost: a\r\n\r\n");
+        under_way.push(client);
+        let count = under_way.len() as u64;
+        wait(|| {
+            gateway.call(move |_, server| {
+                server.upstreams()["app"].members()[0].active.load(Ordering::Relaxed) == count
+            })
+        });
+    };
+    // These have processes, as their connections have had an answer.
+    begin();
+    client.get("/info.php");
+    client.get("/info.php");
+    assert_eq!(origin.connections(), 2);
+    begin();
+    // And this one may wait for a process, which counts after a moment.
+    begin();
     wait(|| {
-        gateway
-            .call(|_, server| server.upstreams()["app"].members()[0].active.load(Ordering::Relaxed))
-            == 1
+        let before = origin.connections();
+        client.get("/info.php");
+        client.get("/info.php");
+        origin.connections() == before + 2
     });
-    client.get("/info.php");
-    client.get("/info.php");
-    assert_eq!(origin.connections(), 3);
-    tell.send(()).unwrap();
-    assert_eq!(waits.reply().status, 200);
+    under_way.iter().for_each(|_| tell.send(()).unwrap());
+    under_way.iter_mut().for_each(|client| assert_eq!(client.reply().status, 200));
+    wait(|| {
+        gateway.call(|_, server| {
+            server.upstreams()["app"].members()[0].idle.load(Ordering::Relaxed) == 1
+        })
+    });
 }

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,13 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The most connections that are looked at in one turn: a fraction of a millisecond.
 const MOST_LOOKS: usize = 64;
+
+/// How long a process of a FastCGI server may be kept from requests that wait for one: by an idle
+/// connection more than `keep_alive`, or by a request that comes later and takes such a connection.
+const PROCESS_WAIT: Duration = Duration::from_millis(5);
+
+/// The most idle connections to a FastCGI server that there may be for so long.
+const MOST_SURPLUS: usize = 64;
 
 struct IdleConnection {
     connection: Box<Http1Connection>,
@@ -177,6 +184,16 @@ impl PooledServer {
     }
 
     /// Notes that the server has closed an idle connection.
+    /// Closes the idle connections that are more than `most`, and were so for a moment. Returns
+    /// whether there are more still.
+    fn close_surplus(&self, most: usize) -> bool {
+        let (idle, now) = (&mut self.connections.borrow_mut().idle, time::now());
+        while idle.len() > most && idle.front().is_some_and(|idle| idle.age(now) >= PROCESS_WAIT) {
+            idle.pop_front();
+        }
+        idle.len() > most
+    }
+
     fn note_closed(&self, idle: &IdleConnection, now: Instant) {
         self.idle_life.was_closed((idle.since, idle.seen, now));
     }
@@ -268,6 +285,8 @@ pub struct Pool {
     pub group: Arc<Group>,
     local: RefCell<LocalServers>,
     is_watched: Cell<bool>,
+    /// Connections that are more than `keep_alive` are to be closed in a moment.
+    has_surplus: Cell<bool>,
 }
 
 thread_local! {
@@ -288,6 +307,7 @@ impl Pool {
                 group: group.clone(),
                 local: RefCell::new(LocalServers::new(group.members(), group.config().idle, None)),
                 is_watched: Cell::new(false),
+                has_surplus: Cell::new(false),
             });
             pools.push(Rc::downgrade(&pool));
             pool
@@ -376,17 +396,21 @@ impl Pool {
         }
         if self.group.config().fastcgi {
             // Each connection has a process of the server, whether it is idle or not, and requests
-            // without a connection wait for one. This one is still active.
-            let idle = server.idle.load(Ordering::Relaxed);
-            if idle + server.active.load(Ordering::Relaxed) > most as u64 {
+            // without one wait until a connection ends. This one is still active.
+            let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            let waited = self.group.clock.now().saturating_sub(load(&server.unanswered_since));
+            let waits =
+                load(&server.unanswered) > 0 && u128::from(waited) >= PROCESS_WAIT.as_millis();
+            if waits && load(&server.idle) + load(&server.active) > most as u64 {
                 return;
             }
         }
-        let oldest;
+        let (oldest, surplus);
         {
+            let bound = if self.group.config().fastcgi { MOST_SURPLUS.max(most) } else { most };
             let idle = &mut server.connections.borrow_mut().idle;
             // Another engine may have them all, and this one needs some.
-            let is_full = server.idle.load(Ordering::Relaxed) >= most as u64
+            let is_full = server.idle.load(Ordering::Relaxed) >= bound as u64
                 && idle.len() >= (most / 8).max(1)
                 || IdleCount::is_at_limit();
             oldest = is_full.then(|| idle.pop_front()).flatten();
@@ -397,9 +421,36 @@ impl Pool {
             let since = time::now();
             let (seen, _counted) = (since, counted);
             idle.push_back(IdleConnection { connection, addresses, since, seen, _counted });
+            surplus = idle.len() > most;
         }
         drop(oldest);
         self.watch();
+        if surplus {
+            self.watch_surplus();
+        }
+    }
+
+    /// Closes idle connections that are more than `keep_alive` after a moment. Requests that come
+    /// together have one each until then.
+    fn watch_surplus(self: &Rc<Pool>) {
+        if self.has_surplus.replace(true) {
+            return;
+        }
+        let pool = Rc::downgrade(self);
+        let watch = async move {
+            loop {
+                sleep(PROCESS_WAIT).await;
+                let Some(pool) = pool.upgrade() else { return };
+                let most = pool.group.config().keep_alive;
+                let local = pool.local.borrow();
+                let left = local.servers.iter().filter(|server| server.close_surplus(most));
+                pool.has_surplus.set(left.count() > 0);
+                if !pool.has_surplus.get() {
+                    return;
+                }
+            }
+        };
+        superpoll_rt::spawn(watch).detach();
     }
 
     /// Makes requests share a connection, if there is no other for them.
@@ -487,6 +538,8 @@ pub(super) struct Lease {
     since: Instant,
     /// The status of the answer, once it was counted.
     answered: Cell<Option<StatusCode>>,
+    /// It counts among the unanswered requests of its server.
+    is_unanswered: Cell<bool>,
 }
 
 impl Lease {
@@ -503,9 +556,20 @@ impl Lease {
             let name = pool.group.shared_name();
             entry.note(|record| record.upstream(name).tries(server.id, &server.label));
         }
-        let (since, answered) = (time::now(), Cell::new(None));
+        let (since, answered, is_unanswered) = (time::now(), Cell::new(None), Cell::default());
         let (connection, trace) = (None, None);
-        Lease { pool, server, addresses, route, connection, trace, entry, since, answered }
+        Lease {
+            pool,
+            server,
+            addresses,
+            route,
+            connection,
+            trace,
+            entry,
+            since,
+            answered,
+            is_unanswered,
+        }
     }
 
     /// Notes something about the way to the server, if there is an access log.
@@ -513,6 +577,23 @@ impl Lease {
         if let Some(entry) = &self.entry {
             let name = self.pool.group.shared_name();
             entry.note(|record| change(record.upstream(name), self.since));
+        }
+    }
+
+    /// Notes that a connection is to be opened for the request.
+    pub(super) fn dials(&self) {
+        if !self.is_unanswered.replace(true) {
+            let waits_since = self.pool.group.clock.now();
+            if self.server.unanswered.fetch_add(1, Ordering::Relaxed) == 0 {
+                self.server.unanswered_since.store(waits_since, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Notes that the request has an answer, or needs none any more.
+    fn is_served(&self) {
+        if self.is_unanswered.take() {
+            self.server.unanswered.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -526,6 +607,7 @@ impl Lease {
 
     /// Notes that the server has answered with the head of a response.
     pub(super) fn answered(&self, status: StatusCode) {
+        self.is_served();
         let took = time::now() - self.since;
         self.server.durations.count(took);
         self.note(|end, _| {
@@ -578,6 +660,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.report_errors();
+        self.is_served();
         self.server.active.fetch_sub(1, Ordering::Relaxed);
         self.note(|end, since| end.total = Some(time::now() - since));
     }

@@ -114,6 +114,10 @@ pub struct GroupServer {
     pub durations: Histogram,
     /// Requests under way on it.
     pub active: AtomicU64,
+    /// Those of them on a connection of their own that has had no answer yet.
+    pub(super) unanswered: AtomicU64,
+    /// The time since which there are such requests.
+    pub(super) unanswered_since: AtomicU64,
     /// A number that no other server of the process has.
     pub id: u64,
     /// A key that is the same for the same address in all processes.
@@ -179,6 +183,8 @@ impl GroupServer {
             idle: AtomicU64::new(0),
             durations: Histogram::default(),
             active: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
+            unanswered_since: AtomicU64::new(0),
             id: LAST.fetch_add(1, Ordering::Relaxed),
             key: balance::hash(found.address.to_string().as_bytes()),
             slot: AtomicUsize::new(slot),
