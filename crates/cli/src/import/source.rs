@@ -178,7 +178,7 @@ impl Sources {
             .filter(|entry| {
                 let entry = entry.file_name();
                 let entry = entry.to_string_lossy();
-                !entry.starts_with('.') && fits(name.as_bytes(), entry.as_bytes())
+                !entry.starts_with('.') && pattern_fits(name.as_bytes(), entry.as_bytes())
             })
             .map(|entry| path.with_file_name(entry.file_name()))
             .collect();
@@ -192,8 +192,13 @@ fn not_text(place: &Place, line: usize) -> SyntaxError {
     SyntaxError::new(&place, "the text is not UTF-8 without NUL")
 }
 
-/// Whether a name fits a pattern, in time that grows with their product.
-fn fits(pattern: &[u8], name: &[u8]) -> bool {
+/// Whether a name fits one of the patterns in a text.
+pub(super) fn is_among(names: &str, name: &str) -> bool {
+    names.split(' ').any(|known| pattern_fits(known.as_bytes(), name.as_bytes()))
+}
+
+/// Whether a name fits a pattern with `*` and `?`, in time that grows with their product.
+fn pattern_fits(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut rest) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while rest < name.len() {
@@ -230,7 +235,11 @@ mod tests {
             ("*a*b*", "xaxbx", true),
             ("*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
         ] {
-            assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+            assert_eq!(
+                pattern_fits(pattern.as_bytes(), name.as_bytes()),
+                expected,
+                "{pattern} {name}"
+            );
         }
     }
 }

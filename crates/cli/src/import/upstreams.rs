@@ -6,6 +6,7 @@ use superpoll_gateway::Address;
 
 use super::directive::Directive;
 use super::output::{Table, Value, caddy_text, json};
+use super::source::is_among;
 
 /// The protocol that the servers of an upstream speak: one upstream has one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,6 +49,14 @@ impl Protocol {
             Protocol::FastCgi => "-fastcgi",
         }
     }
+}
+
+/// Whether servers get a field by themselves.
+pub(super) fn is_forwarded(field: &str) -> bool {
+    let names = "connection upgrade early-data x-scheme x-forwarded-for x-forwarded-host \
+                 x-forwarded-proto x-forwarded-scheme x-forwarded-port x-forwarded-server \
+                 x-forwarded-ssl x-forwarded-protocol";
+    is_among(names, &field.to_ascii_lowercase())
 }
 
 /// Returns the address of a server, as it is written here; the error says why it is none.

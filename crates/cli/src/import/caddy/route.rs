@@ -10,7 +10,8 @@ use superpoll_gateway::config::PasswordHash;
 use super::super::directive::{Directive, Outcome};
 use super::super::output::caddy_text as text;
 use super::super::output::{HostTables, Output, Table, Value, json, push};
-use super::super::upstreams::{Protocol, Upstreams};
+use super::super::source::is_among;
+use super::super::upstreams::{Protocol, Upstreams, is_forwarded};
 use super::matcher::{Matcher, of_word, split};
 
 /// Directives that answer, in the order in which Caddy tries them.
@@ -18,19 +19,8 @@ const ANSWERS: [&str; 7] =
     ["redir", "error", "abort", "respond", "reverse_proxy", "php_fastcgi", "file_server"];
 
 /// Directives that add something to an answer.
-const RULES: [&str; 11] = [
-    "root",
-    "header",
-    "request_header",
-    "encode",
-    "basic_auth",
-    "basicauth",
-    "forward_auth",
-    "rewrite",
-    "uri",
-    "try_files",
-    "request_body",
-];
+const RULES: &str = "root header request_header encode basic_auth basicauth forward_auth rewrite \
+                     uri try_files request_body";
 
 /// A directive with the matchers that it has.
 #[derive(Clone)]
@@ -104,7 +94,7 @@ impl Routes<'_> {
         for directive in block {
             let name = directive.name.as_str();
             let is_group = matches!(name, "handle" | "handle_path" | "route");
-            if !is_group && !ANSWERS.contains(&name) && !RULES.contains(&name) {
+            if !is_group && !ANSWERS.contains(&name) && !is_among(RULES, name) {
                 other(directive, host);
                 continue;
             }
@@ -396,7 +386,7 @@ impl Routes<'_> {
                     }
                     _ => table.not_imported(child, "the host is that of the client, or one text"),
                 },
-                ("header_up", field) if is_forwarded_field(field) => {
+                ("header_up", field) if is_forwarded(field.trim_start_matches(['+', '-'])) => {
                     table.not_needed(child, "servers get it by themselves");
                 }
                 ("header_up", _) => {
@@ -550,11 +540,6 @@ fn keeps_out(directive: &Directive, words: &[String]) -> bool {
         }
         _ => false,
     }
-}
-
-fn is_forwarded_field(name: &str) -> bool {
-    let name = name.trim_start_matches(['+', '-']).to_ascii_lowercase();
-    name.starts_with("x-forwarded-") || matches!(name.as_str(), "connection" | "upgrade")
 }
 
 /// Writes the lines of a directive that changes fields.

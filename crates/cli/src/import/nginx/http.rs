@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::super::directive::{Directive, Outcome};
 use super::super::output::{HostTables, Output, Table, Value, json};
+use super::super::source::is_among;
 use super::location::{Kind, Location, Locations};
 use super::route::{Routes, is_redirect};
 use super::scope::Scope;
@@ -250,19 +251,8 @@ fn add_listeners(sites: &mut [Site<'_>], folder: &Path, output: &mut Output) -> 
         let from: Vec<&Directive> = uses().filter_map(|(_, one)| one.directive).collect();
         table.set("address", address.as_str(), &from);
         for directive in &from {
-            let ignored = |word: &&String| {
-                let name = word.split('=').next().unwrap_or_default();
-                !matches!(
-                    name,
-                    "ssl"
-                        | "http2"
-                        | "default_server"
-                        | "default"
-                        | "proxy_protocol"
-                        | "ipv6only"
-                        | "spdy"
-                )
-            };
+            let known = "ssl http2 default_server default proxy_protocol ipv6only ipv6only=* spdy";
+            let ignored = |word: &&String| !is_among(known, word);
             for word in directive.words.iter().skip(1).filter(ignored) {
                 table.comment(&format!("{}: \"{word}\" of listen is not needed", directive.place));
             }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::super::directive::{Directive, Outcome};
 use super::super::output::{Table, Value, json};
+use super::super::source::is_among;
 use super::super::upstreams::Protocol;
 use super::location::{Kind, Location, Locations};
 use super::rules;
@@ -29,16 +30,14 @@ pub(super) struct Routes<'a, 'b> {
 }
 
 /// Content handlers that have no counterpart.
-const FOREIGN: [&str; 8] = [
-    "uwsgi_pass",
-    "scgi_pass",
-    "memcached_pass",
-    "stub_status",
-    "content_by_lua_block",
-    "js_content",
-    "perl",
-    "empty_gif",
-];
+const FOREIGN: &str = "uwsgi_pass scgi_pass memcached_pass stub_status content_by_lua_block js_content perl empty_gif";
+
+/// Parameters that the server gives scripts by itself.
+const GIVEN: &str = "\
+    QUERY_STRING REQUEST_METHOD CONTENT_TYPE CONTENT_LENGTH SCRIPT_NAME REQUEST_URI \
+    DOCUMENT_URI DOCUMENT_ROOT SERVER_PROTOCOL REQUEST_SCHEME HTTPS GATEWAY_INTERFACE \
+    SERVER_SOFTWARE REMOTE_ADDR REMOTE_PORT REMOTE_USER SERVER_ADDR SERVER_PORT SERVER_NAME \
+    REDIRECT_STATUS PATH_INFO PATH_TRANSLATED HTTP_PROXY HTTP_HOST";
 
 impl<'a> Routes<'a, '_> {
     /// Returns the route of a location.
@@ -115,7 +114,7 @@ impl<'a> Routes<'a, '_> {
                 None => refuse(table),
             };
         }
-        if FOREIGN.iter().any(|name| scope.own_first(name).is_some()) {
+        if FOREIGN.split(' ').any(|name| scope.own_first(name).is_some()) {
             return refuse(table);
         }
         if let [one] = &scope.own("deny")[..]
@@ -410,11 +409,12 @@ impl<'a> Routes<'a, '_> {
                     from.push(param);
                 }
                 // They are what the server gives by itself.
-                _ if value::has_variables(text) || text.is_empty() => match is_given(param.first())
-                {
-                    true => table.not_needed(param, "scripts get it"),
-                    false => table.not_imported(param, "params have no variables"),
-                },
+                _ if value::has_variables(text) || text.is_empty() => {
+                    match is_among(GIVEN, param.first()) {
+                        true => table.not_needed(param, "scripts get it"),
+                        false => table.not_imported(param, "params have no variables"),
+                    }
+                }
                 name => {
                     params[name] = text.into();
                     from.push(param);
@@ -606,16 +606,8 @@ impl<'a> Routes<'a, '_> {
     /// Says which rules of a named location count for nothing, as those of the route count.
     fn rules_of_named(&self, named: &Directive, table: &mut Table) {
         for directive in named.children() {
-            let is_rule = matches!(
-                directive.name.as_str(),
-                "add_header"
-                    | "client_max_body_size"
-                    | "error_page"
-                    | "expires"
-                    | "limit_req"
-                    | "root"
-            );
-            if is_rule && directive.outcome() == Outcome::Unknown {
+            let rules = "add_header client_max_body_size error_page expires limit_req root";
+            if is_among(rules, &directive.name) && directive.outcome() == Outcome::Unknown {
                 table.not_imported(directive, "the rules are those of the location with try_files");
             }
         }
@@ -708,35 +700,4 @@ fn escaped(path: &str) -> String {
         text.push(one);
     }
     text
-}
-
-/// Whether the server gives scripts a parameter of this name by itself.
-fn is_given(name: &str) -> bool {
-    matches!(
-        name,
-        "QUERY_STRING"
-            | "REQUEST_METHOD"
-            | "CONTENT_TYPE"
-            | "CONTENT_LENGTH"
-            | "SCRIPT_NAME"
-            | "REQUEST_URI"
-            | "DOCUMENT_URI"
-            | "DOCUMENT_ROOT"
-            | "SERVER_PROTOCOL"
-            | "REQUEST_SCHEME"
-            | "HTTPS"
-            | "GATEWAY_INTERFACE"
-            | "SERVER_SOFTWARE"
-            | "REMOTE_ADDR"
-            | "REMOTE_PORT"
-            | "REMOTE_USER"
-            | "SERVER_ADDR"
-            | "SERVER_PORT"
-            | "SERVER_NAME"
-            | "REDIRECT_STATUS"
-            | "PATH_INFO"
-            | "PATH_TRANSLATED"
-            | "HTTP_PROXY"
-            | "HTTP_HOST"
-    )
 }

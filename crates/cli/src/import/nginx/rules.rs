@@ -2,26 +2,11 @@
 
 use super::super::directive::Directive;
 use super::super::output::{Table, Value, json, push};
+use super::super::upstreams::{Protocol, is_forwarded};
 use super::location::Kind;
 use super::route::{Routes, module};
 use super::scope::Scope;
 use super::value;
-
-/// Fields that servers get by themselves, in lower case.
-const FORWARDED: [&str; 12] = [
-    "connection",
-    "upgrade",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-forwarded-scheme",
-    "x-forwarded-port",
-    "x-forwarded-server",
-    "x-forwarded-ssl",
-    "x-forwarded-protocol",
-    "x-scheme",
-    "early-data",
-];
 
 /// Writes the rules of a scope to its route.
 pub(super) fn add<'a>(scope: &Scope<'a>, table: &mut Table, routes: &mut Routes<'a, '_>) {
@@ -194,7 +179,7 @@ fn auth_request<'a>(scope: &Scope<'a>, table: &mut Table, routes: &mut Routes<'a
             return close(table);
         }
     };
-    let upstream = routes.upstreams.of(server, super::super::upstreams::Protocol::Http, pass);
+    let upstream = routes.upstreams.of(server, Protocol::Http, pass);
     let Ok(upstream) = upstream else {
         table.not_imported(pass, "auth_request asks a server of an upstream");
         return close(table);
@@ -356,7 +341,7 @@ pub(super) fn request_fields(
             }
             continue;
         }
-        if FORWARDED.contains(&&*name) {
+        if is_forwarded(&name) {
             match name == "x-forwarded-proto" && text == "https" {
                 true => table.not_imported(
                     directive,

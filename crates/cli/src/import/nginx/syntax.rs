@@ -1,28 +1,18 @@
 //! The syntax of nginx: words, quotes, `;`, blocks and comments, read as nginx reads them
 //! (`ngx_conf_read_token`).
 
-use std::path::Path;
 use std::rc::Rc;
 
 use super::super::directive::{Directive, Outcome, Place};
-use super::super::source::{Sources, SyntaxError, Text};
+use super::super::source::{Sources, SyntaxError, Text, is_among};
 
 /// The files that each installation has, and whose meaning is built in here.
-const KNOWN_FILES: [&str; 8] = [
-    "fastcgi.conf",
-    "fastcgi-php.conf",
-    "fastcgi_params",
-    "koi-utf",
-    "koi-win",
-    "mime.types",
-    "scgi_params",
-    "uwsgi_params",
-];
+const KNOWN_FILES: &str = "fastcgi.conf fastcgi-php.conf fastcgi_params koi-utf koi-win mime.types \
+                           scgi_params uwsgi_params";
 
 /// Whether a file of an include has a meaning that is built in.
 pub(super) fn is_known_file(path: &str) -> bool {
-    let name = Path::new(path).file_name().unwrap_or_default();
-    KNOWN_FILES.iter().any(|known| name == *known)
+    is_among(KNOWN_FILES, path.rsplit('/').next().unwrap_or_default())
 }
 
 /// A part of the text.
