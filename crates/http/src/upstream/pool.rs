@@ -5,7 +5,7 @@
 //! those that servers have closed. It lives only as long as there are idle connections.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{VecDeque, btree_map};
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
@@ -37,9 +37,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The most connections that are looked at in one turn: a fraction of a millisecond.
 const MOST_LOOKS: usize = 64;
 
-/// How long a process of a FastCGI server may be kept from requests that wait for one: by an idle
-/// connection more than `keep_alive`, or by a request that comes later and takes such a connection.
-const PROCESS_WAIT: Duration = Duration::from_millis(5);
+/// The ms for which a process of a FastCGI server may be kept from requests that wait for one: by
+/// an idle connection above `keep_alive`, or by a later request that takes such a connection.
+const PROCESS_WAIT: u64 = 5;
 
 /// The most idle connections to a FastCGI server that there may be for so long.
 const MOST_SURPLUS: usize = 64;
@@ -188,7 +188,8 @@ impl PooledServer {
     /// whether there are more still.
     fn close_surplus(&self, most: usize) -> bool {
         let (idle, now) = (&mut self.connections.borrow_mut().idle, time::now());
-        while idle.len() > most && idle.front().is_some_and(|idle| idle.age(now) >= PROCESS_WAIT) {
+        let moment = Duration::from_millis(PROCESS_WAIT);
+        while idle.len() > most && idle.front().is_some_and(|idle| idle.age(now) >= moment) {
             idle.pop_front();
         }
         idle.len() > most
@@ -398,10 +399,10 @@ impl Pool {
             // Each connection has a process of the server, whether it is idle or not, and requests
             // without one wait until a connection ends. This one is still active.
             let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            let waited = self.group.clock.now().saturating_sub(load(&server.unanswered_since));
-            let waits =
-                load(&server.unanswered) > 0 && u128::from(waited) >= PROCESS_WAIT.as_millis();
-            if waits && load(&server.idle) + load(&server.active) > most as u64 {
+            let is_many = load(&server.idle) + load(&server.active) > most as u64;
+            let first = || server.unanswered().first_key_value().map(|(&since, _)| since);
+            let waits = |since| self.group.clock.now().saturating_sub(since) >= PROCESS_WAIT;
+            if is_many && first().is_some_and(waits) {
                 return;
             }
         }
@@ -439,7 +440,7 @@ impl Pool {
         let pool = Rc::downgrade(self);
         let watch = async move {
             loop {
-                sleep(PROCESS_WAIT).await;
+                sleep(Duration::from_millis(PROCESS_WAIT)).await;
                 let Some(pool) = pool.upgrade() else { return };
                 let most = pool.group.config().keep_alive;
                 let local = pool.local.borrow();
@@ -538,8 +539,8 @@ pub(super) struct Lease {
     since: Instant,
     /// The status of the answer, once it was counted.
     answered: Cell<Option<StatusCode>>,
-    /// It counts among the unanswered requests of its server.
-    is_unanswered: Cell<bool>,
+    /// The time since which it is among the unanswered requests of its server.
+    waits_since: Cell<Option<u64>>,
 }
 
 impl Lease {
@@ -556,7 +557,7 @@ impl Lease {
             let name = pool.group.shared_name();
             entry.note(|record| record.upstream(name).tries(server.id, &server.label));
         }
-        let (since, answered, is_unanswered) = (time::now(), Cell::new(None), Cell::default());
+        let (since, answered, waits_since) = (time::now(), Cell::new(None), Cell::default());
         let (connection, trace) = (None, None);
         Lease {
             pool,
@@ -568,7 +569,7 @@ impl Lease {
             entry,
             since,
             answered,
-            is_unanswered,
+            waits_since,
         }
     }
 
@@ -580,20 +581,24 @@ impl Lease {
         }
     }
 
-    /// Notes that a connection is to be opened for the request.
+    /// Notes that a connection is to be opened for the request, for which it may need a process.
     pub(super) fn dials(&self) {
-        if !self.is_unanswered.replace(true) {
-            let waits_since = self.pool.group.clock.now();
-            if self.server.unanswered.fetch_add(1, Ordering::Relaxed) == 0 {
-                self.server.unanswered_since.store(waits_since, Ordering::Relaxed);
-            }
+        let group = &self.pool.group;
+        if group.config().fastcgi && self.waits_since.get().is_none() {
+            let now = group.clock.now();
+            *self.server.unanswered().entry(now).or_default() += 1;
+            self.waits_since.set(Some(now));
         }
     }
 
     /// Notes that the request has an answer, or needs none any more.
     fn is_served(&self) {
-        if self.is_unanswered.take() {
-            self.server.unanswered.fetch_sub(1, Ordering::Relaxed);
+        let Some(since) = self.waits_since.take() else { return };
+        if let btree_map::Entry::Occupied(mut count) = self.server.unanswered().entry(since) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
     }
 

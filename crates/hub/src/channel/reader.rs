@@ -7,7 +7,7 @@
 //!
 //! Held connections are found by the channels of an item: an item costs nothing for connections
 //! that do not get it. If they have channels of their own, each has a reader, whose record shares
-//! with the others what they have in common.
+//! equal parts with the others.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

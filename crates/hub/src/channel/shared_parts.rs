@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use superpoll_http::held::{HeldFor, HeldRecord, KeepAlive};
 
-/// The most parts of a kind that are known. Clients choose the host, and an application what a
-/// connection gets in silence: the parts of others are their own.
+/// The most parts of a kind that are known. Clients choose the host, and an application the content
+/// for silence: the parts of further connections are their own.
 const MOST: usize = 256;
 
 /// Parts of the records of held connections.
