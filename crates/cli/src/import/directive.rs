@@ -60,6 +60,11 @@ impl Directive {
         self.words.first().map_or("", String::as_str)
     }
 
+    /// Returns the second word after the name, or an empty text.
+    pub(super) fn second(&self) -> &str {
+        self.words.get(1).map_or("", String::as_str)
+    }
+
     /// Returns the directives of the block; none without a block.
     pub(super) fn children(&self) -> &[Directive] {
         self.block.as_deref().unwrap_or_default()

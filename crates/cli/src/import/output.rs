@@ -29,6 +29,12 @@ const NEEDED: [&str; 9] =
 /// The keys that keep clients out.
 const CLIENT_RULES: [&str; 4] = ["allow", "deny", "basic_auth", "auth_request"];
 
+/// A `deny` of all clients.
+pub(super) const ALL_CLIENTS: [&str; 3] = ["0.0.0.0/0", "::/0", "unix"];
+
+/// The action of a route, as a key with its value, or the reason why there is none.
+pub(super) type Action = Result<(&'static str, Value), String>;
+
 /// The header of a relay that chooses by server names, which comes after that of its listener.
 pub(super) const RELAY_HEADER: &str = "[listeners.relay]";
 
@@ -218,6 +224,24 @@ impl Table {
     pub(super) fn not_imported(&mut self, directive: &Directive, why: &str) {
         directive.note_all(Outcome::NotImported);
         self.comment(&format!("{}: NOT IMPORTED \"{}\": {why}", directive.place, directive.text()));
+    }
+
+    /// Sets the action of a route that a directive asks for. Without one the route answers with 501.
+    pub(super) fn act(&mut self, directive: &Directive, action: Action) {
+        match action {
+            Ok((key, value)) => self.set(key, value, &[directive]),
+            Err(why) => {
+                self.not_imported(directive, &why);
+                self.set("respond", json!({ "status": 501 }), &[]);
+            }
+        }
+    }
+
+    /// Refuses all clients, as a directive that refuses some cannot be expressed.
+    pub(super) fn close(&mut self, directive: &Directive, why: &str) {
+        self.not_imported(directive, why);
+        self.comment("So no client is served here:");
+        self.set("deny", ALL_CLIENTS.to_vec(), &[]);
     }
 }
 
@@ -517,7 +541,7 @@ impl Output {
             }
             table.set("respond", json!({ "status": 501 }), &[]);
         } else if CLIENT_RULES.contains(&&*key) {
-            table.set("deny", vec!["0.0.0.0/0", "::/0", "unix"], &[]);
+            table.set("deny", ALL_CLIENTS.to_vec(), &[]);
         }
         from
     }

@@ -140,7 +140,7 @@ impl Upstreams {
             };
             servers.push(json!({ "address": address }));
         }
-        let first = addresses.first().map_or("", String::as_str);
+        let first = addresses.first().ok_or("there is no address")?;
         Ok(self.add(first, protocol, |table| {
             // Several texts of one name differ by their number.
             table.set("servers", servers, &[from]);

@@ -9,7 +9,7 @@ use superpoll_gateway::config::PasswordHash;
 
 use super::super::directive::{Directive, Outcome};
 use super::super::output::caddy_text as text;
-use super::super::output::{HostTables, Output, Table, Value, json, push};
+use super::super::output::{Action, HostTables, Output, Table, Value, json, push};
 use super::super::source::is_among;
 use super::super::upstreams::{Protocol, Upstreams, is_forwarded};
 use super::matcher::{Matcher, of_word, split};
@@ -104,9 +104,9 @@ impl Routes<'_> {
                 match of_word(word, &around.named) {
                     Ok(found) => matchers = found,
                     Err(why) => {
-                        host.not_imported(directive, &why);
-                        if keeps_out(directive, words) {
-                            close(host);
+                        match keeps_out(directive, words) {
+                            true => host.close(directive, &why),
+                            false => host.not_imported(directive, &why),
                         }
                         continue;
                     }
@@ -205,11 +205,11 @@ impl Routes<'_> {
         let first = answers[0];
         let directive = first.directive;
         match directive.name.as_str() {
-            "redir" => redirect(first, &mut table),
+            "redir" => table.act(directive, redirect(first.words)),
             "respond" | "error" | "abort" => respond(first, &mut table),
             "reverse_proxy" => {
-                let addresses = first.words;
-                if let Some(mut proxy) = self.proxy(addresses, directive, &mut table) {
+                let mut action = self.proxy(first.words, directive, &mut table);
+                if let Ok((_, proxy)) = &mut action {
                     for rule in own("request_header") {
                         change(
                             rule.words,
@@ -230,8 +230,8 @@ impl Routes<'_> {
                     if stripped.is_some() {
                         proxy["strip_path"] = true.into();
                     }
-                    table.set("proxy", proxy, &[directive]);
                 }
+                table.act(directive, action);
             }
             "php_fastcgi" => self.scripts(first, has_files.copied(), root, &mut table),
             _ => files(first, root, &own("try_files"), &mut table),
@@ -300,12 +300,7 @@ impl Routes<'_> {
         }
     }
 
-    fn proxy(
-        &mut self,
-        addresses: &[String],
-        directive: &Directive,
-        table: &mut Table,
-    ) -> Option<Value> {
+    fn proxy(&mut self, addresses: &[String], directive: &Directive, table: &mut Table) -> Action {
         let mut to: Vec<String> = addresses.to_vec();
         for child in directive.children().iter().filter(|one| one.name == "to") {
             to.extend(child.words.iter().cloned());
@@ -328,15 +323,7 @@ impl Routes<'_> {
             .into_iter()
             .map(|one| if one.starts_with(':') { format!("127.0.0.1{one}") } else { one })
             .collect();
-        let name = match self.upstreams.of_addresses(&to, protocol, directive) {
-            Ok(name) if !to.is_empty() => name,
-            other => {
-                let why = other.err().unwrap_or_else(|| "there is no address".to_owned());
-                table.not_imported(directive, &why);
-                table.set("respond", json!({ "status": 501 }), &[]);
-                return None;
-            }
-        };
+        let name = self.upstreams.of_addresses(&to, protocol, directive)?;
         let mut proxy = json!({ "upstream": name.as_str() });
         if protocol.has_tls() {
             let tls = json!({ "ca": "/etc/ssl/certs/ca-certificates.crt" });
@@ -407,7 +394,7 @@ impl Routes<'_> {
         if !checks.is_empty() {
             self.upstreams.set(&name, "health", health, &checks);
         }
-        Some(proxy)
+        Ok(("proxy", proxy))
     }
 
     fn transport(&mut self, transport: &Directive, name: &str, table: &mut Table) {
@@ -444,12 +431,10 @@ impl Routes<'_> {
         table: &mut Table,
     ) {
         let directive = answer.directive;
-        let name = match self.upstreams.of_addresses(answer.words, Protocol::FastCgi, directive) {
+        let upstream = self.upstreams.of_addresses(answer.words, Protocol::FastCgi, directive);
+        let name = match upstream {
             Ok(name) => name,
-            Err(why) => {
-                table.not_imported(directive, &why);
-                return table.set("respond", json!({ "status": 501 }), &[]);
-            }
+            Err(why) => return table.act(directive, Err(why)),
         };
         let mut fastcgi = json!({ "upstream": name });
         let mut from = vec![directive];
@@ -491,8 +476,7 @@ impl Routes<'_> {
         let words: Vec<String> =
             words.iter().map(|one| one.trim_start_matches("http://").to_owned()).collect();
         let Ok(name) = self.upstreams.of_addresses(&words, Protocol::Http, directive) else {
-            table.not_imported(directive, "auth_request asks a server of an upstream");
-            return close(table);
+            return table.close(directive, "auth_request asks a server of an upstream");
         };
         let mut auth = json!({ "upstream": name });
         let mut from = vec![directive];
@@ -523,12 +507,6 @@ impl Routes<'_> {
         }
         table.set("auth_request", auth, &from);
     }
-}
-
-/// Refuses all clients, as the rule for them cannot be expressed.
-fn close(table: &mut Table) {
-    table.comment("So no client is served here:");
-    table.set("deny", vec!["0.0.0.0/0", "::/0", "unix"], &[]);
 }
 
 /// Whether a directive refuses clients, so that others would be served without it.
@@ -632,28 +610,20 @@ fn variables(word: &str) -> Result<Value, String> {
     Ok(if is_expanded { text(&all) } else { all.into() })
 }
 
-fn redirect(answer: &Fitted<'_>, table: &mut Table) {
-    let (directive, words) = (answer.directive, answer.words);
-    let status = match words.get(1).map(String::as_str) {
-        None | Some("temporary") => 302,
-        Some("permanent") => 301,
-        Some(code) => code.parse().unwrap_or(0),
+fn redirect(words: &[String]) -> Action {
+    let word = |index: usize| words.get(index).map_or("", String::as_str);
+    let status = match word(1) {
+        "" | "temporary" => 302,
+        "permanent" => 301,
+        code => code.parse().unwrap_or(0),
     };
-    let to = words
-        .first()
-        .map_or("", String::as_str)
-        .replace("{uri}", "{path}{query}")
-        .replace("{?query}", "{query}");
-    let mut rest = to.clone();
-    for known in ["{host}", "{path}", "{query}"] {
-        rest = rest.replace(known, "");
+    let to = word(0).replace("{uri}", "{path}{query}").replace("{?query}", "{query}");
+    let known = ["{host}", "{path}", "{query}", "{$"];
+    let rest = known.iter().fold(to.clone(), |rest, known| rest.replace(known, ""));
+    if rest.contains('{') || status == 0 {
+        return Err("a redirect has {host}, {path} and {query}, and a status".to_owned());
     }
-    if rest.replace("{$", "").contains('{') || status == 0 {
-        table.not_imported(directive, "a redirect has {host}, {path} and {query}, and a status");
-        return table.set("respond", json!({ "status": 501 }), &[]);
-    }
-    let redirect = json!({ "to": text(&to), "status": status });
-    table.set("redirect", redirect, &[directive]);
+    Ok(("redirect", json!({ "to": text(&to), "status": status })))
 }
 
 fn respond(answer: &Fitted<'_>, table: &mut Table) {
@@ -767,8 +737,7 @@ fn passwords(directive: &Directive, words: &[String], table: &mut Table) {
         from.push(user);
     }
     if from.len() == 1 {
-        table.not_imported(directive, "it has no user with a password");
-        return close(table);
+        return table.close(directive, "it has no user with a password");
     }
     table.set("basic_auth", auth, &from);
 }

@@ -54,16 +54,13 @@ impl<'a> Site<'a> {
         }
         let is_away = |one: &&Directive| {
             let target = match one.name.as_str() {
-                "return" => one.words.get(1).filter(|_| one.first().starts_with('3')),
-                "rewrite" if is_redirect(one) => one.words.get(1),
-                _ => None,
+                "return" if one.first().starts_with('3') => one.second(),
+                "rewrite" if is_redirect(one) => one.second(),
+                _ => return false,
             };
-            target.is_some_and(|target| {
-                target.starts_with("https://")
-                    && ["$request_uri", "$uri", "/$1", "$1"]
-                        .iter()
-                        .any(|end| target.trim_end_matches('?').ends_with(end))
-            })
+            let ends = ["$request_uri", "$uri", "/$1", "$1"];
+            target.starts_with("https://")
+                && ends.iter().any(|end| target.trim_end_matches('?').ends_with(end))
         };
         let level = self.directive.children();
         let own = level.iter().find(is_away);
@@ -510,7 +507,8 @@ fn add_routes<'a>(
         for rewrite in site.scope.own("rewrite").into_iter().filter(|one| is_redirect(one)) {
             let mut table = Table::new("[[hosts.routes]]");
             table.comes_from(rewrite);
-            routes.rewrite_away(rewrite, &mut table);
+            let action = routes.rewrite_away(rewrite, &mut table);
+            table.act(rewrite, action);
             made.push(table);
         }
         let order = |location: &&Location<'_>| match location.kind {

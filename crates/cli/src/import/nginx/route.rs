@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::super::directive::{Directive, Outcome};
-use super::super::output::{Table, Value, json};
+use super::super::output::{Action, Table, Value, json};
 use super::super::source::is_among;
 use super::super::upstreams::Protocol;
 use super::location::{Kind, Location, Locations};
@@ -77,13 +77,13 @@ impl<'a> Routes<'a, '_> {
 
     fn action(&mut self, location: &Location<'a>, table: &mut Table) {
         let scope = &location.scope;
-        if let Some(directive) = scope.own_first("return") {
-            return self.give(directive, scope, table);
-        }
-        if let Some(directive) = scope.own("rewrite").into_iter().find(|one| is_redirect(one)) {
-            return self.rewrite_away(directive, table);
-        }
-        if let Some(directive) = proxy_pass(scope) {
+        let (directive, action) = if let Some(directive) = scope.own_first("return") {
+            (directive, self.give(directive, scope, table))
+        } else if let Some(directive) =
+            scope.own("rewrite").into_iter().find(|one| is_redirect(one))
+        {
+            (directive, self.rewrite_away(directive, table))
+        } else if let Some(directive) = proxy_pass(scope) {
             if location.path.ends_with('/') && location.path != "/" {
                 self.totals.redirected.push(directive.place.to_string());
             }
@@ -93,42 +93,31 @@ impl<'a> Routes<'a, '_> {
                     None => table.not_imported(rewrite, "rewrite of the route, with {below}"),
                 }
             }
-            return match self.proxy(directive, location, table) {
-                Some(proxy) => table.set("proxy", proxy, &[directive]),
-                None => refuse(table),
-            };
-        }
-        if let Some(directive) = scope.own_first("fastcgi_pass") {
-            for directive in scope.own("try_files") {
-                table.not_needed(directive, "a script that is not there is answered with 404");
+            (directive, self.proxy(directive, location, table))
+        } else if let Some(directive) = scope.own_first("fastcgi_pass") {
+            for tried in scope.own("try_files") {
+                table.not_needed(tried, "a script that is not there is answered with 404");
             }
-            for directive in scope
-                .own("set")
-                .into_iter()
-                .filter(|one| one.words.get(1).is_some_and(|word| word == "$fastcgi_path_info"))
-            {
-                table.not_needed(directive, "PATH_INFO is the rest of the path");
+            let is_rest = |one: &&Directive| one.second() == "$fastcgi_path_info";
+            for set in scope.own("set").into_iter().filter(is_rest) {
+                table.not_needed(set, "PATH_INFO is the rest of the path");
             }
-            return match self.fastcgi(directive, scope, table) {
-                Some(fastcgi) => table.set("fastcgi", fastcgi, &[directive]),
-                None => refuse(table),
+            (directive, self.fastcgi(directive, scope, table))
+        } else if FOREIGN.split(' ').any(|name| scope.own_first(name).is_some()) {
+            return table.set("respond", json!({ "status": 501 }), &[]);
+        } else {
+            return match &scope.own("deny")[..] {
+                [one] if one.first() == "all" && scope.own("allow").is_empty() => {
+                    table.set("respond", json!({ "status": 403 }), &[one]);
+                }
+                _ => self.files(location, table),
             };
-        }
-        if FOREIGN.split(' ').any(|name| scope.own_first(name).is_some()) {
-            return refuse(table);
-        }
-        if let [one] = &scope.own("deny")[..]
-            && one.first() == "all"
-            && scope.own("allow").is_empty()
-        {
-            let respond = json!({ "status": 403 });
-            return table.set("respond", respond, &[one]);
-        }
-        self.files(location, table);
+        };
+        table.act(directive, action);
     }
 
-    /// Writes the answer of `return`.
-    fn give(&mut self, directive: &Directive, scope: &Scope<'a>, table: &mut Table) {
+    /// Returns the answer of `return`.
+    fn give(&self, directive: &Directive, scope: &Scope<'a>, table: &mut Table) -> Action {
         let (code, text) = match &directive.words[..] {
             [text] if text.parse::<u16>().is_err() => (302_u16, Some(text)),
             [code] => (code.parse().unwrap_or(0), None),
@@ -136,70 +125,45 @@ impl<'a> Routes<'a, '_> {
             [] => (0, None),
         };
         if let (301 | 302 | 303 | 307 | 308, Some(to)) = (code, text) {
-            return match value::redirect(to, self.scheme, &self.name) {
-                Ok(to) => {
-                    let status = u64::from(code);
-                    let redirect = json!({ "to": to, "status": status });
-                    table.set("redirect", redirect, &[directive]);
-                }
-                Err(why) => {
-                    table.not_imported(directive, &why);
-                    refuse(table);
-                }
-            };
+            let to = value::redirect(to, self.scheme, &self.name)?;
+            return Ok(("redirect", json!({ "to": to, "status": code })));
         }
-        let mut respond = json!({ "status": u64::from(code) });
-        let mut from = vec![directive];
-        match text {
-            Some(text) if value::has_variables(text) => {
-                table.not_imported(directive, "the body of a fixed answer has no variables");
-                return refuse(table);
+        let mut respond = json!({ "status": code });
+        if let Some(text) = text {
+            if value::has_variables(text) {
+                return Err("the body of a fixed answer has no variables".to_owned());
             }
-            Some(text) => respond["body"] = text.as_str().into(),
-            None => {}
+            respond["body"] = text.as_str().into();
         }
         if !(200..=599).contains(&code) {
-            table.not_imported(directive, "it is no status of an answer");
-            return refuse(table);
+            return Err("it is no status of an answer".to_owned());
         }
         if let (Some(kind), Some(_)) = (scope.last("default_type"), text) {
             respond["headers"] = json!({ "content-type": kind.first() });
-            from.push(kind);
+            table.cite("respond", &[kind]);
         }
-        table.set("respond", respond, &from);
+        Ok(("respond", respond))
     }
 
-    /// Writes a `rewrite` that ends in a redirect.
-    pub(super) fn rewrite_away(&mut self, directive: &Directive, table: &mut Table) {
-        let to = directive.words.get(1).map_or("", String::as_str);
-        let whole =
-            matches!(directive.first(), "^(.*)$" | "^(.*)" | "^/(.*)$" | "(.*)" | "^" | ".*");
+    /// Returns the redirect of a `rewrite` that ends in one.
+    pub(super) fn rewrite_away(&self, directive: &Directive, table: &mut Table) -> Action {
+        let expression = directive.first();
+        let is_whole = matches!(expression, "^(.*)$" | "^(.*)" | "^/(.*)$" | "(.*)" | "^" | ".*");
         // The whole path is the one group that a redirect has.
-        let to = match directive.first() {
-            "^/(.*)$" => to.replace("/$1", "$uri"),
-            "^(.*)$" | "^(.*)" | "(.*)" => to.replace("$1", "$uri"),
-            _ => to.to_owned(),
+        let to = match expression {
+            "^/(.*)$" => directive.second().replace("/$1", "$uri"),
+            "^(.*)$" | "^(.*)" | "(.*)" => directive.second().replace("$1", "$uri"),
+            _ => directive.second().to_owned(),
         };
         let kept = if to.ends_with('?') { "" } else { "$is_args$args" };
         let to = to.trim_end_matches('?').to_owned();
         let to = if to.contains("$request_uri") { to } else { to + kept };
-        let status =
-            if directive.words.last().is_some_and(|word| word == "permanent") { 301 } else { 302 };
-        let target = value::redirect(&to, self.scheme, &self.name);
-        match target {
-            Ok(to) => {
-                if !whole && table.get("match").is_none() {
-                    let expression = json!({ "path_regex": directive.first() });
-                    table.set("match", expression, &[directive]);
-                }
-                let redirect = json!({ "to": to, "status": status });
-                table.set("redirect", redirect, &[directive]);
-            }
-            Err(why) => {
-                table.not_imported(directive, &why);
-                refuse(table);
-            }
+        let is_permanent = directive.words.last().is_some_and(|word| word == "permanent");
+        let to = value::redirect(&to, self.scheme, &self.name)?;
+        if !is_whole && table.get("match").is_none() {
+            table.set("match", json!({ "path_regex": expression }), &[directive]);
         }
+        Ok(("redirect", json!({ "to": to, "status": if is_permanent { 301 } else { 302 } })))
     }
 
     /// Returns the `proxy` of a `proxy_pass` or `grpc_pass`, and sets the path that servers get.
@@ -208,7 +172,7 @@ impl<'a> Routes<'a, '_> {
         directive: &'a Directive,
         location: &Location<'a>,
         table: &mut Table,
-    ) -> Option<Value> {
+    ) -> Action {
         let scope = &location.scope;
         let url = directive.first();
         let module = module(directive);
@@ -221,9 +185,7 @@ impl<'a> Routes<'a, '_> {
             _ => {
                 let schemes =
                     if module == "grpc" { "grpc://, grpcs://" } else { "http://, https://" };
-                let why = format!("expected {schemes} and an address or upstream");
-                table.not_imported(directive, &why);
-                return None;
+                return Err(format!("expected {schemes} and an address or upstream"));
             }
         };
         let (server, path) = match rest.strip_prefix("unix:") {
@@ -251,16 +213,9 @@ impl<'a> Routes<'a, '_> {
         };
         let path = path.as_str();
         if value::has_variables(&server) || value::has_variables(path) {
-            table.not_imported(directive, "an upstream is known when the server starts");
-            return None;
+            return Err("an upstream is known when the server starts".to_owned());
         }
-        let upstream = match self.upstreams.of(&server, protocol, directive) {
-            Ok(upstream) => upstream,
-            Err(why) => {
-                table.not_imported(directive, &why);
-                return None;
-            }
-        };
+        let upstream = self.upstreams.of(&server, protocol, directive)?;
         let mut proxy = json!({ "upstream": upstream.as_str() });
         if protocol.has_http2() {
             self.upstreams.made.set(&upstream, "h2", true, &[directive]);
@@ -274,7 +229,7 @@ impl<'a> Routes<'a, '_> {
         rules::request_fields(scope, directive, (&mut proxy, &server), table);
         rules::responses(scope, module, "proxy", &mut proxy, table);
         self.note_timeouts(scope, module);
-        Some(proxy)
+        Ok(("proxy", proxy))
     }
 
     fn encrypt(
@@ -360,14 +315,8 @@ impl<'a> Routes<'a, '_> {
         directive: &'a Directive,
         scope: &Scope<'a>,
         table: &mut Table,
-    ) -> Option<Value> {
-        let upstream = match self.upstreams.of(directive.first(), Protocol::FastCgi, directive) {
-            Ok(upstream) => upstream,
-            Err(why) => {
-                table.not_imported(directive, &why);
-                return None;
-            }
-        };
+    ) -> Action {
+        let upstream = self.upstreams.of(directive.first(), Protocol::FastCgi, directive)?;
         let mut fastcgi = json!({ "upstream": upstream });
         let root = scope.last("alias").or_else(|| scope.last("root"));
         let mut folder = root.map(|root| self.path(root.first()));
@@ -376,7 +325,7 @@ impl<'a> Routes<'a, '_> {
         let mut params = Value::Null;
         let mut from: Vec<&Directive> = root.into_iter().collect();
         for param in scope.all(&["fastcgi_param"]) {
-            let text = param.words.get(1).map_or("", String::as_str);
+            let text = param.second();
             match param.first() {
                 "SCRIPT_FILENAME" => {
                     has_script = true;
@@ -439,7 +388,7 @@ impl<'a> Routes<'a, '_> {
         table.cite("fastcgi", &from);
         rules::responses(scope, "fastcgi", "fastcgi", &mut fastcgi, table);
         self.note_timeouts(scope, "fastcgi");
-        Some(fastcgi)
+        Ok(("fastcgi", fastcgi))
     }
 
     fn note_timeouts(&mut self, scope: &Scope<'a>, module: &str) {
@@ -468,8 +417,8 @@ impl<'a> Routes<'a, '_> {
         };
         let expression = matches!(location.kind, Kind::Expression(_));
         if value::has_variables(root.first()) || (alias.is_some() && expression) {
-            table.not_imported(root, "a folder has one name, without variables");
-            return refuse(table);
+            let why = "a folder has one name, without variables".to_owned();
+            return table.act(root, Err(why));
         }
         let mut folder = self.path(root.first());
         if alias.is_some() && matches!(location.kind, Kind::Exact) {
@@ -561,16 +510,11 @@ impl<'a> Routes<'a, '_> {
         if let Some(target) = &target {
             let own = proxy_pass(&target.scope).filter(|_| last.starts_with('@'));
             let found = match (own, target.scope.own_first("fastcgi_pass")) {
-                (Some(pass), _) => {
-                    self.proxy(pass, target, table).map(|proxy| ("proxy", proxy, pass))
-                }
-                (None, Some(pass)) => {
-                    let fastcgi = self.fastcgi(pass, &target.scope, table);
-                    fastcgi.map(|fastcgi| ("fastcgi", fastcgi, pass))
-                }
+                (Some(pass), _) => Some((pass, self.proxy(pass, target, table))),
+                (None, Some(pass)) => Some((pass, self.fastcgi(pass, &target.scope, table))),
                 (None, None) => None,
             };
-            if let Some((key, value, pass)) = found {
+            if let Some((pass, (key, value))) = found.and_then(|found| acted(found, table)) {
                 if last.contains("$request_uri") {
                     table.remark(tried, "PATH_INFO is empty here; scripts have REQUEST_URI");
                 }
@@ -578,9 +522,7 @@ impl<'a> Routes<'a, '_> {
                 table.cite("files", &[tried]);
                 let guards = ["allow", "deny", "auth_basic", "auth_request", "satisfy"];
                 if let Some(guard) = guards.iter().find_map(|name| target.scope.own_first(name)) {
-                    table
-                        .not_imported(guard, "files and the rest of a route have the same clients");
-                    rules::close(table);
+                    table.close(guard, "files and the rest of a route have the same clients");
                 }
                 if let Some(named) = target.directive.filter(|_| matches!(target.kind, Kind::Named))
                 {
@@ -632,14 +574,15 @@ impl<'a> Routes<'a, '_> {
             table.not_imported(index, &format!("{script} of a folder is not run here"));
             return None;
         }
-        let mut fastcgi = self.fastcgi(pass, &target.scope, table)?;
+        let made = self.fastcgi(pass, &target.scope, table);
+        let (pass, (key, mut fastcgi)) = acted((pass, made), table)?;
         if script != "index.php" {
             fastcgi["index"] = script.as_str().into();
         }
         let what = format!("paths without a file go to /{script} here, if it is there");
         table.remark(index, &what);
         files["otherwise"] = "fastcgi".into();
-        Some(("fastcgi", fastcgi, pass))
+        Some((key, fastcgi, pass))
     }
 
     /// Returns a path of nginx, which is relative to the folder of its configuration.
@@ -663,9 +606,9 @@ pub(super) fn module(directive: &Directive) -> &'static str {
 /// Whether a `rewrite` sends the client elsewhere.
 pub(super) fn is_redirect(directive: &Directive) -> bool {
     let flag = directive.words.get(2).map(String::as_str);
-    let is_url =
-        |to: &String| ["http://", "https://", "$scheme"].iter().any(|it| to.starts_with(it));
-    matches!(flag, Some("permanent" | "redirect")) || directive.words.get(1).is_some_and(is_url)
+    let mut urls = ["http://", "https://", "$scheme"].iter();
+    matches!(flag, Some("permanent" | "redirect"))
+        || urls.any(|start| directive.second().starts_with(start))
 }
 
 /// Returns the new path of `rewrite ^/api/(.*)$ /$1 break` in the location of this path.
@@ -675,7 +618,7 @@ fn new_path(directive: &Directive, path: &str) -> Option<String> {
     let expression = expression.strip_suffix('$').unwrap_or(expression);
     let base = path.trim_end_matches('/');
     let group = expression.strip_prefix(base)?;
-    let before = directive.words.get(1)?.strip_suffix("$1")?;
+    let before = directive.second().strip_suffix("$1")?;
     let before = match group {
         "/(.*)" => before.strip_suffix('/')?,
         "(/.*)" => before,
@@ -685,9 +628,18 @@ fn new_path(directive: &Directive, path: &str) -> Option<String> {
     is_plain.then(|| format!("{before}{{below}}"))
 }
 
-/// Writes the answer in the place of an action without a counterpart.
-pub(super) fn refuse(table: &mut Table) {
-    table.set("respond", json!({ "status": 501 }), &[]);
+/// Returns an action with the directive that it comes from, or says why there is none.
+fn acted<'a>(
+    (pass, action): (&'a Directive, Action),
+    table: &mut Table,
+) -> Option<(&'a Directive, (&'static str, Value))> {
+    match action {
+        Ok(made) => Some((pass, made)),
+        Err(why) => {
+            table.not_imported(pass, &why);
+            None
+        }
+    }
 }
 
 /// Returns a path as an expression for it alone.

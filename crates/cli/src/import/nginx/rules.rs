@@ -1,7 +1,7 @@
 //! The rules of a location in addition to its action: fields, clients, passwords, limits, errors.
 
 use super::super::directive::Directive;
-use super::super::output::{Table, Value, json, push};
+use super::super::output::{ALL_CLIENTS, Table, Value, json, push};
 use super::super::upstreams::{Protocol, is_forwarded};
 use super::location::Kind;
 use super::route::{Routes, module};
@@ -38,7 +38,7 @@ fn response_fields(scope: &Scope<'_>, table: &mut Table) {
     let mut headers = Value::Null;
     let mut from = Vec::new();
     for directive in scope.all(&["add_header"]) {
-        let text = directive.words.get(1).map_or("", String::as_str);
+        let text = directive.second();
         match value::field(text) {
             Ok(text) if text.trim().is_empty() => {
                 table.not_needed(directive, "a field without a value is not added");
@@ -81,16 +81,9 @@ fn response_fields(scope: &Scope<'_>, table: &mut Table) {
     }
 }
 
-/// Refuses all clients, as the rule for them cannot be expressed.
-pub(super) fn close(table: &mut Table) {
-    table.comment("So no client is served here:");
-    table.set("deny", vec!["0.0.0.0/0", "::/0", "unix"], &[]);
-}
-
 fn access(scope: &Scope<'_>, table: &mut Table) {
     if let Some(methods) = scope.own_first("limit_except") {
-        table.not_imported(methods, "match = { methods = [...] } of a route tells methods apart");
-        return close(table);
+        return table.close(methods, "match = { methods = [...] } of a route tells methods apart");
     }
     let rules = scope.all(&["allow", "deny"]);
     let is_refused = table.get("respond").is_some() && rules.len() == 1;
@@ -112,13 +105,12 @@ fn access(scope: &Scope<'_>, table: &mut Table) {
             // The network might have clients that were allowed before.
             (_, client) if allowed.is_empty() => denied.push(client),
             _ => {
-                table.not_imported(rule, "deny counts before allow here, whatever their order");
-                return close(table);
+                return table.close(rule, "deny counts before allow here, whatever their order");
             }
         }
     }
     match (rest, allowed.is_empty()) {
-        (Some(false), true) => denied = vec!["0.0.0.0/0", "::/0", "unix"],
+        (Some(false), true) => denied = ALL_CLIENTS.to_vec(),
         (Some(false), false) => table.set("allow", allowed, &rules),
         // Those that are allowed are no others than the rest.
         _ => {}
@@ -141,12 +133,10 @@ fn passwords<'a>(scope: &Scope<'a>, table: &mut Table, routes: &Routes<'a, '_>) 
         return table.not_needed(realm, "no password is asked for here");
     }
     let Some(file) = scope.last("auth_basic_user_file") else {
-        table.not_imported(realm, "there is no file of users");
-        return close(table);
+        return table.close(realm, "there is no file of users");
     };
     if value::has_variables(realm.first()) || value::has_variables(file.first()) {
-        table.not_imported(file, "the users of a route are in one file");
-        return close(table);
+        return table.close(file, "the users of a route are in one file");
     }
     table.remark(
         file,
@@ -163,8 +153,7 @@ fn auth_request<'a>(scope: &Scope<'a>, table: &mut Table, routes: &mut Routes<'a
     let target = routes.locations.find(directive.first()).cloned();
     let pass = target.as_ref().and_then(|target| target.scope.own_first("proxy_pass"));
     let (Some(target), Some(pass)) = (&target, pass) else {
-        table.not_imported(directive, "auth_request asks a server of an upstream");
-        return close(table);
+        return table.close(directive, "auth_request asks a server of an upstream");
     };
     let rest = pass.first().strip_prefix("http://").filter(|rest| !value::has_variables(rest));
     let (server, path) = match rest.map(|rest| rest.split_at(rest.find('/').unwrap_or(rest.len())))
@@ -175,24 +164,22 @@ fn auth_request<'a>(scope: &Scope<'a>, table: &mut Table, routes: &mut Routes<'a
         }
         Some((server, _)) => (server, directive.first()),
         None => {
-            table.not_imported(pass, "auth_request asks a server of an upstream by http://");
-            return close(table);
+            return table.close(pass, "auth_request asks a server of an upstream by http://");
         }
     };
     let upstream = routes.upstreams.of(server, Protocol::Http, pass);
     let Ok(upstream) = upstream else {
-        table.not_imported(pass, "auth_request asks a server of an upstream");
-        return close(table);
+        return table.close(pass, "auth_request asks a server of an upstream");
     };
     let mut from = vec![directive, pass];
     // A field of the answer that a variable has goes to the server by the same name.
     let mut copied: Vec<String> = Vec::new();
     for set in scope.all(&["auth_request_set"]) {
-        let source = set.words.get(1).and_then(|word| word.strip_prefix("$upstream_http_"));
+        let source = set.second().strip_prefix("$upstream_http_");
         let sent = scope
             .all(&["proxy_set_header"])
             .into_iter()
-            .find(|field| field.words.get(1).is_some_and(|word| word == set.first()));
+            .find(|field| field.second() == set.first());
         if let (Some(source), Some(field)) = (source, sent)
             && source.replace('_', "-").eq_ignore_ascii_case(field.first())
         {
@@ -322,7 +309,7 @@ pub(super) fn request_fields(
     let set_header = format!("{}_set_header", module(pass));
     for directive in scope.all(&[&set_header]) {
         let name = directive.first().to_ascii_lowercase();
-        let text = directive.words.get(1).map_or("", String::as_str);
+        let text = directive.second();
         if name == "host" {
             has_host = true;
             match text {

@@ -66,7 +66,7 @@ pub(super) fn add(level: &[Directive], output: &mut Output) {
         everywhere(level, "large_client_header_buffers").into_iter().enumerate()
     {
         let number: Option<u64> = directive.first().parse().ok();
-        let size = directive.words.get(1).and_then(|size| value::size(size));
+        let size = value::size(directive.second());
         let limits = output.single("limits");
         match number.zip(size).and_then(|(number, (_, size))| number.checked_mul(size)) {
             Some(bytes) if index == 0 => {
@@ -92,7 +92,7 @@ fn connections(level: &[Directive], output: &mut Output) {
     };
     for (index, directive) in everywhere(level, "limit_conn").into_iter().enumerate() {
         let limits = output.single("limits");
-        let number = directive.words.get(1).and_then(|number| number.parse::<u64>().ok());
+        let number = directive.second().parse::<u64>().ok();
         match (by_client(directive.first()), number) {
             (Some(zone), Some(number)) if index == 0 => {
                 limits.comment("It counts for all hosts, and for idle connections as well.");
@@ -123,7 +123,7 @@ fn access_log(level: &[Directive], output: &mut Output) {
         }
         let path = if log.first() == "/dev/stdout" { "stderr" } else { log.first() };
         table.set("path", path, &[log]);
-        if log.words.get(1).is_some_and(|format| format != "combined") {
+        if !matches!(log.second(), "" | "combined") {
             table.not_imported(log, "the format is \"combined\" or \"json\"");
         }
     }
@@ -141,10 +141,10 @@ pub(super) fn event_log(level: &[Directive], output: &mut Output) {
             table.not_imported(log, ONE_FOR_ALL);
             continue;
         }
-        let level = match log.words.get(1).map(String::as_str) {
-            Some("debug" | "info") => "info",
-            Some("notice") => "notice",
-            Some("warn") => "warning",
+        let level = match log.second() {
+            "debug" | "info" => "info",
+            "notice" => "notice",
+            "warn" => "warning",
             _ => "error",
         };
         table.set("path", path, &[log]);
