@@ -50,6 +50,23 @@ pub(super) fn push(list: &mut Value, one: impl Into<Value>) {
     }
 }
 
+/// Adds certificates with their keys to the `tls` of a listener, each once; `false` if there is none.
+pub(super) fn add_certificates(tls: &mut Value, pairs: Vec<(Value, Value)>) -> bool {
+    let mut known: Vec<Value> = Vec::new();
+    for (certificate, key) in pairs {
+        if known.contains(&certificate) {
+            continue;
+        }
+        known.push(certificate.clone());
+        let pair = json!({ "certificate": certificate, "key": key });
+        match (pair, known.len()) {
+            (Value::Object(pair), 1) => pair.into_iter().for_each(|(key, one)| tls[key] = one),
+            (pair, _) => push(&mut tls["certificates"], pair),
+        }
+    }
+    !known.is_empty()
+}
+
 /// Returns a text of a Caddyfile, in which `{$NAME:TEXT}` stands for a variable of the environment.
 pub(super) fn caddy_text(word: &str) -> Value {
     let mut parts = word.split("{$");

@@ -192,6 +192,16 @@ fn not_text(place: &Place, line: usize) -> SyntaxError {
     SyntaxError::new(&place, "the text is not UTF-8 without NUL")
 }
 
+/// Whether a character has a meaning in an expression.
+pub(super) fn is_special(one: char) -> bool {
+    ".+*?()|[]{}^$\\".contains(one)
+}
+
+/// Returns a text as an expression for it alone.
+pub(super) fn escaped(text: &str) -> String {
+    text.chars().flat_map(|one| is_special(one).then_some('\\').into_iter().chain([one])).collect()
+}
+
 /// Whether a name fits one of the patterns in a text.
 pub(super) fn is_among(names: &str, name: &str) -> bool {
     names.split(' ').any(|known| pattern_fits(known.as_bytes(), name.as_bytes()))

@@ -2,6 +2,7 @@
 
 use super::super::directive::Directive;
 use super::super::output::Value;
+use super::super::source::escaped;
 
 /// The requests that a directive is for.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,15 +36,8 @@ fn path(pattern: &str) -> Result<Matcher, String> {
     } else if let Some(start) = pattern.strip_suffix('*').filter(|start| !start.contains('*')) {
         matcher.path = start.to_owned();
     } else {
-        let mut text = String::from("^");
-        for one in pattern.chars() {
-            match one {
-                '*' => text.push_str("[^/]*"),
-                one if ".+?()|[]{}^$\\".contains(one) => text.extend(['\\', one]),
-                one => text.push(one),
-            }
-        }
-        matcher.table["path_regex"] = (text + "$").into();
+        let parts: Vec<String> = pattern.split('*').map(escaped).collect();
+        matcher.table["path_regex"] = format!("^{}$", parts.join("[^/]*")).into();
         if !pattern.contains('*') {
             matcher.path = pattern.to_owned();
         }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::super::directive::{Directive, Outcome};
 use super::super::output::caddy_text as text;
-use super::super::output::{HostTables, Output, Table, Value, json};
+use super::super::output::{HostTables, Output, Table, Value, add_certificates, json};
 use super::super::upstreams::Upstreams;
 use super::route::Routes;
 
@@ -272,19 +272,11 @@ fn table<'a>(listener: &Listener<'a>, settings: &Settings<'a>) -> Table {
             from.extend(settings.is_local);
         }
         Certificates::Files(..) => {
-            let mut pairs: Vec<Value> = Vec::new();
-            for (certificates, _) in &wanted {
-                if let Certificates::Files(certificate, key) = certificates {
-                    let pair = json!({ "certificate": text(certificate), "key": text(key) });
-                    if !pairs.contains(&pair) {
-                        pairs.push(pair);
-                    }
-                }
-            }
-            tls = pairs.remove(0);
-            if !pairs.is_empty() {
-                tls["certificates"] = pairs.into();
-            }
+            let pairs = wanted.iter().filter_map(|(certificates, _)| match certificates {
+                Certificates::Files(certificate, key) => Some((text(certificate), text(key))),
+                _ => None,
+            });
+            add_certificates(&mut tls, pairs.collect());
         }
     }
     if let Some(version) = listener.min_version {

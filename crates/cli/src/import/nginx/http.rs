@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use super::super::directive::{Directive, Outcome};
-use super::super::output::{HostTables, Output, Table, Value, json};
-use super::super::source::is_among;
+use super::super::output::{HostTables, Output, Table, Value, add_certificates};
+use super::super::source::{is_among, is_special};
 use super::location::{Kind, Location, Locations};
 use super::route::{Routes, is_redirect};
 use super::scope::Scope;
@@ -283,18 +283,15 @@ fn encrypt<'s, 'a: 's>(
     let mut sites: Vec<_> = sites.collect();
     // The first certificate is for clients that ask for no name.
     sites.sort_by_key(|(_, is_default)| !is_default);
-    let (mut pairs, mut from, mut tls) = (Vec::<(String, String)>::new(), Vec::new(), Value::Null);
-    let path = |directive: &Directive| folder.join(directive.first()).display().to_string();
+    let (mut pairs, mut from, mut tls) = (Vec::new(), Vec::new(), Value::Null);
+    let path = |one: &Directive| Value::from(folder.join(one.first()).display().to_string());
     for (site, _) in sites {
         let scope = &site.scope;
         let certificates = scope.all(&["ssl_certificate"]);
         for (certificate, key) in certificates.into_iter().zip(scope.all(&["ssl_certificate_key"]))
         {
             from.extend([certificate, key]);
-            let pair = (path(certificate), path(key));
-            if !pairs.iter().any(|(known, _)| *known == pair.0) {
-                pairs.push(pair);
-            }
+            pairs.push((path(certificate), path(key)));
         }
         if let Some(protocols) = scope.last("ssl_protocols") {
             let has = |version: &str| protocols.words.iter().any(|word| word == version);
@@ -313,23 +310,17 @@ fn encrypt<'s, 'a: 's>(
             (scope.last("ssl_client_certificate"), scope.last("ssl_verify_client"))
             && matches!(verify.first(), "on" | "optional")
         {
-            tls["client_ca"] = path(ca).into();
+            tls["client_ca"] = path(ca);
             let rule = if verify.first() == "on" { "required" } else { "optional" };
             tls["client_certificates"] = rule.into();
             from.extend([ca, verify]);
         }
     }
-    let mut pairs = pairs.into_iter();
-    let Some((certificate, key)) = pairs.next() else { return false };
-    tls["certificate"] = certificate.into();
-    tls["key"] = key.into();
-    let others: Vec<Value> =
-        pairs.map(|(certificate, key)| json!({ "certificate": certificate, "key": key })).collect();
-    if !others.is_empty() {
-        tls["certificates"] = others.into();
+    let has_certificates = add_certificates(&mut tls, pairs);
+    if has_certificates {
+        table.set("tls", tls, &from);
     }
-    table.set("tls", tls, &from);
-    true
+    has_certificates
 }
 
 /// Gives each name one server, and makes servers that send clients to HTTPS a part of the others.
@@ -586,8 +577,7 @@ fn may_be_below(expression: &str, path: &str) -> bool {
     let Some(rest) = expression.strip_prefix("(?i)").unwrap_or(expression).strip_prefix('^') else {
         return true;
     };
-    let literal =
-        &rest[..rest.find(|one: char| "\\.+*?()|[]{}^$".contains(one)).unwrap_or(rest.len())];
+    let literal = rest.split(is_special).next().unwrap_or_default();
     // The last character may be optional.
     let literal = literal.get(..literal.len().saturating_sub(1)).unwrap_or_default();
     literal.starts_with(path) || path.starts_with(literal)

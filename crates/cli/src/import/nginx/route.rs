@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::super::directive::{Directive, Outcome};
 use super::super::output::{Action, Table, Value, json};
-use super::super::source::is_among;
+use super::super::source::{escaped, is_among};
 use super::super::upstreams::Protocol;
 use super::location::{Kind, Location, Locations};
 use super::rules;
@@ -640,16 +640,4 @@ fn acted<'a>(
             None
         }
     }
-}
-
-/// Returns a path as an expression for it alone.
-fn escaped(path: &str) -> String {
-    let mut text = String::new();
-    for one in path.chars() {
-        if ".+*?()|[]{}^$\\".contains(one) {
-            text.push('\\');
-        }
-        text.push(one);
-    }
-    text
 }
