@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use superpoll_gateway::config::bounded_file;
 
-use super::directive::Place;
+use super::directive::{Directive, Place};
 use super::output::VARIABLE_SIGN;
 
 /// The most bytes of all files together.
@@ -72,23 +72,31 @@ impl Sources {
 
     /// Reads the file that is imported.
     pub(super) fn open_first(&mut self, path: &Path) -> Result<Text, Box<dyn Error>> {
-        let name: Rc<str> = path
+        let name = path
             .file_name()
-            .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
-            .into();
-        let place = Place { file: name.clone(), line: 1 };
-        let text =
-            self.read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        Ok(Text { name, text: text.map_err(|line| not_text(&place, line))? })
+            .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+        let read = self.read(path, name)?;
+        read.map_err(|error| format!("cannot read {}: {error}", path.display()).into())
     }
 
-    /// Reads a file that another one includes at a place; `Ok(Err)` if it cannot be read. The
-    /// caller ends it by [`close`](Sources::close).
-    pub(super) fn open(
+    /// Reads the files that an include stands for, by a function; `None` if none can be read.
+    pub(super) fn include(
         &mut self,
-        path: &Path,
-        from: &Place,
-    ) -> Result<Result<Text, io::Error>, SyntaxError> {
+        from: &Directive,
+        read: impl Fn(&Text, &mut Sources) -> Result<Vec<Directive>, SyntaxError>,
+    ) -> Result<Option<Vec<Directive>>, SyntaxError> {
+        let mut all = None;
+        for path in self.matching(from.first()) {
+            if let Some(text) = self.open(&path, &from.place)? {
+                all.get_or_insert_with(Vec::new).extend(read(&text, self)?);
+                self.open.pop();
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads a file that another one includes at a place; `None` if it cannot be read.
+    fn open(&mut self, path: &Path, from: &Place) -> Result<Option<Text>, SyntaxError> {
         if self.open.iter().any(|open| open == path) {
             let what = format!("{} includes itself", path.display());
             return Err(SyntaxError::new(from, what));
@@ -98,42 +106,36 @@ impl Sources {
             return Err(SyntaxError::new(from, what));
         }
         let name = path.strip_prefix(&self.folder).unwrap_or(path).display().to_string();
-        let place = Place { file: name.as_str().into(), line: 1 };
-        match self.read(path) {
-            Ok(Ok(text)) => Ok(Ok(Text { name: name.into(), text })),
-            Ok(Err(line)) => Err(not_text(&place, line)),
+        match self.read(path, name.clone())? {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-                Err(SyntaxError::new(&place, error.to_string()))
+                Err(SyntaxError::new(&Place { file: name.into(), line: 1 }, error.to_string()))
             }
-            Err(error) => Ok(Err(error)),
+            read => Ok(read.ok()),
         }
     }
 
-    /// Notes that an included file was read to its end.
-    pub(super) fn close(&mut self) {
-        self.open.pop();
-    }
-
-    /// Reads a file, and notes that it is open. The inner error is the line that is not UTF-8, or
-    /// has a NUL, which the output takes for a sign of its own.
-    fn read(&mut self, path: &Path) -> io::Result<Result<String, usize>> {
-        // The bound is that of all files, so a small file may be one too many.
-        let bytes =
-            bounded_file::read(path, self.bytes_left).map_err(|error| match error.kind() {
-                io::ErrorKind::FileTooLarge => io::Error::new(
-                    io::ErrorKind::FileTooLarge,
-                    format!("the configuration has more than {} MiB", MOST_BYTES >> 20),
-                ),
-                _ => error,
-            })?;
+    /// Reads a file, and notes that it is open. A text that is not UTF-8 is a mistake, or one with
+    /// a NUL, which the output takes for a sign of its own.
+    fn read(&mut self, path: &Path, name: String) -> Result<io::Result<Text>, SyntaxError> {
+        let bytes = match bounded_file::read(path, self.bytes_left) {
+            Ok(bytes) => bytes,
+            // The bound is that of all files, so a small file may be one too many.
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                let what = format!("the configuration has more than {} MiB", MOST_BYTES >> 20);
+                return Ok(Err(io::Error::new(error.kind(), what)));
+            }
+            Err(error) => return Ok(Err(error)),
+        };
         self.bytes_left -= bytes.len() as u64;
         self.open.push(path.to_path_buf());
-        let line_of = |end: usize| 1 + bytes[..end].iter().filter(|byte| **byte == b'\n').count();
-        match str::from_utf8(&bytes).map_err(|error| error.valid_up_to()) {
-            Ok(text) => {
-                Ok(text.find(VARIABLE_SIGN).map_or(Ok(text.to_owned()), |at| Err(line_of(at))))
+        let text = str::from_utf8(&bytes).map_err(|error| error.valid_up_to());
+        match text.and_then(|text| text.find(VARIABLE_SIGN).map_or(Ok(text), Err)) {
+            Ok(text) => Ok(Ok(Text { name: name.into(), text: text.to_owned() })),
+            Err(end) => {
+                let line = 1 + bytes[..end].iter().filter(|byte| **byte == b'\n').count();
+                let place = Place { file: name.into(), line };
+                Err(SyntaxError::new(&place, "the text is not UTF-8 without NUL"))
             }
-            Err(end) => Ok(Err(line_of(end))),
         }
     }
 
@@ -163,7 +165,7 @@ impl Sources {
 
     /// Returns the files that the pattern of an include stands for, in the order of their names;
     /// the last part of the path may have `*` and `?`.
-    pub(super) fn matching(&self, pattern: &str) -> Vec<PathBuf> {
+    fn matching(&self, pattern: &str) -> Vec<PathBuf> {
         let path = self.folder.join(pattern);
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Vec::new();
@@ -185,11 +187,6 @@ impl Sources {
         found.sort();
         found
     }
-}
-
-fn not_text(place: &Place, line: usize) -> SyntaxError {
-    let place = Place { line, ..place.clone() };
-    SyntaxError::new(&place, "the text is not UTF-8 without NUL")
 }
 
 /// Whether a character has a meaning in an expression.

@@ -114,14 +114,15 @@ pub(super) fn parse(text: &Text, sources: &mut Sources) -> Result<Caddyfile, Syn
         all[at].block = Some(rest);
     }
     let mut snippets = BTreeMap::new();
-    for one in all.iter().filter(|one| one.name.starts_with('(')) {
-        snippets.insert(one.name.trim_matches(['(', ')']).to_owned(), one.clone());
+    let mut blocks = Vec::new();
+    for one in all {
+        match one.name.starts_with('(') {
+            true => drop(snippets.insert(one.name.trim_matches(['(', ')']).to_owned(), one)),
+            false => blocks.push(one),
+        }
     }
-    let mut importer = Importer { snippets, sources, depth: 0 };
-    let blocks = all.into_iter().filter(|one| !one.name.starts_with('(')).collect();
-    let blocks = importer.expand(blocks)?;
-    let snippets = importer.snippets.into_values().collect();
-    Ok(Caddyfile { blocks, snippets })
+    let blocks = expand(blocks, &snippets, 0, sources)?;
+    Ok(Caddyfile { blocks, snippets: snippets.into_values().collect() })
 }
 
 /// Reads the lines of a text, without following its imports.
@@ -175,75 +176,59 @@ fn lines(text: &Text, sources: &mut Sources) -> Result<Vec<Directive>, SyntaxErr
     }
 }
 
-struct Importer<'a> {
-    snippets: BTreeMap<String, Directive>,
-    sources: &'a mut Sources,
+/// Puts snippets and files in the place of imports; one stays that names neither.
+fn expand(
+    directives: Vec<Directive>,
+    snippets: &BTreeMap<String, Directive>,
     depth: usize,
+    sources: &mut Sources,
+) -> Result<Vec<Directive>, SyntaxError> {
+    let mut all = Vec::new();
+    for mut directive in directives {
+        if directive.name != "import" {
+            let block = directive.block.take();
+            directive.block =
+                block.map(|block| expand(block, snippets, depth, sources)).transpose()?;
+            all.push(directive);
+            continue;
+        }
+        let snippet = snippets.get(directive.first()).filter(|_| directive.block.is_none());
+        if let Some(snippet) = snippet {
+            if depth >= DEEPEST_SNIPPET {
+                let what = format!("snippets import one another more than {DEEPEST_SNIPPET} deep");
+                return Err(SyntaxError::new(&directive.place, what));
+            }
+            snippet.note(Outcome::Imported);
+            let mut block = snippet.children().to_vec();
+            for one in &mut block {
+                fill(one, &directive.words[1..], sources)?;
+            }
+            all.extend(expand(block, snippets, depth + 1, sources)?);
+            continue;
+        }
+        let read = |text: &Text, sources: &mut Sources| {
+            expand(lines(text, sources)?, snippets, depth, sources)
+        };
+        all.extend(sources.include(&directive, read)?.unwrap_or_else(|| vec![directive]));
+    }
+    Ok(all)
 }
 
-impl Importer<'_> {
-    /// Puts snippets and files in the place of imports; one stays that names neither.
-    fn expand(&mut self, directives: Vec<Directive>) -> Result<Vec<Directive>, SyntaxError> {
-        let mut all = Vec::new();
-        for mut directive in directives {
-            if directive.name != "import" {
-                if let Some(block) = directive.block.take() {
-                    directive.block = Some(self.expand(block)?);
-                }
-                all.push(directive);
-                continue;
+/// Puts the words of an import in the place of `{args[0]}` and its like.
+fn fill(
+    directive: &mut Directive,
+    given: &[String],
+    sources: &mut Sources,
+) -> Result<(), SyntaxError> {
+    sources.count(&directive.place)?;
+    for word in std::iter::once(&mut directive.name).chain(&mut directive.words) {
+        if word.contains("{args") {
+            for (number, text) in given.iter().enumerate() {
+                *word = word.replace(&format!("{{args[{number}]}}"), text);
+                *word = word.replace(&format!("{{args.{number}}}"), text);
             }
-            let has_more = directive.block.is_some();
-            let snippet = self.snippets.get(directive.first()).filter(|_| !has_more).cloned();
-            if let Some(snippet) = snippet {
-                if self.depth >= DEEPEST_SNIPPET {
-                    let what =
-                        format!("snippets import one another more than {DEEPEST_SNIPPET} deep");
-                    return Err(SyntaxError::new(&directive.place, what));
-                }
-                if let Some(known) = self.snippets.get(directive.first()) {
-                    known.note(Outcome::Imported);
-                }
-                let mut block = snippet.block.unwrap_or_default();
-                for one in &mut block {
-                    self.fill(one, &directive.words[1..])?;
-                }
-                self.depth += 1;
-                all.extend(self.expand(block)?);
-                self.depth -= 1;
-                continue;
-            }
-            let mut is_read = false;
-            for path in self.sources.matching(directive.first()) {
-                if let Ok(text) = self.sources.open(&path, &directive.place)? {
-                    let block = lines(&text, self.sources)?;
-                    all.extend(self.expand(block)?);
-                    self.sources.close();
-                    is_read = true;
-                }
-            }
-            if !is_read {
-                all.push(directive);
-            }
+            *word = word.replace("{args[:]}", &given.join(" "));
         }
-        Ok(all)
     }
-
-    /// Puts the words of an import in the place of `{args[0]}` and its like.
-    fn fill(&mut self, directive: &mut Directive, given: &[String]) -> Result<(), SyntaxError> {
-        self.sources.count(&directive.place)?;
-        for word in std::iter::once(&mut directive.name).chain(&mut directive.words) {
-            if word.contains("{args") {
-                for (number, text) in given.iter().enumerate() {
-                    *word = word.replace(&format!("{{args[{number}]}}"), text);
-                    *word = word.replace(&format!("{{args.{number}}}"), text);
-                }
-                *word = word.replace("{args[:]}", &given.join(" "));
-            }
-        }
-        for one in directive.block.iter_mut().flatten() {
-            self.fill(one, given)?;
-        }
-        Ok(())
-    }
+    directive.block.iter_mut().flatten().try_for_each(|one| fill(one, given, sources))
 }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::super::directive::{Directive, Outcome, Place};
+use super::super::directive::{Directive, Place};
 use super::super::source::{Sources, SyntaxError, Text, is_among};
 
 /// The files that each installation has, and whose meaning is built in here.
@@ -181,32 +181,9 @@ fn block(
                 }
             }
         }
-        match directive.name == "include" && !is_known_file(directive.first()) {
-            true => include(directive, sources, &mut all)?,
-            false => all.push(directive),
-        }
+        let is_include = directive.name == "include" && !is_known_file(directive.first());
+        let included = if is_include { sources.include(&directive, parse)? } else { None };
+        // An include without a file stays.
+        all.extend(included.unwrap_or_else(|| vec![directive]));
     }
-}
-
-/// Puts the directives of included files in the place of the include; one stays that has no file.
-fn include(
-    directive: Directive,
-    sources: &mut Sources,
-    all: &mut Vec<Directive>,
-) -> Result<(), SyntaxError> {
-    let found = sources.matching(directive.first());
-    let mut is_read = false;
-    for path in found {
-        if let Ok(text) = sources.open(&path, &directive.place)? {
-            all.extend(parse(&text, sources)?);
-            sources.close();
-            is_read = true;
-        }
-    }
-    if is_read {
-        directive.note(Outcome::Imported);
-    } else {
-        all.push(directive);
-    }
-    Ok(())
 }
