@@ -408,16 +408,6 @@ impl Output {
         self.hosts.iter().flat_map(|host| &host.routes).any(|route| route.get(key).is_some())
     }
 
-    fn tables(&self) -> impl Iterator<Item = &Table> {
-        let hosts = self.hosts.iter().flat_map(|host| [&host.host].into_iter().chain(&host.routes));
-        [&self.top]
-            .into_iter()
-            .chain(&self.listeners)
-            .chain(hosts)
-            .chain(&self.upstreams)
-            .chain(self.single.values())
-    }
-
     /// Writes a comment for each directive that no line is about.
     pub(super) fn add_vanished(&mut self, directives: &[Directive]) {
         for directive in directives {
@@ -429,10 +419,9 @@ impl Output {
             }
         }
     }
-}
 
-impl Output {
-    fn tables_mut(&mut self) -> impl Iterator<Item = &mut Table> {
+    /// Returns all tables, in the order in which they are written.
+    fn tables(&mut self) -> impl Iterator<Item = &mut Table> {
         let hosts = self
             .hosts
             .iter_mut()
@@ -446,7 +435,7 @@ impl Output {
     }
 
     /// Returns the text, and for each of its lines the table and its line, by their numbers.
-    fn render(&self) -> (String, Vec<(usize, Option<usize>)>) {
+    fn render(&mut self) -> (String, Vec<(usize, Option<usize>)>) {
         let (mut text, mut lines) = (String::new(), Vec::new());
         for (number, table) in self.tables().enumerate() {
             if table.is_empty() && table.from.is_empty() && !table.header.starts_with("[[") {
@@ -537,7 +526,7 @@ impl Output {
 
     /// Makes a line, or the table that it is needed in, a comment; returns the places it came from.
     fn refuse(&mut self, number: usize, line: Option<usize>, what: &str) -> Vec<Place> {
-        let Some(table) = self.tables_mut().nth(number).filter(|table| !table.is_refused) else {
+        let Some(table) = self.tables().nth(number).filter(|table| !table.is_refused) else {
             return Vec::new();
         };
         let Some(Line::Key { key, from, .. }) =
@@ -550,7 +539,7 @@ impl Output {
         if !is_action && NEEDED.contains(&&*key) || key == "respond" {
             return self.refuse_table(number, what);
         }
-        let Some(table) = self.tables_mut().nth(number) else { return from };
+        let Some(table) = self.tables().nth(number) else { return from };
         table.comment_out(&key, comment);
         if is_action {
             for key in ACTIONS.iter().chain(&["rewrite"]) {
@@ -575,7 +564,7 @@ impl Output {
         let is_below = |table: &Table| {
             table.path().strip_prefix(&path).is_some_and(|rest| rest.starts_with('.'))
         };
-        for (at, table) in self.tables_mut().enumerate().skip(number) {
+        for (at, table) in self.tables().enumerate().skip(number) {
             if at > number && !is_below(table) {
                 break;
             }
