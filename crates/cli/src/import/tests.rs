@@ -18,70 +18,12 @@ fn imported_in(folder: &Path, server: Format, text: &[u8]) -> Result<String, Str
 
 #[test]
 fn random_texts_end_in_an_error_or_in_a_configuration() {
-    let words = [
-        "server",
-        "location",
-        "listen",
-        "80",
-        "443 ssl",
-        "/",
-        "/a/",
-        "= /b",
-        "~ \\.x$",
-        "~* ^/(a|b)",
-        "root",
-        "/srv",
-        "proxy_pass",
-        "http://a/",
-        "http://b:1/c",
-        "upstream",
-        "a",
-        "return",
-        "301",
-        "$uri",
-        "try_files",
-        "@x",
-        "=404",
-        "{",
-        "}",
-        "{",
-        "}",
-        ";",
-        ";",
-        ";",
-        "\n",
-        "\n",
-        "\"",
-        "'",
-        "`",
-        "\\",
-        "#",
-        "$",
-        "${",
-        "import",
-        "(a)",
-        "{$X:1}",
-        "*",
-        "handle",
-        "reverse_proxy",
-        "header",
-        "redir",
-        "@m",
-        "path",
-        "\u{0}",
-        "\u{e9}",
-        "<<E",
-        "server_name",
-        "x.test",
-        "http",
-        "deny",
-        "all",
-        "alias",
-        "rewrite",
-        "^/(.*)$",
-        "/$1",
-        "permanent",
-    ];
+    let words = "server  location  listen  80  443 ssl  /  /a/  = /b  ~ \\.x$  ~* ^/(a|b)  root  \
+        /srv  proxy_pass  http://a/  http://b:1/c  upstream  a  return  301  $uri  \
+        try_files  @x  =404  {  }  {  }  ;  ;  ;  \n  \n  \"  '  `  \\  #  $  ${  import  \
+        (a)  {$X:1}  *  handle  reverse_proxy  header  redir  @m  path  \0  \u{e9}  <<E  \
+        server_name  x.test  http  deny  all  alias  rewrite  ^/(.*)$  /$1  permanent";
+    let words: Vec<&str> = words.split("  ").collect();
     let mut state: u64 = 0x5eed;
     let mut next = |bound: usize| {
         state =
