@@ -9,9 +9,12 @@ use std::error::Error;
 use std::path::Path;
 
 use super::directive::{Directive, Outcome};
-use super::output::{Output, Value};
+use super::output::Output;
 use super::source::Sources;
 use super::upstreams::Upstreams;
+
+/// The networks that `private_ranges` stands for.
+const PRIVATE: &str = "192.168.0.0/16 172.16.0.0/12 10.0.0.0/8 127.0.0.0/8 fd00::/8 ::1";
 
 /// Reads a Caddyfile, and returns its directives with their translation.
 pub(super) fn import(file: &Path) -> Result<(Vec<Directive>, Output), Box<dyn Error>> {
@@ -68,49 +71,32 @@ fn option<'a>(one: &'a Directive, settings: &mut site::Settings<'a>, output: &mu
             "superpoll reload and the other commands need no port; [admin] has one",
         ),
         "servers" => {
+            one.note(Outcome::Imported);
+            let server = output.single("server");
             for child in one.children() {
-                let networks: Vec<&str> = child.words.iter().skip(1).map(String::as_str).collect();
                 match (child.name.as_str(), child.first()) {
                     ("trusted_proxies", "static") => {
-                        let mut all: Vec<Value> = Vec::new();
-                        for network in networks {
-                            match network {
-                                "private_ranges" => all.extend(
-                                    [
-                                        "192.168.0.0/16",
-                                        "172.16.0.0/12",
-                                        "10.0.0.0/8",
-                                        "127.0.0.0/8",
-                                        "fd00::/8",
-                                        "::1",
-                                    ]
-                                    .map(Value::from),
-                                ),
-                                network => all.push(network.into()),
-                            }
-                        }
-                        one.note(Outcome::Imported);
-                        output.single("server").set("trusted_proxies", all, &[one, child]);
+                        let networks = child.words[1..].iter().map(|network| match &**network {
+                            "private_ranges" => PRIVATE,
+                            network => network,
+                        });
+                        let all: Vec<&str> = networks.flat_map(|one| one.split(' ')).collect();
+                        server.set("trusted_proxies", all, &[one, child]);
                     }
                     ("trusted_proxies_strict", _) => {
-                        output
-                            .single("server")
-                            .not_needed(child, "the last address that is no proxy is the client");
+                        server.not_needed(child, "the last address that is no proxy is the client")
                     }
                     ("protocols" | "metrics" | "keepalive_interval", _) => {
-                        output.single("server").not_needed(
-                            child,
-                            "HTTP/1.1 and HTTP/2 are served; [metrics] has the figures",
-                        );
+                        let why = "HTTP/1.1 and HTTP/2 are served; [metrics] has the figures";
+                        server.not_needed(child, why);
                     }
-                    _ => output.single("server").not_imported(
+                    _ => server.not_imported(
                         child,
                         "[timeouts], [limits] and [server] have such settings",
                     ),
                 }
             }
-            one.note(Outcome::Imported);
-            output.single("server").comment(&format!("{}: servers", one.place));
+            server.comment(&format!("{}: servers", one.place));
         }
         _ => output.top.not_imported(one, "there is no such option here"),
     }

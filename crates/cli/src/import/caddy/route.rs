@@ -306,23 +306,20 @@ impl Routes<'_> {
             to.extend(child.words.iter().cloned());
             table.cite("proxy", &[child]);
         }
-        let protocol = match to.first().and_then(|first| first.split_once("://")) {
-            Some(("https", _)) => Protocol::Https,
-            Some(("h2c", _)) => Protocol::Http2,
+        let transport = directive.children().iter().filter(|one| one.name == "transport");
+        let mut settings = transport.take(1).flat_map(Directive::children);
+        let scheme = to.first().and_then(|first| first.split_once("://"));
+        let protocol = match scheme.map(|(scheme, _)| scheme) {
+            _ if settings.any(|one| one.name.starts_with("tls")) => Protocol::Https,
+            Some("https") => Protocol::Https,
+            Some("h2c") => Protocol::Http2,
             _ => Protocol::Http,
         };
-        let transport = directive.children().iter().find(|one| one.name == "transport");
-        let has_tls = transport
-            .is_some_and(|one| one.children().iter().any(|one| one.name.starts_with("tls")));
-        let protocol = if has_tls { Protocol::Https } else { protocol };
-        let to: Vec<String> = to
-            .iter()
-            .map(|one| one.split_once("://").map_or(one.as_str(), |(_, rest)| rest).to_owned())
-            .collect();
-        let to: Vec<String> = to
-            .into_iter()
-            .map(|one| if one.starts_with(':') { format!("127.0.0.1{one}") } else { one })
-            .collect();
+        for address in &mut to {
+            let rest = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);
+            let host = if rest.starts_with(':') { "127.0.0.1" } else { "" };
+            *address = format!("{host}{rest}");
+        }
         let name = self.upstreams.of_addresses(&to, protocol, directive)?;
         let mut proxy = json!({ "upstream": name.as_str() });
         if protocol.has_tls() {
@@ -338,11 +335,10 @@ impl Routes<'_> {
         for child in directive.children() {
             match (child.name.as_str(), child.first()) {
                 ("to", _) => {}
-                ("lb_policy", "least_conn") => {
-                    self.upstreams.set(&name, "balance", "least-connections", &[child])
-                }
-                ("lb_policy", "ip_hash" | "client_ip_hash") => {
-                    self.upstreams.set(&name, "balance", "hash", &[child])
+                ("lb_policy", "least_conn" | "ip_hash" | "client_ip_hash") => {
+                    let is_hash = child.first() != "least_conn";
+                    let balance = if is_hash { "hash" } else { "least-connections" };
+                    self.upstreams.set(&name, "balance", balance, &[child]);
                 }
                 ("lb_policy", "round_robin") => table.not_needed(child, "it is the default"),
                 ("health_uri", path) => {
@@ -353,26 +349,25 @@ impl Routes<'_> {
                     health[child.name.trim_start_matches("health_")] = time.into();
                     checks.push(child);
                 }
-                ("header_up", field) if field.eq_ignore_ascii_case("host") => match child
-                    .words
-                    .get(1)
-                    .map(String::as_str)
-                {
-                    Some(
-                        "{host}" | "{http.request.host}" | "{hostport}" | "{http.request.hostport}",
-                    ) => {
-                        table.not_needed(child, "servers get the host that the client asked for");
-                    }
-                    Some("{upstream_hostport}" | "{http.reverse_proxy.upstream.hostport}") => {
-                        proxy["host"] = to.first().cloned().unwrap_or_default().into();
-                        table.cite("proxy", &[child]);
-                    }
-                    Some(host) if !host.contains('{') => {
-                        proxy["host"] = host.into();
-                        table.cite("proxy", &[child]);
-                    }
-                    _ => table.not_imported(child, "the host is that of the client, or one text"),
-                },
+                ("header_up", field) if field.eq_ignore_ascii_case("host") => {
+                    let server = to.first().map_or("", String::as_str);
+                    let host = match child.second().replace("http.request.", "").as_str() {
+                        "{host}" | "{hostport}" => {
+                            let why = "servers get the host that the client asked for";
+                            table.not_needed(child, why);
+                            continue;
+                        }
+                        "{upstream_hostport}" | "{http.reverse_proxy.upstream.hostport}" => server,
+                        host if host.is_empty() || host.contains('{') => {
+                            let why = "the host is that of the client, or one text";
+                            table.not_imported(child, why);
+                            continue;
+                        }
+                        _ => child.second(),
+                    };
+                    proxy["host"] = host.into();
+                    table.cite("proxy", &[child]);
+                }
                 ("header_up", field) if is_forwarded(field.trim_start_matches(['+', '-'])) => {
                     table.not_needed(child, "servers get it by themselves");
                 }
@@ -804,62 +799,43 @@ fn access_log(directive: &Directive, output: &mut Output) {
 
 fn error_pages(directive: &Directive, block: &[Directive], host: &mut Table) {
     let root = block.iter().find(|one| one.name == "root").and_then(|root| root.words.last());
-    let page = directive
-        .children()
-        .iter()
-        .find(|one| one.name == "rewrite")
-        .and_then(|one| one.words.last());
-    let simple = directive
-        .children()
-        .iter()
-        .all(|one| matches!(one.name.as_str(), "rewrite" | "file_server"));
-    let (Some(root), Some(page), true) = (root, page, simple) else {
+    let children = directive.children();
+    let page = children.iter().find(|one| one.name == "rewrite").and_then(|one| one.words.last());
+    let is_simple = children.iter().all(|one| is_among("rewrite file_server", &one.name));
+    let (Some(root), Some(page), true) = (root, page, is_simple) else {
         return host.not_imported(directive, "errors = { 404 = FILE } of the host or of a route");
     };
-    let kinds: Vec<&str> = match directive.words.is_empty() {
-        true => vec!["4xx", "5xx"],
-        false => directive.words.iter().map(String::as_str).collect(),
+    let kinds = match directive.words.is_empty() {
+        true => "4xx 5xx".to_owned(),
+        false => directive.words.join(" "),
     };
-    let mut pages = host.get("errors").cloned().unwrap_or_default();
-    let mut from = vec![directive];
-    from.extend(directive.children());
-    match page.contains('{') {
-        true if page.contains("{err.status_code}") || page.contains("{http.error.status_code}") => {
-            for kind in kinds.iter().filter(|kind| !kind.contains('x')) {
-                let name = page
-                    .replace("{err.status_code}", kind)
-                    .replace("{http.error.status_code}", kind);
-                pages[kind] = text(&format!("{}{name}", root.trim_end_matches('/')));
-            }
-            if kinds.iter().any(|kind| kind.contains('x')) {
-                return host.not_imported(directive, "errors names a file for each status");
-            }
-        }
-        true => return host.not_imported(directive, "errors names a file for each status"),
-        false => {
-            for kind in kinds {
-                pages[kind] = text(&format!("{}{page}", root.trim_end_matches('/')));
-            }
-        }
+    let page = page.replace("{http.error.status_code}", "{err.status_code}");
+    let rest = page.replace("{err.status_code}", "");
+    if rest.contains('{') || (rest != page && kinds.contains('x')) {
+        return host.not_imported(directive, "errors names a file for each status");
     }
+    let mut pages = host.get("errors").cloned().unwrap_or_default();
+    let root = root.trim_end_matches('/');
+    for kind in kinds.split(' ') {
+        pages[kind] = text(&format!("{root}{}", page.replace("{err.status_code}", kind)));
+    }
+    let mut from = vec![directive];
+    from.extend(children);
     host.set("errors", pages, &from);
 }
 
 /// Writes what is no part of a route.
 fn other(directive: &Directive, host: &mut Table) {
-    match directive.name.as_str() {
-        "log" | "handle_errors" | "tls" => {}
-        name if name.starts_with('@') => {}
-        "import" => host.not_imported(directive, "neither a snippet nor a file has this name"),
-        "bind" => host.not_imported(directive, "address of [[listeners]]"),
-        "metrics" => host.not_imported(directive, "[metrics] has a path of its own"),
-        "templates" | "vars" | "map" => {
-            host.not_imported(directive, "the application has to do it")
-        }
-        "push" => host.not_needed(directive, "browsers take no pushes any more"),
-        "log_skip" | "skip_log" => {
-            host.not_imported(directive, "all requests are in the access log")
-        }
-        _ => host.not_imported(directive, "there is no such directive here"),
-    }
+    let why = match directive.name.as_str() {
+        "log" | "handle_errors" | "tls" => return,
+        name if name.starts_with('@') => return,
+        "push" => return host.not_needed(directive, "browsers take no pushes any more"),
+        "import" => "neither a snippet nor a file has this name",
+        "bind" => "address of [[listeners]]",
+        "metrics" => "[metrics] has a path of its own",
+        "templates" | "vars" | "map" => "the application has to do it",
+        "log_skip" | "skip_log" => "all requests are in the access log",
+        _ => "there is no such directive here",
+    };
+    host.not_imported(directive, why);
 }
