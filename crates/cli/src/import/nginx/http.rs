@@ -25,6 +25,14 @@ struct Listen<'a> {
     has_proxy: bool,
 }
 
+impl Listen<'_> {
+    /// Returns a listener of an address without a directive.
+    fn plain(address: String) -> Self {
+        let (is_encrypted, is_default, has_proxy) = (false, false, false);
+        Listen { directive: None, address, is_encrypted, is_default, has_proxy }
+    }
+}
+
 /// A server.
 struct Site<'a> {
     directive: &'a Directive,
@@ -37,12 +45,10 @@ struct Site<'a> {
 impl<'a> Site<'a> {
     /// Whether all of its clients use encryption, or none.
     fn scheme(&self) -> Option<&'static str> {
-        match (
-            self.listens.iter().all(|one| one.is_encrypted),
-            self.listens.iter().any(|one| one.is_encrypted),
-        ) {
-            (true, _) => Some("https"),
-            (_, false) => Some("http"),
+        let encrypted = self.listens.iter().filter(|one| one.is_encrypted).count();
+        match encrypted {
+            _ if encrypted == self.listens.len() => Some("https"),
+            0 => Some("http"),
             _ => None,
         }
     }
@@ -136,14 +142,7 @@ fn read<'a>(server: &'a Directive, scope: &Scope<'a>) -> Site<'a> {
         }
     }
     if scope.own("listen").is_empty() {
-        let address = ":80".to_owned();
-        listens.push(Listen {
-            directive: None,
-            address,
-            is_encrypted: false,
-            is_default: false,
-            has_proxy: false,
-        });
+        listens.push(Listen::plain(":80".to_owned()));
     }
     let mut names = Vec::new();
     for directive in scope.own("server_name") {
@@ -328,10 +327,9 @@ fn join_names(sites: &mut [Site<'_>]) {
     for index in 0..sites.len() {
         let Some(away) = sites[index].sends_to_https() else { continue };
         let names = sites[index].names.clone();
-        let (mut joined, plain) = (
-            Vec::new(),
-            sites[index].listens.iter().map(|one| one.address.clone()).collect::<Vec<_>>(),
-        );
+        let mut joined = Vec::new();
+        let plain: Vec<String> =
+            sites[index].listens.iter().map(|one| one.address.clone()).collect();
         let sender = (sites[index].directive, sites[index].scope.own("server_name"));
         let from: Vec<_> = sites[index].scope.own("listen");
         for other in sites.iter_mut() {
@@ -347,19 +345,10 @@ fn join_names(sites: &mut [Site<'_>]) {
             host.set("https", "always", &[away]);
             host.set("hsts", "off", &[]);
             host.remark(away, "the status is 308, and the host stays that of the request");
-            for address in plain
-                .iter()
-                .filter(|plain| other.listens.iter().all(|one| one.address != **plain))
-                .cloned()
-                .collect::<Vec<_>>()
-            {
-                other.listens.push(Listen {
-                    directive: None,
-                    address,
-                    is_encrypted: false,
-                    is_default: false,
-                    has_proxy: false,
-                });
+            for address in &plain {
+                if other.listens.iter().all(|one| one.address != *address) {
+                    other.listens.push(Listen::plain(address.clone()));
+                }
             }
             joined.extend(other.names.iter().filter(|name| names.contains(name)).cloned());
         }
@@ -404,13 +393,12 @@ fn join_names(sites: &mut [Site<'_>]) {
         taken.extend(site.names.iter().cloned());
         if site.names.len() < all {
             let why = "a name has one host here, and another server has it";
-            match site.names.is_empty() {
-                true => site.directive.note_all(Outcome::NotImported),
-                false => site
-                    .scope
-                    .own("server_name")
-                    .iter()
-                    .for_each(|names| site.tables.host.not_imported(names, why)),
+            if site.names.is_empty() {
+                site.directive.note_all(Outcome::NotImported);
+                continue;
+            }
+            for names in site.scope.own("server_name") {
+                site.tables.host.not_imported(names, why);
             }
         }
     }
@@ -450,12 +438,10 @@ fn name(site: &mut Site<'_>, index: usize, defaults: &[(String, usize)], address
         host.set("names", site.names.clone(), &names);
         if own.iter().all(is_default_of) {
             let said = site.listens.iter().find(|one| one.is_default).and_then(|one| one.directive);
-            host.set("default", true, &said.into_iter().collect::<Vec<_>>());
-            match said {
-                Some(_) => {}
-                None => host.comment(
-                    "The first server of an address has all other names; without default they get 421.",
-                ),
+            host.set("default", true, said.as_slice());
+            if said.is_none() {
+                let what = "The first server of an address has all other names; without default they get 421.";
+                host.comment(what);
             }
         } else if own.iter().any(is_default_of) {
             host.comment(
@@ -484,12 +470,11 @@ fn add_routes<'a>(
     let scheme = site.scheme();
     let name = site.names.first().cloned().unwrap_or_else(|| "$host".to_owned());
     let mut routes = Routes { locations: &locations, upstreams, totals, scheme, name, folder };
-    let whole =
-        |kind| Location { kind, path: "/".to_owned(), directive: None, scope: site.scope.clone() };
+    let kind = Kind::Prefix { is_first: false };
+    let whole = Location { kind, path: "/".to_owned(), directive: None, scope: site.scope.clone() };
     let mut made: Vec<Table> = Vec::new();
-    let answers_all = site.scope.own_first("return");
-    if let Some(answer) = answers_all {
-        made.push(routes.route(&whole(Kind::Prefix { is_first: false })));
+    if let Some(answer) = site.scope.own_first("return") {
+        made.push(routes.route(&whole));
         for location in level.iter().filter(|one| one.name == "location") {
             let why = format!("line {} answers all requests", answer.place.line);
             site.tables.host.not_needed(location, &why);
@@ -510,17 +495,14 @@ fn add_routes<'a>(
         let mut all: Vec<&Location<'a>> = locations.all.iter().collect();
         all.sort_by_key(order);
         let mut known: Vec<String> = Vec::new();
-        for location in
-            all.iter().filter(|one| !matches!(one.kind, Kind::Named) && !one.is_internal())
-        {
+        all.retain(|one| !matches!(one.kind, Kind::Named) && !one.is_internal());
+        for location in all {
             if matches!(location.kind, Kind::Prefix { .. }) {
                 let same = location.path.trim_end_matches('/').to_owned();
                 if known.contains(&same) {
                     if let Some(directive) = location.directive {
-                        site.tables.host.not_imported(
-                            directive,
-                            "another location has this path, but for a slash at the end",
-                        );
+                        let why = "another location has this path, but for a slash at the end";
+                        site.tables.host.not_imported(directive, why);
                     }
                     continue;
                 }
@@ -531,7 +513,7 @@ fn add_routes<'a>(
             made.push(table);
         }
         if !known.contains(&String::new()) {
-            made.push(routes.route(&whole(Kind::Prefix { is_first: false })));
+            made.push(routes.route(&whole));
         }
     }
     spell_alike(&mut made);
@@ -563,12 +545,8 @@ fn say_order(location: &Location<'_>, locations: &Locations<'_>, table: &mut Tab
         first.filter_map(|one| Some(one.directive?.place.line.to_string())).collect();
     if !first.is_empty() {
         let lines = first.join(", ");
-        table.remark(
-            directive,
-            &format!(
-                "nginx tries the expressions of lines {lines} before; here this path counts first"
-            ),
-        );
+        let order = "before; here this path counts first";
+        table.remark(directive, &format!("nginx tries the expressions of lines {lines} {order}"));
     }
 }
 
@@ -589,14 +567,12 @@ fn spell_alike(routes: &mut [Table]) {
         Some(Value::String(path)) => path.clone(),
         _ => "/".to_owned(),
     };
-    let plain: Vec<String> =
-        routes.iter().filter(|one| one.get("match").is_none()).map(path).collect();
-    let mut known: Vec<String> = plain;
+    let plain = routes.iter().filter(|one| one.get("match").is_none());
+    let mut known: Vec<String> = plain.map(path).collect();
     for table in routes.iter_mut().filter(|one| one.get("match").is_some()) {
         let own = path(table);
-        let same =
-            known.iter().find(|other| other.trim_end_matches('/') == own.trim_end_matches('/'));
-        match same {
+        let plain = own.trim_end_matches('/');
+        match known.iter().find(|other| other.trim_end_matches('/') == plain) {
             Some(other) if *other != own => table.set("path", other.clone(), &[]),
             Some(_) => {}
             None => known.push(own),

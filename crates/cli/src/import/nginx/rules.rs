@@ -1,6 +1,6 @@
 //! The rules of a location in addition to its action: fields, clients, passwords, limits, errors.
 
-use super::super::directive::Directive;
+use super::super::directive::{Directive, Outcome};
 use super::super::output::{ALL_CLIENTS, Table, Value, json, push};
 use super::super::upstreams::{Protocol, is_forwarded};
 use super::location::Kind;
@@ -53,16 +53,17 @@ fn response_fields(scope: &Scope<'_>, table: &mut Table) {
     let is_files = table.get("files").is_some();
     if let Some(expires) = scope.last("expires").filter(|one| !is_files && one.first() != "off") {
         let time = if expires.first() == "max" { "10y" } else { expires.first() };
-        match (value::duration(time), expires.first()) {
-            (Some((_, time)), _) => {
-                add_field(&mut headers["add"], "cache-control", format!("max-age={}", time / 1000));
+        let text = match (value::duration(time), expires.first()) {
+            (Some((_, time)), _) => Some(format!("max-age={}", time / 1000)),
+            (None, "-1" | "epoch" | "0") => Some("no-cache".to_owned()),
+            _ => None,
+        };
+        match text {
+            Some(text) => {
+                add_field(&mut headers["add"], "cache-control", text);
                 from.push(expires);
             }
-            (None, "-1" | "epoch" | "0") => {
-                add_field(&mut headers["add"], "cache-control", "no-cache".to_owned());
-                from.push(expires);
-            }
-            _ => table.not_imported(expires, "cache-control in headers has one value"),
+            None => table.not_imported(expires, "cache-control in headers has one value"),
         }
     }
     let hidden =
@@ -150,36 +151,25 @@ fn auth_request<'a>(scope: &Scope<'a>, table: &mut Table, routes: &mut Routes<'a
     let Some(directive) = scope.last("auth_request").filter(|one| one.first() != "off") else {
         return;
     };
+    let why = "auth_request asks a server of an upstream";
     let target = routes.locations.find(directive.first()).cloned();
     let pass = target.as_ref().and_then(|target| target.scope.own_first("proxy_pass"));
-    let (Some(target), Some(pass)) = (&target, pass) else {
-        return table.close(directive, "auth_request asks a server of an upstream");
-    };
+    let (Some(target), Some(pass)) = (&target, pass) else { return table.close(directive, why) };
     let rest = pass.first().strip_prefix("http://").filter(|rest| !value::has_variables(rest));
-    let (server, path) = match rest.map(|rest| rest.split_at(rest.find('/').unwrap_or(rest.len())))
-    {
-        Some((server, "")) => (server, directive.first()),
-        Some((server, path)) if path.len() > 1 || matches!(target.kind, Kind::Exact) => {
-            (server, path)
-        }
-        Some((server, _)) => (server, directive.first()),
-        None => {
-            return table.close(pass, "auth_request asks a server of an upstream by http://");
-        }
-    };
-    let upstream = routes.upstreams.of(server, Protocol::Http, pass);
-    let Ok(upstream) = upstream else {
-        return table.close(pass, "auth_request asks a server of an upstream");
+    let Some(rest) = rest else { return table.close(pass, &format!("{why} by http://")) };
+    let (server, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let is_whole = path.len() > 1 || (path == "/" && matches!(target.kind, Kind::Exact));
+    let path = if is_whole { path } else { directive.first() };
+    let Ok(upstream) = routes.upstreams.of(server, Protocol::Http, pass) else {
+        return table.close(pass, why);
     };
     let mut from = vec![directive, pass];
     // A field of the answer that a variable has goes to the server by the same name.
     let mut copied: Vec<String> = Vec::new();
     for set in scope.all(&["auth_request_set"]) {
         let source = set.second().strip_prefix("$upstream_http_");
-        let sent = scope
-            .all(&["proxy_set_header"])
-            .into_iter()
-            .find(|field| field.second() == set.first());
+        let mut fields = scope.all(&["proxy_set_header"]).into_iter();
+        let sent = fields.find(|field| field.second() == set.first());
         if let (Some(source), Some(field)) = (source, sent)
             && source.replace('_', "-").eq_ignore_ascii_case(field.first())
         {
@@ -193,15 +183,10 @@ fn auth_request<'a>(scope: &Scope<'a>, table: &mut Table, routes: &mut Routes<'a
     }
     if let Some(location) = target.directive.filter(|_| target.is_internal()) {
         from.push(location);
-        location
-            .children()
-            .iter()
-            .for_each(|child| from.extend(Some(child).filter(|one| one.name == "internal")));
+        from.extend(location.children().iter().filter(|one| one.name == "internal"));
         for field in target.scope.own("proxy_set_header") {
-            table.not_needed(
-                field,
-                "the server gets the fields of the request, and its method and path",
-            );
+            let why = "the server gets the fields of the request, and its method and path";
+            table.not_needed(field, why);
         }
         for off in target.scope.own("proxy_pass_request_body") {
             table.not_needed(off, "the body stays here");
@@ -312,20 +297,20 @@ pub(super) fn request_fields(
         let text = directive.second();
         if name == "host" {
             has_host = true;
-            match text {
+            let host = match text {
                 "$host" | "$http_host" | "$host:$server_port" | "$host:$proxy_port" => {
                     table.not_needed(directive, "servers get the host that the client asked for");
+                    continue;
                 }
-                "$proxy_host" => {
-                    proxy["host"] = server.into();
-                    table.cite("proxy", &[directive]);
+                "$proxy_host" => server,
+                text if !value::has_variables(text) => text,
+                _ => {
+                    table.not_imported(directive, "the host is that of the client, or one text");
+                    continue;
                 }
-                text if !value::has_variables(text) => {
-                    proxy["host"] = text.into();
-                    table.cite("proxy", &[directive]);
-                }
-                _ => table.not_imported(directive, "the host is that of the client, or one text"),
-            }
+            };
+            proxy["host"] = host.into();
+            table.cite("proxy", &[directive]);
             continue;
         }
         if is_forwarded(&name) {
@@ -340,22 +325,20 @@ pub(super) fn request_fields(
         }
         if copied.contains(&text) {
             // `copy` of auth_request has it, if the names agree.
-            if directive.outcome() == super::super::directive::Outcome::Unknown {
+            if directive.outcome() == Outcome::Unknown {
                 table.not_imported(directive, "copy of auth_request passes a field on by its name");
             }
             continue;
         }
         match value::field(text) {
-            Ok(text) if text.is_empty() => {
-                push(&mut proxy["request_headers"]["remove"], name);
-                table.cite("proxy", &[directive]);
+            Ok(text) if text.is_empty() => push(&mut proxy["request_headers"]["remove"], name),
+            Ok(text) => proxy["request_headers"]["set"][&name] = text.into(),
+            Err(why) => {
+                table.not_imported(directive, &why);
+                continue;
             }
-            Ok(text) => {
-                proxy["request_headers"]["set"][&name] = text.into();
-                table.cite("proxy", &[directive]);
-            }
-            Err(why) => table.not_imported(directive, &why),
         }
+        table.cite("proxy", &[directive]);
     }
     if !has_host && !server.starts_with("unix:") {
         table.remark(pass, &format!("nginx sends this host unless {set_header} names another"));
@@ -407,9 +390,7 @@ pub(super) fn responses(
                     table.not_needed(directive, "nothing is replaced unless a key says so");
                 }
                 [from, to]
-                    if !(value::has_variables(from)
-                        || value::has_variables(to)
-                        || from.starts_with('~')) =>
+                    if !from.contains('$') && !to.contains('$') && !from.starts_with('~') =>
                 {
                     action[key][from] = to.as_str().into();
                     table.cite(kind, &[directive]);

@@ -53,31 +53,33 @@ pub(super) fn add(level: &[Directive], output: &mut Output) {
         let why = "body is the time for reading and writing more of a body";
         output.single("timeouts").not_needed(directive, why);
     }
-    for (index, directive) in everywhere(level, "keepalive_requests").into_iter().enumerate() {
-        let limits = output.single("limits");
-        match directive.first().parse::<u64>() {
-            Ok(number) if index == 0 => {
-                limits.set("requests_per_connection", number, &[directive]);
-            }
-            _ => limits.not_imported(directive, ONE_FOR_ALL),
-        }
-    }
-    for (index, directive) in
-        everywhere(level, "large_client_header_buffers").into_iter().enumerate()
-    {
-        let number: Option<u64> = directive.first().parse().ok();
-        let size = value::size(directive.second());
-        let limits = output.single("limits");
-        match number.zip(size).and_then(|(number, (_, size))| number.checked_mul(size)) {
-            Some(bytes) if index == 0 => {
-                limits.set("header_bytes", bytes, &[directive]);
-            }
-            _ => limits.not_imported(directive, ONE_FOR_ALL),
-        }
-    }
+    first(level, "keepalive_requests", "requests_per_connection", output, |directive| {
+        directive.first().parse().ok()
+    });
+    first(level, "large_client_header_buffers", "header_bytes", output, |directive| {
+        let (_, size) = value::size(directive.second())?;
+        directive.first().parse::<u64>().ok()?.checked_mul(size)
+    });
     connections(level, output);
     access_log(level, output);
     real_ip(level, output);
+}
+
+/// Sets a key of the limits to the number of the first directive of a name.
+fn first(
+    level: &[Directive],
+    name: &str,
+    key: &str,
+    output: &mut Output,
+    number: impl Fn(&Directive) -> Option<u64>,
+) {
+    for (index, directive) in everywhere(level, name).into_iter().enumerate() {
+        let limits = output.single("limits");
+        match number(directive) {
+            Some(number) if index == 0 => limits.set(key, number, &[directive]),
+            _ => limits.not_imported(directive, ONE_FOR_ALL),
+        }
+    }
 }
 
 /// Writes the most connections of a client.
