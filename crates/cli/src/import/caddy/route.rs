@@ -121,10 +121,8 @@ impl Routes<'_> {
                     base.table.is_null() && (one.path.starts_with(&base.path) || one.path == "/")
                 };
                 if is_in_other && (!matchers.iter().all(within) || around.stripped.is_some()) {
-                    host.not_imported(
-                        directive,
-                        "a route has one path, and the matchers around have another",
-                    );
+                    let why = "a route has one path, and the matchers around have another";
+                    host.not_imported(directive, why);
                     continue;
                 }
                 for matcher in matchers.iter_mut().filter(|one| is_in_other && one.path == "/") {
@@ -163,21 +161,17 @@ impl Routes<'_> {
             }
         }
         for slot in slots {
-            let own: Vec<&Fitted<'a>> = answers
-                .iter()
-                .map(|(_, answer)| answer)
-                .filter(|answer| answer.fits(&slot))
-                .collect();
+            let all = answers.iter().map(|(_, answer)| answer);
+            let own: Vec<&Fitted<'a>> = all.filter(|answer| answer.fits(&slot)).collect();
             if !own.is_empty() {
                 let rules = around.rules.iter().filter(|rule| rule.fits(&slot)).cloned().collect();
                 routes.push(self.route(&slot, &own, rules, around.stripped.as_deref()));
             }
         }
-        for rule in around.rules[inherited..]
-            .iter()
-            .filter(|one| one.directive.outcome() == Outcome::Unknown)
-        {
-            host.not_needed(rule.directive, "no route has a use for it");
+        for rule in &around.rules[inherited..] {
+            if rule.directive.outcome() == Outcome::Unknown {
+                host.not_needed(rule.directive, "no route has a use for it");
+            }
         }
     }
 
@@ -195,12 +189,10 @@ impl Routes<'_> {
         if !slot.table.is_null() {
             table.set("match", slot.table.clone(), &[]);
         }
-        let own = |name: &str| {
-            rules.iter().filter(move |rule| rule.directive.name == name).collect::<Vec<_>>()
-        };
-        let root = own("root")
-            .last()
-            .map(|rule| (rule.words.first().cloned().unwrap_or_default(), rule.directive));
+        let own = |name: &'static str| rules.iter().filter(move |rule| rule.directive.name == name);
+        let root = own("root").last();
+        let root =
+            root.map(|rule| (rule.words.first().cloned().unwrap_or_default(), rule.directive));
         let has_files = answers.iter().find(|answer| answer.directive.name == "file_server");
         let first = answers[0];
         let directive = first.directive;
@@ -210,22 +202,15 @@ impl Routes<'_> {
             "reverse_proxy" => {
                 let mut action = self.proxy(first.words, directive, &mut table);
                 if let Ok((_, proxy)) = &mut action {
+                    let headers = &mut proxy["request_headers"];
                     for rule in own("request_header") {
-                        change(
-                            rule.words,
-                            "proxy",
-                            &mut proxy["request_headers"],
-                            rule.directive,
-                            &mut table,
-                        );
+                        change(rule.words, "proxy", headers, rule.directive, &mut table);
                     }
                     for rule in own("encode") {
                         proxy["compress"] = true.into();
                         table.cite("proxy", &[rule.directive]);
-                        rule.directive
-                            .children()
-                            .iter()
-                            .for_each(|one| one.note(Outcome::NotNeeded));
+                        let kinds = rule.directive.children().iter();
+                        kinds.for_each(|one| one.note(Outcome::NotNeeded));
                     }
                     if stripped.is_some() {
                         proxy["strip_path"] = true.into();
@@ -234,14 +219,11 @@ impl Routes<'_> {
                 table.act(directive, action);
             }
             "php_fastcgi" => self.scripts(first, has_files.copied(), root, &mut table),
-            _ => files(first, root, &own("try_files"), &mut table),
+            _ => files(first, root, own("try_files"), &mut table),
         }
         let is_shifted = slot.path != "/" && stripped.is_none();
-        if is_shifted
-            && table.get("files").is_some()
-            && own("rewrite").is_empty()
-            && own("uri").is_empty()
-        {
+        let is_rewritten = own("rewrite").chain(own("uri")).next().is_some();
+        if is_shifted && table.get("files").is_some() && !is_rewritten {
             table.set("rewrite", "{path}", &[]);
         }
         for rule in &rules {
@@ -281,19 +263,16 @@ impl Routes<'_> {
             }
             ("request_body", _) => {
                 for child in directive.children() {
+                    let size = text(child.first());
                     match child.name.as_str() {
-                        "max_size" => {
-                            table.set("body_bytes", text(child.first()), &[directive, child])
-                        }
+                        "max_size" => table.set("body_bytes", size, &[directive, child]),
                         _ => table.not_imported(child, "body_bytes is the only limit of a body"),
                     }
                 }
             }
             ("try_files", _) if directive.outcome() == Outcome::Unknown => {
-                table.not_imported(
-                    directive,
-                    "files have fallback, or otherwise next to proxy or fastcgi",
-                );
+                let why = "files have fallback, or otherwise next to proxy or fastcgi";
+                table.not_imported(directive, why);
             }
             ("rewrite" | "uri", _) => table.not_imported(directive, "rewrite of the route"),
             _ => {}
@@ -458,11 +437,9 @@ impl Routes<'_> {
         if let (Some(files), Some(folder)) = (file_server, folder) {
             let value = json!({ "root": text(&folder), "otherwise": "fastcgi" });
             table.set("files", value, &[files.directive]);
-            files
-                .directive
-                .children()
-                .iter()
-                .for_each(|one| table.not_imported(one, "files has no such key here"));
+            for one in files.directive.children() {
+                table.not_imported(one, "files has no such key here");
+            }
         }
         table.set("fastcgi", fastcgi, &from);
     }
@@ -493,9 +470,7 @@ impl Routes<'_> {
         }
         if copied.iter().any(|name| name.contains('>')) {
             table.comment("copy keeps the names of fields.");
-            copied
-                .iter_mut()
-                .for_each(|name| *name = name.split('>').next().unwrap_or_default().to_owned());
+            copied.iter_mut().for_each(|name| name.truncate(name.find('>').unwrap_or(name.len())));
         }
         if !copied.is_empty() {
             auth["copy"] = copied.into();
@@ -508,9 +483,7 @@ impl Routes<'_> {
 fn keeps_out(directive: &Directive, words: &[String]) -> bool {
     match directive.name.as_str() {
         "abort" | "error" | "basic_auth" | "basicauth" | "forward_auth" => true,
-        "respond" => {
-            words.last().is_some_and(|status| status.starts_with('4') && status.len() == 3)
-        }
+        "respond" => words.last().is_some_and(|code| code.starts_with('4') && code.len() == 3),
         _ => false,
     }
 }
@@ -532,34 +505,30 @@ fn change(
         lines.push((child, words));
     }
     for (line, words) in lines {
-        let value = |text: &str| variables(text);
-        let done = match &words[..] {
-            [name] if name.starts_with('-') && !name.contains('*') => {
-                push(&mut headers["remove"], name[1..].to_ascii_lowercase());
-                Ok(())
-            }
-            [name, text] => match (value(text), name.strip_prefix('+')) {
-                (Ok(text), Some(name)) => {
-                    headers["add"][&name.to_ascii_lowercase()] = text;
-                    Ok(())
-                }
-                (Ok(text), None) if !name.starts_with(['?', '-']) => {
-                    headers["set"][&name.trim_start_matches('>').to_ascii_lowercase()] = text;
-                    Ok(())
-                }
-                (Err(why), _) => Err(why),
-                _ => Err("a field is set, added or removed".to_owned()),
-            },
+        let (name, value) = match &words[..] {
             ["defer"] => {
                 table.not_needed(line, "fields are changed when the answer is there");
                 continue;
             }
-            _ => Err("a field is set, added or removed".to_owned()),
+            [name] if name.starts_with('-') && !name.contains('*') => (*name, Ok(Value::Null)),
+            [name, text] => (*name, variables(text)),
+            _ => ("?", Ok(Value::Null)),
         };
-        match done {
-            Ok(()) => table.cite(key, &[line]),
-            Err(why) => table.not_imported(line, &why),
+        let lower = |name: &str| name.to_ascii_lowercase();
+        match (name.split_at_checked(1), value) {
+            (_, Err(why)) => {
+                table.not_imported(line, &why);
+                continue;
+            }
+            (Some(("-", name)), Ok(Value::Null)) => push(&mut headers["remove"], lower(name)),
+            (Some(("+", name)), Ok(text)) => headers["add"][&lower(name)] = text,
+            (Some(("?" | "-", _)), _) => {
+                table.not_imported(line, "a field is set, added or removed");
+                continue;
+            }
+            (_, Ok(text)) => headers["set"][&lower(name.trim_start_matches('>'))] = text,
         }
+        table.cite(key, &[line]);
     }
     if directive.block.is_some() {
         table.cite(key, &[directive]);
@@ -623,8 +592,7 @@ fn redirect(words: &[String]) -> Action {
 
 fn respond(answer: &Fitted<'_>, table: &mut Table) {
     let (directive, words) = (answer.directive, answer.words);
-    let is_status =
-        |word: &String| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_status = |word: &str| word.len() == 3 && word.bytes().all(|one| one.is_ascii_digit());
     let (body, status) = match (directive.name.as_str(), words) {
         ("abort", _) => (None, 444),
         ("error", [status]) if is_status(status) => (None, status.parse().unwrap_or(500)),
@@ -658,10 +626,10 @@ fn respond(answer: &Fitted<'_>, table: &mut Table) {
     table.set("respond", respond, &from);
 }
 
-fn files(
+fn files<'f>(
     answer: &Fitted<'_>,
     root: Option<(String, &Directive)>,
-    tried: &[&Fitted<'_>],
+    tried: impl Iterator<Item = &'f Fitted<'f>>,
     table: &mut Table,
 ) {
     let directive = answer.directive;
@@ -679,19 +647,17 @@ fn files(
             ("root", [folder]) => files["root"] = text(folder),
             ("index", names) => files["index"] = names.to_vec().into(),
             ("browse", []) => files["listing"] = true.into(),
-            ("precompressed", _) => {
-                table.not_needed(child, "compressed files are sent by default");
-                continue;
-            }
-            ("hide", _) => {
-                table.not_imported(
-                    child,
-                    "files whose names begin with a dot are hidden, and no others",
-                );
-                continue;
-            }
-            _ => {
-                table.not_imported(child, "files has no such key");
+            (name, _) => {
+                match name {
+                    "precompressed" => {
+                        table.not_needed(child, "compressed files are sent by default");
+                    }
+                    "hide" => {
+                        let why = "files whose names begin with a dot are hidden, and no others";
+                        table.not_imported(child, why);
+                    }
+                    _ => table.not_imported(child, "files has no such key"),
+                }
                 continue;
             }
         }
@@ -780,18 +746,14 @@ fn access_log(directive: &Directive, output: &mut Output) {
                 continue;
             }
         }
-        if child.block.is_some() {
-            child.children().iter().for_each(|one| {
-                table.not_imported(one, "logrotate and superpoll reopen-logs do this")
-            });
+        for one in child.children() {
+            table.not_imported(one, "logrotate and superpoll reopen-logs do this");
         }
         from.push(child);
     }
     if table.get("path").is_some_and(|known| *known != text(path)) {
-        return table.not_imported(
-            directive,
-            "there is one access log for all hosts, and another line has it",
-        );
+        let why = "there is one access log for all hosts, and another line has it";
+        return table.not_imported(directive, why);
     }
     table.set("path", text(path), &from);
     table.set("format", "json", &[]);
