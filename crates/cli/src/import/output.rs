@@ -336,19 +336,18 @@ impl Tally {
     /// Counts the outcomes of directives.
     pub(super) fn of(directives: &[Directive]) -> Tally {
         let mut tally = Tally::default();
-        tally.add(directives);
-        tally
-    }
-
-    fn add(&mut self, directives: &[Directive]) {
         for directive in directives {
+            let below = Tally::of(directive.children());
+            tally.imported += below.imported;
+            tally.not_needed += below.not_needed;
+            tally.not_imported += below.not_imported;
             match directive.outcome() {
-                Outcome::Imported => self.imported += 1,
-                Outcome::NotNeeded => self.not_needed += 1,
-                Outcome::NotImported | Outcome::Unknown => self.not_imported += 1,
+                Outcome::Imported => tally.imported += 1,
+                Outcome::NotNeeded => tally.not_needed += 1,
+                Outcome::NotImported | Outcome::Unknown => tally.not_imported += 1,
             }
-            self.add(directive.children());
         }
+        tally
     }
 }
 
@@ -422,16 +421,10 @@ impl Output {
 
     /// Returns all tables, in the order in which they are written.
     fn tables(&mut self) -> impl Iterator<Item = &mut Table> {
-        let hosts = self
-            .hosts
-            .iter_mut()
-            .flat_map(|host| [&mut host.host].into_iter().chain(&mut host.routes));
-        [&mut self.top]
-            .into_iter()
-            .chain(&mut self.listeners)
-            .chain(hosts)
-            .chain(&mut self.upstreams)
-            .chain(self.single.values_mut())
+        let hosts = self.hosts.iter_mut();
+        let hosts = hosts.flat_map(|one| [&mut one.host].into_iter().chain(&mut one.routes));
+        let first = [&mut self.top].into_iter().chain(&mut self.listeners);
+        first.chain(hosts).chain(&mut self.upstreams).chain(self.single.values_mut())
     }
 
     /// Returns the text, and for each of its lines the table and its line, by their numbers.
@@ -476,10 +469,8 @@ impl Output {
             self.add_least();
             let (text, lines) = self.render();
             if text.len() > LARGEST {
-                return Err(format!(
-                    "the configuration would have more than {} MiB",
-                    LARGEST >> 20
-                ));
+                let most = LARGEST >> 20;
+                return Err(format!("the configuration would have more than {most} MiB"));
             }
             let Err(ConfigError::Wrong { mistakes }) = Config::parse("output", &text) else {
                 return Ok(text);
@@ -506,9 +497,8 @@ impl Output {
         });
         if has_host && !has_web || !self.listeners.iter().any(is_there) {
             let mut listener = Table::new("[[listeners]]");
-            listener.comment(
-                "No listener could be imported. This one is for programs of this machine.",
-            );
+            let what = "No listener could be imported. This one is for programs of this machine.";
+            listener.comment(what);
             listener.set("address", "127.0.0.1:8080", &[]);
             self.listeners.push(listener);
         } else if has_host || !has_web {
@@ -558,9 +548,7 @@ impl Output {
         // A listener without its relay would serve the hosts.
         let is_relay = self.tables().nth(number).is_some_and(|one| one.header == RELAY_HEADER);
         let number = number - usize::from(is_relay);
-        let Some(path) = self.tables().nth(number).map(|one| one.path().to_owned()) else {
-            return places;
-        };
+        let path = self.tables().nth(number).map_or_else(String::new, |one| one.path().to_owned());
         let is_below = |table: &Table| {
             table.path().strip_prefix(&path).is_some_and(|rest| rest.starts_with('.'))
         };

@@ -97,11 +97,10 @@ pub(super) fn add_sites<'a>(
     let mut taken: Vec<String> = Vec::new();
     for site in sites {
         if site.name == "import" {
+            let what = "neither a snippet nor a file has this name";
             match site.first().contains('*') {
                 true => output.top.not_needed(site, "no file has such a name"),
-                false => {
-                    output.top.not_imported(site, "neither a snippet nor a file has this name")
-                }
+                false => output.top.not_imported(site, what),
             }
             continue;
         }
@@ -116,7 +115,14 @@ pub(super) fn add_sites<'a>(
         let words = std::iter::once(&site.name).chain(&site.words).flat_map(|word| word.split(','));
         let all: Vec<&str> = words.map(str::trim).filter(|word| !word.is_empty()).collect();
         for word in &all {
+            let is_new = |one: &Address| !one.name.is_empty() && !names.contains(&one.name);
             let address = match read(word, settings) {
+                Ok(address) if is_new(&address) && taken.contains(&address.name) => {
+                    Err("another site has this name, and a name has one host".to_owned())
+                }
+                address => address,
+            };
+            let address = match address {
                 Ok(address) => address,
                 Err(why) => {
                     tables.host.comment(&format!("{}: NOT IMPORTED \"{word}\": {why}", site.place));
@@ -124,15 +130,7 @@ pub(super) fn add_sites<'a>(
                     continue;
                 }
             };
-            if !address.name.is_empty() && !names.contains(&address.name) {
-                if taken.contains(&address.name) {
-                    let what = "another site has this name, and a name has one host";
-                    tables
-                        .host
-                        .comment(&format!("{}: NOT IMPORTED \"{word}\": {what}", site.place));
-                    site.note(Outcome::NotImported);
-                    continue;
-                }
+            if is_new(&address) {
                 taken.push(address.name.clone());
                 names.push(address.name.clone());
             }

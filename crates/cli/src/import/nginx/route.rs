@@ -12,7 +12,7 @@ use super::super::upstreams::Protocol;
 use super::location::{Kind, Location, Locations};
 use super::rules;
 use super::scope::Scope;
-use super::settings::Totals;
+use super::settings::{DEFAULT_RESPONSE, Totals};
 use super::upstream::NamedUpstreams;
 use super::value;
 use super::verdict::sweep;
@@ -50,22 +50,16 @@ impl<'a> Routes<'a, '_> {
         if location.path != "/" {
             table.set("path", location.path.as_str(), &from);
         }
-        match &location.kind {
-            Kind::Exact => {
-                let text = format!("^{}$", escaped(&location.path));
-                table.set("match", json!({ "path_regex": text }), &from);
-            }
-            Kind::Expression(expression) => {
-                let text = expression.as_str();
-                table.set("match", json!({ "path_regex": text }), &from);
-            }
-            Kind::Prefix { .. } | Kind::Named => {
-                if let Some(directive) = location.directive
-                    && !location.path.ends_with('/')
-                {
-                    self.totals.without_slash.push(directive.place.to_string());
-                }
-            }
+        let expression = match &location.kind {
+            Kind::Exact => Some(format!("^{}$", escaped(&location.path))),
+            Kind::Expression(expression) => Some(expression.as_str().to_owned()),
+            Kind::Prefix { .. } | Kind::Named => None,
+        };
+        if let Some(text) = expression {
+            table.set("match", json!({ "path_regex": text }), &from);
+        } else if !location.path.ends_with('/') {
+            let places = from.iter().map(|one| one.place.to_string());
+            self.totals.without_slash.extend(places);
         }
         self.action(location, &mut table);
         rules::add(&location.scope, &mut table, self);
@@ -299,11 +293,8 @@ impl<'a> Routes<'a, '_> {
                 format!("{}{{below}}", path.trim_end_matches('/'))
             }
             _ => {
-                table.not_imported(
-                    directive,
-                    "the path after the address would be glued to the rest",
-                );
-                return;
+                let why = "the path after the address would be glued to the rest";
+                return table.not_imported(directive, why);
             }
         };
         table.set("rewrite", rewrite, &[directive]);
@@ -330,10 +321,8 @@ impl<'a> Routes<'a, '_> {
                 "SCRIPT_FILENAME" => {
                     has_script = true;
                     let text = text.replace("$realpath_root", "$document_root");
-                    match text
-                        .strip_suffix("$fastcgi_script_name")
-                        .map(|base| base.trim_end_matches('/'))
-                    {
+                    let base = text.strip_suffix("$fastcgi_script_name");
+                    match base.map(|base| base.trim_end_matches('/')) {
                         Some("$document_root") => {}
                         Some(base) if !value::has_variables(base) => {
                             fastcgi["server_root"] = base.into()
@@ -342,17 +331,13 @@ impl<'a> Routes<'a, '_> {
                         _ => {
                             let base = folder.as_deref().unwrap_or_default();
                             let script = text.replace("$document_root", base);
-                            match script.rsplit_once('/').filter(|_| !value::has_variables(&script))
-                            {
-                                Some((base, name)) => {
-                                    folder = Some(base.to_owned());
-                                    table.set("rewrite", format!("/{name}"), &[param]);
-                                }
-                                None => {
-                                    table.not_imported(param, "a script is a file below root");
-                                    continue;
-                                }
-                            }
+                            let parts = script.rsplit_once('/');
+                            let Some((base, name)) = parts.filter(|_| !script.contains('$')) else {
+                                table.not_imported(param, "a script is a file below root");
+                                continue;
+                            };
+                            folder = Some(base.to_owned());
+                            table.set("rewrite", format!("/{name}"), &[param]);
                         }
                     }
                     from.push(param);
@@ -394,17 +379,11 @@ impl<'a> Routes<'a, '_> {
     fn note_timeouts(&mut self, scope: &Scope<'a>, module: &str) {
         let read = scope.last(&format!("{module}_read_timeout"));
         let connect = scope.last(&format!("{module}_connect_timeout"));
-        let time = read.and_then(|one| value::duration(one.first()));
-        // Its line is written at the end.
+        let time = |one: &Directive| value::duration(one.first()).map(|(_, time)| time);
+        // Their lines are written at the end.
         connect.into_iter().chain(read).for_each(|one| one.note(Outcome::NotNeeded));
-        self.totals
-            .response
-            .push((time.map_or(super::settings::DEFAULT_RESPONSE, |(_, time)| time), read));
-        if let Some(connect) = connect
-            && let Some((_, time)) = value::duration(connect.first())
-        {
-            self.totals.connect.push((time, connect));
-        }
+        self.totals.response.push((read.and_then(time).unwrap_or(DEFAULT_RESPONSE), read));
+        self.totals.connect.extend(connect.and_then(|one| Some((time(one)?, one))));
     }
 
     /// Writes the files of a location, and what answers paths without a file.
@@ -499,12 +478,10 @@ impl<'a> Routes<'a, '_> {
             table.cite("files", &[tried]);
             return self.index_script(location, files, table);
         }
+        let path = last.split(['?', '$']).next().unwrap_or_default();
         let target = match last.starts_with('@') {
             true => self.locations.named(last),
-            false => {
-                let path = last.split(['?', '$']).next().unwrap_or_default();
-                self.locations.find(path)
-            }
+            false => self.locations.find(path),
         };
         let target = target.cloned();
         if let Some(target) = &target {
