@@ -35,6 +35,7 @@ enum Certificates {
 }
 
 /// A listener, and what sites want of its encryption.
+#[derive(Default)]
 struct Listener<'a> {
     address: String,
     wanted: Vec<(Certificates, &'a Directive)>,
@@ -139,12 +140,8 @@ pub(super) fn add_sites<'a>(
                 let address = format!(":{port}");
                 let at =
                     listeners.iter().position(|one| one.address == address).unwrap_or_else(|| {
-                        listeners.push(Listener {
-                            address: address.clone(),
-                            wanted: Vec::new(),
-                            min_version: None,
-                            from: Vec::new(),
-                        });
+                        listeners
+                            .push(Listener { address: address.clone(), ..Listener::default() });
                         listeners.len() - 1
                     });
                 listeners[at].from.push(site);
@@ -160,14 +157,12 @@ pub(super) fn add_sites<'a>(
                 add(&address.port, None);
                 continue;
             }
-            let wanted = certificates.0.clone().unwrap_or_else(|| {
-                match (&settings.is_local, is_local(&address.name)) {
-                    (Some(_), _) | (_, true) => Certificates::Internal,
-                    (None, false) => {
-                        Certificates::Acme(settings.email.map_or("", Directive::first).to_owned())
-                    }
-                }
-            });
+            let email = settings.email.map_or("", Directive::first);
+            let default = match settings.is_local.is_some() || is_local(&address.name) {
+                true => Certificates::Internal,
+                false => Certificates::Acme(email.to_owned()),
+            };
+            let wanted = certificates.0.clone().unwrap_or(default);
             add(&address.port, Some(wanted));
             let has_plain = all.iter().any(|other| *other == format!("http://{}", address.name));
             if address.port == settings.https_port
@@ -184,11 +179,8 @@ pub(super) fn add_sites<'a>(
             continue;
         }
         if !names.is_empty() {
-            tables.host.set(
-                "names",
-                names.iter().map(|name| text(name)).collect::<Vec<_>>(),
-                &[site],
-            );
+            let names: Vec<Value> = names.iter().map(|name| text(name)).collect();
+            tables.host.set("names", names, &[site]);
         }
         if redirects {
             tables.host.set("https", "always", &[]);
@@ -216,19 +208,14 @@ pub(super) fn add_sites<'a>(
         tables.host.lead_with(&["names", "listeners"]);
         output.hosts.push(tables);
     }
-    for option in
-        [settings.email, settings.directory, settings.is_local, settings.without_redirects]
-            .into_iter()
-            .flatten()
-    {
+    let Settings { email, directory, is_local, without_redirects, .. } = *settings;
+    for option in [email, directory, is_local, without_redirects].into_iter().flatten() {
+        let why = match option.name.as_str() {
+            "auto_https" => "https = \"always\" of a host redirects, and it is left out",
+            _ => "no certificate comes by ACME",
+        };
         if option.outcome() == Outcome::Unknown {
-            match option.name.as_str() {
-                "auto_https" => output.top.not_needed(
-                    option,
-                    "https = \"always\" of a host redirects, and it is left out",
-                ),
-                _ => output.top.not_needed(option, "no certificate comes by ACME"),
-            }
+            output.top.not_needed(option, why);
         }
     }
     if output.has_route_with("proxy") || output.has_route_with("fastcgi") {
@@ -249,11 +236,9 @@ fn table<'a>(listener: &Listener<'a>, settings: &Settings<'a>) -> Table {
     for (certificates, site) in &wanted {
         if std::mem::discriminant(certificates) != std::mem::discriminant(first) {
             site.note(Outcome::NotImported);
-            table.comment(&format!(
-                "{}: NOT IMPORTED certificates of \"{}\": a listener has one source of them",
-                site.place,
-                site.head()
-            ));
+            let (place, head) = (&site.place, site.head());
+            let what = format!("{place}: NOT IMPORTED certificates of \"{head}\"");
+            table.comment(&format!("{what}: a listener has one source of them"));
         }
     }
     match first {

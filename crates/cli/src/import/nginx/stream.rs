@@ -49,11 +49,9 @@ pub(super) fn add_relays<'a>(
             output.top.not_imported(server, "there are no relays of UDP");
             continue;
         }
-        let Some(pass) = scope.own_first("proxy_pass") else {
-            output.top.not_imported(server, "a relay has another end, as proxy_pass");
-            continue;
-        };
-        let ends = match read_ends(pass, &scope, upstreams) {
+        let pass = scope.own_first("proxy_pass").ok_or("a relay has another end, as proxy_pass");
+        let ends = pass.map_err(str::to_owned);
+        let ends = match ends.and_then(|pass| read_ends(pass, &scope, upstreams)) {
             Ok(ends) => ends,
             Err(why) => {
                 output.top.not_imported(server, &why);

@@ -45,11 +45,8 @@ impl<'a> NamedUpstreams<'a> {
     }
 
     fn add_block(&mut self, block: &Directive, protocol: Protocol) -> Result<String, String> {
-        let children = block.children();
-        let is_usable = children
-            .iter()
-            .any(|one| one.name == "server" && server_address(one.first(), protocol).is_ok());
-        if !is_usable {
+        let mut servers = block.children().iter().filter(|one| one.name == "server");
+        if !servers.any(|one| server_address(one.first(), protocol).is_ok()) {
             return Err("the upstream has no server with an address".to_owned());
         }
         Ok(self.made.add(block.first(), protocol, |table| {
@@ -73,7 +70,7 @@ impl<'a> NamedUpstreams<'a> {
 fn fill(children: &[Directive], protocol: Protocol, table: &mut Table) {
     let (mut servers, mut from) = (Vec::new(), Vec::new());
     let mut addresses: Vec<String> = Vec::new();
-    let mut ejection: Option<Value> = None;
+    let mut ejection = Value::Null;
     for directive in children.iter().filter(|one| one.name == "server") {
         let address = match server_address(directive.first(), protocol) {
             Ok(address) if addresses.contains(&address) => {
@@ -97,16 +94,14 @@ fn fill(children: &[Directive], protocol: Protocol, table: &mut Table) {
                 ("backup", _) => server["backup"] = true.into(),
                 ("down", _) => is_down = true,
                 ("max_fails", Ok(errors)) if errors > 0 => {
-                    let eject = ejection.get_or_insert_with(|| Value::Null);
-                    eject["errors"] = errors.into();
+                    ejection["errors"] = errors.into();
                 }
                 ("max_fails" | "resolve", _) => {}
                 ("fail_timeout", _) => {
                     let fails = directive.words.iter().any(|word| word.starts_with("max_fails="));
                     if let Some((time, _)) = value::duration(given).filter(|_| fails) {
-                        let eject = ejection.get_or_insert_with(|| Value::Null);
-                        eject["within"] = time.as_str().into();
-                        eject["for"] = time.into();
+                        ejection["within"] = time.as_str().into();
+                        ejection["for"] = time.into();
                     } else {
                         table.remark(directive, "a server is left out for a while only with eject");
                     }
@@ -127,12 +122,10 @@ fn fill(children: &[Directive], protocol: Protocol, table: &mut Table) {
         from.push(directive);
     }
     table.set("servers", servers, &from);
-    if let Some(eject) =
-        ejection.filter(|eject| eject.as_object().is_some_and(|pairs| pairs.len() < 4))
-    {
-        table
-            .comment("Here eject is one rule for all servers, and answers with 5xx count as well.");
-        table.set("eject", eject, &[]);
+    if !ejection.is_null() {
+        let what = "Here eject is one rule for all servers, and answers with 5xx count as well.";
+        table.comment(what);
+        table.set("eject", ejection, &[]);
     }
     for directive in children.iter().filter(|one| one.name != "server") {
         let time = value::duration(directive.first());

@@ -44,15 +44,16 @@ fn with_variables(text: &str, known: &[(&str, &str)]) -> Result<String, String> 
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         all.push_str(before);
-        let longer = known.iter().find(|(name, _)| {
-            name.contains('$') && after.strip_prefix(name).is_some_and(ends_name)
+        let is_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
+        let longer = known.iter().find_map(|(name, value)| {
+            let behind = after.strip_prefix(name).filter(|_| name.contains('$'))?;
+            Some((value, behind)).filter(|_| !behind.starts_with(is_name))
         });
-        if let Some((name, value)) = longer {
+        if let Some((value, behind)) = longer {
             all.push_str(value);
-            rest = &after[name.len()..];
+            rest = behind;
             continue;
         }
-        let is_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
         let (name, behind) = match after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
             Some((name, behind)) => (name, behind),
             None => after.split_at(after.find(|one| !is_name(one)).unwrap_or(after.len())),
@@ -65,10 +66,6 @@ fn with_variables(text: &str, known: &[(&str, &str)]) -> Result<String, String> 
     }
     all.push_str(rest);
     Ok(all)
-}
-
-fn ends_name(rest: &str) -> bool {
-    !rest.starts_with(|one: char| one.is_ascii_alphanumeric() || one == '_')
 }
 
 /// Returns the value of a field.
