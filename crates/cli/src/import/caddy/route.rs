@@ -190,7 +190,7 @@ impl Routes<'_> {
             table.set("match", slot.table.clone(), &[]);
         }
         let own = |name: &'static str| rules.iter().filter(move |rule| rule.directive.name == name);
-        let root = own("root").last();
+        let root = own("root").next_back();
         let root =
             root.map(|rule| (rule.words.first().cloned().unwrap_or_default(), rule.directive));
         let has_files = answers.iter().find(|answer| answer.directive.name == "file_server");
