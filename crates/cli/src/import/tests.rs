@@ -164,6 +164,12 @@ fn locations_become_routes() {
             "respond = { status = 204 }\nallow = [\"10.0.0.0/8\"]\n",
         ),
         (
+            "location = /a.php { root /srv; include fastcgi.conf; fastcgi_pass 127.0.0.1:1; }",
+            "path = \"/a.php\"\nmatch = { path_regex = '^/a\\.php$' }\nrewrite = \"{path}\"\n\
+             fastcgi = { upstream = \"127-0-0-1-1\", root = \"/srv\" }\n# a.conf:2: \"include \
+             fastcgi.conf\": not needed: the parameters and types of this file are built in\n",
+        ),
+        (
             "location / { uwsgi_pass 127.0.0.1:1; }",
             "respond = { status = 501 }\n# a.conf:2: NOT IMPORTED \"uwsgi_pass 127.0.0.1:1\": an HTTP server of the \
              language, as gunicorn or uvicorn, behind proxy\n",
@@ -329,5 +335,48 @@ fn a_map_of_server_names_becomes_the_routes_of_a_relay() {
         let output = relay(map, server);
         assert!(!output.contains("listeners.relay"), "{map} {server}: {output}");
         assert!(output.contains("NOT IMPORTED \"server { "), "{map} {server}: {output}");
+    }
+}
+
+/// Rows with lines of a site, or a whole Caddyfile, and the lines of the output after `> `, without
+/// those of [`CADDY_FRAME`] and without their places. `+ ` stands for the start of a route, and ` | `
+/// for a line that begins with a key.
+const CADDY: &str = include_str!("caddy/expected.txt");
+
+/// Lines that the outputs of most rows have.
+const CADDY_FRAME: &str = "
+[[listeners]]
+address = \":80\"
+[[hosts]]
+names = [\"a.test\"]
+[upstreams.10-0-0-1-1]
+servers = [{ address = \"10.0.0.1:1\" }]
+[limits]
+# Caddy has no limit of the bodies of requests; here body_bytes is 16 MiB.";
+
+#[test]
+fn directives_of_caddyfiles_become_lines() {
+    let rows: Vec<&str> = CADDY.trim_end().split("\n\n").collect();
+    assert!(rows.len() > 70, "{}", rows.len());
+    let hash = "$2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG";
+    for row in rows {
+        let (expected, lines): (Vec<&str>, Vec<&str>) =
+            row.lines().partition(|line| line.starts_with("> "));
+        let lines = lines.join("\n").replace("HASH", hash);
+        let is_whole =
+            lines.starts_with('{') || lines.contains(".test {") || lines.contains("80 {");
+        let text = if is_whole { lines } else { format!("http://a.test {{\n{lines}\n}}") };
+        let output = imported(Format::Caddy, text.as_bytes()).unwrap();
+        let plain = output.lines().map(|line| line.split(" # a.conf").next().unwrap());
+        let mut found = String::new();
+        for line in plain.filter(|line| CADDY_FRAME.lines().all(|frame| frame != *line)) {
+            found.push_str(if line.starts_with(['#', '[']) { "\n" } else { " | " });
+            found.push_str(line);
+        }
+        let found = found.replace("[[hosts.routes]]", "+").replace(hash, "HASH");
+        let found = found.trim_start_matches(['\n', ' ', '|']);
+        let expected: Vec<&str> = expected.iter().map(|line| &line[2..]).collect();
+        assert!(!expected.is_empty(), "{row}");
+        assert_eq!(found, expected.join("\n"), "{text}");
     }
 }

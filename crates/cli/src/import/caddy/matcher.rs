@@ -1,7 +1,7 @@
 //! Matchers of Caddyfiles, as paths and `match` of routes.
 
 use super::super::directive::Directive;
-use super::super::output::Value;
+use super::super::output::{Value, push};
 use super::super::source::escaped;
 
 /// The requests that a directive is for.
@@ -45,6 +45,15 @@ fn path(pattern: &str) -> Result<Matcher, String> {
     Ok(matcher)
 }
 
+/// Sets a value of `match`. Caddy takes any of several, and `match` has one.
+fn add(value: &mut Value, one: impl Into<Value>) -> Result<(), String> {
+    match value {
+        Value::Null => *value = one.into(),
+        _ => return Err("match has one value of a kind".to_owned()),
+    }
+    Ok(())
+}
+
 /// Returns the matchers that a word stands for, of those with names; the error says why there are
 /// none.
 pub(super) fn of_word(word: &str, named: &[&Directive]) -> Result<Vec<Matcher>, String> {
@@ -58,38 +67,39 @@ pub(super) fn of_word(word: &str, named: &[&Directive]) -> Result<Vec<Matcher>, 
         parts.push((kind, words));
     }
     parts.extend(definition.children().iter().map(|one| (one.name.as_str(), &one.words[..])));
-    let mut paths = vec![Matcher::all()];
+    let mut paths = Vec::new();
     let mut table = Value::Null;
     for (kind, words) in parts {
         match (kind, words) {
             ("path", words) => {
-                paths = words.iter().map(|word| path(word)).collect::<Result<_, _>>()?;
+                for word in words {
+                    paths.push(path(word)?);
+                }
             }
-            ("path_regexp", [text] | [_, text]) => table["path_regex"] = text.as_str().into(),
+            ("path_regexp", [text] | [_, text]) => add(&mut table["path_regex"], text.as_str())?,
             ("method", words) => {
-                let methods: Vec<String> =
-                    words.iter().map(|one| one.to_ascii_uppercase()).collect();
-                table["methods"] = methods.into();
+                words.iter().for_each(|one| push(&mut table["methods"], one.to_ascii_uppercase()));
             }
             ("header", [name]) => match name.strip_prefix('!') {
-                Some(name) => table["headers"][name] = false.into(),
-                None => table["headers"][name] = true.into(),
+                Some(name) => add(&mut table["headers"][name], false)?,
+                None => add(&mut table["headers"][name], true)?,
             },
-            ("header", [name, value]) if value == "*" => table["headers"][name] = true.into(),
+            ("header", [name, value]) if value == "*" => add(&mut table["headers"][name], true)?,
             ("header", [name, value]) if !value.contains(['*', '{']) => {
-                table["headers"][name] = value.as_str().into();
+                add(&mut table["headers"][name], value.as_str())?;
             }
             ("query", words) => {
                 for word in words {
                     let (name, value) = word.split_once('=').unwrap_or((word, "*"));
-                    match value {
-                        "*" => table["query"][name] = true.into(),
-                        value => table["query"][name] = value.into(),
-                    }
+                    let value = if value == "*" { Value::from(true) } else { value.into() };
+                    add(&mut table["query"][name], value)?;
                 }
             }
             (kind, _) => return Err(format!("match has no {kind} of this kind")),
         }
+    }
+    if paths.is_empty() {
+        paths.push(Matcher::all());
     }
     let Value::Object(common) = table else { return Ok(paths) };
     for matcher in &mut paths {

@@ -5,6 +5,8 @@
 //! action of the first directive that answers such requests, and with the rules of all others that
 //! fit.
 
+use std::cmp::Reverse;
+
 use superpoll_gateway::config::PasswordHash;
 
 use super::super::directive::{Directive, Outcome};
@@ -16,7 +18,7 @@ use super::matcher::{Matcher, of_word, split};
 
 /// Directives that answer, in the order in which Caddy tries them.
 const ANSWERS: [&str; 7] =
-    ["redir", "error", "abort", "respond", "reverse_proxy", "php_fastcgi", "file_server"];
+    ["redir", "abort", "error", "respond", "reverse_proxy", "php_fastcgi", "file_server"];
 
 /// Directives that add something to an answer.
 const RULES: &str = "root header request_header encode basic_auth basicauth forward_auth rewrite \
@@ -29,9 +31,20 @@ struct Fitted<'a> {
     /// Empty for all requests of the block.
     matchers: Vec<Matcher>,
     words: &'a [String],
+    /// The number of blocks around it.
+    depth: usize,
 }
 
 impl Fitted<'_> {
+    /// Returns the place among directives of its name: Caddy tries that with the longest path first.
+    fn generality(&self) -> (bool, Reverse<usize>) {
+        let path = match &self.matchers[..] {
+            [one] => one.path.len(),
+            _ => 0,
+        };
+        (self.matchers.is_empty(), Reverse(path))
+    }
+
     fn fits(&self, slot: &Matcher) -> bool {
         self.matchers.is_empty() || self.matchers.iter().any(|matcher| matcher.covers(slot))
     }
@@ -47,8 +60,11 @@ pub(super) struct Routes<'b> {
 struct Around<'a> {
     rules: Vec<Fitted<'a>>,
     named: Vec<&'a Directive>,
+    depth: usize,
     /// The path that is taken off.
     stripped: Option<String>,
+    /// Whether directives count in their own order, as in `route`.
+    is_ordered: bool,
 }
 
 impl Routes<'_> {
@@ -89,6 +105,7 @@ impl Routes<'_> {
     ) {
         let inherited = around.rules.len();
         let mut around = around.clone();
+        around.depth += 1;
         around.named.extend(block.iter().filter(|one| one.name.starts_with('@')));
         let (mut answers, mut slots, mut groups) = (Vec::new(), Vec::new(), Vec::new());
         for directive in block {
@@ -138,7 +155,7 @@ impl Routes<'_> {
                     slots.push(matcher.clone());
                 }
             }
-            let fitted = Fitted { directive, matchers, words };
+            let fitted = Fitted { directive, matchers, words, depth: around.depth };
             match ANSWERS.iter().position(|answer| *answer == name) {
                 Some(order) => answers.push((order, fitted)),
                 None => around.rules.push(fitted),
@@ -147,13 +164,23 @@ impl Routes<'_> {
         if !slots.contains(base) {
             slots.push(base.clone());
         }
-        answers.sort_by_key(|(order, _)| *order);
+        if !around.is_ordered {
+            answers.sort_by_key(|(order, answer)| (*order, answer.generality()));
+            around.rules[inherited..].sort_by_key(Fitted::generality);
+        }
+        let is_first =
+            |answer: &Fitted<'_>| answer.directive.name == "redir" && answer.matchers.is_empty();
+        if let Some((_, first)) = answers.iter().find(|(_, answer)| is_first(answer)) {
+            let why = format!("line {} answers all requests", first.directive.place.line);
+            groups.drain(..).for_each(|(group, _)| host.not_needed(group, &why));
+        }
         for (directive, matchers) in groups {
             host.comment(&format!("{}: {}", directive.place, directive.head()));
             directive.note(Outcome::Imported);
             let own = if matchers.is_empty() { vec![base.clone()] } else { matchers };
             for matcher in own {
                 let mut around = around.clone();
+                around.is_ordered = directive.name == "route";
                 if directive.name == "handle_path" {
                     around.stripped = Some(matcher.path.trim_end_matches('/').to_owned());
                 }
@@ -164,7 +191,16 @@ impl Routes<'_> {
             let all = answers.iter().map(|(_, answer)| answer);
             let own: Vec<&Fitted<'a>> = all.filter(|answer| answer.fits(&slot)).collect();
             if !own.is_empty() {
-                let rules = around.rules.iter().filter(|rule| rule.fits(&slot)).cloned().collect();
+                let mut rules: Vec<Fitted<'a>> =
+                    around.rules.iter().filter(|rule| rule.fits(&slot)).cloned().collect();
+                // Of the rewrites of a block, Caddy takes the first that fits.
+                let mut rewritten = Vec::new();
+                rules.retain(|rule| {
+                    let is_other = rule.directive.name != "rewrite";
+                    let is_first = is_other || !rewritten.contains(&rule.depth);
+                    rewritten.extend(Some(rule.depth).filter(|_| !is_other));
+                    is_first
+                });
                 routes.push(self.route(&slot, &own, rules, around.stripped.as_deref()));
             }
         }
@@ -190,7 +226,7 @@ impl Routes<'_> {
             table.set("match", slot.table.clone(), &[]);
         }
         let own = |name: &'static str| rules.iter().filter(move |rule| rule.directive.name == name);
-        let root = own("root").next_back();
+        let root = own("root").min_by_key(|rule| Reverse(rule.depth));
         let root =
             root.map(|rule| (rule.words.first().cloned().unwrap_or_default(), rule.directive));
         let has_files = answers.iter().find(|answer| answer.directive.name == "file_server");
@@ -198,7 +234,10 @@ impl Routes<'_> {
         let directive = first.directive;
         match directive.name.as_str() {
             "redir" => table.act(directive, redirect(first.words)),
-            "respond" | "error" | "abort" => respond(first, &mut table),
+            "respond" | "error" | "abort" => {
+                let action = respond(first, &mut table);
+                table.act(directive, action);
+            }
             "reverse_proxy" => {
                 let mut action = self.proxy(first.words, directive, &mut table);
                 if let Ok((_, proxy)) = &mut action {
@@ -206,24 +245,29 @@ impl Routes<'_> {
                     for rule in own("request_header") {
                         change(rule.words, "proxy", headers, rule.directive, &mut table);
                     }
-                    for rule in own("encode") {
-                        proxy["compress"] = true.into();
-                        table.cite("proxy", &[rule.directive]);
-                        let kinds = rule.directive.children().iter();
-                        kinds.for_each(|one| one.note(Outcome::NotNeeded));
-                    }
+                    compress(own("encode"), proxy, "proxy", &mut table);
                     if stripped.is_some() {
                         proxy["strip_path"] = true.into();
                     }
                 }
                 table.act(directive, action);
             }
-            "php_fastcgi" => self.scripts(first, has_files.copied(), root, &mut table),
-            _ => files(first, root, own("try_files"), &mut table),
+            "php_fastcgi" => {
+                let mut action = self.scripts(first, has_files.copied(), root, &mut table);
+                if let Ok((_, fastcgi)) = &mut action {
+                    compress(own("encode"), fastcgi, "fastcgi", &mut table);
+                }
+                table.act(directive, action);
+            }
+            _ => {
+                let action = files(first, root, own("try_files"), &mut table);
+                table.act(directive, action);
+            }
         }
         let is_shifted = slot.path != "/" && stripped.is_none();
         let is_rewritten = own("rewrite").chain(own("uri")).next().is_some();
-        if is_shifted && table.get("files").is_some() && !is_rewritten {
+        let has_folder = table.get("files").is_some() || table.get("fastcgi").is_some();
+        if is_shifted && has_folder && !is_rewritten {
             table.set("rewrite", "{path}", &[]);
         }
         for rule in &rules {
@@ -235,9 +279,23 @@ impl Routes<'_> {
     /// Writes a directive that adds something to the answer of a route.
     fn rule(&mut self, rule: &Fitted<'_>, slot: &Matcher, table: &mut Table) {
         let (directive, words) = (rule.directive, rule.words);
+        let key = match directive.name.as_str() {
+            "rewrite" | "uri" => "rewrite",
+            "basic_auth" | "basicauth" => "basic_auth",
+            "forward_auth" => "auth_request",
+            "request_body" => "body_bytes",
+            _ => "",
+        };
+        if table.get(key).is_some() {
+            let why = format!("a route has one {key}");
+            return match keeps_out(directive, words) {
+                true => table.close(directive, &why),
+                false => table.not_imported(directive, &why),
+            };
+        }
         let is_forwarded = ["files", "proxy", "fastcgi"].iter().any(|key| table.get(key).is_some());
         match (directive.name.as_str(), words) {
-            ("encode", _) if table.get("proxy").is_none() => {
+            ("encode", _) if table.get("proxy").or(table.get("fastcgi")).is_none() => {
                 table.not_needed(directive, "files that are text are compressed by default");
             }
             ("header", _) => {
@@ -321,11 +379,11 @@ impl Routes<'_> {
                 }
                 ("lb_policy", "round_robin") => table.not_needed(child, "it is the default"),
                 ("health_uri", path) => {
-                    health["path"] = path.into();
+                    health["path"] = text(path);
                     checks.push(child);
                 }
                 ("health_interval" | "health_timeout", time) => {
-                    health[child.name.trim_start_matches("health_")] = time.into();
+                    health[child.name.trim_start_matches("health_")] = text(time);
                     checks.push(child);
                 }
                 ("header_up", field) if field.eq_ignore_ascii_case("host") => {
@@ -403,25 +461,23 @@ impl Routes<'_> {
         file_server: Option<&Fitted<'_>>,
         root: Option<(String, &Directive)>,
         table: &mut Table,
-    ) {
+    ) -> Action {
         let directive = answer.directive;
-        let upstream = self.upstreams.of_addresses(answer.words, Protocol::FastCgi, directive);
-        let name = match upstream {
-            Ok(name) => name,
-            Err(why) => return table.act(directive, Err(why)),
-        };
+        let name = self.upstreams.of_addresses(answer.words, Protocol::FastCgi, directive)?;
         let mut fastcgi = json!({ "upstream": name });
-        let mut from = vec![directive];
-        let mut folder = root.as_ref().map(|(root, _)| root.clone());
-        from.extend(root.map(|(_, directive)| directive));
+        let mut folder = ".".to_owned();
+        if let Some((root, directive)) = root {
+            folder = root;
+            table.cite("fastcgi", &[directive]);
+        }
         for child in directive.children() {
             match (child.name.as_str(), &child.words[..]) {
-                ("root", [root]) => folder = Some(root.clone()),
+                ("root", [root]) => folder.clone_from(root),
                 ("index", [index]) if index.ends_with(".php") => {
                     fastcgi["index"] = index.as_str().into()
                 }
                 ("split", [split]) => fastcgi["split"] = split.as_str().into(),
-                ("env", [name, value]) if !value.contains('{') || value.contains("{$") => {
+                ("env", [name, value]) if !has_placeholder(value) => {
                     fastcgi["params"][name] = text(value);
                 }
                 _ => {
@@ -429,19 +485,17 @@ impl Routes<'_> {
                     continue;
                 }
             }
-            from.push(child);
+            table.cite("fastcgi", &[child]);
         }
-        if let Some(folder) = &folder {
-            fastcgi["root"] = text(folder);
-        }
-        if let (Some(files), Some(folder)) = (file_server, folder) {
+        fastcgi["root"] = plain_folder(&folder)?;
+        if let Some(files) = file_server {
             let value = json!({ "root": text(&folder), "otherwise": "fastcgi" });
             table.set("files", value, &[files.directive]);
             for one in files.directive.children() {
                 table.not_imported(one, "files has no such key here");
             }
         }
-        table.set("fastcgi", fastcgi, &from);
+        Ok(("fastcgi", fastcgi))
     }
 
     fn forward_auth(&mut self, directive: &Directive, words: &[String], table: &mut Table) {
@@ -476,6 +530,37 @@ impl Routes<'_> {
             auth["copy"] = copied.into();
         }
         table.set("auth_request", auth, &from);
+    }
+}
+
+/// Whether a text has a variable that is known with a request alone.
+fn has_placeholder(text: &str) -> bool {
+    text.split('{').skip(1).any(|rest| {
+        let name = rest.split_once('}').map_or("", |(name, _)| name);
+        let is_json = name.contains(|one: char| one == '"' || one.is_whitespace());
+        !(name.is_empty() || name.starts_with('$') || is_json)
+    })
+}
+
+/// Returns the folder of files or scripts.
+fn plain_folder(folder: &str) -> Result<Value, String> {
+    match has_placeholder(folder) {
+        true => Err("a folder has one name, without variables".to_owned()),
+        false => Ok(text(folder)),
+    }
+}
+
+/// Says that an answer is compressed, if there is a directive for it.
+fn compress<'f>(
+    encode: impl Iterator<Item = &'f Fitted<'f>>,
+    action: &mut Value,
+    key: &str,
+    table: &mut Table,
+) {
+    for rule in encode {
+        action["compress"] = true.into();
+        table.cite(key, &[rule.directive]);
+        rule.directive.children().iter().for_each(|one| one.note(Outcome::NotNeeded));
     }
 }
 
@@ -590,40 +675,38 @@ fn redirect(words: &[String]) -> Action {
     Ok(("redirect", json!({ "to": text(&to), "status": status })))
 }
 
-fn respond(answer: &Fitted<'_>, table: &mut Table) {
+fn respond(answer: &Fitted<'_>, table: &mut Table) -> Action {
     let (directive, words) = (answer.directive, answer.words);
     let is_status = |word: &str| word.len() == 3 && word.bytes().all(|one| one.is_ascii_digit());
-    let (body, status) = match (directive.name.as_str(), words) {
-        ("abort", _) => (None, 444),
-        ("error", [status]) if is_status(status) => (None, status.parse().unwrap_or(500)),
-        ("error", [_, status]) => (None, status.parse().unwrap_or(500)),
-        ("error", _) => (None, 500),
-        (_, [one]) if is_status(one) => (Some(""), one.parse().unwrap_or(200)),
-        (_, [body]) => (Some(body.as_str()), 200),
-        (_, [body, status]) => (Some(body.as_str()), status.parse().unwrap_or(200)),
-        _ => (Some(""), 200),
+    let (mut body, code) = match (directive.name.as_str(), words) {
+        ("abort", _) => (None, "444"),
+        ("error", [code]) if is_status(code) => (None, code.as_str()),
+        ("error", [_, code]) => (None, code.as_str()),
+        ("error", [] | [_]) => (None, "500"),
+        ("respond", [code]) if is_status(code) => (Some(""), code.as_str()),
+        ("respond", [body, code]) => (Some(body.as_str()), code.as_str()),
+        ("respond", [] | [_]) => (Some(words.first().map_or("", String::as_str)), "200"),
+        _ => return Err("expected a text and a status".to_owned()),
     };
-    let mut given = body.map(str::to_owned);
-    let mut from = vec![directive];
     for child in directive.children() {
         match child.name.as_str() {
-            "body" => given = Some(child.first().to_owned()),
+            "body" => body = Some(child.first()),
             _ => {
                 table.not_imported(child, "444 closes the connection");
                 continue;
             }
         }
-        from.push(child);
+        table.cite("respond", &[child]);
     }
+    let status: u16 = code.parse().map_err(|_| format!("{code} is no status"))?;
     let mut respond = json!({ "status": status });
-    if let Some(body) = given.filter(|_| !matches!(status, 204 | 205 | 304 | 444)) {
-        if body.replace("{$", "").contains('{') && !body.trim_start().starts_with(['{', '[']) {
-            table.remark(directive, "the body of a fixed answer has no variables");
-            directive.note(Outcome::NotImported);
+    if let Some(body) = body.filter(|_| !matches!(status, 204 | 205 | 304 | 444)) {
+        if has_placeholder(body) {
+            return Err("the body of a fixed answer has no variables".to_owned());
         }
-        respond["body"] = text(&body);
+        respond["body"] = text(body);
     }
-    table.set("respond", respond, &from);
+    Ok(("respond", respond))
 }
 
 fn files<'f>(
@@ -631,20 +714,18 @@ fn files<'f>(
     root: Option<(String, &Directive)>,
     tried: impl Iterator<Item = &'f Fitted<'f>>,
     table: &mut Table,
-) {
-    let directive = answer.directive;
+) -> Action {
     let mut files = json!({ "root": "." });
-    let mut from = vec![directive];
-    if let Some((folder, root)) = &root {
-        files["root"] = text(folder);
-        from.push(root);
+    if let Some((folder, root)) = root {
+        files["root"] = plain_folder(&folder)?;
+        table.cite("files", &[root]);
     }
     if answer.words.iter().any(|word| word == "browse") {
         files["listing"] = true.into();
     }
-    for child in directive.children() {
+    for child in answer.directive.children() {
         match (child.name.as_str(), &child.words[..]) {
-            ("root", [folder]) => files["root"] = text(folder),
+            ("root", [folder]) => files["root"] = plain_folder(folder)?,
             ("index", names) => files["index"] = names.to_vec().into(),
             ("browse", []) => files["listing"] = true.into(),
             (name, _) => {
@@ -661,7 +742,7 @@ fn files<'f>(
                 continue;
             }
         }
-        from.push(child);
+        table.cite("files", &[child]);
     }
     for rule in tried {
         match rule.words {
@@ -671,13 +752,13 @@ fn files<'f>(
                     && rest.iter().all(|one| one == "{path}" || one == "{path}/") =>
             {
                 files["fallback"] = last.as_str().into();
-                from.push(rule.directive);
+                table.cite("files", &[rule.directive]);
             }
             _ => table
                 .not_imported(rule.directive, "files have fallback for all paths without a file"),
         }
     }
-    table.set("files", files, &from);
+    Ok(("files", files))
 }
 
 fn passwords(directive: &Directive, words: &[String], table: &mut Table) {

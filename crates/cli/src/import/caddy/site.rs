@@ -73,7 +73,9 @@ fn read(word: &str, settings: &Settings<'_>) -> Result<Address, String> {
         ("", false) => &settings.http_port,
         (port, _) => port,
     };
-    let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
+    let name = name.trim_matches(['[', ']']);
+    // The name of a variable stays.
+    let name = if name.contains("{$") { name.to_owned() } else { name.to_ascii_lowercase() };
     Ok(Address { name, port: port.to_owned(), is_encrypted })
 }
 

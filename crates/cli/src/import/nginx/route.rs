@@ -96,7 +96,13 @@ impl<'a> Routes<'a, '_> {
             for set in scope.own("set").into_iter().filter(is_rest) {
                 table.not_needed(set, "PATH_INFO is the rest of the path");
             }
-            (directive, self.fastcgi(directive, scope, table))
+            let action = self.fastcgi(directive, scope, table);
+            let has_folder = action.as_ref().is_ok_and(|(_, made)| made.get("root").is_some());
+            let is_below = location.path != "/" && scope.own("alias").is_empty();
+            if has_folder && is_below && table.get("rewrite").is_none() {
+                table.set("rewrite", "{path}", &[]);
+            }
+            (directive, action)
         } else if FOREIGN.split(' ').any(|name| scope.own_first(name).is_some()) {
             return table.set("respond", json!({ "status": 501 }), &[]);
         } else {

@@ -242,6 +242,17 @@ fn wordpress_answers_as_with_nginx() {
         .replace("/run/php/php-fpm.sock", socket.to_str().unwrap())
         .replace("    server 127.0.0.1:9000 backup;\n", "")
         .replace("include fastcgi_params", &format!("include {params}"));
+    // A location of one script below the same folder.
+    let (before, after) = text.split_once("    location = /favicon.ico").unwrap();
+    let text = format!(
+        "{before}    location = /wp-login.php {{
+            include {params};
+            fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+            fastcgi_pass unix:{};
+        }}
+    location = /favicon.ico{after}",
+        socket.display()
+    );
     let paths = [
         ("/", 200),
         ("/hello-world/?p=1", 200),
