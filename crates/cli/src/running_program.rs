@@ -3,11 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// It, also if its file was replaced or removed.
+/// The running program, also if its file was replaced or removed.
 const RUNNING: &str = "/proc/self/exe";
 
-/// Returns the path of the program that runs here, for processes that are to be of the same
-/// version.
+/// Returns the path of the program that runs here, to start processes of the same version.
 pub(crate) fn running_program() -> PathBuf {
     let path = std::env::current_exe().unwrap_or_default();
     let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();

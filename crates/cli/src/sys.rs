@@ -10,7 +10,7 @@ pub fn end_on_closed_output() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// Lets the terminal not stop this process (Ctrl-Z): what it traces would stop with it.
+/// Ignores the terminal's stop signals (Ctrl-Z): a traced program would stop with this process.
 pub(crate) fn ignore_stops() {
     for signal in [libc::SIGTSTP, libc::SIGTTOU] {
         // SAFETY: sets the action of one signal; no handler of ours is involved.
@@ -18,10 +18,10 @@ pub(crate) fn ignore_stops() {
     }
 }
 
-/// Lets the signals that a server takes (SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2) wait, or no
-/// longer, in this thread and in the program that replaces this one (`pthread_sigmask(3)`). Returns
-/// whether that succeeded; if not, one of them ends the process as by default while nobody takes
-/// it.
+/// Blocks or unblocks the signals that a server takes (SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2)
+/// in this thread and in the program that replaces this one (`pthread_sigmask(3)`). Returns whether
+/// that succeeded; if not, such a signal ends the process, as by default, until the server takes
+/// signals.
 pub fn block_signals(is_blocked: bool) -> bool {
     let how = if is_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
     // SAFETY: the set is plain memory, is initialized by sigemptyset before it is used, and

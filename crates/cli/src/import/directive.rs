@@ -1,4 +1,4 @@
-//! Directives: what both kinds of configurations are made of.
+//! Directives, the parts of both kinds of configurations.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,7 +22,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What became of a directive; of several, the last in this order counts.
+/// The outcome of a directive; of several, the last in this order counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Outcome {
     /// Nothing has looked at it yet.
@@ -97,12 +97,12 @@ impl Directive {
         shortened(&(self.name.clone() + &words.collect::<String>()))
     }
 
-    /// Returns what became of the directive so far.
+    /// Returns the outcome of the directive so far.
     pub(super) fn outcome(&self) -> Outcome {
         self.outcome.get()
     }
 
-    /// Notes what became of the directive.
+    /// Notes an outcome of the directive.
     pub(super) fn note(&self, outcome: Outcome) {
         self.outcome.set(self.outcome.get().max(outcome));
     }

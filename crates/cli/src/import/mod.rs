@@ -1,8 +1,8 @@
 //! `superpoll import`: a configuration from that of another server.
 //!
-//! It is a help and no promise: what can be expressed is written with the lines that it comes from,
-//! and each directive that cannot, or that needs nothing here, is a comment with its place. The
-//! output is one that the server accepts, if the files are there that it names.
+//! The result is a start, not a promise. Each line names the lines that it comes from, and each
+//! directive that cannot be expressed, or that needs nothing here, is a comment with its place. The
+//! server accepts the output if the files that it names exist.
 //!
 //! | part | files |
 //! |---|---|
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use output::Tally;
 
-/// The status that says that something could not be imported.
+/// The exit status if a directive could not be imported.
 const INCOMPLETE: u8 = 3;
 
 /// A server whose configuration is read.
@@ -54,7 +54,7 @@ pub(crate) struct Options {
     output: Option<PathBuf>,
 }
 
-/// Returns the text of the configuration, and what became of the directives.
+/// Returns the text of the configuration, and the numbers of directives by their outcomes.
 fn import(server: Format, file: &Path) -> Result<(String, Tally), Box<dyn Error>> {
     let (directives, mut output) = match server {
         Format::Nginx => nginx::import(file)?,

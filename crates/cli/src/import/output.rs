@@ -1,8 +1,8 @@
 //! The configuration that is written: tables of TOML with comments.
 //!
 //! Each key and each table says which lines it comes from, and each comment says which directive it
-//! is about. So a reader can compare both files line by line, and a directive that no line names
-//! has vanished: [`Output::account`] looks for those at the end, and writes a comment for each.
+//! is about. So a reader can compare both files line by line. For a directive that no line names,
+//! [`Output::add_vanished`] writes a comment at the end.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Write};

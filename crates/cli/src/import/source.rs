@@ -19,7 +19,7 @@ const MOST_DIRECTIVES: usize = 20_000;
 /// The deepest nesting of blocks.
 const DEEPEST_BLOCK: usize = 32;
 
-/// The deepest nesting of files that include others.
+/// The deepest nesting of included files.
 const DEEPEST_INCLUDE: usize = 16;
 
 /// A mistake in a configuration, with its place.

@@ -305,8 +305,8 @@ fn keeper_of_worker(socket: &Path, slot: u32) -> Result<PathBuf, String> {
     Ok(path.into())
 }
 
-/// Returns the arguments of this process with more options, which come before all others: an
-/// argument after `--` is no option.
+/// Returns the arguments of this process with more options in front, as an argument after `--` is
+/// no option.
 fn arguments_with(options: &[OsString]) -> Vec<OsString> {
     let mut own = std::env::args_os().skip(1);
     let command = own.next();

@@ -26,7 +26,7 @@ use super::commands;
 #[derive(Default)]
 pub(super) struct Reloads {
     under_way: Option<Reading>,
-    /// The commands that wait for the next reading, if there is to be one.
+    /// The commands that wait for the next reading, if there will be one.
     next: Option<Vec<CommandCall>>,
 }
 

@@ -37,8 +37,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. Dropped before it is ready, it has taken none, and so with the
-    /// others.
+    /// Waits for the next signal. A future that is dropped before it is ready has taken no signal.
     pub(super) async fn recv(&mut self) -> io::Result<Request> {
         let Signals { terminate, interrupt, hang_up, reopen, upgrade } = self;
         let ends = async {

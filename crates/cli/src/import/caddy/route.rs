@@ -1,9 +1,9 @@
 //! A route for each matcher of a site.
 //!
 //! In Caddy a request passes all directives whose matchers fit, in an order that is built in. Here
-//! a route has everything for its requests. So each matcher of a block makes a route, with the
-//! action of the first directive that answers such requests, and with the rules of all others that
-//! fit.
+//! a route has everything for its requests. So each matcher of a block makes a route. The route has
+//! the action of the first directive that answers such requests, and the rules of all other
+//! directives that fit.
 
 use std::cmp::Reverse;
 
@@ -55,7 +55,7 @@ pub(super) struct Routes<'b> {
     pub(super) upstreams: &'b mut Upstreams,
 }
 
-/// What a block inherits from the blocks around it.
+/// The directives and settings that a block inherits from the blocks around it.
 #[derive(Clone, Default)]
 struct Around<'a> {
     rules: Vec<Fitted<'a>>,
@@ -564,7 +564,7 @@ fn compress<'f>(
     }
 }
 
-/// Whether a directive refuses clients, so that others would be served without it.
+/// Whether a directive refuses clients, which would be served without it.
 fn keeps_out(directive: &Directive, words: &[String]) -> bool {
     match directive.name.as_str() {
         "abort" | "error" | "basic_auth" | "basicauth" | "forward_auth" => true,
@@ -867,7 +867,7 @@ fn error_pages(directive: &Directive, block: &[Directive], host: &mut Table) {
     host.set("errors", pages, &from);
 }
 
-/// Writes what is no part of a route.
+/// Writes a comment for a directive that is no part of a route.
 fn other(directive: &Directive, host: &mut Table) {
     let why = match directive.name.as_str() {
         "log" | "handle_errors" | "tls" => return,

@@ -34,7 +34,7 @@ enum Certificates {
     Internal,
 }
 
-/// A listener, and what sites want of its encryption.
+/// A listener, with the certificates that its sites want.
 #[derive(Default)]
 struct Listener<'a> {
     address: String,

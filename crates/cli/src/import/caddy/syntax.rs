@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::super::directive::{Directive, Outcome, Place};
 use super::super::source::{Sources, SyntaxError, Text};
 
-/// The deepest nesting of snippets that import others.
+/// The deepest nesting of imported snippets.
 const DEEPEST_SNIPPET: usize = 16;
 
 /// A word, with the line where it begins and where it ends.
@@ -97,7 +97,7 @@ fn words(text: &str, file: &Rc<str>) -> Result<Vec<Word>, SyntaxError> {
     Ok(all)
 }
 
-/// What a Caddyfile has at its top: options, sites, and the snippets that sites import.
+/// The top level of a Caddyfile: options, sites, and the snippets that sites import.
 pub(super) struct Caddyfile {
     pub(super) blocks: Vec<Directive>,
     pub(super) snippets: Vec<Directive>,
@@ -176,7 +176,7 @@ fn lines(text: &Text, sources: &mut Sources) -> Result<Vec<Directive>, SyntaxErr
     }
 }
 
-/// Puts snippets and files in the place of imports; one stays that names neither.
+/// Replaces imports by their snippets and files; an import that names neither stays.
 fn expand(
     directives: Vec<Directive>,
     snippets: &BTreeMap<String, Directive>,
@@ -214,7 +214,7 @@ fn expand(
     Ok(all)
 }
 
-/// Puts the words of an import in the place of `{args[0]}` and its like.
+/// Replaces `{args[0]}` and its like by the words of an import.
 fn fill(
     directive: &mut Directive,
     given: &[String],

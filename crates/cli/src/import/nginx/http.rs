@@ -15,7 +15,7 @@ use super::settings::{self, Totals};
 use super::upstream::NamedUpstreams;
 use super::verdict::sweep;
 
-/// What a `listen` says.
+/// A `listen` of a server.
 struct Listen<'a> {
     /// `None` for the one that nginx has by itself.
     directive: Option<&'a Directive>,
@@ -209,7 +209,7 @@ pub(super) fn listen_address(text: &str) -> Result<String, String> {
     })
 }
 
-/// Leaves an address out that a listener on all addresses has as well.
+/// Leaves out addresses that a listener on all addresses has as well.
 fn merge_addresses(sites: &mut [Site<'_>]) {
     let all: Vec<String> =
         sites.iter().flat_map(|site| &site.listens).map(|one| one.address.clone()).collect();
@@ -322,7 +322,7 @@ fn encrypt<'s, 'a: 's>(
     has_certificates
 }
 
-/// Gives each name one server, and makes servers that send clients to HTTPS a part of the others.
+/// Gives each name one server. A server that sends clients to HTTPS becomes a part of another.
 fn join_names(sites: &mut [Site<'_>]) {
     for index in 0..sites.len() {
         let Some(away) = sites[index].sends_to_https() else { continue };

@@ -45,7 +45,7 @@ pub(super) struct Locations<'a> {
 }
 
 impl<'a> Locations<'a> {
-    /// Reads the locations in a scope, those in others included.
+    /// Reads the locations in a scope, nested locations included.
     pub(super) fn read(level: &'a [Directive], scope: &Scope<'a>) -> Locations<'a> {
         let mut locations = Locations::default();
         locations.add(level, scope, "/");

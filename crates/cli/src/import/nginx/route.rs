@@ -1,7 +1,7 @@
 //! A route for each location of a server.
 //!
-//! What cannot be expressed never opens a way: a route whose action has no counterpart answers with
-//! 501, and one whose rules for clients have none refuses all clients.
+//! A directive that cannot be expressed never lets a client in: a route whose action has no
+//! counterpart answers with 501, and a route whose rules for clients have none refuses all clients.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use super::upstream::NamedUpstreams;
 use super::value;
 use super::verdict::sweep;
 
-/// What makes the routes of a server.
+/// The state while the routes of a server are made.
 pub(super) struct Routes<'a, 'b> {
     pub(super) locations: &'b Locations<'a>,
     pub(super) upstreams: &'b mut NamedUpstreams<'a>,
@@ -392,7 +392,7 @@ impl<'a> Routes<'a, '_> {
         self.totals.connect.extend(connect.and_then(|one| Some((time(one)?, one))));
     }
 
-    /// Writes the files of a location, and what answers paths without a file.
+    /// Writes the files of a location, and the action for paths without a file.
     fn files(&mut self, location: &Location<'a>, table: &mut Table) {
         let scope = &location.scope;
         let alias = scope.own_first("alias");

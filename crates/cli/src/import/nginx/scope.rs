@@ -1,4 +1,4 @@
-//! What a location inherits: the levels of blocks around it.
+//! The levels of blocks around a location, which inherits their directives.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -180,7 +180,7 @@ fn real_ip(level: &[Directive], output: &mut Output) {
     }
 }
 
-/// Writes what the locations of all servers have had.
+/// Writes the settings that the locations of all servers have together.
 pub(super) fn finish(totals: &Totals<'_>, output: &mut Output) {
     if !totals.without_slash.is_empty() {
         let places = totals.without_slash.join(", ");

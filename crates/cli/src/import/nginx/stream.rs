@@ -25,7 +25,7 @@ type End = (&'static str, String);
 /// The ends of a relay.
 #[derive(Default)]
 struct Ends<'a> {
-    /// The end for clients of which no route has the name.
+    /// The end for clients whose names no route has.
     other: Option<(End, &'a Directive)>,
     /// The ends by server names, with the lines that they come from.
     routes: Vec<(End, Vec<String>, Vec<&'a Directive>)>,
@@ -138,7 +138,7 @@ fn read_map<'a>(
     }
 }
 
-/// Returns the names that a line of a map is about, in lower case; none for all others.
+/// Returns the names of a line of a map, in lower case; no name stands for the default.
 fn server_names(line: &Directive, has_wildcards: bool) -> Result<Vec<String>, String> {
     let name = line.name.to_ascii_lowercase();
     let (names, plain) = match (name.as_str(), name.strip_prefix('.'), name.strip_prefix("*.")) {

@@ -103,7 +103,8 @@ impl Lexer<'_> {
         Ok(word)
     }
 
-    /// Reads what follows a backslash. It stays, except before quotes, itself and t, r, n.
+    /// Reads the character after a backslash. The backslash stays, except before quotes, another
+    /// backslash and t, r, n.
     fn escape(&mut self, word: &mut String) {
         match self.bump() {
             Some('t') => word.push('\t'),

@@ -63,7 +63,7 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("ssl_session_*", "sessions are resumed by default"),
 ];
 
-/// Directives that cannot be expressed, with what to do instead.
+/// Directives that cannot be expressed, with the remedy.
 const NOT_IMPORTED: &[(&str, &str)] = &[
     ("access_log", "there is one access log for all requests; path of [access_log]"),
     ("auth_jwt*", "auth_request asks a server of yours"),
@@ -95,7 +95,7 @@ const NOT_IMPORTED: &[(&str, &str)] = &[
     ("uwsgi_*", "an HTTP server of the language, as gunicorn or uvicorn, behind proxy"),
 ];
 
-/// Directives that routes ask their levels for: what no route has asked for has no effect.
+/// Directives that routes ask their levels for: without a route that asks, they have no effect.
 const ASKED_FOR: &str = "\
     add_header alias allow auth_basic auth_basic_user_file auth_request autoindex charset \
     client_max_body_size deny fastcgi_hide_header fastcgi_intercept_errors fastcgi_param \
@@ -111,7 +111,8 @@ fn find(table: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
     table.iter().find(|(names, _)| is_among(names, name)).map(|(_, why)| *why)
 }
 
-/// Returns the directive of `proxy_pass` that means the same as one of `grpc_pass`; others stay.
+/// Returns the directive of `proxy_pass` that means the same as a directive of `grpc_pass`; all
+/// other names stay.
 fn as_proxy(name: &str) -> String {
     match name.strip_prefix("grpc_") {
         Some(rest) => format!("proxy_{rest}"),

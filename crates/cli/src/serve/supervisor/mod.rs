@@ -1,5 +1,5 @@
-//! The supervisor of several worker processes: it starts them, starts others in the place of those
-//! that end, and passes signals on.
+//! The supervisor of several worker processes: it starts them, replaces workers that end, and
+//! passes signals on.
 //!
 //! Each worker has a place, its slot. A slot has one worker, or two while one replaces the other:
 //!
@@ -177,7 +177,7 @@ struct Supervision<'a> {
     reload: Option<Reload>,
     /// The commands that wait for the configuration which is being read, if one is.
     reading: Option<Vec<CommandCall>>,
-    /// Those that wait for the next reading, if there is to be one.
+    /// The commands that wait for the next reading, if there will be one.
     next_reading: Option<Vec<CommandCall>>,
     queue: CommandQueue,
     /// The command that waits for the upgrade that is under way.

@@ -179,8 +179,8 @@ fn channels(traffic: &TrafficModel, state: &State, width: u16) -> Listed {
     Listed { list: List::Channels, header: header(&name, &columns, room), rows }
 }
 
-/// Divides lines among lists that want so many: each gets what it wants, or an equal share of
-/// the rest.
+/// Divides lines among lists: each list gets the number of lines that it wants, or an equal share
+/// of the rest.
 fn shares(wanted: &[usize], lines: usize) -> Vec<usize> {
     let mut shares = vec![0; wanted.len()];
     let mut left = lines;
