@@ -50,7 +50,7 @@ pub(super) fn push(list: &mut Value, one: impl Into<Value>) {
     }
 }
 
-/// Adds certificates with their keys to the `tls` of a listener, each once; `false` if there is none.
+/// Adds certificates with their keys to the `tls` of a listener, each once; `false` without any.
 pub(super) fn add_certificates(tls: &mut Value, pairs: Vec<(Value, Value)>) -> bool {
     let mut known: Vec<Value> = Vec::new();
     for (certificate, key) in pairs {
@@ -243,7 +243,7 @@ impl Table {
         self.comment(&format!("{}: NOT IMPORTED \"{}\": {why}", directive.place, directive.text()));
     }
 
-    /// Sets the action of a route that a directive asks for. Without one the route answers with 501.
+    /// Sets the action of a route that a directive asks for. Without one it answers with 501.
     pub(super) fn act(&mut self, directive: &Directive, action: Action) {
         match action {
             Ok((key, value)) => self.set(key, value, &[directive]),

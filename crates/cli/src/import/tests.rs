@@ -339,8 +339,8 @@ fn a_map_of_server_names_becomes_the_routes_of_a_relay() {
 }
 
 /// Rows with lines of a site, or a whole Caddyfile, and the lines of the output after `> `, without
-/// those of [`CADDY_FRAME`] and without their places. `+ ` stands for the start of a route, and ` | `
-/// for a line that begins with a key.
+/// those of [`CADDY_FRAME`] and without their places. `+ ` stands for the start of a route, and
+/// ` | ` for a line that begins with a key.
 const CADDY: &str = include_str!("caddy/expected.txt");
 
 /// Lines that the outputs of most rows have.

@@ -1,5 +1,7 @@
 //! Matchers of Caddyfiles, as paths and `match` of routes.
 
+use superpoll_gateway::config::PathRegex;
+
 use super::super::directive::Directive;
 use super::super::output::{Value, push};
 use super::super::source::escaped;
@@ -19,10 +21,71 @@ impl Matcher {
         Matcher { path: "/".to_owned(), table: Value::Null }
     }
 
-    /// Whether it has all requests of another one, as far as paths tell.
+    /// Whether it has all requests of another one.
     pub(super) fn covers(&self, other: &Matcher) -> bool {
-        self == other || (self.table.is_null() && other.path.starts_with(&self.path))
+        matches!(self.meet(other), Ok(Some(meet)) if meet == *other)
     }
+
+    /// Whether it is for one path alone.
+    fn is_exact(&self) -> bool {
+        let expression = format!("^{}$", escaped(&self.path));
+        self.table.get("path_regex").is_some_and(|own| *own == expression)
+    }
+
+    /// Returns the matcher of the requests that two have in common, or `None` if there are none. The
+    /// error is [`Unclear`] if one route cannot tell them.
+    pub(super) fn meet(&self, other: &Matcher) -> Result<Option<Matcher>, Unclear> {
+        let is_shorter = self.path.len() <= other.path.len();
+        let (short, long) = if is_shorter { (self, other) } else { (other, self) };
+        let is_other_path = short.is_exact() && short.path != long.path;
+        if !long.path.starts_with(&short.path) || is_other_path {
+            return Ok(None);
+        }
+        let (mut one, mut two) = (self.table.clone(), other.table.clone());
+        for (exact, other) in [(self, &mut two), (other, &mut one)] {
+            let Some(text) = other.get("path_regex").and_then(Value::as_str) else { continue };
+            if exact.is_exact() {
+                if !PathRegex::parse(text).is_ok_and(|expression| expression.is_match(&exact.path))
+                {
+                    return Ok(None);
+                }
+                other["path_regex"] = exact.table["path_regex"].clone();
+            }
+        }
+        let table = both(&one, &two)?;
+        Ok(table.map(|table| Matcher { path: long.path.clone(), table }))
+    }
+}
+
+/// The requests of two matchers cannot be told by one.
+pub(super) struct Unclear;
+
+/// Returns the value of `match` for requests that fit both values.
+fn both(one: &Value, other: &Value) -> Result<Option<Value>, Unclear> {
+    Ok(Some(match (one, other) {
+        (Value::Null, any) | (any, Value::Null) => any.clone(),
+        (one, other) if one == other => one.clone(),
+        (Value::Bool(true), text @ Value::String(_))
+        | (text @ Value::String(_), Value::Bool(true)) => text.clone(),
+        (Value::Object(one), Value::Object(other)) => {
+            let mut all = one.clone();
+            for (key, value) in other {
+                let known = all.entry(key.as_str()).or_insert(Value::Null);
+                let Some(value) = both(known, value)? else { return Ok(None) };
+                *known = value;
+            }
+            Value::Object(all)
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            let common = one.iter().filter(|value| other.contains(value)).cloned();
+            let common: Vec<Value> = common.collect();
+            match common.is_empty() {
+                true => return Ok(None),
+                false => common.into(),
+            }
+        }
+        _ => return Err(Unclear),
+    }))
 }
 
 /// Returns the matchers of a pattern of paths.
@@ -38,8 +101,11 @@ fn path(pattern: &str) -> Result<Matcher, String> {
     } else {
         let parts: Vec<String> = pattern.split('*').map(escaped).collect();
         matcher.table["path_regex"] = format!("^{}$", parts.join("[^/]*")).into();
-        if !pattern.contains('*') {
-            matcher.path = pattern.to_owned();
+        let (start, rest) = pattern.split_once('*').unwrap_or((pattern, ""));
+        let end =
+            if rest.is_empty() { start.len() } else { start.rfind('/').map_or(0, |at| at + 1) };
+        if end > 0 {
+            matcher.path = start[..end].to_owned();
         }
     }
     Ok(matcher)
@@ -54,6 +120,24 @@ fn add(value: &mut Value, one: impl Into<Value>) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns the parts of a matcher with a name, each with its kind.
+fn parts(definition: &Directive) -> impl Iterator<Item = (&str, &[String])> {
+    let first = definition.words.split_first().map(|(kind, words)| (kind.as_str(), words));
+    let rest = definition.children().iter().map(|one| (one.name.as_str(), &one.words[..]));
+    first.into_iter().chain(rest)
+}
+
+/// Returns the length of the path that a word stands for, or 0 for none or for several.
+pub(super) fn path_length(word: &str, named: &[&Directive]) -> usize {
+    let definition = named.iter().find(|one| one.name == word);
+    let Some(definition) = definition else { return word.trim_end_matches('*').len() };
+    let paths = parts(definition).filter(|(kind, _)| *kind == "path");
+    match paths.flat_map(|(_, words)| words).collect::<Vec<_>>()[..] {
+        [one] => one.trim_end_matches('*').len(),
+        _ => 0,
+    }
+}
+
 /// Returns the matchers that a word stands for, of those with names; the error says why there are
 /// none.
 pub(super) fn of_word(word: &str, named: &[&Directive]) -> Result<Vec<Matcher>, String> {
@@ -62,14 +146,9 @@ pub(super) fn of_word(word: &str, named: &[&Directive]) -> Result<Vec<Matcher>, 
     }
     let definition = named.iter().find(|one| one.name == word);
     let Some(definition) = definition else { return Err(format!("{word} is not defined")) };
-    let mut parts: Vec<(&str, &[String])> = Vec::new();
-    if let Some((kind, words)) = definition.words.split_first() {
-        parts.push((kind, words));
-    }
-    parts.extend(definition.children().iter().map(|one| (one.name.as_str(), &one.words[..])));
     let mut paths = Vec::new();
     let mut table = Value::Null;
-    for (kind, words) in parts {
+    for (kind, words) in parts(definition) {
         match (kind, words) {
             ("path", words) => {
                 for word in words {

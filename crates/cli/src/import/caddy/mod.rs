@@ -36,7 +36,7 @@ pub(super) fn import(file: &Path) -> Result<(Vec<Directive>, Output), Box<dyn Er
             _ => snippet.note_all(Outcome::Imported),
         }
     }
-    site::add_sites(&sites, &settings, &mut upstreams, &mut output);
+    site::add_sites(&sites, &settings, &mut upstreams, &mut output)?;
     output.upstreams = upstreams.tables.into_iter().map(|(_, table)| table).collect();
     Ok((blocks, output))
 }

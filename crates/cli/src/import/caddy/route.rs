@@ -14,7 +14,7 @@ use super::super::output::caddy_text as text;
 use super::super::output::{Action, HostTables, Output, Table, Value, json, push};
 use super::super::source::is_among;
 use super::super::upstreams::{Protocol, Upstreams, is_forwarded};
-use super::matcher::{Matcher, of_word, split};
+use super::matcher::{Matcher, of_word, path_length, split};
 
 /// Directives that answer, in the order in which Caddy tries them.
 const ANSWERS: [&str; 7] =
@@ -33,16 +33,18 @@ struct Fitted<'a> {
     words: &'a [String],
     /// The number of blocks around it.
     depth: usize,
+    /// The length of its path, if it has one.
+    path: usize,
 }
 
 impl Fitted<'_> {
-    /// Returns the place among directives of its name: Caddy tries that with the longest path first.
-    fn generality(&self) -> (bool, Reverse<usize>) {
-        let path = match &self.matchers[..] {
-            [one] => one.path.len(),
-            _ => 0,
-        };
-        (self.matchers.is_empty(), Reverse(path))
+    /// Whether Caddy tries it before another directive of its name: a longer path comes first, and a
+    /// matcher before none.
+    fn is_before(&self, other: &Fitted<'_>) -> bool {
+        match (self.path, other.path) {
+            (0, _) | (_, 0) => !self.matchers.is_empty() && other.matchers.is_empty(),
+            (own, other) => own > other,
+        }
     }
 
     fn fits(&self, slot: &Matcher) -> bool {
@@ -53,7 +55,12 @@ impl Fitted<'_> {
 /// The state of the translation of routes.
 pub(super) struct Routes<'b> {
     pub(super) upstreams: &'b mut Upstreams,
+    /// The number of pairs of matchers that may still be compared.
+    pub(super) looks_left: usize,
 }
+
+/// The most pairs of matchers of one import that are compared.
+pub(super) const MOST_LOOKS: usize = 300_000;
 
 /// The directives and settings that a block inherits from the blocks around it.
 #[derive(Clone, Default)]
@@ -116,15 +123,13 @@ impl Routes<'_> {
                 continue;
             }
             let (word, words) = split(directive);
-            let mut matchers = Vec::new();
+            let (mut matchers, mut path) = (Vec::new(), 0);
             if let Some(word) = word.filter(|word| *word != "*") {
+                path = path_length(word, &around.named);
                 match of_word(word, &around.named) {
                     Ok(found) => matchers = found,
                     Err(why) => {
-                        match keeps_out(directive, words) {
-                            true => host.close(directive, &why),
-                            false => host.not_imported(directive, &why),
-                        }
+                        leave_out(directive, words, &why, host);
                         continue;
                     }
                 }
@@ -139,7 +144,7 @@ impl Routes<'_> {
                 };
                 if is_in_other && (!matchers.iter().all(within) || around.stripped.is_some()) {
                     let why = "a route has one path, and the matchers around have another";
-                    host.not_imported(directive, why);
+                    leave_out(directive, words, why, host);
                     continue;
                 }
                 for matcher in matchers.iter_mut().filter(|one| is_in_other && one.path == "/") {
@@ -155,7 +160,7 @@ impl Routes<'_> {
                     slots.push(matcher.clone());
                 }
             }
-            let fitted = Fitted { directive, matchers, words, depth: around.depth };
+            let fitted = Fitted { directive, matchers, words, depth: around.depth, path };
             match ANSWERS.iter().position(|answer| *answer == name) {
                 Some(order) => answers.push((order, fitted)),
                 None => around.rules.push(fitted),
@@ -165,8 +170,10 @@ impl Routes<'_> {
             slots.push(base.clone());
         }
         if !around.is_ordered {
-            answers.sort_by_key(|(order, answer)| (*order, answer.generality()));
-            around.rules[inherited..].sort_by_key(Fitted::generality);
+            insertion_sort(&mut answers, |(order, one), (other_order, other)| {
+                order < other_order || (order == other_order && one.is_before(other))
+            });
+            insertion_sort(&mut around.rules[inherited..], Fitted::is_before);
         }
         let is_first =
             |answer: &Fitted<'_>| answer.directive.name == "redir" && answer.matchers.is_empty();
@@ -187,22 +194,42 @@ impl Routes<'_> {
                 self.of_block(directive.children(), &matcher, &around, routes, host);
             }
         }
-        for slot in slots {
+        let slots = self.with_meets(slots, &answers, &around.rules);
+        for slot in &slots {
             let all = answers.iter().map(|(_, answer)| answer);
-            let own: Vec<&Fitted<'a>> = all.filter(|answer| answer.fits(&slot)).collect();
-            if !own.is_empty() {
-                let mut rules: Vec<Fitted<'a>> =
-                    around.rules.iter().filter(|rule| rule.fits(&slot)).cloned().collect();
-                // Of the rewrites of a block, Caddy takes the first that fits.
-                let mut rewritten = Vec::new();
-                rules.retain(|rule| {
-                    let is_other = rule.directive.name != "rewrite";
-                    let is_first = is_other || !rewritten.contains(&rule.depth);
-                    rewritten.extend(Some(rule.depth).filter(|_| !is_other));
-                    is_first
-                });
-                routes.push(self.route(&slot, &own, rules, around.stripped.as_deref()));
+            let own: Vec<&Fitted<'a>> = all.clone().filter(|answer| answer.fits(slot)).collect();
+            let Some(first) = own.first() else { continue };
+            let mut rules: Vec<Fitted<'a>> =
+                around.rules.iter().filter(|rule| rule.fits(slot)).cloned().collect();
+            // Of the rewrites of a block, Caddy takes the first that fits.
+            let mut rewritten = Vec::new();
+            rules.retain(|rule| {
+                let is_other = rule.directive.name != "rewrite";
+                let is_first = is_other || !rewritten.contains(&rule.depth);
+                rewritten.extend(Some(rule.depth).filter(|_| !is_other));
+                is_first
+            });
+            let stripped = around.stripped.as_deref();
+            let mut route = Table::new("[[hosts.routes]]");
+            if slot.path != "/" {
+                route.set("path", text(&slot.path), &[]);
             }
+            if !slot.table.is_null() {
+                route.set("match", slot.table.clone(), &[]);
+            }
+            if stripped.is_some_and(|path| path != slot.path.trim_end_matches('/')) {
+                let why = "a route takes its own path off, and a matcher around has a longer one";
+                route.act(first.directive, Err(why.to_owned()));
+            } else {
+                self.route(slot, &own, &rules, stripped, &mut route);
+            }
+            let before = all.take_while(|one| !std::ptr::eq(*one, *first)).chain(&around.rules);
+            for lost in before.filter(|one| keeps_out(one.directive, one.words)) {
+                if !lost.fits(slot) && lost.matchers.iter().any(|one| one.meet(slot).is_err()) {
+                    route.close(lost.directive, "its matcher and that of a route may both fit");
+                }
+            }
+            routes.push(route);
         }
         for rule in &around.rules[inherited..] {
             if rule.directive.outcome() == Outcome::Unknown {
@@ -211,20 +238,65 @@ impl Routes<'_> {
         }
     }
 
+    /// Adds the requests that two matchers have in common, before those of each, if they need routes
+    /// of their own.
+    fn with_meets(
+        &mut self,
+        slots: Vec<Matcher>,
+        answers: &[(usize, Fitted<'_>)],
+        rules: &[Fitted<'_>],
+    ) -> Vec<Matcher> {
+        let answers = || answers.iter().map(|(_, answer)| answer);
+        let mut all = Vec::new();
+        for matcher in answers().chain(rules).flat_map(|one| &one.matchers) {
+            for slot in &slots {
+                if !self.may_look(1) {
+                    return slots;
+                }
+                if let Ok(Some(meet)) = matcher.meet(slot)
+                    && !slots.contains(&meet)
+                    && !all.contains(&meet)
+                {
+                    all.push(meet);
+                }
+            }
+        }
+        let meets = all.len();
+        all.extend(slots);
+        // The directives that count for a slot.
+        let uses = |slot: &Matcher| -> (Option<usize>, Vec<bool>) {
+            let first = answers().position(|answer| answer.fits(slot));
+            (first, rules.iter().map(|rule| rule.fits(slot)).collect())
+        };
+        let has_own = |meet: &Matcher| {
+            let others = all.iter().rev().filter(|one| *one != meet && one.covers(meet));
+            let next = others.max_by_key(|one| (one.path.len(), !one.table.is_null()));
+            next.is_none_or(|next| uses(next) != uses(meet))
+        };
+        let mut needed = Vec::new();
+        for (index, slot) in all.iter().enumerate() {
+            needed.push(index >= meets || (self.may_look(all.len()) && has_own(slot)));
+        }
+        let mut needed = needed.into_iter();
+        all.retain(|_| needed.next().unwrap_or(true));
+        all
+    }
+
+    /// Counts comparisons of matchers; `false` if there were too many.
+    fn may_look(&mut self, count: usize) -> bool {
+        self.looks_left = self.looks_left.saturating_sub(count);
+        self.looks_left > 0
+    }
+
+    /// Writes the action and the rules of a route.
     fn route<'a>(
         &mut self,
         slot: &Matcher,
         answers: &[&Fitted<'a>],
-        rules: Vec<Fitted<'a>>,
+        rules: &[Fitted<'a>],
         stripped: Option<&str>,
-    ) -> Table {
-        let mut table = Table::new("[[hosts.routes]]");
-        if slot.path != "/" {
-            table.set("path", text(&slot.path), &[]);
-        }
-        if !slot.table.is_null() {
-            table.set("match", slot.table.clone(), &[]);
-        }
+        table: &mut Table,
+    ) {
         let own = |name: &'static str| rules.iter().filter(move |rule| rule.directive.name == name);
         let root = own("root").min_by_key(|rule| Reverse(rule.depth));
         let root =
@@ -235,17 +307,17 @@ impl Routes<'_> {
         match directive.name.as_str() {
             "redir" => table.act(directive, redirect(first.words)),
             "respond" | "error" | "abort" => {
-                let action = respond(first, &mut table);
+                let action = respond(first, table);
                 table.act(directive, action);
             }
             "reverse_proxy" => {
-                let mut action = self.proxy(first.words, directive, &mut table);
+                let mut action = self.proxy(first.words, directive, table);
                 if let Ok((_, proxy)) = &mut action {
                     let headers = &mut proxy["request_headers"];
                     for rule in own("request_header") {
-                        change(rule.words, "proxy", headers, rule.directive, &mut table);
+                        change(rule.words, "proxy", headers, rule.directive, table);
                     }
-                    compress(own("encode"), proxy, "proxy", &mut table);
+                    compress(own("encode"), proxy, "proxy", table);
                     if stripped.is_some() {
                         proxy["strip_path"] = true.into();
                     }
@@ -253,14 +325,14 @@ impl Routes<'_> {
                 table.act(directive, action);
             }
             "php_fastcgi" => {
-                let mut action = self.scripts(first, has_files.copied(), root, &mut table);
+                let mut action = self.scripts(first, has_files.copied(), root, table);
                 if let Ok((_, fastcgi)) = &mut action {
-                    compress(own("encode"), fastcgi, "fastcgi", &mut table);
+                    compress(own("encode"), fastcgi, "fastcgi", table);
                 }
                 table.act(directive, action);
             }
             _ => {
-                let action = files(first, root, own("try_files"), &mut table);
+                let action = files(first, root, own("try_files"), table);
                 table.act(directive, action);
             }
         }
@@ -270,10 +342,9 @@ impl Routes<'_> {
         if is_shifted && has_folder && !is_rewritten {
             table.set("rewrite", "{path}", &[]);
         }
-        for rule in &rules {
-            self.rule(rule, slot, &mut table);
+        for rule in rules {
+            self.rule(rule, slot, table);
         }
-        table
     }
 
     /// Writes a directive that adds something to the answer of a route.
@@ -288,10 +359,7 @@ impl Routes<'_> {
         };
         if table.get(key).is_some() {
             let why = format!("a route has one {key}");
-            return match keeps_out(directive, words) {
-                true => table.close(directive, &why),
-                false => table.not_imported(directive, &why),
-            };
+            return leave_out(directive, words, &why, table);
         }
         let is_forwarded = ["files", "proxy", "fastcgi"].iter().any(|key| table.get(key).is_some());
         match (directive.name.as_str(), words) {
@@ -564,10 +632,33 @@ fn compress<'f>(
     }
 }
 
+/// Sorts by an order that not all pairs have, as Caddy does: a later one passes its neighbors while
+/// it comes before them.
+fn insertion_sort<T>(all: &mut [T], is_before: impl Fn(&T, &T) -> bool) {
+    for end in 1..all.len() {
+        let mut at = end;
+        while at > 0 && is_before(&all[at], &all[at - 1]) {
+            all.swap(at, at - 1);
+            at -= 1;
+        }
+    }
+}
+
+/// Says that a directive cannot be expressed. Without one that refuses clients, all are refused.
+fn leave_out(directive: &Directive, words: &[String], why: &str, table: &mut Table) {
+    match keeps_out(directive, words) {
+        true => table.close(directive, why),
+        false => table.not_imported(directive, why),
+    }
+}
+
 /// Whether a directive refuses clients, which would be served without it.
 fn keeps_out(directive: &Directive, words: &[String]) -> bool {
     match directive.name.as_str() {
         "abort" | "error" | "basic_auth" | "basicauth" | "forward_auth" => true,
+        "handle" | "handle_path" | "route" => {
+            directive.children().iter().any(|child| keeps_out(child, &child.words))
+        }
         "respond" => words.last().is_some_and(|code| code.starts_with('4') && code.len() == 3),
         _ => false,
     }

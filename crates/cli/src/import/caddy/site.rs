@@ -6,7 +6,7 @@ use super::super::directive::{Directive, Outcome};
 use super::super::output::caddy_text as text;
 use super::super::output::{HostTables, Output, Table, Value, add_certificates, json};
 use super::super::upstreams::Upstreams;
-use super::route::Routes;
+use super::route::{MOST_LOOKS, Routes};
 
 /// The global options that sites look at.
 pub(super) struct Settings<'a> {
@@ -94,7 +94,8 @@ pub(super) fn add_sites<'a>(
     settings: &Settings<'a>,
     upstreams: &mut Upstreams,
     output: &mut Output,
-) {
+) -> Result<(), &'static str> {
+    let mut looks_left = MOST_LOOKS;
     let mut listeners: Vec<Listener<'a>> = Vec::new();
     let mut hosts: Vec<(HostTables, Vec<String>)> = Vec::new();
     let mut taken: Vec<String> = Vec::new();
@@ -188,8 +189,12 @@ pub(super) fn add_sites<'a>(
             tables.host.set("https", "always", &[]);
             tables.host.set("hsts", "off", &[]);
         }
-        let mut routes = Routes { upstreams };
+        let mut routes = Routes { upstreams, looks_left };
         tables.routes = routes.of_site(block, &mut tables.host, output);
+        looks_left = routes.looks_left;
+        if looks_left == 0 {
+            return Err("the sites have too many matchers");
+        }
         if tables.routes.is_empty() {
             let mut route = Table::new("[[hosts.routes]]");
             route.comment("Caddy answers with 200 where nothing else does.");
@@ -224,6 +229,7 @@ pub(super) fn add_sites<'a>(
         let what = "Caddy has no limit of the bodies of requests; here body_bytes is 16 MiB.";
         output.single("limits").comment(what);
     }
+    Ok(())
 }
 
 fn table<'a>(listener: &Listener<'a>, settings: &Settings<'a>) -> Table {
