@@ -20,6 +20,10 @@ use super::matcher::{Matcher, of_word, path_length, split};
 const ANSWERS: [&str; 7] =
     ["redir", "abort", "error", "respond", "reverse_proxy", "php_fastcgi", "file_server"];
 
+/// Directives with blocks for some requests, in the order in which Caddy tries them; it takes
+/// `handle_path` for `handle`.
+const GROUPS: [&str; 2] = ["handle", "route"];
+
 /// Directives that add something to an answer.
 const RULES: &str = "root header request_header encode basic_auth basicauth forward_auth rewrite \
                      uri try_files request_body";
@@ -117,8 +121,8 @@ impl Routes<'_> {
         let (mut answers, mut slots, mut groups) = (Vec::new(), Vec::new(), Vec::new());
         for directive in block {
             let name = directive.name.as_str();
-            let is_group = matches!(name, "handle" | "handle_path" | "route");
-            if !is_group && !ANSWERS.contains(&name) && !is_among(RULES, name) {
+            let group = GROUPS.iter().position(|group| name.trim_end_matches("_path") == *group);
+            if group.is_none() && !ANSWERS.contains(&name) && !is_among(RULES, name) {
                 other(directive, host);
                 continue;
             }
@@ -151,8 +155,9 @@ impl Routes<'_> {
                     matcher.path.clone_from(&base.path);
                 }
             }
-            if is_group {
-                groups.push((directive, matchers));
+            if let Some(order) = group {
+                let depth = around.depth;
+                groups.push((order, Fitted { directive, matchers, words, depth, path }));
                 continue;
             }
             for matcher in &matchers {
@@ -170,21 +175,48 @@ impl Routes<'_> {
             slots.push(base.clone());
         }
         if !around.is_ordered {
-            insertion_sort(&mut answers, |(order, one), (other_order, other)| {
-                order < other_order || (order == other_order && one.is_before(other))
-            });
+            for directives in [&mut answers, &mut groups] {
+                insertion_sort(directives, |(order, one), (other_order, other)| {
+                    order < other_order || (order == other_order && one.is_before(other))
+                });
+            }
             insertion_sort(&mut around.rules[inherited..], Fitted::is_before);
         }
-        let is_first =
-            |answer: &Fitted<'_>| answer.directive.name == "redir" && answer.matchers.is_empty();
-        if let Some((_, first)) = answers.iter().find(|(_, answer)| is_first(answer)) {
-            let why = format!("line {} answers all requests", first.directive.place.line);
-            groups.drain(..).for_each(|(group, _)| host.not_needed(group, &why));
+        let bases = |group: &Fitted<'_>| match group.matchers.is_empty() {
+            true => vec![base.clone()],
+            false => group.matchers.clone(),
+        };
+        let redirects = answers.iter().map(|(_, answer)| answer);
+        for redirect in redirects.filter(|one| one.directive.name == "redir") {
+            if redirect.matchers.is_empty() {
+                let why = format!("line {} answers all requests", redirect.directive.place.line);
+                groups.drain(..).for_each(|(_, group)| host.not_needed(group.directive, &why));
+            }
+            let has_part = |other: Matcher| {
+                let meets = redirect.matchers.iter().map(|own| (own, own.meet(&other)));
+                meets.into_iter().any(|(own, meet)| {
+                    !matches!(meet, Ok(None)) && !matches!(meet, Ok(Some(meet)) if meet == *own)
+                })
+            };
+            if groups.iter().flat_map(|(_, group)| bases(group)).any(has_part) {
+                host.remark(redirect.directive, "a block for a longer path comes first here");
+            }
         }
-        for (directive, matchers) in groups {
+        for (index, (_, group)) in groups.iter().enumerate() {
+            let directive = group.directive;
+            let mut own = bases(group);
+            let mut before = groups[..index].iter().map(|(_, before)| before);
+            let first = before.find(|before| {
+                own.retain(|one| !bases(before).iter().any(|base| base.covers(one)));
+                own.is_empty()
+            });
+            if let Some(first) = first {
+                let line = first.directive.place.line;
+                host.not_imported(directive, &format!("the block of line {line} is before it"));
+                continue;
+            }
             host.comment(&format!("{}: {}", directive.place, directive.head()));
             directive.note(Outcome::Imported);
-            let own = if matchers.is_empty() { vec![base.clone()] } else { matchers };
             for matcher in own {
                 let mut around = around.clone();
                 around.is_ordered = directive.name == "route";
@@ -192,6 +224,17 @@ impl Routes<'_> {
                     around.stripped = Some(matcher.path.trim_end_matches('/').to_owned());
                 }
                 self.of_block(directive.children(), &matcher, &around, routes, host);
+                // Caddy has the requests of two groups in the first.
+                let later = groups[index + 1..].iter().flat_map(|(_, later)| bases(later));
+                let later: Vec<Matcher> = later.collect();
+                for meet in later.iter().filter_map(|later| matcher.meet(later).ok().flatten()) {
+                    if !self.may_look(later.len()) {
+                        return;
+                    }
+                    if meet != matcher {
+                        self.of_block(directive.children(), &meet, &around, routes, host);
+                    }
+                }
             }
         }
         let slots = self.with_meets(slots, &answers, &around.rules);
@@ -232,8 +275,12 @@ impl Routes<'_> {
             routes.push(route);
         }
         for rule in &around.rules[inherited..] {
-            if rule.directive.outcome() == Outcome::Unknown {
-                host.not_needed(rule.directive, "no route has a use for it");
+            match rule.directive.outcome() {
+                Outcome::Unknown if keeps_out(rule.directive, rule.words) => {
+                    host.close(rule.directive, "no route here is for its requests");
+                }
+                Outcome::Unknown => host.not_needed(rule.directive, "no route has a use for it"),
+                _ => {}
             }
         }
     }
