@@ -186,33 +186,38 @@ impl Routes<'_> {
             true => vec![base.clone()],
             false => group.matchers.clone(),
         };
-        let redirects = answers.iter().map(|(_, answer)| answer);
-        for redirect in redirects.filter(|one| one.directive.name == "redir") {
-            if redirect.matchers.is_empty() {
-                let why = format!("line {} answers all requests", redirect.directive.place.line);
-                groups.drain(..).for_each(|(_, group)| host.not_needed(group.directive, &why));
-            }
+        // Caddy redirects before it looks at blocks.
+        let is_before = |one: &&Fitted<'_>| one.directive.name == "redir" && !around.is_ordered;
+        let redirects: Vec<&Fitted<'a>> =
+            answers.iter().map(|(_, answer)| answer).filter(is_before).collect();
+        for redirect in &redirects {
             let has_part = |other: Matcher| {
-                let meets = redirect.matchers.iter().map(|own| (own, own.meet(&other)));
-                meets.into_iter().any(|(own, meet)| {
-                    !matches!(meet, Ok(None)) && !matches!(meet, Ok(Some(meet)) if meet == *own)
+                let mut meets = redirect.matchers.iter().map(|own| (own, own.meet(&other)));
+                meets.any(|(own, meet)| match meet {
+                    Ok(None) => false,
+                    Ok(Some(meet)) => meet != *own && meet != other,
+                    Err(_) => true,
                 })
             };
             if groups.iter().flat_map(|(_, group)| bases(group)).any(has_part) {
-                host.remark(redirect.directive, "a block for a longer path comes first here");
+                host.remark(
+                    redirect.directive,
+                    "a block for some of its requests comes first here",
+                );
             }
         }
         for (index, (_, group)) in groups.iter().enumerate() {
             let directive = group.directive;
             let mut own = bases(group);
-            let mut before = groups[..index].iter().map(|(_, before)| before);
+            let mut before =
+                redirects.iter().copied().chain(groups[..index].iter().map(|(_, before)| before));
             let first = before.find(|before| {
                 own.retain(|one| !bases(before).iter().any(|base| base.covers(one)));
                 own.is_empty()
             });
             if let Some(first) = first {
                 let line = first.directive.place.line;
-                host.not_imported(directive, &format!("the block of line {line} is before it"));
+                host.not_imported(directive, &format!("line {line} has its requests before"));
                 continue;
             }
             host.comment(&format!("{}: {}", directive.place, directive.head()));
