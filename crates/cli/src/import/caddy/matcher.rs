@@ -1,5 +1,7 @@
 //! Matchers of Caddyfiles, as paths and `match` of routes.
 
+use std::rc::Rc;
+
 use superpoll_gateway::config::PathRegex;
 
 use super::super::directive::Directive;
@@ -7,18 +9,26 @@ use super::super::output::{Value, push};
 use super::super::source::escaped;
 
 /// The requests that a directive is for.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Matcher {
     /// The path of the route.
     pub(super) path: String,
     /// Its `match`; empty for all requests below the path.
     pub(super) table: Value,
+    /// The `path_regex` of `match`, unless it is for the path alone.
+    expression: Option<Rc<PathRegex>>,
+}
+
+impl PartialEq for Matcher {
+    fn eq(&self, other: &Matcher) -> bool {
+        self.path == other.path && self.table == other.table
+    }
 }
 
 impl Matcher {
     /// Returns that of all requests.
     pub(super) fn all() -> Matcher {
-        Matcher { path: "/".to_owned(), table: Value::Null }
+        Matcher { path: "/".to_owned(), table: Value::Null, expression: None }
     }
 
     /// Whether it has all requests of another one.
@@ -28,12 +38,11 @@ impl Matcher {
 
     /// Whether it is for one path alone.
     fn is_exact(&self) -> bool {
-        let expression = format!("^{}$", escaped(&self.path));
-        self.table.get("path_regex").is_some_and(|own| *own == expression)
+        self.expression.is_none() && self.table.get("path_regex").is_some()
     }
 
-    /// Returns the matcher of the requests that two have in common, or `None` if there are none. The
-    /// error is [`Unclear`] if one route cannot tell them.
+    /// Returns the matcher of the requests that two have in common, or `None` if there are none.
+    /// The error is [`Unclear`] if one route cannot tell them.
     pub(super) fn meet(&self, other: &Matcher) -> Result<Option<Matcher>, Unclear> {
         let is_shorter = self.path.len() <= other.path.len();
         let (short, long) = if is_shorter { (self, other) } else { (other, self) };
@@ -42,18 +51,18 @@ impl Matcher {
             return Ok(None);
         }
         let (mut one, mut two) = (self.table.clone(), other.table.clone());
-        for (exact, other) in [(self, &mut two), (other, &mut one)] {
-            let Some(text) = other.get("path_regex").and_then(Value::as_str) else { continue };
-            if exact.is_exact() {
-                if !PathRegex::parse(text).is_ok_and(|expression| expression.is_match(&exact.path))
-                {
+        let mut expression = self.expression.clone().or(other.expression.clone());
+        for (exact, other, table) in [(self, other, &mut two), (other, self, &mut one)] {
+            if let Some(wider) = other.expression.as_ref().filter(|_| exact.is_exact()) {
+                if !wider.is_match(&exact.path) {
                     return Ok(None);
                 }
-                other["path_regex"] = exact.table["path_regex"].clone();
+                table["path_regex"] = exact.table["path_regex"].clone();
+                expression = None;
             }
         }
         let table = both(&one, &two)?;
-        Ok(table.map(|table| Matcher { path: long.path.clone(), table }))
+        Ok(table.map(|table| Matcher { path: long.path.clone(), table, expression }))
     }
 }
 
@@ -100,7 +109,11 @@ fn path(pattern: &str) -> Result<Matcher, String> {
         matcher.path = start.to_owned();
     } else {
         let parts: Vec<String> = pattern.split('*').map(escaped).collect();
-        matcher.table["path_regex"] = format!("^{}$", parts.join("[^/]*")).into();
+        let text = format!("^{}$", parts.join("[^/]*"));
+        if parts.len() > 1 {
+            matcher.expression = Some(Rc::new(PathRegex::parse(&text)?));
+        }
+        matcher.table["path_regex"] = text.into();
         let (start, rest) = pattern.split_once('*').unwrap_or((pattern, ""));
         let end =
             if rest.is_empty() { start.len() } else { start.rfind('/').map_or(0, |at| at + 1) };
@@ -146,8 +159,7 @@ pub(super) fn of_word(word: &str, named: &[&Directive]) -> Result<Vec<Matcher>, 
     }
     let definition = named.iter().find(|one| one.name == word);
     let Some(definition) = definition else { return Err(format!("{word} is not defined")) };
-    let mut paths = Vec::new();
-    let mut table = Value::Null;
+    let (mut paths, mut table, mut expression) = (Vec::new(), Value::Null, None);
     for (kind, words) in parts(definition) {
         match (kind, words) {
             ("path", words) => {
@@ -155,7 +167,10 @@ pub(super) fn of_word(word: &str, named: &[&Directive]) -> Result<Vec<Matcher>, 
                     paths.push(path(word)?);
                 }
             }
-            ("path_regexp", [text] | [_, text]) => add(&mut table["path_regex"], text.as_str())?,
+            ("path_regexp", [text] | [_, text]) => {
+                add(&mut table["path_regex"], text.as_str())?;
+                expression = Some(Rc::new(PathRegex::parse(text)?));
+            }
             ("method", words) => {
                 words.iter().for_each(|one| push(&mut table["methods"], one.to_ascii_uppercase()));
             }
@@ -188,6 +203,7 @@ pub(super) fn of_word(word: &str, named: &[&Directive]) -> Result<Vec<Matcher>, 
             }
             matcher.table[key] = value.clone();
         }
+        matcher.expression = matcher.expression.take().or_else(|| expression.clone());
     }
     Ok(paths)
 }

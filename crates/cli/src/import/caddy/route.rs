@@ -42,8 +42,8 @@ struct Fitted<'a> {
 }
 
 impl Fitted<'_> {
-    /// Whether Caddy tries it before another directive of its name: a longer path comes first, and a
-    /// matcher before none.
+    /// Whether Caddy tries it before another directive of its name: a longer path comes first, and
+    /// a matcher before none.
     fn is_before(&self, other: &Fitted<'_>) -> bool {
         match (self.path, other.path) {
             (0, _) | (_, 0) => !self.matchers.is_empty() && other.matchers.is_empty(),
@@ -64,7 +64,7 @@ pub(super) struct Routes<'b> {
 }
 
 /// The most pairs of matchers of one import that are compared.
-pub(super) const MOST_LOOKS: usize = 300_000;
+pub(super) const MOST_LOOKS: usize = 5_000_000;
 
 /// The directives and settings that a block inherits from the blocks around it.
 #[derive(Clone, Default)]
@@ -290,8 +290,8 @@ impl Routes<'_> {
         }
     }
 
-    /// Adds the requests that two matchers have in common, before those of each, if they need routes
-    /// of their own.
+    /// Adds the requests that two matchers have in common, before those of each, if they need
+    /// routes of their own.
     fn with_meets(
         &mut self,
         slots: Vec<Matcher>,
