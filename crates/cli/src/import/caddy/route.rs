@@ -64,7 +64,7 @@ pub(super) struct Routes<'b> {
 }
 
 /// The most pairs of matchers of one import that are compared.
-pub(super) const MOST_LOOKS: usize = 5_000_000;
+pub(super) const MOST_LOOKS: usize = 20_000_000;
 
 /// The directives and settings that a block inherits from the blocks around it.
 #[derive(Clone, Default)]
