@@ -64,7 +64,7 @@ fn option<'a>(one: &'a Directive, settings: &mut site::Settings<'a>, output: &mu
             output.single("timeouts").set("drain", one.first(), &[one]);
         }
         "order" => {
-            output.top.not_needed(one, "the longest path counts first, whatever answers there")
+            output.top.not_imported(one, "directives have the order that Caddy has built in")
         }
         "admin" => output.top.not_needed(
             one,
