@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 /// A channel of a held connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -153,8 +152,8 @@ pub enum HeldFor {
 pub struct HeldRecord {
     /// The host and path of the route in the configuration.
     pub route: Arc<str>,
-    /// Its channels: most connections have one, which takes no memory of its own.
-    pub channels: SmallVec<[HeldChannel; 1]>,
+    /// Its channels.
+    pub channels: Vec<HeldChannel>,
     /// Its values for filters, by their names.
     pub meta: Vec<(Box<str>, Box<str>)>,
     /// What it is sent in silence.
@@ -188,11 +187,7 @@ mod tests {
         let content = Bytes::from_static(b"\n");
         let record = HeldRecord {
             route: "a.example/".into(),
-            channels: smallvec::smallvec![HeldChannel {
-                name: "news".into(),
-                filters: 2,
-                previous: None
-            }],
+            channels: vec![HeldChannel { name: "news".into(), filters: 2, previous: None }],
             meta: vec![("user".into(), "joe".into())],
             keep_alive: Some(Arc::new(KeepAlive {
                 content: content.clone(),

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use superpoll_gateway::upstream::GroupServer;
 use superpoll_rt::BackendKind;
 use tempfile::TempDir;
 
@@ -746,12 +748,15 @@ fn a_bad_script_takes_no_server_out() {
 
 /// Each connection has a process of its server, so few are kept, and none while others may wait.
 #[test]
-fn connections_are_kept_while_no_request_waits_for_a_process() {
+fn connections_are_kept_while_they_are_few() {
     let (tell, told) = std::sync::mpsc::sync_channel::<()>(0);
     let held = std::sync::Mutex::new(told);
     let origin = Origin::start(serve(move |call| {
-        if call.params["QUERY_STRING"] == "waits" {
-            let _ = held.lock().unwrap().recv();
+        match &*call.params["QUERY_STRING"] {
+            "waits" => drop(held.lock().unwrap().recv()),
+            // Longer than the turn of a connection.
+            "slow" => std::thread::sleep(Duration::from_millis(5)),
+            _ => {}
         }
         printed(call)
     }));
@@ -759,40 +764,29 @@ fn connections_are_kept_while_no_request_waits_for_a_process() {
     let text = config(&[&origin.address], folder.path(), "", "keep_alive = 1\n");
     let gateway = Gateway::start(BackendKind::Adaptive, &text);
     let mut client = Client::connect(&gateway.address);
-    client.get("/info.php");
-    client.get("/info.php");
+    client.get("/info.php?slow");
+    client.get("/info.php?slow");
     assert_eq!(origin.connections(), 1);
-    let mut under_way = Vec::new();
-    let mut begin = || {
-        let mut client = Client::connect(&gateway.address);
-        client.send("GET /info.php?waits HTTP/1.1\r\nHost: a\r\n\r\n");
-        under_way.push(client);
-        let count = under_way.len() as u64;
-        wait(|| {
-            gateway.call(move |_, server| {
-                server.upstreams()["app"].members()[0].active.load(Ordering::Relaxed) == count
-            })
-        });
-    };
-    // These have processes, as their connections have had an answer.
-    begin();
-    client.get("/info.php");
-    client.get("/info.php");
-    assert_eq!(origin.connections(), 2);
-    begin();
-    // And this one may wait for a process, which counts after a moment.
-    begin();
-    wait(|| {
-        let before = origin.connections();
-        client.get("/info.php");
-        client.get("/info.php");
-        origin.connections() == before + 2
-    });
-    under_way.iter().for_each(|_| tell.send(()).unwrap());
-    under_way.iter_mut().for_each(|client| assert_eq!(client.reply().status, 200));
-    wait(|| {
-        gateway.call(|_, server| {
-            server.upstreams()["app"].members()[0].idle.load(Ordering::Relaxed) == 1
+    let mut waits = Client::connect(&gateway.address);
+    waits.send("GET /info.php?waits HTTP/1.1\r\nHost: a\r\n\r\n");
+    let count = |of: fn(&GroupServer) -> &AtomicU64| {
+        gateway.call(move |_, server| {
+            of(&server.upstreams()["app"].members()[0]).load(Ordering::Relaxed)
         })
-    });
+    };
+    wait(|| count(|server| &server.active) == 1);
+    client.get("/info.php?slow");
+    client.get("/info.php?slow");
+    assert_eq!(origin.connections(), 3);
+    tell.send(()).unwrap();
+    assert_eq!(waits.reply().status, 200);
+    // More are idle for a moment alone.
+    let mut clients: Vec<_> = (0..4).map(|_| Client::connect(&gateway.address)).collect();
+    for _ in 0..20 {
+        clients.iter_mut().for_each(|client| {
+            client.send("GET /info.php HTTP/1.1\r\nHost: a\r\n\r\n");
+        });
+        clients.iter_mut().for_each(|client| assert_eq!(client.reply().status, 200));
+    }
+    wait(|| count(|server| &server.idle) <= 1);
 }

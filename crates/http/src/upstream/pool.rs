@@ -5,14 +5,14 @@
 //! those that servers have closed. It lives only as long as there are idle connections.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{VecDeque, btree_map};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -37,9 +37,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The most connections that are looked at in one turn: a fraction of a millisecond.
 const MOST_LOOKS: usize = 64;
 
-/// The ms for which a process of a FastCGI server may be kept from requests that wait for one: by
-/// an idle connection above `keep_alive`, or by a later request that takes such a connection.
-const PROCESS_WAIT: u64 = 5;
+/// The age up to which a connection to a FastCGI server is kept although there are more than
+/// `keep_alive`, and the time for which it is then idle at most. So requests of other programs wait
+/// no longer for its process, and those that come together make several of one connection.
+const TURN: Duration = Duration::from_millis(2);
 
 /// The most idle connections to a FastCGI server that there may be for so long.
 const MOST_SURPLUS: usize = 64;
@@ -183,18 +184,22 @@ impl PooledServer {
         }
     }
 
-    /// Notes that the server has closed an idle connection.
-    /// Closes the idle connections that are more than `most`, and were so for a moment. Returns
-    /// whether there are more still.
-    fn close_surplus(&self, most: usize) -> bool {
-        let (idle, now) = (&mut self.connections.borrow_mut().idle, time::now());
-        let moment = Duration::from_millis(PROCESS_WAIT);
-        while idle.len() > most && idle.front().is_some_and(|idle| idle.age(now) >= moment) {
-            idle.pop_front();
-        }
-        idle.len() > most
+    /// Whether all engines have more idle connections than this.
+    fn has_surplus(&self, most: usize) -> bool {
+        self.idle.load(Ordering::Relaxed) > most as u64
     }
 
+    /// Closes idle connections whose turn is over while there are more than `most`. Returns whether
+    /// there are more still, some of which this engine has.
+    fn close_surplus(&self, most: usize) -> bool {
+        let (idle, now) = (&mut self.connections.borrow_mut().idle, time::now());
+        while self.has_surplus(most) && idle.front().is_some_and(|idle| idle.age(now) >= TURN) {
+            idle.pop_front();
+        }
+        self.has_surplus(most) && !idle.is_empty()
+    }
+
+    /// Notes that the server has closed an idle connection.
     fn note_closed(&self, idle: &IdleConnection, now: Instant) {
         self.idle_life.was_closed((idle.since, idle.seen, now));
     }
@@ -286,7 +291,7 @@ pub struct Pool {
     pub group: Arc<Group>,
     local: RefCell<LocalServers>,
     is_watched: Cell<bool>,
-    /// Connections that are more than `keep_alive` are to be closed in a moment.
+    /// Idle connections above `keep_alive` are to be closed after their turn.
     has_surplus: Cell<bool>,
 }
 
@@ -397,12 +402,10 @@ impl Pool {
         }
         if self.group.config().fastcgi {
             // Each connection has a process of the server, whether it is idle or not, and requests
-            // without one wait until a connection ends. This one is still active.
-            let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            let is_many = load(&server.idle) + load(&server.active) > most as u64;
-            let first = || server.unanswered().first_key_value().map(|(&since, _)| since);
-            let waits = |since| self.group.clock.now().saturating_sub(since) >= PROCESS_WAIT;
-            if is_many && first().is_some_and(waits) {
+            // without a connection wait for one. This one is still active.
+            let idle = server.idle.load(Ordering::Relaxed);
+            let is_many = idle + server.active.load(Ordering::Relaxed) > most as u64;
+            if is_many && connection.is_older_than(TURN) {
                 return;
             }
         }
@@ -422,7 +425,7 @@ impl Pool {
             let since = time::now();
             let (seen, _counted) = (since, counted);
             idle.push_back(IdleConnection { connection, addresses, since, seen, _counted });
-            surplus = idle.len() > most;
+            surplus = self.group.config().fastcgi && server.has_surplus(most);
         }
         drop(oldest);
         self.watch();
@@ -431,8 +434,7 @@ impl Pool {
         }
     }
 
-    /// Closes idle connections that are more than `keep_alive` after a moment. Requests that come
-    /// together have one each until then.
+    /// Closes idle connections above `keep_alive` after their turn.
     fn watch_surplus(self: &Rc<Pool>) {
         if self.has_surplus.replace(true) {
             return;
@@ -440,7 +442,7 @@ impl Pool {
         let pool = Rc::downgrade(self);
         let watch = async move {
             loop {
-                sleep(Duration::from_millis(PROCESS_WAIT)).await;
+                sleep(TURN).await;
                 let Some(pool) = pool.upgrade() else { return };
                 let most = pool.group.config().keep_alive;
                 let local = pool.local.borrow();
@@ -539,8 +541,6 @@ pub(super) struct Lease {
     since: Instant,
     /// The status of the answer, once it was counted.
     answered: Cell<Option<StatusCode>>,
-    /// The time since which it is among the unanswered requests of its server.
-    waits_since: Cell<Option<u64>>,
 }
 
 impl Lease {
@@ -557,20 +557,9 @@ impl Lease {
             let name = pool.group.shared_name();
             entry.note(|record| record.upstream(name).tries(server.id, &server.label));
         }
-        let (since, answered, waits_since) = (time::now(), Cell::new(None), Cell::default());
+        let (since, answered) = (time::now(), Cell::new(None));
         let (connection, trace) = (None, None);
-        Lease {
-            pool,
-            server,
-            addresses,
-            route,
-            connection,
-            trace,
-            entry,
-            since,
-            answered,
-            waits_since,
-        }
+        Lease { pool, server, addresses, route, connection, trace, entry, since, answered }
     }
 
     /// Notes something about the way to the server, if there is an access log.
@@ -578,27 +567,6 @@ impl Lease {
         if let Some(entry) = &self.entry {
             let name = self.pool.group.shared_name();
             entry.note(|record| change(record.upstream(name), self.since));
-        }
-    }
-
-    /// Notes that a connection is to be opened for the request, for which it may need a process.
-    pub(super) fn dials(&self) {
-        let group = &self.pool.group;
-        if group.config().fastcgi && self.waits_since.get().is_none() {
-            let now = group.clock.now();
-            *self.server.unanswered().entry(now).or_default() += 1;
-            self.waits_since.set(Some(now));
-        }
-    }
-
-    /// Notes that the request has an answer, or needs none any more.
-    fn is_served(&self) {
-        let Some(since) = self.waits_since.take() else { return };
-        if let btree_map::Entry::Occupied(mut count) = self.server.unanswered().entry(since) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
         }
     }
 
@@ -612,7 +580,6 @@ impl Lease {
 
     /// Notes that the server has answered with the head of a response.
     pub(super) fn answered(&self, status: StatusCode) {
-        self.is_served();
         let took = time::now() - self.since;
         self.server.durations.count(took);
         self.note(|end, _| {
@@ -665,7 +632,6 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.report_errors();
-        self.is_served();
         self.server.active.fetch_sub(1, Ordering::Relaxed);
         self.note(|end, since| end.total = Some(time::now() - since));
     }

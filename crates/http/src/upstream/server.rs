@@ -23,10 +23,9 @@
 //! A server that is gone is in no list any more. Requests on their way to it end as they would
 //! have, and its connections are closed instead of kept.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use superpoll_config::Address;
@@ -115,9 +114,6 @@ pub struct GroupServer {
     pub durations: Histogram,
     /// Requests under way on it.
     pub active: AtomicU64,
-    /// Those of them on connections that have had no answer yet, if the server speaks FastCGI: how
-    /// many there are since which time.
-    unanswered: Mutex<BTreeMap<u64, u32>>,
     /// A number that no other server of the process has.
     pub id: u64,
     /// A key that is the same for the same address in all processes.
@@ -183,7 +179,6 @@ impl GroupServer {
             idle: AtomicU64::new(0),
             durations: Histogram::default(),
             active: AtomicU64::new(0),
-            unanswered: Mutex::default(),
             id: LAST.fetch_add(1, Ordering::Relaxed),
             key: balance::hash(found.address.to_string().as_bytes()),
             slot: AtomicUsize::new(slot),
@@ -264,11 +259,6 @@ impl GroupServer {
     /// operator has set.
     pub(super) fn is_healthy(&self, now: u64) -> bool {
         !self.down.load(Ordering::Relaxed) && self.left_out_until() <= now
-    }
-
-    /// Returns the unanswered requests of a server that speaks FastCGI.
-    pub(super) fn unanswered(&self) -> MutexGuard<'_, BTreeMap<u64, u32>> {
-        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the time until which the server is ejected; 0 if it never was.

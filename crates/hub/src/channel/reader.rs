@@ -7,7 +7,7 @@
 //!
 //! Held connections are found by the channels of an item: an item costs nothing for connections
 //! that do not get it. If they have channels of their own, each has a reader, whose record shares
-//! equal parts with the others.
+//! equal parts with those of other connections.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_are_not_shared_are_made_anew() {
+    fn compaction_leaves_each_subscriber_its_reader() {
         use crate::channel::form::Form;
         use crate::channel::grip::item::tests::held;
 

@@ -163,7 +163,6 @@ impl Forwarder {
             let sent = send_shared((shared, true), way, client, (out, self.response));
             return Box::pin(sent).await;
         }
-        lease.dials();
         // Rare cases are kept out of the future that each request has.
         let dialled = Box::pin(dial(&self.pool.group, &server, addresses, self.connect));
         let dialled = unless_gone(client, dialled).await.ok_or(Missed::ClientGone)?;

@@ -197,7 +197,7 @@ impl HeldRoute {
         };
         HeldRecord {
             route: self.name(),
-            channels: instructions.channels.into_iter().collect(),
+            channels: instructions.channels,
             meta: instructions.meta,
             keep_alive: instructions.keep_alive.map(Arc::new),
             purpose,

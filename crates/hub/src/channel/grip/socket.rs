@@ -127,7 +127,7 @@ impl HeldRoute {
         let purpose = HeldFor::Socket { request: Box::new(request), socket };
         let record = HeldRecord {
             route: self.name(),
-            channels: Default::default(),
+            channels: Vec::new(),
             meta: Vec::new(),
             keep_alive: None,
             purpose,
