@@ -613,7 +613,7 @@ pub struct Upstream {
     /// How many idle connections are kept to each server, as far as the process's descriptors
     /// allow. Each engine may keep an eighth of them although others have all. Default: 1024. Of
     /// servers of FastCGI, whose processes have one connection each, it is the number of
-    /// connections above which none is kept while a request waits: default 4.
+    /// connections above which none is kept for more than 2 ms: default 4.
     pub keep_alive: usize,
     /// The longest time for which an idle connection is kept. Default: 50 s, 200 ms for FastCGI,
     /// and less where a server closes them earlier.
